@@ -1,0 +1,28 @@
+"""comap: text environments with state facts, textual world models, and the agents that use both.
+
+Importing this registers the Gymnasium ids; everything heavy is loaded when it is first used.
+
+Example:
+    >>> import gymnasium as gym, comap
+    >>> env = gym.make("comap/ALFWorld-v0", split="valid_unseen")
+    >>> observation, info = env.reset(seed=0)
+    >>> sorted(info)[:3]
+    ['admissible_actions', 'delta', 'facts']
+"""
+
+from __future__ import annotations
+
+from gymnasium.envs.registration import register, registry
+
+from .facts import Delta, Fact, State, apply, diff
+
+__all__ = ["Delta", "Fact", "State", "__version__", "apply", "diff"]
+__version__ = "0.1.0"
+
+if "comap/ALFWorld-v0" not in registry:
+    register(
+        id="comap/ALFWorld-v0",
+        entry_point="comap.envs.alfworld:ALFWorldEnv",
+        vector_entry_point="comap.envs.alfworld:vector",
+        max_episode_steps=50,
+    )

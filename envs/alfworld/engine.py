@@ -1,0 +1,401 @@
+"""The native engine: ALFWorld's text game in pure Python, equal to TextWorld's to the byte.
+
+It keeps only what can change (a few sets of names) and rewrites no logic as search: where TextWorld
+derives the applicable actions from PDDL rules, the rules of the one domain are written out here.
+Their quirks are kept; `comap.envs.alfworld.ALFWorldEnv` lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from ...errors import SnapshotError
+from ...facts import Fact
+from .game import Game
+from .wording import BANNER, NOTHING_HAPPENS, join_names, listing
+
+__all__ = ["NativeEngine"]
+
+_Pair: TypeAlias = tuple[str, str]
+_Command: TypeAlias = tuple[Callable[..., str], tuple[str, ...]]
+_DYNAMIC_ONE = {
+    "opened": "opened",
+    "isclean": "clean",
+    "ishot": "hot",
+    "iscool": "cool",
+    "issliced": "sliced",
+    "istoggled": "toggled",
+    "ison": "on",
+}
+
+
+class NativeEngine:
+    """Plays one game.
+
+    Args:
+        game: The game; shared, never changed.
+
+    Example:
+        >>> from comap.envs.alfworld.generate import generate
+        >>> engine = NativeEngine(Game(generate("train", 0).problem))
+        >>> engine.start().splitlines()[0]
+        '-= Welcome to TextWorld, ALFRED! =-'
+        >>> "look" in engine.admissible()
+        True
+    """
+
+    name = "native"
+
+    def __init__(self, game: Game):
+        self.game = game
+        self.start()
+
+    def start(self) -> str:
+        """Go to the start of the game and return its first text."""
+        game = self.game
+        self.location = game.start
+        self.held: str | None = None
+        self.checked: set[str] = set()
+        self.negative: set[Fact] = set()
+        for predicate, name in _DYNAMIC_ONE.items():
+            setattr(self, name, set(game.unary.get(predicate, ())))
+        self.contents: dict[str, list[str]] = {name: [] for name in game.receptacles}
+        for thing, receptacle in game.pairs["inreceptacle"]:
+            if thing not in self.contents[receptacle]:
+                self.contents[receptacle].append(thing)
+        for things in self.contents.values():
+            things.sort(key=game.order.__getitem__)
+        self.around: set[_Pair] = set(game.pairs["objectatlocation"])
+        self.moved: set[_Pair] = set()
+        self._forget()
+        return (
+            f"{BANNER}\n\nYou are in the middle of a room. Looking quickly around you, you see "
+            f"{listing(game.receptacles)}.\n\nYour task is to: {game.problem.task}"
+        )
+
+    # Declared for the type checker; `start` fills them.
+    opened: set[str]
+    clean: set[str]
+    hot: set[str]
+    cool: set[str]
+    sliced: set[str]
+    toggled: set[str]
+    on: set[str]
+
+    def _forget(self) -> None:
+        """Drop what was worked out for the state before."""
+        self._commands: dict[str, _Command] | None = None
+        self._admissible: tuple[str, ...] = ()
+
+    def act(self, command: str) -> tuple[str, bool]:
+        """Take one command and return the answer and whether it was a command at all."""
+        command = command.strip()
+        known = self._commands
+        if known is None:
+            known = self._work_out()
+        found = known.get(command)
+        if found is not None:
+            return found[0](*found[1]), True
+        receptacle = self.game.going[self.location].get(command)
+        if receptacle is not None:
+            return self._go(receptacle), True
+        return NOTHING_HAPPENS, False
+
+    def admissible(self) -> tuple[str, ...]:
+        """Return all commands that do something now, sorted as text."""
+        if self._commands is None:
+            self._work_out()
+        if not self._admissible:
+            commands = [*self.game.going[self.location]]
+            commands += self._commands  # type: ignore[arg-type]
+            commands.sort()
+            self._admissible = tuple(commands)
+        return self._admissible
+
+    def won(self) -> bool:
+        """Return whether the goal is true now."""
+        met, total = self.conditions()
+        return met == total
+
+    def conditions(self) -> tuple[int, int]:
+        """Return how many goal conditions are met and how many there are: `Goal.conditions`."""
+        game = self.game
+        goal, contents, wanted = game.goal, self.contents, game.wanted
+        if goal.lamp:
+            lit = game.lamps & self.toggled
+            shining = lit and any(
+                lamp in contents[place] for place in game.here.get(self.location, ()) for lamp in lit
+            )
+            return (self.held in wanted) + bool(shining), 2
+        placed = [[o for o in contents[place] if o in wanted] for place in game.targets]
+        if goal.count == 2:
+            return min(2, max(map(len, placed), default=0)), 2
+        somewhere = any(placed)
+        if goal.state is None:
+            return int(somewhere), 1
+        ready: set[str] = getattr(self, goal.state)
+        both = any(thing in ready for things in placed for thing in things)
+        return somewhere + (not ready.isdisjoint(wanted)) + both, 3
+
+    # Commands.
+
+    def _work_out(self) -> dict[str, _Command]:
+        """Return the commands that do something here, beside going elsewhere."""
+        game, held = self.game, self.held
+        commands: dict[str, _Command] = {
+            "inventory": (self._inventory, ()),
+            "look": (self._look, ()),
+        }
+        if game.dialect == "move":
+            commands["help"] = (self._help, ())
+        for place in game.here.get(self.location, ()):
+            self._at_receptacle(place, commands)
+        if held is not None:
+            commands[f"examine {held}"] = (self._examine_thing, (held,))
+            if held in game.knives:
+                location = self.location
+                for thing in game.sliceable:
+                    if (thing, location) in self.around:
+                        commands[f"slice {thing} with {held}"] = (self._slice, (thing, held))
+        self._commands = commands
+        return commands
+
+    def _at_receptacle(self, place: str, commands: dict[str, _Command]) -> None:
+        """Add what can be done with one receptacle that is here."""
+        game, held, things = self.game, self.held, self.contents[place]
+        commands[f"examine {place}"] = (self._examine, (place,))
+        reachable = True
+        if place in game.openable:
+            reachable = place in self.opened
+            if reachable:
+                commands[f"close {place}"] = (self._close, (place,))
+            else:
+                commands[f"open {place}"] = (self._open, (place,))
+        if held is None:
+            if reachable:
+                pickupable = game.pickupable
+                for thing in things:
+                    if thing in pickupable:
+                        commands[f"take {thing} from {place}"] = (self._take, (thing, place))
+        else:
+            self._with_held(place, held, reachable, commands)
+        for lamp in game.toggleable:
+            if lamp in things:
+                commands[f"use {lamp}"] = (self._use, (lamp,))
+
+    def _with_held(
+        self, place: str, held: str, reachable: bool, commands: dict[str, _Command]
+    ) -> None:
+        """Add what can be done with the held thing at a receptacle."""
+        game = self.game
+        kind = game.kind[place]
+        if reachable and (kind, game.kind[held]) in game.fits:
+            put = f"move {held} to {place}" if game.dialect == "move" else f"put {held} in/on {place}"
+            commands[put] = (self._move, (held, place))
+        if kind == "microwavetype":
+            if held in game.heatable:
+                commands[f"heat {held} with {place}"] = (self._heat, (held, place))
+        elif kind == "fridgetype":
+            if held in game.coolable:
+                commands[f"cool {held} with {place}"] = (self._cool, (held, place))
+        elif kind in ("sinkbasintype", "sinktype") and held in game.cleanable:
+            commands[f"clean {held} with {place}"] = (self._clean, (held, place))
+
+    def _go(self, place: str) -> str:
+        game, negative = self.game, self.negative
+        negative.add(("not_atlocation", game.agent, self.location))
+        self.location = game.location[place]
+        negative.discard(("not_atlocation", game.agent, self.location))
+        self._forget()
+        arrived = place if game.dialect == "move" else self.location
+        return f"You arrive at {arrived}. {self._view(place)}"
+
+    def _view(self, place: str) -> str:
+        things = listing(self.contents[place])
+        if place not in self.game.openable:
+            return f"On the {place}, you see {things}."
+        if place in self.opened:
+            return f"The {place} is open. In it, you see {things}."
+        return f"The {place} is closed."
+
+    def _examine(self, place: str) -> str:
+        self.checked.add(place)
+        return self._view(place)
+
+    def _open(self, place: str) -> str:
+        self.opened.add(place)
+        self.checked.add(place)
+        self.negative.discard(("not_opened", place))
+        self._forget()
+        return f"You open the {place}. {self._view(place)}"
+
+    def _close(self, place: str) -> str:
+        self.opened.remove(place)
+        self.negative.add(("not_opened", place))
+        self._forget()
+        return f"You close the {place}."
+
+    def _take(self, thing: str, place: str) -> str:
+        game, negative, location = self.game, self.negative, self.location
+        self.contents[place].remove(thing)
+        self.moved.add((thing, place))
+        negative.add(("not_inreceptacle", thing, place))
+        self.around.discard((thing, location))
+        if self._could_be_at(thing, location):
+            negative.add(("not_objectatlocation", thing, location))
+        self.held = thing
+        negative.discard(("not_holds", game.agent, thing))
+        negative.discard(("not_holdsany", game.agent))
+        self._forget()
+        return f"You pick up the {thing} from the {place}."
+
+    def _could_be_at(self, thing: str, location: str) -> bool:
+        """Return whether `thing` can ever be at `location`: else no negative fact is left."""
+        game = self.game
+        if (thing, location) in game.pairs["objectatlocation"]:
+            return True
+        return any((game.kind[place], game.kind[thing]) in game.fits for place in game.here[location])
+
+    def _move(self, thing: str, place: str) -> str:
+        game, negative, location = self.game, self.negative, self.location
+        things = self.contents[place]
+        if thing not in things:
+            things.append(thing)
+            things.sort(key=game.order.__getitem__)
+        self.moved.discard((thing, place))
+        negative.discard(("not_inreceptacle", thing, place))
+        self.around.add((thing, location))
+        negative.discard(("not_objectatlocation", thing, location))
+        self.held = None
+        negative.add(("not_holds", game.agent, thing))
+        negative.add(("not_holdsany", game.agent))
+        self._forget()
+        if game.dialect == "move":
+            return f"You move the {thing} to the {place}."
+        return f"You put the {thing} in/on the {place}."
+
+    def _clean(self, thing: str, place: str) -> str:
+        self.clean.add(thing)
+        return f"You clean the {thing} using the {place}."
+
+    def _heat(self, thing: str, place: str) -> str:
+        game = self.game
+        self.hot.add(thing)
+        self.negative.discard(("not_ishot", thing))
+        self.cool.discard(thing)
+        can_cool = thing in game.coolable and game.has_fridge
+        if can_cool or thing in game.unary.get("iscool", ()):
+            self.negative.add(("not_iscool", thing))
+        return f"You heat the {thing} using the {place}."
+
+    def _cool(self, thing: str, place: str) -> str:
+        game = self.game
+        self.cool.add(thing)
+        self.negative.discard(("not_iscool", thing))
+        self.hot.discard(thing)
+        can_heat = thing in game.heatable and game.has_microwave
+        if can_heat or thing in game.unary.get("ishot", ()):
+            self.negative.add(("not_ishot", thing))
+        return f"You cool the {thing} using the {place}."
+
+    def _use(self, thing: str) -> str:
+        self.toggled.add(thing)
+        self.on.discard(thing)
+        self.negative.add(("not_ison", thing))
+        return f"You turn on the {thing}."
+
+    def _slice(self, thing: str, knife: str) -> str:
+        self.sliced.add(thing)
+        return f"You sliced the {thing} with the {knife}."
+
+    def _help(self) -> str:
+        self.checked.add(self.game.agent)
+        return self.game.problem.help
+
+    def _inventory(self) -> str:
+        self.checked.add(self.game.agent)
+        if self.held is None:
+            return "You are not carrying anything."
+        return f"You are carrying: a {self.held}."
+
+    def _look(self) -> str:
+        game, location = self.game, self.location
+        self.checked.add(location)
+        here = game.here.get(location)
+        if not here:
+            return "You are in the middle of a room. Looking quickly around you, you see nothing."
+        beside = [o for o, place in self.moved if place in here and (o, location) in self.around]
+        beside.sort(key=game.order.__getitem__)
+        return f"You are facing the {join_names(here)}. Next to it, you see {listing(beside)}."
+
+    def _examine_thing(self, thing: str) -> str:
+        self.checked.add(thing)
+        if thing in self.game.containers:
+            inside = listing(self.game.inside.get(thing, ()))
+            return f"This is a normal {thing}. In it, you see {inside}."
+        clean, sliced = thing in self.clean, thing in self.sliced
+        warmth = "hot" if thing in self.hot else "cool" if thing in self.cool else ""
+        if not (clean or sliced or warmth):
+            return f"There's nothing special about {thing}."
+        if warmth == "cool" and not (clean or sliced):
+            warmth = "cold"
+        words = " and ".join(filter(None, (warmth, "clean" if clean else "")))
+        return f"This is a {words}{' ' if words else ''}{'sliced ' if sliced else ''}{thing}."
+
+    # What checks and snapshots read.
+
+    def facts(self) -> frozenset[Fact]:
+        """Return everything that is true now, as the engine knows it."""
+        game = self.game
+        agent = game.agent
+        dynamic: set[Fact] = {("atlocation", agent, self.location)}
+        dynamic.update(
+            (predicate, thing) for predicate, name in _DYNAMIC_ONE.items() for thing in getattr(self, name)
+        )
+        dynamic.update(("inreceptacle", o, r) for r, things in self.contents.items() for o in things)
+        dynamic.update(("objectatlocation", o, place) for o, place in self.around)
+        dynamic.update(("checked", thing) for thing in self.checked)
+        if self.held is not None:
+            dynamic.update({("holds", agent, self.held), ("holdsany", agent)})
+        return game.static | dynamic
+
+    def facts_text(self) -> list[str]:
+        """Return the true facts as TextWorld prints them, sorted."""
+        return sorted(map(self.game.fact_text, self.facts()))
+
+    def negative_facts_text(self) -> list[str]:
+        """Return the facts that TextWorld says are not true any more, as it prints them, sorted."""
+        return sorted(map(self.game.fact_text, self.negative))
+
+    def save(self) -> dict[str, Any]:
+        """Return what can change, as plain copies."""
+        state: dict[str, Any] = {
+            name: frozenset(getattr(self, name))
+            for name in (*_DYNAMIC_ONE.values(), "checked", "negative", "around", "moved")
+        }
+        contents = {place: tuple(things) for place, things in self.contents.items()}
+        return state | {
+            "contents": contents,
+            "location": self.location,
+            "held": self.held,
+            "game": self.game.problem.sha256,
+        }
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Go to a state that `save` returned.
+
+        Raises:
+            SnapshotError: It is of another game.
+        """
+        if not isinstance(saved, dict) or saved.get("game") != self.game.problem.sha256:
+            raise SnapshotError(
+                "the game file is not the one that the snapshot was taken in (SHA-256 differs); "
+                "use the same data"
+            )
+        for name in (*_DYNAMIC_ONE.values(), "checked", "negative", "around", "moved"):
+            setattr(self, name, set(saved[name]))
+        self.contents = {place: list(things) for place, things in saved["contents"].items()}
+        self.location, self.held = saved["location"], saved["held"]
+        self._forget()
+

@@ -1,0 +1,183 @@
+"""`Game`: a problem turned into the tables that the native engine looks things up in.
+
+Everything in a `Game` is fixed; one may be shared by any number of engines.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from ...errors import DataCorrupt
+from ...facts import Fact
+from .problem import SIGNATURES, Problem
+from .wording import Dialect
+
+__all__ = ["Game", "display_names"]
+
+_DYNAMIC = frozenset(
+    "atlocation opened isclean ishot iscool issliced istoggled ison inreceptacle objectatlocation".split()
+)
+_KNIVES = frozenset({"knifetype", "butterknifetype"})
+
+
+def display_names(ids: Iterable[str]) -> dict[str, str]:
+    """Return the name that the game shows for each id.
+
+    The name is the id up to ``_bar_`` (with "basin" added where the id has it) and a number: ids are
+    sorted as text, and within one base name the first gets the highest number.
+
+    Example:
+        >>> display_names(["mug_bar_1", "mug_bar_2", "agent1"])
+        {'agent1': 'agent1', 'mug_bar_1': 'mug 2', 'mug_bar_2': 'mug 1'}
+    """
+    ordered = sorted(set(ids))
+    bases = {}
+    counts: defaultdict[str, int] = defaultdict(int)
+    for name in ordered:
+        base, bar, _ = name.partition("_bar_")
+        if bar:
+            if "basin" in name:
+                base += "basin"
+            bases[name] = base
+            counts[base] += 1
+    names = {}
+    for name in ordered:
+        if name not in bases:
+            names[name] = name
+            continue
+        base = bases[name]
+        names[name] = f"{base} {counts[base]}"
+        counts[base] -= 1
+    return names
+
+
+class Game:
+    """The fixed side of one game, in display names.
+
+    Args:
+        problem: What the file tells.
+        dialect: Whether things are "moved" or "put".
+
+    Raises:
+        DataCorrupt: The facts contradict what the engine needs (no agent, say).
+
+    Attributes:
+        order: For each object and receptacle its place in the order that texts list things in.
+        here: The receptacles at each location, in that order.
+        going: For each location the commands that lead away, with where they lead.
+        kind: The PDDL type of each object and receptacle.
+        start: Where the agent starts.
+    """
+
+    def __init__(self, problem: Problem, dialect: Dialect = "move"):
+        self.problem = problem
+        self.goal = problem.goal
+        self.dialect = dialect
+        names = display_names(part for fact in problem.facts for part in fact[1:])
+        self.order = {names[key]: place for place, key in enumerate(sorted(names))}
+        self.facts: tuple[Fact, ...] = tuple(
+            (fact[0], *(names[part] for part in fact[1:])) for fact in problem.facts
+        )
+        self.static = frozenset(fact for fact in self.facts if fact[0] not in _DYNAMIC)
+        self._group()
+        self._places()
+        self._check()
+
+    def _group(self) -> None:
+        """Gather the facts by predicate."""
+        one: defaultdict[str, list[str]] = defaultdict(list)
+        two: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        for fact in self.facts:
+            if len(fact) == 2:
+                one[fact[0]].append(fact[1])
+            else:
+                two[fact[0]].append((fact[1], fact[2]))
+        self.pairs = two
+        self.unary = {name: frozenset(things) for name, things in one.items()}
+        self.kind = dict(two["objecttype"]) | dict(two["receptacletype"])
+        self.fits = frozenset(two["cancontain"])
+        nothing: frozenset[str] = frozenset()
+        self.openable = self.unary.get("openable", nothing)
+        self.pickupable = self.unary.get("pickupable", nothing)
+        self.cleanable = self.unary.get("cleanable", nothing)
+        self.heatable = self.unary.get("heatable", nothing)
+        self.coolable = self.unary.get("coolable", nothing)
+        self.sliceable = self.unary.get("sliceable", nothing)
+        self.containers = self.unary.get("isreceptacleobject", nothing)
+        self.toggleable = sorted(self.unary.get("toggleable", nothing), key=self.order.__getitem__)
+        self.knives = frozenset(name for name, kind in self.kind.items() if kind in _KNIVES)
+        inside: defaultdict[str, list[str]] = defaultdict(list)
+        for thing, container in two["inreceptacleobject"]:
+            inside[container].append(thing)
+        self.inside = {key: sorted(set(v), key=self.order.__getitem__) for key, v in inside.items()}
+
+    def _places(self) -> None:
+        """Work out what is where and which way commands lead."""
+        at = sorted(self.pairs["receptacleatlocation"], key=lambda pair: self.order[pair[0]])
+        self.receptacles = tuple(dict.fromkeys(name for name, _ in at))
+        self.location = dict(at)
+        self.here: dict[str, tuple[str, ...]] = {}
+        for name, place in at:
+            self.here[place] = (*self.here.get(place, ()), name)
+        agents = self.pairs["atlocation"]
+        self.agent, self.start = agents[0] if agents else ("", "")
+        every = {f"go to {name}": name for name in sorted(self.receptacles)}
+        self.going = {
+            place: {c: name for c, name in every.items() if self.location[name] != place}
+            for place in {*self.here, self.start}
+        }
+        goal = self.goal
+        self.targets = tuple(r for r in self.receptacles if self.kind[r] == f"{goal.target_kind}type")
+        self.wanted = frozenset(
+            name
+            for name, kind in self.pairs["objecttype"]
+            if kind == f"{goal.object_kind}type" and self._can_become(name)
+        )
+        self.lamps = frozenset(
+            name for name in self.toggleable if self.kind.get(name) == f"{goal.target_kind}type"
+        )
+        kinds = set(self.kind.values())
+        self.has_microwave = "microwavetype" in kinds
+        self.has_fridge = "fridgetype" in kinds
+
+    def fact_text(self, fact: Fact) -> str:
+        """Return one of the engine's facts, positive or negative, as TextWorld prints it.
+
+        Names without a number keep the blank that TextWorld shows after them.
+        """
+        kinds = SIGNATURES.get(fact[0].removeprefix("not_")) or (self._sort_of(fact[1]),)
+        shown = (
+            f"{name if ' ' in name else name + ' '}: {kind}"
+            for name, kind in zip(fact[1:], kinds, strict=True)
+        )
+        return f"{fact[0]}({', '.join(shown)})"
+
+    def _sort_of(self, name: str) -> str:
+        """Return the PDDL type of a thing that may be of any."""
+        if name == self.agent:
+            return "agent"
+        if name in self.location:
+            return "receptacle"
+        return "location" if name in self.here or name == self.start else "object"
+
+    def _can_become(self, thing: str) -> bool:
+        """Return whether the goal's state can be asked of `thing`: PDDL goals say so."""
+        allowed = {"clean": self.cleanable, "hot": self.heatable, "cool": self.coolable}
+        return self.goal.state is None or thing in allowed[self.goal.state]
+
+    def _check(self) -> None:
+        if len(self.pairs["atlocation"]) != 1:
+            found = len(self.pairs["atlocation"])
+            raise DataCorrupt(f"expected one agent at one location, found {found}")
+        if self.unary.get("holdsany") or self.pairs.get("holds"):
+            raise DataCorrupt("expected an agent that starts with empty hands, found one that holds")
+        untyped = [name for name in self.receptacles if name not in self.kind]
+        untyped += [thing for thing, _ in self.pairs["inreceptacle"] if thing not in self.kind]
+        if untyped:
+            raise DataCorrupt(f"expected a type for every thing, found none for {untyped[0]!r}")
+        stray = [place for _, place in self.pairs["inreceptacle"] if place not in self.location]
+        if stray:
+            raise DataCorrupt(f"expected a location for every receptacle, found none for {stray[0]!r}")
+        if not self.receptacles:
+            raise DataCorrupt("expected at least one receptacle, found none")

@@ -1,0 +1,143 @@
+"""ALFWorld's goals: six families, told by the problem file, by the task sentence, or by facts."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from ...facts import Fact, State
+
+__all__ = ["FAMILIES", "Goal", "kind_of"]
+
+FAMILIES = (
+    "pick_and_place_simple",
+    "look_at_obj_in_light",
+    "pick_clean_then_place_in_recep",
+    "pick_heat_then_place_in_recep",
+    "pick_cool_then_place_in_recep",
+    "pick_two_obj_and_place",
+)
+_SIMPLE, _LIGHT, _CLEAN, _HEAT, _COOL, _TWO = FAMILIES
+_STATES = {_CLEAN: "clean", _HEAT: "hot", _COOL: "cool"}
+_FAMILY_OF_WORD = {"clean": _CLEAN, "heat": _HEAT, "hot": _HEAT, "cool": _COOL}
+
+_SENTENCES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?:look at|examine)(?: an?| the)? (?P<object>\w+) (?:under|with) the (?P<target>\w+)",
+        r"(?P<state>clean|heat|cool) (?:some|an?) (?P<object>\w+) and put it (?:in|on) (?P<target>\w+)",
+        r"put (?:an?|some) (?P<state>clean|hot|cool) (?P<object>\w+) (?:in|on) (?P<target>\w+)",
+        r"(?:find )?(?:put )?(?P<two>two) (?P<object>\w+) (?:and put them )?(?:in|on) (?P<target>\w+)",
+        r"put (?:an?|some) (?P<object>\w+) (?:in|on) (?P<target>\w+)",
+    )
+)
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of a thing from its name.
+
+    Example:
+        >>> kind_of("desk lamp 2"), kind_of("apple 1")
+        ('desk lamp', 'apple')
+    """
+    return name.rpartition(" ")[0] or name
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a task asks for.
+
+    Attributes:
+        family: One of `FAMILIES`.
+        object_kind: Kind of the thing to bring (or to look at), as names spell it: ``"apple"``.
+        target_kind: Kind of the receptacle to bring it to, or of the lamp to look at it with.
+
+    Example:
+        >>> goal = Goal.from_sentence("put a clean pot in stoveburner.")
+        >>> goal.family, goal.object_kind, goal.target_kind
+        ('pick_clean_then_place_in_recep', 'pot', 'stoveburner')
+        >>> goal.sentence()
+        'put a clean pot in stoveburner.'
+    """
+
+    family: str
+    object_kind: str
+    target_kind: str
+
+    @property
+    def state(self) -> str | None:
+        """``"clean"``, ``"hot"`` or ``"cool"`` where the thing must be so, else None."""
+        return _STATES.get(self.family)
+
+    @property
+    def lamp(self) -> bool:
+        """Whether the thing is to be held beside a lit lamp."""
+        return self.family == _LIGHT
+
+    @property
+    def count(self) -> int:
+        """How many things must be in one receptacle."""
+        return 2 if self.family == _TWO else 1
+
+    @classmethod
+    def from_sentence(cls, text: str) -> Goal | None:
+        """Read a goal from a task's words; None where they say none."""
+        words = " ".join(text.lower().split()).rstrip(". ")
+        words = words.rpartition("your task is to: ")[2]
+        for pattern in _SENTENCES:
+            match = pattern.fullmatch(words)
+            if match:
+                return cls._from_match(match.groupdict())
+        return None
+
+    @classmethod
+    def _from_match(cls, found: dict[str, str]) -> Goal:
+        if "state" in found:
+            family = _FAMILY_OF_WORD[found["state"]]
+        elif "two" in found:
+            family = _TWO
+        else:
+            family = _LIGHT if found["target"].endswith("lamp") else _SIMPLE
+        return cls(family, found["object"], found["target"])
+
+    def sentence(self) -> str:
+        """Return the goal in words that `from_sentence` reads."""
+        thing, target = self.object_kind, self.target_kind
+        if self.lamp:
+            return f"look at {thing} under the {target}."
+        if self.count == 2:
+            return f"put two {thing} in {target}."
+        return f"put a {self.state + ' ' if self.state else ''}{thing} in {target}."
+
+    def conditions(self, state: State) -> tuple[int, int]:
+        """Return how many goal conditions the facts meet, and how many there are.
+
+        ALFRED's goal conditions (Shridhar et al. 2020): one for the thing in its place; for two
+        things one each; for a thing that must be clean, hot or cool one more for any thing so and
+        one for a thing that is both; for looking one for holding the thing, one for the lit lamp.
+        """
+        if self.lamp:
+            held = any(f[0] == "holding" and kind_of(f[1]) == self.object_kind for f in state.facts)
+            return held + self._lamp_lit(state.facts), 2
+        placed = [f[1:] for f in state.facts if f[0] == "in" and len(f) == 3 and self._place(f)]
+        if self.count == 2:
+            counts = Counter(receptacle for _, receptacle in placed)
+            return min(2, max(counts.values(), default=0)), 2
+        if self.state is None:
+            return int(bool(placed)), 1
+        ready = {f[1] for f in state.facts if f[0] == self.state and len(f) == 2}
+        treated = any(kind_of(thing) == self.object_kind for thing in ready)
+        return bool(placed) + treated + any(thing in ready for thing, _ in placed), 3
+
+    def _place(self, fact: Fact) -> bool:
+        return kind_of(fact[1]) == self.object_kind and kind_of(fact[2]) == self.target_kind
+
+    def _lamp_lit(self, facts: frozenset[Fact]) -> bool:
+        lit = {f[1] for f in facts if f[0] == "lit" and kind_of(f[1]) == self.target_kind}
+        if not lit:
+            return False
+        here = {f[2] for f in facts if f[0] == "at" and f[1] == "agent"}
+        return any(
+            f[0] in ("in", "near") and len(f) == 3 and f[1] in lit and f[2] in here for f in facts
+        )

@@ -1,0 +1,451 @@
+"""`TextEnv`, the environment that all five benchmarks share.
+
+A benchmark supplies an engine behind four small methods; everything else (checking actions, folding
+beliefs, `info`, snapshots, faults) is written once, here.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, NoReturn, TypedDict
+
+import gymnasium
+
+from ..errors import (
+    CoMapError,
+    InvalidAction,
+    NoEpisode,
+    OptionError,
+    SnapshotError,
+    suggest,
+)
+from ..facts import Delta, State, diff
+from ..spaces import Unicode
+from .canon import Canonicalizer
+from .panel import Panel
+
+__all__ = ["Info", "Outcome", "Snapshot", "TextEnv", "restore", "snapshot"]
+
+_NO_DELTA = Delta()
+
+
+class _Error(TypedDict, total=False):
+    error: str
+
+
+class Info(_Error):
+    """What `reset` and `step` tell beside the observation; the same keys in both.
+
+    Attributes:
+        task: The task's id.
+        split: The split that the task is from.
+        goal: The task in words.
+        admissible_actions: All actions that would do something now, or None where any text may.
+        facts: The belief: what follows from the goal and the observations so far.
+        delta: What the last action changed in the belief.
+        score: Progress, 0 to 1; each environment says how it counts.
+        success: Whether the task is solved.
+        invalid_action: Whether the environment refused the last action.
+        step: Number of actions taken in this episode.
+        imagined: Whether the observation was predicted by a world model.
+        error: Only after a fault: its type and message.
+    """
+
+    task: str
+    split: str
+    goal: str
+    admissible_actions: tuple[str, ...] | None
+    facts: State
+    delta: Delta
+    score: float
+    success: bool
+    invalid_action: bool
+    step: int
+    imagined: bool
+
+
+class Outcome(NamedTuple):
+    """What an engine says of one step.
+
+    Attributes:
+        observation: The text for the agent.
+        reward: The reward of this step.
+        score: Progress so far, 0 to 1.
+        success: Whether the task is solved now.
+        terminated: Whether the episode is over by the environment's own rules.
+        invalid: Whether the action was refused.
+        admissible: The actions that would do something now, or None.
+    """
+
+    observation: str
+    reward: float = 0.0
+    score: float = 0.0
+    success: bool = False
+    terminated: bool = False
+    invalid: bool = False
+    admissible: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One moment of one episode; picklable, and valid in any process that has the same data.
+
+    Attributes:
+        env_id: The environment's id.
+        settings: What must agree for the snapshot to fit: engine, dialect and the like.
+        task: The task's id.
+        step: Number of actions taken.
+        running: Whether the episode could go on.
+        facts: The belief of that moment.
+        delta: The belief's last change.
+        outcome: The engine's last word.
+        engine: The engine's own state; its form is the engine's affair.
+    """
+
+    env_id: str
+    settings: tuple[tuple[str, str], ...]
+    task: str
+    step: int
+    running: bool
+    facts: State
+    delta: Delta
+    outcome: Outcome
+    engine: Any
+
+
+class TextEnv(gymnasium.Env[str, str]):
+    """A Gymnasium environment of texts that exposes state facts.
+
+    Subclasses set `env_id` and `canonicalizer` and write `tasks`, `_open`, `_act`, `_save` and
+    `_load`; `expert_action`, `goal_reached`, `score_of`, `admissible_of` and `refused` where they
+    can.
+
+    Args:
+        max_episode_steps: Steps after which the episode is truncated, or None for no limit.
+            ``gym.make`` sets its own limit around the environment and passes None here.
+        render_mode: ``"ansi"`` (`render` returns text) or None.
+        max_text_length: The longest observation or action, in characters.
+
+    Raises:
+        OptionError: An option is unknown or has a value that it cannot have.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}
+    env_id: ClassVar[str]
+    canonicalizer: Canonicalizer
+
+    def __init__(
+        self,
+        *,
+        max_episode_steps: int | None = None,
+        render_mode: str | None = None,
+        max_text_length: int = 32_768,
+        **unknown: Any,
+    ):
+        if unknown:
+            raise _unknown_option(type(self), next(iter(unknown)))
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise OptionError(f"render_mode must be 'ansi' or None, not {render_mode!r}")
+        if max_episode_steps is not None and max_episode_steps < 1:
+            raise OptionError(f"max_episode_steps must be at least 1, not {max_episode_steps}")
+        self.render_mode = render_mode
+        self.observation_space = Unicode(max_text_length)
+        self.action_space = Unicode(max_text_length)
+        self._limit = max_episode_steps
+        self._running = False
+        self._task = self._split = self._goal = ""
+        self._steps = 0
+        self._state = State()
+        self._delta = _NO_DELTA
+        self._outcome = Outcome("")
+        self._last_action: str | None = None
+
+    # What a benchmark writes.
+
+    @property
+    @abstractmethod
+    def tasks(self) -> Panel:
+        """The tasks of this environment's split."""
+
+    @abstractmethod
+    def _open(self, task: str) -> tuple[str, str, Outcome]:
+        """Load `task` and start it; return its split, its goal and the first outcome."""
+
+    @abstractmethod
+    def _act(self, action: str) -> Outcome:
+        """Take one action; the score and everything else are those after it."""
+
+    @abstractmethod
+    def _save(self) -> Any:
+        """Return the engine's state in a picklable form that later steps do not change."""
+
+    @abstractmethod
+    def _load(self, saved: Any) -> tuple[str, ...] | None:
+        """Bring the engine of the open task to `saved`; return the admissible actions there."""
+
+    def settings(self) -> dict[str, str]:
+        """Return the options that change what is seen: part of every snapshot and fingerprint."""
+        return {}
+
+    def expert_action(self) -> str | None:
+        """Return the next action of a correct plan from here, or None where none is known."""
+        return None
+
+    def goal_reached(self, state: State) -> bool | None:
+        """Return whether the facts say that the task is solved; None where facts cannot tell."""
+        return None
+
+    def score_of(self, state: State) -> float | None:
+        """Return the progress that the facts tell, 0 to 1; None where facts cannot tell."""
+        return None
+
+    def admissible_of(self, state: State) -> tuple[str, ...] | None:
+        """Return the actions that the facts allow; None where facts cannot tell."""
+        return None
+
+    def refused(self, observation: str) -> bool:
+        """Return whether this observation is the environment's answer to an invalid action."""
+        return False
+
+    # What every benchmark shares.
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Start an episode.
+
+        Args:
+            seed: Seeds the choice of tasks, of this and all later episodes.
+            options: ``{"task": id}`` picks the task; otherwise the environment's generator does.
+
+        Returns:
+            The first observation and an `Info`.
+
+        Raises:
+            DataNotFound, DataCorrupt: The task's files are missing or not what they should be.
+            TaskNotFound: There is no such task.
+            OptionError: `options` has a key other than ``task``.
+        """
+        super().reset(seed=seed)
+        task = self._choose(options)
+        self._running = False
+        self._split, self._goal, outcome = self._open(task)
+        self._task, self._steps, self._last_action = task, 0, None
+        self._state = self.canonicalizer.initial(self._goal, outcome.observation)
+        self._delta, self._outcome = diff(State(), self._state), outcome
+        self._running = not outcome.terminated
+        return outcome.observation, self._info()
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Take one action.
+
+        Args:
+            action: Any text. Text that means nothing here is answered by the environment and
+                reported as ``info["invalid_action"]``.
+
+        Returns:
+            Observation, reward, terminated (the episode's own end), truncated (the step limit or a
+            fault of the engine) and an `Info`.
+
+        Raises:
+            InvalidAction: `action` is not a ``str``.
+            NoEpisode: No episode is running.
+        """
+        if not isinstance(action, str):
+            self._refuse_type(action)
+        if not self._running:
+            self._refuse_step()
+        self._steps += 1
+        self._last_action = action
+        try:
+            outcome = self._act(action)
+            state = self.canonicalizer.update(self._state, action, outcome.observation)
+        except Exception as error:
+            return self._fault(error)
+        self._delta = _NO_DELTA if state is self._state else diff(self._state, state)
+        self._state, self._outcome = state, outcome
+        terminated = outcome.terminated
+        truncated = not terminated and self._limit is not None and self._steps >= self._limit
+        self._running = not (terminated or truncated)
+        return outcome.observation, outcome.reward, terminated, truncated, self._info()
+
+    def state_facts(self) -> State:
+        """Return the belief of this moment: the same as ``info["facts"]``."""
+        return self._state
+
+    def snapshot(self) -> Snapshot:
+        """Return this moment of the episode, for `restore`.
+
+        Raises:
+            NoEpisode: There was no `reset` yet.
+        """
+        if not self._task:
+            self._refuse_step()
+        return Snapshot(
+            self.env_id,
+            tuple(sorted(self.settings().items())),
+            self._task,
+            self._steps,
+            self._running,
+            self._state,
+            self._delta,
+            self._outcome,
+            self._save(),
+        )
+
+    def restore(self, snapshot: Snapshot) -> tuple[str, dict[str, Any]]:
+        """Go back to a moment that `snapshot` recorded, here or in another process.
+
+        A `TimeLimit` around this environment counts on; `comap.envs.restore` sets it back as well.
+
+        Returns:
+            The observation and the `Info` of that moment.
+
+        Raises:
+            SnapshotError: The snapshot is of other settings, or the engine does not arrive at it.
+        """
+        if not isinstance(snapshot, Snapshot):
+            raise SnapshotError(f"expected a Snapshot, found {type(snapshot).__name__}")
+        here = (self.env_id, tuple(sorted(self.settings().items())))
+        if (snapshot.env_id, snapshot.settings) != here:
+            raise SnapshotError(
+                f"expected a snapshot of {here[0]} with {dict(here[1])}, found one of "
+                f"{snapshot.env_id} with {dict(snapshot.settings)}; make the environment with "
+                "the settings that the snapshot was taken with"
+            )
+        self._running = False
+        try:
+            if self._task != snapshot.task:
+                self._split, self._goal, _ = self._open(snapshot.task)
+                self._task = snapshot.task
+            admissible = self._load(snapshot.engine)
+        except CoMapError as error:
+            self._task = ""
+            raise SnapshotError(f"cannot go back to task {snapshot.task!r}: {error}") from error
+        if admissible != snapshot.outcome.admissible:
+            self._task = ""
+            raise SnapshotError(
+                f"the engine did not arrive at step {snapshot.step} of task {snapshot.task!r}: its "
+                "admissible actions differ; was the data changed since the snapshot was taken?"
+            )
+        self._steps, self._running = snapshot.step, snapshot.running
+        self._state, self._delta = snapshot.facts, snapshot.delta
+        self._outcome = snapshot.outcome
+        return self._outcome.observation, self._info()
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return what must agree for two results to be comparable."""
+        from .. import __version__
+
+        return {
+            "env": self.env_id,
+            "comap": __version__,
+            "facts": self.canonicalizer.version,
+            "split": self.tasks.split,
+            "panel": self.tasks.sha256,
+            **self.settings(),
+        }
+
+    def render(self) -> str | None:  # type: ignore[override]
+        """Return the last action and observation as text, in render mode ``"ansi"``."""
+        if self.render_mode is None:
+            return None
+        action = "" if self._last_action is None else f"> {self._last_action}\n"
+        return f"{action}{self._outcome.observation}\n"
+
+    def _choose(self, options: Mapping[str, Any] | None) -> str:
+        """Return the task that `options` or else the generator picks."""
+        for name in options or ():
+            if name != "task":
+                raise OptionError(
+                    f"expected options={{'task': id}}, found the option {name!r}; "
+                    "env.unwrapped.tasks.ids lists the tasks"
+                )
+        if options and options.get("task") is not None:
+            task = options["task"]
+            if not isinstance(task, str):
+                raise OptionError(f"options['task'] must be a task id (text), not {task!r}")
+            return task
+        return self.tasks.ids[int(self.np_random.integers(len(self.tasks)))]
+
+    def _info(self) -> dict[str, Any]:
+        outcome = self._outcome
+        return {
+            "task": self._task,
+            "split": self._split,
+            "goal": self._goal,
+            "admissible_actions": outcome.admissible,
+            "facts": self._state,
+            "delta": self._delta,
+            "score": outcome.score,
+            "success": outcome.success,
+            "invalid_action": outcome.invalid,
+            "step": self._steps,
+            "imagined": False,
+        }
+
+    def _fault(self, error: Exception) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """End the episode after a fault of the engine, and say so in `info`."""
+        self._running = False
+        self._delta = _NO_DELTA
+        self._outcome = self._outcome._replace(observation="", reward=0.0, invalid=False)
+        info = self._info() | {"error": f"{type(error).__name__}: {error}"}
+        return "", 0.0, False, True, info
+
+    def _refuse_type(self, action: object) -> NoReturn:
+        raise InvalidAction(
+            f"an action is text (str), found {type(action).__name__}: {action!r:.80}; "
+            "pass one of info['admissible_actions'], or any other text"
+        )
+
+    def _refuse_step(self) -> NoReturn:
+        raise NoEpisode(
+            "expected a running episode, found "
+            + ("one that has ended" if self._task else "none")
+            + "; call env.reset() first"
+        )
+
+
+def snapshot(env: gymnasium.Env[str, str]) -> Snapshot:
+    """Return the moment that the (wrapped) environment is in.
+
+    Example:
+        >>> import gymnasium as gym, comap
+        >>> env = gym.make("comap/ALFWorld-v0")
+        >>> observation, info = env.reset(seed=1)
+        >>> moment = snapshot(env)
+        >>> after = env.step(info["admissible_actions"][0])
+        >>> restore(env, moment)[0] == observation
+        True
+    """
+    taken: Snapshot = env.get_wrapper_attr("snapshot")()
+    return taken
+
+
+def restore(env: gymnasium.Env[str, str], snapshot: Snapshot) -> tuple[str, dict[str, Any]]:
+    """Bring a (wrapped) environment back to `snapshot`, its `TimeLimit` included."""
+    observation, info = env.get_wrapper_attr("restore")(snapshot)
+    layer: gymnasium.Env[Any, Any] = env
+    while isinstance(layer, gymnasium.Wrapper):
+        if isinstance(layer, gymnasium.wrappers.TimeLimit):
+            layer._elapsed_steps = info["step"]
+        elif isinstance(layer, gymnasium.wrappers.OrderEnforcing):
+            layer._has_reset = True
+        layer = layer.env
+    return observation, info
+
+
+def _unknown_option(env: type[TextEnv], name: str) -> OptionError:
+    """Return the error for a keyword argument that the environment does not have."""
+    import inspect
+
+    known = {
+        parameter.name
+        for cls in env.__mro__
+        if issubclass(cls, TextEnv) and "__init__" in vars(cls)
+        for parameter in inspect.signature(cls.__init__).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    return OptionError(f"{env.env_id} has no option {name!r}; {suggest(name, sorted(known), 20)}")

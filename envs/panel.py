@@ -1,0 +1,60 @@
+"""Panels: frozen lists of tasks.
+
+A panel's order comes from the task ids alone, never from the file system, and its SHA-256 names it
+in every result, so that two runs can tell whether they played the same tasks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..errors import TaskNotFound, suggest
+
+__all__ = ["Panel"]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The tasks of one split, in a fixed order.
+
+    Attributes:
+        split: The split's name.
+        ids: The task ids, sorted.
+        splits: Names of all splits of the benchmark.
+        sha256: SHA-256 of the ids, one a line, in hexadecimal.
+
+    Example:
+        >>> panel = Panel.of(["b", "a"], split="dev", splits=("train", "dev"))
+        >>> panel.ids, len(panel), panel.sha256[:8]
+        (('a', 'b'), 2, 'd6e4f0b2')
+    """
+
+    split: str
+    ids: tuple[str, ...]
+    splits: tuple[str, ...]
+    sha256: str
+
+    @classmethod
+    def of(cls, ids: Iterable[str], split: str, splits: Iterable[str]) -> Panel:
+        """Return the panel of these ids, sorted, each once."""
+        ordered = tuple(sorted(set(ids)))
+        digest = hashlib.sha256("".join(f"{name}\n" for name in ordered).encode()).hexdigest()
+        return cls(split, ordered, tuple(splits), digest)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.ids)
+
+    def __contains__(self, task: object) -> bool:
+        return task in self.ids
+
+    def missing(self, task: str) -> TaskNotFound:
+        """Return the error for a task that is not here."""
+        return TaskNotFound(
+            f"expected one of the {len(self.ids)} tasks of split {self.split!r}, found {task!r}; "
+            f"{suggest(task, self.ids, limit=3)} (all: env.unwrapped.tasks.ids)"
+        )

@@ -1,0 +1,133 @@
+"""Vector environments of texts.
+
+``gym.make_vec("comap/ALFWorld-v0", num_envs=8)`` comes here. Beside what Gymnasium's own vector
+environments do, ``reset(options={"tasks": [id, ...]})`` gives each environment its own task, and a
+task whose files are broken becomes an episode that ends at its first step with ``info["error"]``,
+instead of an exception that ends all the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+from ..errors import CoMapError, OptionError
+from ..facts import Delta, State
+
+__all__ = ["text_vector"]
+
+
+def text_vector(
+    env_id: str,
+    num_envs: int,
+    *,
+    asynchronous: bool = True,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    max_concurrency: int | None = None,
+    context: str | None = None,
+    **kwargs: Any,
+) -> VectorEnv[Any, Any, Any]:
+    """Return `num_envs` environments of one kind as one.
+
+    Args:
+        env_id: A registered id.
+        num_envs: How many.
+        asynchronous: One process each; False steps them in turn in this process, which is faster
+            where a step costs less than the way to another process (ALFWorld's native engine).
+        autoreset_mode: Gymnasium's: when a finished environment starts anew.
+        max_concurrency: How many processes may work at the same time; None for all.
+        context: Way to start processes: ``"fork"``, ``"spawn"``, ``"forkserver"``, None for Python's.
+        **kwargs: Passed to ``gym.make``.
+
+    Example:
+        >>> import gymnasium as gym, comap
+        >>> envs = gym.make_vec("comap/ALFWorld-v0", num_envs=2, asynchronous=False)
+        >>> observations, infos = envs.reset(seed=[7, 7])
+        >>> observations[0] == observations[1]
+        True
+    """
+    makers = [_Maker(env_id, index, num_envs, kwargs) for index in range(num_envs)]
+    if not asynchronous:
+        return SyncVectorEnv(makers, autoreset_mode=autoreset_mode)
+    return AsyncVectorEnv(
+        makers,
+        shared_memory=False,
+        autoreset_mode=autoreset_mode,
+        max_concurrency=max_concurrency,
+        context=context,
+    )
+
+
+class _Maker:
+    """Makes one member; a class, so that it pickles into spawned processes."""
+
+    def __init__(self, env_id: str, index: int, count: int, kwargs: dict[str, Any]):
+        self.env_id, self.index, self.count, self.kwargs = env_id, index, count, kwargs
+
+    def __call__(self) -> gymnasium.Env[str, str]:
+        import comap  # noqa: F401  (registers the ids in a spawned process)
+
+        return _Member(gymnasium.make(self.env_id, **self.kwargs), self.index, self.count)
+
+
+class _Member(gymnasium.Wrapper[str, str, str, str]):
+    """One environment of a vector: picks its task and turns a failed reset into an episode."""
+
+    def __init__(self, env: gymnasium.Env[str, str], index: int, count: int):
+        super().__init__(env)
+        self._index, self._count = index, count
+        self._failed: dict[str, Any] | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        options = self._own(options)
+        self._failed = None
+        try:
+            return self.env.reset(seed=seed, options=options)
+        except OptionError:
+            raise
+        except CoMapError as error:
+            self._failed = _failed_info(str((options or {}).get("task", "")), error)
+            return "", self._failed
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        if self._failed is None:
+            return self.env.step(action)  # type: ignore[return-value]
+        return "", 0.0, False, True, self._failed | {"step": 1}
+
+    def _own(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Return the options for this member alone."""
+        if not options or "tasks" not in options:
+            return options
+        tasks: Sequence[str] = options["tasks"]
+        if isinstance(tasks, str) or len(tasks) != self._count:
+            raise OptionError(
+                f"options['tasks'] must list {self._count} task ids, one for each environment, "
+                f"found {tasks!r:.120}"
+            )
+        rest = {name: value for name, value in options.items() if name != "tasks"}
+        return rest | {"task": tasks[self._index]}
+
+
+def _failed_info(task: str, error: CoMapError) -> dict[str, Any]:
+    """Return the `Info` of an episode that could not start."""
+    return {
+        "task": task,
+        "split": "",
+        "goal": "",
+        "admissible_actions": None,
+        "facts": State(),
+        "delta": Delta(),
+        "score": 0.0,
+        "success": False,
+        "invalid_action": False,
+        "step": 0,
+        "imagined": False,
+        "error": f"{type(error).__name__}: {error}",
+    }
+
+

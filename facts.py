@@ -1,0 +1,196 @@
+"""State facts: the one data type in which environments, world models and metrics meet.
+
+A *fact* is a tuple of strings, a predicate and its arguments, for example
+``("in", "apple 1", "fridge 1")``. A `State` is what is believed to be true after a step, a `Delta`
+is what an action changed. The text form, one fact a line, is for people, prompts and files::
+
+    at(agent, fridge 1)
+    in(apple 1, fridge 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .errors import FactSyntaxError
+
+__all__ = ["Delta", "Fact", "State", "apply", "diff", "fact_to_text"]
+
+Fact: TypeAlias = tuple[str, ...]
+"""A predicate and its arguments, in lower case: ``("in", "apple 1", "fridge 1")``."""
+
+_UNPARSED = "!unparsed"
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "(": "\\(", ")": "\\)", ",": "\\,", "!": "\\!"}
+_TRANSLATION = str.maketrans(_ESCAPES)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A set of facts, all believed to be true at one moment.
+
+    Attributes:
+        facts: The facts, as a frozen set of tuples of strings.
+        parsed: False when the text that led here fitted no rule of the canonicalizer; the facts are
+            then those of the moment before.
+
+    Example:
+        >>> state = State(frozenset({("at", "agent", "fridge 1"), ("closed", "fridge 1")}))
+        >>> print(state.to_text())
+        at(agent, fridge 1)
+        closed(fridge 1)
+        >>> State.from_text(state.to_text()) == state
+        True
+    """
+
+    facts: frozenset[Fact] = frozenset()
+    parsed: bool = True
+
+    def to_text(self) -> str:
+        """Return the facts as text, sorted, one a line; `from_text` is the inverse.
+
+        A state that was not parsed starts with the line ``!unparsed``.
+
+        Example:
+            >>> State(frozenset({("lit", "desklamp 1")})).to_text()
+            'lit(desklamp 1)'
+        """
+        lines = [fact_to_text(fact) for fact in sorted(self.facts)]
+        return "\n".join(lines if self.parsed else [_UNPARSED, *lines])
+
+    @classmethod
+    def from_text(cls, text: str) -> State:
+        """Read what `to_text` wrote.
+
+        Args:
+            text: One fact a line, optionally after a line ``!unparsed``.
+
+        Raises:
+            FactSyntaxError: A line is not a fact; the message says which line and where.
+
+        Example:
+            >>> sorted(State.from_text("holding(apple 1)").facts)
+            [('holding', 'apple 1')]
+        """
+        lines = text.split("\n") if text else []
+        parsed = not (lines and lines[0] == _UNPARSED)
+        body = lines if parsed else lines[1:]
+        return cls(frozenset(_read_fact(line) for line in body), parsed)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What changed between two states.
+
+    Attributes:
+        added: Facts that are true after and were not before.
+        removed: Facts that were true before and are not after.
+
+    Example:
+        >>> delta = Delta(frozenset({("open", "fridge 1")}), frozenset({("closed", "fridge 1")}))
+        >>> print(delta.to_text())
+        + open(fridge 1)
+        - closed(fridge 1)
+    """
+
+    added: frozenset[Fact] = frozenset()
+    removed: frozenset[Fact] = frozenset()
+
+    def __len__(self) -> int:
+        """Return the number of changed facts."""
+        return len(self.added) + len(self.removed)
+
+    def to_text(self) -> str:
+        """Return one changed fact a line, ``+`` for added and ``-`` for removed, sorted."""
+        return "\n".join(
+            [f"+ {fact_to_text(fact)}" for fact in sorted(self.added)]
+            + [f"- {fact_to_text(fact)}" for fact in sorted(self.removed)]
+        )
+
+
+_NOTHING = Delta()
+
+
+def diff(before: State, after: State) -> Delta:
+    """Return the facts that `after` has and `before` has not, and the reverse.
+
+    Example:
+        >>> diff(State(frozenset({("a",)})), State(frozenset({("b",)})))
+        Delta(added=frozenset({('b',)}), removed=frozenset({('a',)}))
+    """
+    old, new = before.facts, after.facts
+    if old is new:
+        return _NOTHING
+    return Delta(new - old, old - new)
+
+
+def apply(state: State, delta: Delta) -> State:
+    """Return `state` with the changes of `delta`: the inverse of `diff`.
+
+    Example:
+        >>> before, after = State(frozenset({("a",)})), State(frozenset({("b",)}))
+        >>> apply(before, diff(before, after)) == after
+        True
+    """
+    return State((state.facts - delta.removed) | delta.added, state.parsed)
+
+
+def fact_to_text(fact: Iterable[str]) -> str:
+    r"""Return one fact as text on one line, with ``\ , ( ) !`` and line ends escaped.
+
+    Raises:
+        FactSyntaxError: The fact is empty: it needs at least a predicate.
+
+    Example:
+        >>> fact_to_text(("in", "apple 1", "fridge 1"))
+        'in(apple 1, fridge 1)'
+    """
+    parts = [part.translate(_TRANSLATION) for part in fact]
+    if not parts:
+        raise FactSyntaxError("a fact needs at least a predicate, found an empty tuple")
+    return parts[0] if len(parts) == 1 else f"{parts[0]}({', '.join(parts[1:])})"
+
+
+def _read_fact(line: str) -> Fact:
+    """Read one line of `State.to_text`."""
+    parts, current, position, depth = [], "", 0, 0
+    while position < len(line):
+        char = line[position]
+        if char == "\\":
+            current += _unescape(line, position)
+            position += 2
+        elif char == "(" and depth == 0:
+            parts.append(current)
+            current, depth, position = "", 1, position + 1
+        elif char == ")" and depth == 1 and position == len(line) - 1:
+            return (*parts, current)
+        elif depth == 1 and line.startswith(", ", position):
+            parts.append(current)
+            current, position = "", position + 2
+        elif char in _ESCAPES:
+            raise _bad_line(line, position)
+        else:
+            current += char
+            position += 1
+    if depth:
+        raise _bad_line(line, position)
+    return (current,)
+
+
+def _unescape(line: str, position: int) -> str:
+    """Return the character that the escape at `position` stands for."""
+    char = line[position + 1 : position + 2]
+    if char == "n":
+        return "\n"
+    if char and char in _ESCAPES:
+        return char
+    raise _bad_line(line, position)
+
+
+def _bad_line(line: str, position: int) -> FactSyntaxError:
+    shown = line if len(line) <= 120 else line[:117] + "..."
+    return FactSyntaxError(
+        f"expected a fact such as 'in(apple 1, fridge 1)', found {shown!r} "
+        f"(wrong at character {position}); write facts with comap.facts.State.to_text"
+    )

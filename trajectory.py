@@ -1,0 +1,261 @@
+"""Trajectories: what happened in an episode, step by step.
+
+Metrics, trainers and the viewer read trajectories and nothing else. On disk a trajectory is one line
+of JSON; beliefs are stored once, then as changes, and come back whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .errors import DataCorrupt, DataNotFound
+from .facts import Delta, Fact, State, apply
+
+__all__ = ["Predicted", "Step", "Trajectory", "read_trajectories", "write_trajectories"]
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What a world model said would follow an action.
+
+    Attributes:
+        observation: The predicted text.
+        facts: The belief that the predicted text leads to.
+        delta: The change that it predicts.
+        source: Which world model said so.
+        confidence: Its own confidence, 0 to 1, if it has one.
+    """
+
+    observation: str
+    facts: State
+    delta: Delta
+    source: str
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One action and what followed.
+
+    Attributes:
+        t: Number of the step, from 1.
+        action: The action as it was sent.
+        observation: The text that followed.
+        reward: The step's reward.
+        terminated: Whether the episode ended by its own rules.
+        truncated: Whether it was cut: the step limit or a fault.
+        imagined: Whether `observation` was predicted rather than real.
+        facts: The belief after the step.
+        delta: What the step changed in it.
+        score: Progress, 0 to 1.
+        success: Whether the task was solved.
+        invalid_action: Whether the environment refused the action.
+        prediction: What a world model had predicted of this step, if one was asked.
+    """
+
+    t: int
+    action: str
+    observation: str
+    reward: float
+    terminated: bool
+    truncated: bool
+    imagined: bool
+    facts: State
+    delta: Delta
+    score: float = 0.0
+    success: bool = False
+    invalid_action: bool = False
+    prediction: Predicted | None = None
+
+    @classmethod
+    def of(
+        cls,
+        action: str,
+        answer: tuple[str, float, bool, bool, Mapping[str, Any]],
+        prediction: Predicted | None = None,
+    ) -> Step:
+        """Return the record of what ``env.step(action)`` answered."""
+        observation, reward, terminated, truncated, info = answer
+        return cls(
+            info["step"],
+            action,
+            observation,
+            float(reward),
+            bool(terminated),
+            bool(truncated),
+            info["imagined"],
+            info["facts"],
+            info["delta"],
+            info["score"],
+            info["success"],
+            info["invalid_action"],
+            prediction,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One episode.
+
+    Attributes:
+        env_id: The environment.
+        task: The task's id.
+        split: Its split.
+        goal: The task in words.
+        agent: Who acted.
+        observation: The first text.
+        facts: The belief after it.
+        steps: What followed.
+        world_model: Which world model imagined or predicted, if any.
+        seed: The seed of the episode, if one was given.
+        error: Type and message of the fault that ended the episode, if one did.
+        fingerprint: The environment's fingerprint.
+    """
+
+    env_id: str
+    task: str
+    split: str
+    goal: str
+    agent: str
+    observation: str
+    facts: State
+    steps: tuple[Step, ...] = ()
+    world_model: str | None = None
+    seed: int | None = None
+    error: str | None = None
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def success(self) -> bool:
+        """Whether the task was solved at the end."""
+        return bool(self.steps) and self.steps[-1].success
+
+    @property
+    def score(self) -> float:
+        """The progress at the end, 0 to 1."""
+        return self.steps[-1].score if self.steps else 0.0
+
+    @property
+    def imagined(self) -> bool:
+        """Whether any step was imagined."""
+        return any(step.imagined for step in self.steps)
+
+    def transitions(self) -> Iterator[tuple[State, Step]]:
+        """Yield each step with the belief before it."""
+        before = self.facts
+        for step in self.steps:
+            yield before, step
+            before = step.facts
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data that `from_json` reads."""
+        fields = _fields(self)
+        return fields | {
+            "schema": SCHEMA,
+            "facts": self.facts.to_text(),
+            "fingerprint": dict(self.fingerprint),
+            "steps": [_step_to_json(step) for step in self.steps],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Trajectory:
+        """Read what `to_json` returned.
+
+        Raises:
+            DataCorrupt: It is of another schema or lacks a field.
+        """
+        if data.get("schema") != SCHEMA:
+            raise DataCorrupt(f"expected a trajectory of schema {SCHEMA}, found {data.get('schema')!r}")
+        try:
+            before = facts = State.from_text(data["facts"])
+            steps = []
+            for record in data["steps"]:
+                step = _step_from_json(record, before)
+                steps.append(step)
+                before = step.facts
+            rest = {k: v for k, v in data.items() if k not in ("schema", "facts", "steps")}
+            return cls(facts=facts, steps=tuple(steps), **rest)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataCorrupt(f"expected a whole trajectory, found one that lacks {error}") from error
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """Return a dataclass's fields as a dictionary, without going into them."""
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+
+
+def _delta_to_json(delta: Delta) -> dict[str, list[Fact]]:
+    return {"added": sorted(delta.added), "removed": sorted(delta.removed)}
+
+
+def _delta_from_json(data: Mapping[str, Any]) -> Delta:
+    added, removed = (frozenset(tuple(fact) for fact in data[key]) for key in ("added", "removed"))
+    return Delta(added, removed)
+
+
+def _state_after(before: State, delta: Delta, parsed: bool) -> State:
+    return State(apply(before, delta).facts, parsed)
+
+
+def _step_to_json(step: Step) -> dict[str, Any]:
+    fields = _fields(step)
+    prediction = step.prediction
+    return fields | {
+        "facts": step.facts.parsed,
+        "delta": _delta_to_json(step.delta),
+        "prediction": None
+        if prediction is None
+        else _fields(prediction)
+        | {"facts": prediction.facts.parsed, "delta": _delta_to_json(prediction.delta)},
+    }
+
+
+def _step_from_json(data: Mapping[str, Any], before: State) -> Step:
+    delta = _delta_from_json(data["delta"])
+    prediction = None
+    if data["prediction"] is not None:
+        said = data["prediction"]
+        change = _delta_from_json(said["delta"])
+        facts = _state_after(before, change, said["facts"])
+        prediction = Predicted(**{**said, "facts": facts, "delta": change})
+    facts = _state_after(before, delta, data["facts"])
+    return Step(**{**data, "facts": facts, "delta": delta, "prediction": prediction})
+
+
+def write_trajectories(path: Path, trajectories: Iterable[Trajectory], append: bool = False) -> None:
+    """Write trajectories, one line of JSON each.
+
+    Args:
+        path: The file; its folder is made where it is missing.
+        trajectories: What to write.
+        append: Add to the file instead of replacing it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a" if append else "w", encoding="utf-8") as file:
+        for trajectory in trajectories:
+            file.write(json.dumps(trajectory.to_json(), ensure_ascii=True) + "\n")
+
+
+def read_trajectories(path: Path) -> Iterator[Trajectory]:
+    """Yield the trajectories of a file that `write_trajectories` wrote.
+
+    Raises:
+        DataNotFound: There is no such file.
+        DataCorrupt: A line is not a trajectory; the message says which.
+    """
+    try:
+        file = path.open(encoding="utf-8")
+    except OSError as error:
+        raise DataNotFound(f"cannot read trajectories at {path}: {error.strerror}") from error
+    with file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield Trajectory.from_json(json.loads(line))
+            except ValueError as error:
+                raise DataCorrupt(f"{path}, line {number}: {error}") from error
