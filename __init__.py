@@ -25,4 +25,5 @@ if "comap/ALFWorld-v0" not in registry:
         entry_point="comap.envs.alfworld:ALFWorldEnv",
         vector_entry_point="comap.envs.alfworld:vector",
         max_episode_steps=50,
+        disable_env_checker=True,  # it fails at the first step if the first reset had raised
     )

@@ -16,6 +16,7 @@ __all__ = [
     "CoMapError",
     "DataCorrupt",
     "DataNotFound",
+    "DownloadError",
     "EngineError",
     "FactSyntaxError",
     "InvalidAction",
@@ -44,6 +45,10 @@ class DataCorrupt(CoMapError, ValueError):
     """A file is there but is not what it should be."""
 
 
+class DownloadError(CoMapError, OSError):
+    """A download cannot go on: the network, the server or this machine's disk does not let it."""
+
+
 class MissingExtra(CoMapError, ImportError):
     """An optional dependency is not installed.
 
@@ -67,7 +72,7 @@ class OptionError(CoMapError, ValueError):
 
 
 class InvalidAction(CoMapError, TypeError):
-    """An action is not text. (Text that means nothing to an environment is no error.)"""
+    """An action is not text; text that means nothing to an environment is no error."""
 
 
 class NoEpisode(CoMapError, ResetNeeded):

@@ -22,8 +22,10 @@ Fact: TypeAlias = tuple[str, ...]
 """A predicate and its arguments, in lower case: ``("in", "apple 1", "fridge 1")``."""
 
 _UNPARSED = "!unparsed"
-_ESCAPES = {"\\": "\\\\", "\n": "\\n", "(": "\\(", ")": "\\)", ",": "\\,", "!": "\\!"}
+_EMPTY = "\\e"
+_ESCAPES = {char: f"\\{char}" for char in "\\(),!"} | {"\n": "\\n", "\r": "\\r"}
 _TRANSLATION = str.maketrans(_ESCAPES)
+_LETTERS = {"n": "\n", "r": "\r", "e": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,9 @@ def fact_to_text(fact: Iterable[str]) -> str:
     parts = [part.translate(_TRANSLATION) for part in fact]
     if not parts:
         raise FactSyntaxError("a fact needs at least a predicate, found an empty tuple")
-    return parts[0] if len(parts) == 1 else f"{parts[0]}({', '.join(parts[1:])})"
+    if len(parts) == 1:
+        return parts[0] or _EMPTY
+    return f"{parts[0]}({', '.join(parts[1:])})"
 
 
 def _read_fact(line: str) -> Fact:
@@ -181,8 +185,8 @@ def _read_fact(line: str) -> Fact:
 def _unescape(line: str, position: int) -> str:
     """Return the character that the escape at `position` stands for."""
     char = line[position + 1 : position + 2]
-    if char == "n":
-        return "\n"
+    if char in _LETTERS:
+        return _LETTERS[char]
     if char and char in _ESCAPES:
         return char
     raise _bad_line(line, position)

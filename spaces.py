@@ -10,7 +10,7 @@ its default ``shared_memory=True`` too.
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import gymnasium
@@ -48,7 +48,9 @@ class Unicode(gymnasium.Space[str]):
 
     def __init__(self, max_length: int = 32_768, seed: int | np.random.Generator | None = None):
         if not isinstance(max_length, int) or isinstance(max_length, bool) or max_length < 1:
-            raise OptionError(f"max_length must be a whole number of at least 1, not {max_length!r}")
+            raise OptionError(
+                f"max_length must be a whole number of at least 1, not {max_length!r}"
+            )
         self.max_length = max_length
         super().__init__(shape=None, dtype=None, seed=seed)
 
@@ -81,7 +83,19 @@ class Unicode(gymnasium.Space[str]):
     def __hash__(self) -> int:
         return hash((Unicode, self.max_length))
 
-    def to_jsonable(self, sample_n: Sequence[str]) -> list[str]:
+    def too_long(self, text: str) -> OptionError:
+        """Return the error for a text that does not fit.
+
+        Example:
+            >>> print(Unicode(3).too_long("four"))
+            expected a text of at most 3 characters, found 4; a larger max_text_length makes room
+        """
+        return OptionError(
+            f"expected a text of at most {self.max_length} characters, found {len(text)}; "
+            "a larger max_text_length makes room"
+        )
+
+    def to_jsonable(self, sample_n: Iterable[str]) -> list[str]:
         """Return the texts as a list, which JSON can hold."""
         return list(sample_n)
 
@@ -131,10 +145,7 @@ def _read(space: Unicode, shared_memory: Any, n: int = 1) -> _SharedTexts:
 @write_to_shared_memory.register(Unicode)
 def _write(space: Unicode, index: int, value: str, shared_memory: Any) -> None:
     if len(value) > space.max_length:
-        raise OptionError(
-            f"expected an observation of at most {space.max_length} characters, found {len(value)}; "
-            "make the environment with a larger max_text_length"
-        )
+        raise space.too_long(value)
     lengths, buffer = shared_memory
     raw = value.encode("utf-8", "surrogatepass")
     start = index * space.max_length * _BYTES_PER_CHARACTER

@@ -1,7 +1,7 @@
 """Trajectories: what happened in an episode, step by step.
 
-Metrics, trainers and the viewer read trajectories and nothing else. On disk a trajectory is one line
-of JSON; beliefs are stored once, then as changes, and come back whole.
+Metrics, trainers and the viewer read trajectories and nothing else. On disk a trajectory is one
+line of JSON; beliefs are stored once, then as changes, and come back whole.
 """
 
 from __future__ import annotations
@@ -10,14 +10,21 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import DataCorrupt, DataNotFound
 from .facts import Delta, Fact, State, apply
 
-__all__ = ["Predicted", "Step", "Trajectory", "read_trajectories", "write_trajectories"]
+__all__ = ["Predicted", "Step", "Trajectory", "Turn", "read_trajectories", "write_trajectories"]
 
 SCHEMA = 1
+
+
+class Turn(NamedTuple):
+    """An action and the text that followed; None as the action stands for the episode's start."""
+
+    action: str | None
+    observation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +177,9 @@ class Trajectory:
         Raises:
             DataCorrupt: It is of another schema or lacks a field.
         """
-        if data.get("schema") != SCHEMA:
-            raise DataCorrupt(f"expected a trajectory of schema {SCHEMA}, found {data.get('schema')!r}")
+        schema = data.get("schema") if isinstance(data, Mapping) else data
+        if schema != SCHEMA or not isinstance(data, Mapping):
+            raise DataCorrupt(f"expected a trajectory of schema {SCHEMA}, found {schema!r:.80}")
         try:
             before = facts = State.from_text(data["facts"])
             steps = []
@@ -181,8 +189,9 @@ class Trajectory:
                 before = step.facts
             rest = {k: v for k, v in data.items() if k not in ("schema", "facts", "steps")}
             return cls(facts=facts, steps=tuple(steps), **rest)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataCorrupt(f"expected a whole trajectory, found one that lacks {error}") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            found = f"{type(error).__name__}: {error}"
+            raise DataCorrupt(f"expected a whole trajectory, found {found}") from error
 
 
 def _fields(record: Any) -> dict[str, Any]:
@@ -228,7 +237,9 @@ def _step_from_json(data: Mapping[str, Any], before: State) -> Step:
     return Step(**{**data, "facts": facts, "delta": delta, "prediction": prediction})
 
 
-def write_trajectories(path: Path, trajectories: Iterable[Trajectory], append: bool = False) -> None:
+def write_trajectories(
+    path: Path, trajectories: Iterable[Trajectory], append: bool = False
+) -> None:
     """Write trajectories, one line of JSON each.
 
     Args:
@@ -250,7 +261,7 @@ def read_trajectories(path: Path) -> Iterator[Trajectory]:
         DataCorrupt: A line is not a trajectory; the message says which.
     """
     try:
-        file = path.open(encoding="utf-8")
+        file = path.open("rb")
     except OSError as error:
         raise DataNotFound(f"cannot read trajectories at {path}: {error.strerror}") from error
     with file:

@@ -1,4 +1,4 @@
-"""Environments: the shared base, canonicalizers, task panels, vectors, and one folder a benchmark."""
+"""Environments: the shared base, canonicalizers, task panels, vectors, a folder a benchmark."""
 
 from __future__ import annotations
 

@@ -15,6 +15,8 @@ import gymnasium
 
 from ..errors import (
     CoMapError,
+    DataNotFound,
+    EngineError,
     InvalidAction,
     NoEpisode,
     OptionError,
@@ -23,6 +25,7 @@ from ..errors import (
 )
 from ..facts import Delta, State, diff
 from ..spaces import Unicode
+from ..trajectory import Turn
 from .canon import Canonicalizer
 from .panel import Panel
 
@@ -31,11 +34,11 @@ __all__ = ["Info", "Outcome", "Snapshot", "TextEnv", "restore", "snapshot"]
 _NO_DELTA = Delta()
 
 
-class _Error(TypedDict, total=False):
+class _Fault(TypedDict, total=False):
     error: str
 
 
-class Info(_Error):
+class Info(_Fault):
     """What `reset` and `step` tell beside the observation; the same keys in both.
 
     Attributes:
@@ -98,6 +101,7 @@ class Snapshot:
         task: The task's id.
         step: Number of actions taken.
         running: Whether the episode could go on.
+        history: The turns so far, the start included.
         facts: The belief of that moment.
         delta: The belief's last change.
         outcome: The engine's last word.
@@ -109,6 +113,7 @@ class Snapshot:
     task: str
     step: int
     running: bool
+    history: tuple[Turn, ...]
     facts: State
     delta: Delta
     outcome: Outcome
@@ -132,7 +137,7 @@ class TextEnv(gymnasium.Env[str, str]):
         OptionError: An option is unknown or has a value that it cannot have.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 (as in Gymnasium)
     env_id: ClassVar[str]
     canonicalizer: Canonicalizer
 
@@ -148,8 +153,12 @@ class TextEnv(gymnasium.Env[str, str]):
             raise _unknown_option(type(self), next(iter(unknown)))
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise OptionError(f"render_mode must be 'ansi' or None, not {render_mode!r}")
-        if max_episode_steps is not None and max_episode_steps < 1:
-            raise OptionError(f"max_episode_steps must be at least 1, not {max_episode_steps}")
+        if max_episode_steps is not None and (
+            type(max_episode_steps) is not int or max_episode_steps < 1
+        ):
+            raise OptionError(
+                f"max_episode_steps must be a whole number of at least 1, not {max_episode_steps!r}"
+            )
         self.render_mode = render_mode
         self.observation_space = Unicode(max_text_length)
         self.action_space = Unicode(max_text_length)
@@ -160,7 +169,7 @@ class TextEnv(gymnasium.Env[str, str]):
         self._state = State()
         self._delta = _NO_DELTA
         self._outcome = Outcome("")
-        self._last_action: str | None = None
+        self._turns: list[Turn] = []
 
     # What a benchmark writes.
 
@@ -205,6 +214,10 @@ class TextEnv(gymnasium.Env[str, str]):
         """Return the actions that the facts allow; None where facts cannot tell."""
         return None
 
+    def expert_from(self, state: State, admissible: tuple[str, ...] | None) -> str | None:
+        """Return the next action of an expert that knows only a belief; None where there is none."""
+        return None
+
     def refused(self, observation: str) -> bool:
         """Return whether this observation is the environment's answer to an invalid action."""
         return False
@@ -227,12 +240,22 @@ class TextEnv(gymnasium.Env[str, str]):
             DataNotFound, DataCorrupt: The task's files are missing or not what they should be.
             TaskNotFound: There is no such task.
             OptionError: `options` has a key other than ``task``.
+            EngineError: The engine broke while it loaded the task.
         """
         super().reset(seed=seed)
         task = self._choose(options)
-        self._running = False
-        self._split, self._goal, outcome = self._open(task)
-        self._task, self._steps, self._last_action = task, 0, None
+        self._running, self._task = False, ""
+        try:
+            self._split, self._goal, outcome = self._open(task)
+        except CoMapError:
+            raise
+        except Exception as error:
+            raise EngineError(
+                f"expected task {task!r} to start, found {type(error).__name__}: {error}; "
+                "env.reset() plays another one"
+            ) from error
+        self._task, self._steps = task, 0
+        self._turns = [Turn(None, outcome.observation)]
         self._state = self.canonicalizer.initial(self._goal, outcome.observation)
         self._delta, self._outcome = diff(State(), self._state), outcome
         self._running = not outcome.terminated
@@ -258,7 +281,6 @@ class TextEnv(gymnasium.Env[str, str]):
         if not self._running:
             self._refuse_step()
         self._steps += 1
-        self._last_action = action
         try:
             outcome = self._act(action)
             state = self.canonicalizer.update(self._state, action, outcome.observation)
@@ -266,6 +288,7 @@ class TextEnv(gymnasium.Env[str, str]):
             return self._fault(error)
         self._delta = _NO_DELTA if state is self._state else diff(self._state, state)
         self._state, self._outcome = state, outcome
+        self._turns.append(Turn(action, outcome.observation))
         terminated = outcome.terminated
         truncated = not terminated and self._limit is not None and self._steps >= self._limit
         self._running = not (terminated or truncated)
@@ -274,6 +297,24 @@ class TextEnv(gymnasium.Env[str, str]):
     def state_facts(self) -> State:
         """Return the belief of this moment: the same as ``info["facts"]``."""
         return self._state
+
+    @property
+    def goal(self) -> str:
+        """The task in words; empty before the first `reset`."""
+        return self._goal
+
+    @property
+    def admissible_actions(self) -> tuple[str, ...] | None:
+        """The actions that would do something now, or None where any text may."""
+        return self._outcome.admissible
+
+    def frame(self) -> dict[str, Any]:
+        """Return the part of `Info` that is the same throughout an episode."""
+        return {"task": self._task, "split": self._split, "goal": self._goal}
+
+    def history(self) -> tuple[Turn, ...]:
+        """Return the turns of the episode so far, the start included."""
+        return tuple(self._turns)
 
     def snapshot(self) -> Snapshot:
         """Return this moment of the episode, for `restore`.
@@ -289,6 +330,7 @@ class TextEnv(gymnasium.Env[str, str]):
             self._task,
             self._steps,
             self._running,
+            tuple(self._turns),
             self._state,
             self._delta,
             self._outcome,
@@ -321,9 +363,11 @@ class TextEnv(gymnasium.Env[str, str]):
                 self._split, self._goal, _ = self._open(snapshot.task)
                 self._task = snapshot.task
             admissible = self._load(snapshot.engine)
-        except CoMapError as error:
+        except Exception as error:
             self._task = ""
-            raise SnapshotError(f"cannot go back to task {snapshot.task!r}: {error}") from error
+            raise SnapshotError(
+                f"cannot go back to task {snapshot.task!r}: {type(error).__name__}: {error}"
+            ) from error
         if admissible != snapshot.outcome.admissible:
             self._task = ""
             raise SnapshotError(
@@ -331,6 +375,7 @@ class TextEnv(gymnasium.Env[str, str]):
                 "admissible actions differ; was the data changed since the snapshot was taken?"
             )
         self._steps, self._running = snapshot.step, snapshot.running
+        self._turns = list(snapshot.history)
         self._state, self._delta = snapshot.facts, snapshot.delta
         self._outcome = snapshot.outcome
         return self._outcome.observation, self._info()
@@ -348,12 +393,12 @@ class TextEnv(gymnasium.Env[str, str]):
             **self.settings(),
         }
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """Return the last action and observation as text, in render mode ``"ansi"``."""
         if self.render_mode is None:
             return None
-        action = "" if self._last_action is None else f"> {self._last_action}\n"
-        return f"{action}{self._outcome.observation}\n"
+        action, observation = self._turns[-1] if self._turns else Turn(None, "")
+        return f"{'' if action is None else f'> {action}'}\n{observation}\n".lstrip("\n")
 
     def _choose(self, options: Mapping[str, Any] | None) -> str:
         """Return the task that `options` or else the generator picks."""
@@ -368,7 +413,10 @@ class TextEnv(gymnasium.Env[str, str]):
             if not isinstance(task, str):
                 raise OptionError(f"options['task'] must be a task id (text), not {task!r}")
             return task
-        return self.tasks.ids[int(self.np_random.integers(len(self.tasks)))]
+        ids = self.tasks.ids
+        if not ids:
+            raise DataNotFound(f"expected tasks in split {self.tasks.split!r}, found none")
+        return ids[int(self.np_random.integers(len(ids)))]
 
     def _info(self) -> dict[str, Any]:
         outcome = self._outcome
@@ -433,6 +481,8 @@ def restore(env: gymnasium.Env[str, str], snapshot: Snapshot) -> tuple[str, dict
             layer._elapsed_steps = info["step"]
         elif isinstance(layer, gymnasium.wrappers.OrderEnforcing):
             layer._has_reset = True
+        elif isinstance(layer, gymnasium.wrappers.PassiveEnvChecker):
+            layer._previous_data = (observation, {})  # else its first step expects a reset
         layer = layer.env
     return observation, info
 

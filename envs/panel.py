@@ -28,7 +28,7 @@ class Panel:
     Example:
         >>> panel = Panel.of(["b", "a"], split="dev", splits=("train", "dev"))
         >>> panel.ids, len(panel), panel.sha256[:8]
-        (('a', 'b'), 2, 'd6e4f0b2')
+        (('a', 'b'), 2, '911169dd')
     """
 
     split: str

@@ -16,6 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from ..errors import CoMapError, OptionError
 from ..facts import Delta, State
+from ..spaces import Unicode
 
 __all__ = ["text_vector"]
 
@@ -39,7 +40,8 @@ def text_vector(
             where a step costs less than the way to another process (ALFWorld's native engine).
         autoreset_mode: Gymnasium's: when a finished environment starts anew.
         max_concurrency: How many processes may work at the same time; None for all.
-        context: Way to start processes: ``"fork"``, ``"spawn"``, ``"forkserver"``, None for Python's.
+        context: Way to start processes: ``"fork"``, ``"spawn"`` or ``"forkserver"``; None for
+            Python's own choice.
         **kwargs: Passed to ``gym.make``.
 
     Example:
@@ -52,9 +54,11 @@ def text_vector(
     makers = [_Maker(env_id, index, num_envs, kwargs) for index in range(num_envs)]
     if not asynchronous:
         return SyncVectorEnv(makers, autoreset_mode=autoreset_mode)
+    # With shared_memory=False, Gymnasium 1.4 forgets to clear a worker's autoreset at an explicit
+    # reset: the first action of the new episode would be lost, and another task begun.
     return AsyncVectorEnv(
         makers,
-        shared_memory=False,
+        shared_memory=True,
         autoreset_mode=autoreset_mode,
         max_concurrency=max_concurrency,
         context=context,
@@ -62,15 +66,18 @@ def text_vector(
 
 
 class _Maker:
-    """Makes one member; a class, so that it pickles into spawned processes."""
+    """Makes one member; a class, so that it pickles into spawned processes.
+
+    Unpickling it imports this package, which registers the ids there.
+    """
 
     def __init__(self, env_id: str, index: int, count: int, kwargs: dict[str, Any]):
         self.env_id, self.index, self.count, self.kwargs = env_id, index, count, kwargs
 
     def __call__(self) -> gymnasium.Env[str, str]:
-        import comap  # noqa: F401  (registers the ids in a spawned process)
-
-        return _Member(gymnasium.make(self.env_id, **self.kwargs), self.index, self.count)
+        # Gymnasium's passive checker fails at the first step if the first reset had raised.
+        kwargs = {"disable_env_checker": True} | self.kwargs
+        return _Member(gymnasium.make(self.env_id, **kwargs), self.index, self.count)
 
 
 class _Member(gymnasium.Wrapper[str, str, str, str]):
@@ -79,6 +86,7 @@ class _Member(gymnasium.Wrapper[str, str, str, str]):
     def __init__(self, env: gymnasium.Env[str, str], index: int, count: int):
         super().__init__(env)
         self._index, self._count = index, count
+        self._space: Unicode = env.observation_space  # type: ignore[assignment]
         self._failed: dict[str, Any] | None = None
 
     def reset(
@@ -87,17 +95,29 @@ class _Member(gymnasium.Wrapper[str, str, str, str]):
         options = self._own(options)
         self._failed = None
         try:
-            return self.env.reset(seed=seed, options=options)
+            observation, info = self.env.reset(seed=seed, options=options)
         except OptionError:
             raise
         except CoMapError as error:
             self._failed = _failed_info(str((options or {}).get("task", "")), error)
-            return "", self._failed
+            return "", dict(self._failed)
+        if len(observation) <= self._space.max_length:
+            return observation, info
+        self._failed = self._too_long(observation, info)
+        return "", dict(self._failed)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        if self._failed is None:
-            return self.env.step(action)  # type: ignore[return-value]
-        return "", 0.0, False, True, self._failed | {"step": 1}
+        if self._failed is not None:
+            return "", 0.0, False, True, self._failed | {"step": self._failed["step"] + 1}
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if len(observation) <= self._space.max_length:
+            return observation, float(reward), terminated, truncated, info
+        return "", 0.0, False, True, self._too_long(observation, info)
+
+    def _too_long(self, observation: str, info: dict[str, Any]) -> dict[str, Any]:
+        """Return the info of an episode that fails because its text does not fit the space."""
+        error = self._space.too_long(observation)
+        return info | {"error": f"{type(error).__name__}: {error}"}
 
     def _own(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
         """Return the options for this member alone."""
@@ -129,5 +149,3 @@ def _failed_info(task: str, error: CoMapError) -> dict[str, Any]:
         "imagined": False,
         "error": f"{type(error).__name__}: {error}",
     }
-
-

@@ -1,0 +1,199 @@
+"""What the trajectory viewer of a report shows, as plain data.
+
+Texts and facts are stored once, in two lists, and referred to by number; beliefs are stored once and
+then as changes, which the page folds. So two hundred episodes of fifty steps stay a moderate file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..facts import Fact, State, apply, diff, fact_to_text
+from ..metrics import delta_f1
+from ..trajectory import Predicted, Step, Trajectory
+
+__all__ = ["Episode", "script_json", "viewer_data"]
+
+_ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """An episode, with what a world model made of it.
+
+    Attributes:
+        title: Its name in the list of episodes.
+        real: What happened.
+        imagined: What happened on the same task in an imagined environment. Where this is None, the
+            predictions that the real steps carry are shown instead, if they do.
+
+    Example:
+        >>> trajectory = Trajectory("comap/ALFWorld-v0", "task", "dev", "", "", "", State())
+        >>> Episode("first", trajectory, None).title
+        'first'
+    """
+
+    title: str
+    real: Trajectory
+    imagined: Trajectory | None
+
+
+class _Numbers:
+    """Gives each different text a number, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+
+class _Writer:
+    """Turns trajectories into plain data that shares texts and facts."""
+
+    def __init__(self) -> None:
+        self.text = _Numbers()
+        self.fact = _Numbers()
+
+    def facts(self, facts: Iterable[Fact]) -> list[int]:
+        return [self.fact(fact_to_text(fact)) for fact in sorted(facts)]
+
+    def change(self, before: State, after: State) -> dict[str, Any]:
+        delta = diff(before, after)
+        both = {"added": self.facts(delta.added), "removed": self.facts(delta.removed)}
+        return {key: facts for key, facts in both.items() if facts}
+
+    def step(self, before: State, step: Step) -> dict[str, Any]:
+        record = {
+            "t": step.t,
+            "action": self.text(step.action),
+            "observation": self.text(step.observation),
+            "reward": _number(step.reward),
+            "score": _number(step.score),
+        }
+        flags = _flags(step)
+        return record | self.change(before, step.facts) | ({"flags": flags} if flags else {})
+
+    def prediction(self, before: State, action: str, said: Predicted | None) -> Any:
+        if said is None:
+            return None
+        record = {
+            "action": self.text(action),
+            "observation": self.text(said.observation),
+            "source": self.text(said.source),
+        }
+        if said.confidence is not None:
+            record["confidence"] = _number(said.confidence)
+        flags = {} if said.facts.parsed else {"flags": ["not parsed"]}
+        return record | self.change(before, said.facts) | flags
+
+    def trajectory(self, trajectory: Trajectory) -> dict[str, Any]:
+        record: dict[str, Any] = {
+            "observation": self.text(trajectory.observation),
+            "facts": self.facts(trajectory.facts.facts),
+            "steps": [self.step(before, step) for before, step in trajectory.transitions()],
+            "success": trajectory.success,
+            "score": _number(trajectory.score),
+        }
+        named = {"world_model": trajectory.world_model, "error": trajectory.error}
+        return record | {key: self.text(value) for key, value in named.items() if value is not None}
+
+    def predictions(self, trajectory: Trajectory) -> dict[str, Any] | None:
+        """Return the predictions that the steps carry, in the shape of a trajectory."""
+        if not any(step.prediction for step in trajectory.steps):
+            return None
+        steps = [
+            self.prediction(before, step.action, step.prediction)
+            for before, step in trajectory.transitions()
+        ]
+        return {"predicted": True, "steps": steps}
+
+    def episode(self, episode: Episode) -> dict[str, Any]:
+        real, imagined = episode.real, episode.imagined
+        about: dict[str, str | None] = {
+            "title": episode.title,
+            "environment": real.env_id,
+            "task": real.task,
+            "split": real.split,
+            "goal": real.goal,
+            "agent": real.agent,
+            "seed": None if real.seed is None else str(real.seed),
+        }
+        return {
+            "about": {key: self.text(value) for key, value in about.items() if value is not None},
+            "real": self.trajectory(real),
+            "imagined": self.predictions(real) if imagined is None else self.trajectory(imagined),
+            "delta_f1": _scores(real, imagined),
+        }
+
+
+def viewer_data(episodes: Sequence[Episode]) -> dict[str, Any]:
+    """Return what the viewer of a report reads, as data that JSON can hold.
+
+    Example:
+        >>> start = Trajectory("comap/ALFWorld-v0", "task", "dev", "find it", "", "a room", State())
+        >>> viewer_data([Episode("first", start, None)])["texts"]
+        ['first', 'comap/ALFWorld-v0', 'task', 'dev', 'find it', '', 'a room']
+    """
+    writer = _Writer()
+    written = [writer.episode(episode) for episode in episodes]
+    return {
+        "texts": list(writer.text.numbers),
+        "facts": list(writer.fact.numbers),
+        "episodes": written,
+    }
+
+
+def script_json(data: Mapping[str, Any]) -> str:
+    r"""Return data as JSON that can stand in a script element: pure ASCII, and no ``<``, ``>``, ``&``.
+
+    Example:
+        >>> script_json({"text": "</script>"})
+        '{"text":"\\u003c/script\\u003e"}'
+    """
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.translate(_ESCAPES)
+
+
+def _number(value: float) -> float | str:
+    """Return a number that JSON has, or else its name."""
+    value = float(value)
+    return round(value, 6) if math.isfinite(value) else str(value)
+
+
+def _flags(step: Step) -> list[str]:
+    flags = {
+        "imagined": step.imagined,
+        "invalid action": step.invalid_action,
+        "not parsed": not step.facts.parsed,
+        "success": step.success,
+        "terminated": step.terminated,
+        "truncated": step.truncated,
+    }
+    return [name for name, is_set in flags.items() if is_set]
+
+
+def _scores(real: Trajectory, imagined: Trajectory | None) -> list[float | None]:
+    """Return the Delta-F1 of each real step, None where nothing was imagined.
+
+    Two episodes drift apart, so what an imagined step changed is scored as a change of the real
+    belief: the score says how good this step is, not how far the episodes are apart.
+    """
+    if imagined is None:
+        return [
+            None
+            if step.prediction is None
+            else round(delta_f1(before, step.prediction.facts, step.facts), 4)
+            for before, step in real.transitions()
+        ]
+    scores: list[float | None] = [None] * len(real.steps)
+    pairs = zip(real.transitions(), imagined.transitions(), strict=False)
+    for i, ((before, step), (dreamt_before, dreamt)) in enumerate(pairs):
+        changed = apply(before, diff(dreamt_before, dreamt.facts))
+        predicted = State(changed.facts, dreamt.facts.parsed)
+        scores[i] = round(delta_f1(before, predicted, step.facts), 4)
+    return scores

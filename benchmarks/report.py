@@ -1,0 +1,142 @@
+"""A benchmark's report: one HTML page that needs nothing else, and what the terminal shows.
+
+The page holds tables, plots and a trajectory viewer. Everything in it that came from a model or an
+environment is text and stays text: Jinja escapes it, the viewer's script writes text nodes only, and
+a content security policy lets no other script, style or connection in.
+
+Example:
+    >>> import tempfile
+    >>> table = Table("Success", ("agent", "rate"), (("react", 0.5),))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = Path(folder, "report.html")
+    ...     write_report(page, title="Demo", summary={"seed": "0"}, tables=[table], plots=[], episodes=[])
+    ...     page.read_text("utf-8").splitlines()[0]
+    '<!doctype html>'
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ..errors import MissingExtra
+from .episodes import Episode, script_json, viewer_data
+from .marks import pieces, visible
+from .plots import SYMBOLS, Plot, Series, render_plot
+from .tables import Table, format_cells, numeric_columns
+from .terminal import Advance, print_table, progress
+
+__all__ = [
+    "Advance",
+    "Episode",
+    "Plot",
+    "Series",
+    "Table",
+    "print_table",
+    "progress",
+    "render_report",
+    "write_report",
+]
+
+
+def write_report(
+    path: Path,
+    *,
+    title: str,
+    summary: Mapping[str, str],
+    tables: Sequence[Table],
+    plots: Sequence[Plot],
+    episodes: Sequence[Episode],
+) -> None:
+    """Write a report, so that a reader finds the old page or the new one, whole.
+
+    Args:
+        path: The file; its folder is made where it is missing.
+        title: The page's title.
+        summary: What was run, in a few names and values.
+        tables: The results.
+        plots: The results, drawn.
+        episodes: What the trajectory viewer shows.
+
+    Raises:
+        MissingExtra: jinja2, or for plots matplotlib, is not installed.
+    """
+    page = render_report(
+        title=title, summary=summary, tables=tables, plots=plots, episodes=episodes
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        draft.write_bytes(page.encode("utf-8"))
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def render_report(
+    *,
+    title: str,
+    summary: Mapping[str, str],
+    tables: Sequence[Table],
+    plots: Sequence[Plot],
+    episodes: Sequence[Episode],
+) -> str:
+    """Return the page that `write_report` writes; the same arguments give the same page.
+
+    Example:
+        >>> page = render_report(title="<b>", summary={}, tables=[], plots=[], episodes=[])
+        >>> "<b>" in page
+        False
+    """
+    environment = _environment()
+    from markupsafe import Markup  # a part of jinja2
+
+    style, script = _template("report.css"), _template("report.js")
+    return str(
+        environment.get_template("report.html").render(
+            title=title,
+            summary=summary,
+            tables=[(table, format_cells(table), numeric_columns(table)) for table in tables],
+            plots=[(plot, Markup(render_plot(plot, f"plot-{i}"))) for i, plot in enumerate(plots)],
+            episodes=len(episodes),
+            style=Markup(style),
+            style_hash=_source_hash(style),
+            script=Markup(script),
+            script_hash=_source_hash(script),
+            data=Markup(script_json(viewer_data(episodes))),
+        )
+    )
+
+
+def _environment() -> Any:
+    try:
+        from jinja2 import Environment, FunctionLoader, StrictUndefined
+    except ImportError as error:
+        raise MissingExtra.of("viz", "writing a report") from error
+    environment = Environment(
+        loader=FunctionLoader(_template),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["pieces"] = pieces
+    environment.filters["visible"] = visible
+    environment.globals["symbols"] = SYMBOLS
+    return environment
+
+
+def _template(name: str) -> str:
+    return (files(__package__) / "templates" / name).read_text(encoding="utf-8")
+
+
+def _source_hash(source: str) -> str:
+    """Return how a content security policy names an inline script or style."""
+    digest = hashlib.sha256(source.encode("utf-8")).digest()
+    return f"sha256-{base64.b64encode(digest).decode('ascii')}"

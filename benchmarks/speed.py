@@ -1,0 +1,166 @@
+"""`comap bench speed`: steps and resets for each CPU second, beside the upstream engine's."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from ..envs.alfworld.tasks import open_source
+from ..errors import CoMapError, DataNotFound, OptionError, suggest
+from .alfworld_speed import make_env, memory_of_resets, time_game
+from .record import write_result
+from .speed_report import result_of, table
+from .textworld_peer import TextWorldPeer
+
+__all__ = ["add_parser", "main", "run"]
+
+_ENVS = ("alfworld",)
+_PEERS = ("textworld",)
+
+
+def run(
+    env: str,
+    peer: str | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    games: int = 12,
+    out: str | Path | None = None,
+    split: str = "valid_unseen",
+    seed: int = 0,
+    progress: Callable[[str], object] = lambda line: None,
+) -> dict[str, Any]:
+    """Measure an environment's speed, and its peer's in the same process on the same games.
+
+    Args:
+        env: ``"alfworld"``.
+        peer: ``"textworld"``, or None to measure ours alone.
+        data_dir: Folder of the official games, as for the environment; a peer needs them.
+        games: How many games of the split, taken at equal distances; 0 for all.
+        out: File for the result, or None.
+        split: The split that the games are from.
+        seed: Seeds the side steps.
+        progress: Told of each game that is done.
+
+    Returns:
+        The result, as written to `out`: times in CPU seconds, ratios peer / ours.
+
+    Raises:
+        OptionError: There is no such environment or peer.
+        DataNotFound: A peer is asked for and there are no official games.
+        MissingExtra: The peer is not installed.
+
+    Example:
+        >>> result = run("alfworld", games=2)
+        >>> result["ours"]["per_second"]["step"] > 100
+        True
+    """
+    for name, value, known in (("environment", env, _ENVS), ("peer", peer or "textworld", _PEERS)):
+        if value not in known:
+            raise OptionError(f"there is no {name} {value!r} to measure; {suggest(value, known)}")
+    source = "official" if peer else "auto"
+    ours = make_env(data_dir, split, source)
+    ids = ours.get_wrapper_attr("tasks").ids
+    _warm_up()
+    opponent = TextWorldPeer(_paths(split, data_dir)) if peer else None
+    chosen = [ids[number * len(ids) // games] for number in range(games)] if games else list(ids)
+    measured = []
+    for number, task in enumerate(dict.fromkeys(chosen), 1):
+        measured.append(time_game(ours, task, opponent, seed))
+        progress(f"{number}/{len(chosen)} {task}")
+    if opponent is not None:
+        opponent.close()
+    memory = _memory(data_dir, split, source)
+    result = result_of(env, peer, split, seed, measured, memory)
+    if out is not None:
+        write_result(Path(out), result)
+    return result
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command `speed`; `main` is set as its default ``run``.
+
+    Example:
+        >>> parser = argparse.ArgumentParser("comap bench")
+        >>> add_parser(parser.add_subparsers())
+        >>> parser.parse_args(["speed", "alfworld", "--peer", "textworld"]).peer
+        'textworld'
+    """
+    parser = subparsers.add_parser("speed", help="steps and resets for each CPU second")
+    parser.set_defaults(run=main)
+    parser.add_argument("env", choices=_ENVS, help="the environment to measure")
+    parser.add_argument("--peer", choices=_PEERS, help="measure this engine too, in turns")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder of the official data")
+    parser.add_argument("--split", default="valid_unseen", help="default: valid_unseen")
+    parser.add_argument(
+        "--games",
+        type=int,
+        default=12,
+        metavar="N",
+        help="number of games, 0 for all (default: 12)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the side steps (default: 0)")
+    parser.add_argument("--out", metavar="FILE", help="write the result to this file, as JSON")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run `comap bench speed` with parsed arguments and return the exit status.
+
+    Example:
+        >>> parser = argparse.ArgumentParser("comap bench")
+        >>> add_parser(parser.add_subparsers())
+        >>> main(parser.parse_args(["speed", "alfworld"]))  # doctest: +SKIP
+        0
+    """
+    try:
+        result = run(
+            args.env,
+            args.peer,
+            data_dir=args.data_dir,
+            games=args.games,
+            out=args.out,
+            split=args.split,
+            seed=args.seed,
+            progress=lambda line: print(line, file=sys.stderr),
+        )
+    except CoMapError as error:
+        print(f"comap bench speed: {error}", file=sys.stderr)
+        return 1
+    print(table(result))
+    return 0
+
+
+def _warm_up() -> None:
+    """Play one generated game, so that the first one measured pays for no import or cache."""
+    env = make_env(None, "train", "generated")
+    env.reset(seed=0)
+    env.step("look")
+
+
+def _paths(split: str, data_dir: str | Path | None) -> Callable[[str], Path]:
+    """Return what tells the file of a task."""
+    source = open_source(split, data_dir, "official", "normal", 0)
+
+    def path_of(task: str) -> Path:
+        path = source.game(task, "move")[1]
+        if path is None:
+            raise DataNotFound(f"expected a file for the task {task!r}, found none")
+        return path
+
+    return path_of
+
+
+def _memory(data_dir: str | Path | None, split: str, source: str) -> dict[str, Any]:
+    """Return what `memory_of_resets` measures, in a fresh process."""
+    where = None if data_dir is None else str(data_dir)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        memory = pool.submit(memory_of_resets, where, split, source).result()
+    held = memory["resident_bytes"]
+    if None in held:
+        return memory
+    half = held[len(held) // 2 :]
+    return memory | {"growth": held[-1] - held[0], "growth_in_second_half": half[-1] - half[0]}

@@ -1,0 +1,265 @@
+"""`ALFWorldEnv`: household tasks in text."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ...errors import OptionError, suggest
+from ...facts import Fact, State
+from ..base import Outcome, TextEnv
+from ..panel import Panel
+from .belief import admissible_of
+from .canonicalizer import ALFWorldCanonicalizer
+from .engine import NativeEngine
+from .engines import ENGINES, Engine, make_engine
+from .expert import plan
+from .explain import explain
+from .explorer import explore
+from .game import Game
+from .goal import Goal
+from .tasks import open_source
+from .wording import DIALECTS, NOTHING_HAPPENS, Dialect
+
+__all__ = ["ALFWorldEnv"]
+
+_EXPERTS = ("plan", "explore")
+
+
+class ALFWorldEnv(TextEnv):
+    """Household tasks in text, as in ALFWorld (Shridhar et al. 2021), without its dependencies.
+
+    ## Description
+    The agent stands in a room, finds things, opens and closes receptacles, carries one thing at a
+    time, cleans, heats, cools, slices, and turns lamps on, to reach a goal such as "put a clean mug
+    in coffeemachine". There are six families of goals. The native engine reads the official
+    ``game.tw-pddl`` files and answers as the TextWorld engine does, to the byte.
+
+    ## Action Space
+    ``Unicode``: any text. Commands are ``go to R``, ``open R``, ``close R``, ``take O from R``,
+    ``move O to R`` (``put O in/on R`` in the older dialect), ``examine X``, ``use O``, ``clean O with
+    R``, ``heat O with R``, ``cool O with R``, ``slice O with O``, ``look``, ``inventory``, ``help``.
+    A command must equal an admissible one exactly, blanks around it aside; any other text is
+    answered "Nothing happens." and counts as a step.
+
+    ## Observation Space
+    ``Unicode``: the game's answer. The first one lists the room's receptacles and states the task.
+
+    ## Starting State
+    ``reset(options={"task": id})`` picks the game; otherwise the environment's generator does,
+    uniformly from the split.
+
+    ## Rewards
+    1 at the step that wins, else 0.
+
+    ## Episode End
+    *Terminated* when the goal is true; *truncated* after 50 steps (``max_episode_steps`` of
+    ``gym.make``) or after a fault of the engine.
+
+    ## Information
+    See `comap.envs.Info`. ``score`` is the share of ALFRED's goal conditions that are met;
+    ``admissible_actions`` are all commands that do something, sorted.
+
+    ## Arguments
+    The constructor's, below.
+
+    ## References
+    Shridhar et al., ALFWorld (ICLR 2021); Shridhar et al., ALFRED (CVPR 2020); Cote et al.,
+    TextWorld (2018).
+
+    ## Version History
+    v0: first release.
+
+    ## Task panel
+    Official: train 3,553, valid_seen 140, valid_unseen 134 games (and valid_train 200), ids
+    ``<split>/<task folder>/<trial folder>``. Without data on the machine: generated games of the
+    same three splits, ids ``generated/<split>/<difficulty>/<seed>-<number>``, unlimited.
+
+    ## State facts
+    ``exists(R) at(agent, R) seen(R) open(R) closed(R) in(O, R) near(O, R) holding(O) clean(O) hot(O)
+    cool(O) sliced(O) lit(O)``: what follows from the text so far, by `ALFWorldCanonicalizer`.
+    `engine_facts` tells what is true beyond that.
+
+    ## Known deviations and quirks
+    Deviations from upstream: ``terminated`` and ``truncated`` are told apart; an episode ends when it
+    is won (TextWorld goes on); facts are beliefs; `domain_randomization` is not offered.
+    Quirks of upstream that are kept: one cannot go to a receptacle at one's own location, nor to
+    any other that shares it; clean, heat and cool need the appliance to be here, its door does not
+    matter; receptacles have no capacity; ``use`` always turns on; only a held thing can be examined;
+    a thing may be in two receptacles and stay in one while it is carried; "Next to it" lists things
+    that were moved between receptacles at one place, once for each; a container shows its first
+    contents for ever; things that fit nowhere stay in the hand, and the game cannot be won any more.
+
+    Args:
+        split: ``"train"``, ``"valid_seen"``, ``"valid_unseen"`` or (official only) ``"valid_train"``.
+        data_dir: Folder that holds ``json_2.1.1``; None looks in ``COMAP_HOME/alfworld`` and in
+            ``ALFWORLD_DATA``.
+        engine: ``"native"``, or ``"textworld"`` for the upstream engine (extra ``alfworld``).
+        dialect: ``"move"`` (alfworld 0.4) or ``"put"`` (up to 0.3; agents of that time expect it).
+        informative_errors: Add the reason to "Nothing happens.".
+        expert: What `expert_action` knows: ``"plan"`` everything, ``"explore"`` what was observed.
+        source: ``"auto"``, ``"official"`` or ``"generated"`` games.
+        difficulty: Of generated games: ``"easy"``, ``"normal"`` or ``"hard"``.
+        generator_seed: Of generated games.
+        **common: See `TextEnv`.
+
+    Example:
+        >>> import gymnasium as gym, comap
+        >>> env = gym.make("comap/ALFWorld-v0", split="valid_seen", source="generated")
+        >>> observation, info = env.reset(seed=0)
+        >>> while not info["success"]:
+        ...     action = env.unwrapped.expert_action()
+        ...     observation, reward, terminated, truncated, info = env.step(action)
+        >>> terminated, reward, info["score"]
+        (True, 1.0, 1.0)
+    """
+
+    env_id = "comap/ALFWorld-v0"
+
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        data_dir: str | os.PathLike[str] | None = None,
+        engine: str = "native",
+        dialect: Dialect = "move",
+        informative_errors: bool = False,
+        expert: str = "plan",
+        source: str = "auto",
+        difficulty: str = "normal",
+        generator_seed: int = 0,
+        **common: Any,
+    ):
+        super().__init__(**common)
+        for name, value, known in (
+            ("dialect", dialect, DIALECTS),
+            ("engine", engine, ENGINES),
+            ("expert", expert, _EXPERTS),
+        ):
+            if value not in known:
+                raise OptionError(f"{name} cannot be {value!r}; {suggest(str(value), known)}")
+        if engine != "native" and (informative_errors or dialect != "move"):
+            raise OptionError("engine='textworld' has neither informative_errors nor another dialect")
+        self._source = open_source(split, data_dir, source, difficulty, generator_seed)
+        self._engine_name, self._dialect, self._expert = engine, dialect, expert
+        self._informative = informative_errors
+        self._engine: Engine | None = None
+        self._mirror: NativeEngine | None = None
+        self._spoken: Goal | None = None
+        self.canonicalizer = ALFWorldCanonicalizer(dialect)
+
+    @property
+    def tasks(self) -> Panel:
+        """The games of the split."""
+        return self._source.panel()
+
+    @property
+    def game(self) -> Game:
+        """The game being played: its tables, goal and walkthrough. For checks, not for agents."""
+        return self._playing().game
+
+    def engine_facts(self) -> frozenset[Fact]:
+        """Return everything that is true, as the engine knows it. For checks, not for agents."""
+        return self._playing().facts()
+
+    def settings(self) -> dict[str, str]:
+        """Return engine, dialect and whether errors are explained."""
+        return {
+            "engine": self._engine_name,
+            "dialect": self._dialect,
+            "informative_errors": str(self._informative).lower(),
+        }
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return the settings, which games these are, and a hash of their bytes."""
+        return super().fingerprint() | self._source.fingerprint()
+
+    def expert_action(self) -> str | None:
+        """Return the next command of the chosen expert; None where it knows of no way on.
+
+        The expert ``"plan"`` knows the shortest way from any state, so None means that the game
+        cannot be won any more, or is won.
+        """
+        if self._expert == "explore":
+            return self.expert_from(self._state, self._outcome.admissible)
+        commands = plan(self._native())
+        return commands[0] if commands else None
+
+    def expert_from(self, state: State, admissible: tuple[str, ...] | None) -> str | None:
+        """Return the next command of the expert that knows only a belief, real or imagined.
+
+        Args:
+            state: The belief.
+            admissible: The commands that would do something, or None where that is not known.
+        """
+        return None if self._spoken is None else explore(self._spoken, state, admissible)
+
+    def goal_reached(self, state: State) -> bool | None:
+        """Return whether the facts say that the task is solved."""
+        met, total = self.game.goal.conditions(state)
+        return met == total
+
+    def score_of(self, state: State) -> float | None:
+        """Return the share of goal conditions that the facts meet."""
+        met, total = self.game.goal.conditions(state)
+        return met / total
+
+    def admissible_of(self, state: State) -> tuple[str, ...] | None:
+        """Return the commands that the facts, and what is known of kinds of things, allow."""
+        return admissible_of(state, self._dialect)
+
+    def refused(self, observation: str) -> bool:
+        """Return whether the observation is the answer to a command that did nothing."""
+        return observation.lstrip().startswith(NOTHING_HAPPENS)
+
+    def close(self) -> None:
+        """Let go of the engine."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    def _open(self, task: str) -> tuple[str, str, Outcome]:
+        game, path = self._source.game(task, self._dialect)
+        if self._engine is None or self._engine.game is not game:
+            self.close()
+            self._engine = make_engine(self._engine_name, game, path)
+        observation = self._engine.start()
+        self._spoken = Goal.from_sentence(game.problem.task)
+        return self._source.split, game.problem.task, self._tell(observation, True)
+
+    def _act(self, action: str) -> Outcome:
+        engine = self._playing()
+        observation, valid = engine.act(action)
+        if self._informative and not valid and isinstance(engine, NativeEngine):
+            observation = explain(engine, action)
+        return self._tell(observation, valid)
+
+    def _tell(self, observation: str, valid: bool) -> Outcome:
+        engine = self._playing()
+        met, total = engine.conditions()
+        won = met == total
+        admissible = engine.admissible()
+        return Outcome(observation, float(won), met / total, won, won, not valid, admissible)
+
+    def _save(self) -> dict[str, Any]:
+        return self._playing().save()
+
+    def _load(self, saved: Any) -> tuple[str, ...]:
+        engine = self._playing()
+        engine.load(saved)
+        return engine.admissible()
+
+    def _playing(self) -> Engine:
+        if self._engine is None:
+            self._refuse_step()
+        return self._engine
+
+    def _native(self) -> NativeEngine:
+        """Return a native engine in the state of this game."""
+        engine = self._playing()
+        if isinstance(engine, NativeEngine):
+            return engine
+        if self._mirror is None or self._mirror.game is not engine.game:
+            self._mirror = NativeEngine(engine.game)
+        self._mirror.adopt(engine.facts())
+        return self._mirror

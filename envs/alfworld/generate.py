@@ -1,0 +1,279 @@
+"""Unlimited ALFWorld games from a seed: the embedded tasks.
+
+A game is a PDDL problem in the format of the official files, read by the same code. It is drawn
+from counts of the official training games (receptacles, things, places, goals), and is solvable by
+construction; its walkthrough is played before the game is handed out.
+
+Splits and scenes. The scene numbers of the three splits are disjoint (train 1001 to 1430,
+valid_seen 2001 to 2430, valid_unseen 3001 to 3430, none of them official). A scene's room, that is
+its receptacles and what stands together, depends on the scene and on the difficulty's room size
+only, never on the seed. A ``valid_seen`` scene is the room of the ``train`` scene a thousand below,
+with things placed anew. The rooms of ``valid_unseen`` differ from every room of the other two in
+what stands together, at any seed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import importlib.util
+import json
+import operator
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import EngineError, MissingExtra, OptionError, TaskNotFound, suggest
+from ..panel import Panel
+from .difficulty import Difficulty
+from .draws import Draws
+from .engine import NativeEngine
+from .expert import plan
+from .furnishing import Target, choose_target, furnish
+from .game import Game
+from .pddl import write_problem
+from .problem import Problem, read_problem
+from .rooms import layout, load_table
+from .wording import HELP
+
+__all__ = ["SPLITS", "GeneratedGame", "generate", "panel", "parse_task", "write_game"]
+
+SPLITS = ("train", "valid_seen", "valid_unseen")
+"""The names of the splits, as the official ones."""
+
+_TASK = re.compile(r"generated/([a-z_]+)/([a-z0-9.-]+)/(\d{1,18})-(\d{6,12})", re.ASCII)
+_ATTEMPTS = 200
+
+
+@dataclass(frozen=True)
+class GeneratedGame:
+    """A generated game.
+
+    Attributes:
+        task: Its id, such as ``"generated/train/normal/0-000017"``.
+        split: Its split.
+        difficulty: Its difficulty's name.
+        scene: Its scene's number.
+        target: Its goal, with types spelled as in the official files.
+        pddl: The PDDL problem.
+        problem: The same, read; with the task sentence and a walkthrough.
+
+    Example:
+        >>> game = generate("valid_unseen", 17)
+        >>> game.task, game.problem.goal.family
+        ('generated/valid_unseen/normal/0-000017', 'pick_two_obj_and_place')
+    """
+
+    task: str
+    split: str
+    difficulty: str
+    scene: int
+    target: Target
+    pddl: str
+    problem: Problem
+
+    @property
+    def folder(self) -> str:
+        """Where the official layout would have it: ``<split>/<task folder>/<trial folder>``."""
+        target = self.target
+        folder = f"{target.family}-{target.thing}-None-{target.place}-{self.scene}"
+        return f"{self.split}/{folder}/{_trial(self.task)}"
+
+
+def generate(
+    split: str, index: int, seed: int = 0, difficulty: str | Difficulty = "normal"
+) -> GeneratedGame:
+    """Return one game. The same arguments give the same game on every machine.
+
+    Args:
+        split: ``"train"``, ``"valid_seen"`` or ``"valid_unseen"``.
+        index: Which game of the split, from 0; there is no last one. Families take turns.
+        seed: Other seeds give other games in the same rooms.
+        difficulty: ``"easy"``, ``"normal"``, ``"hard"``, the code of any other, or a `Difficulty`.
+
+    Raises:
+        OptionError: An argument has no such value, or no room fits the difficulty.
+
+    Example:
+        >>> generate("train", 0) == generate("train", 0, seed=0, difficulty="normal")
+        True
+        >>> generate("train", 0, difficulty="easy").problem.goal.family
+        'pick_and_place_simple'
+    """
+    level = difficulty if isinstance(difficulty, Difficulty) else Difficulty.of(difficulty)
+    task = _task(split, level, seed, index)
+    family = level.families[index % len(level.families)]
+    draws = Draws("game", task)
+    for _ in range(_ATTEMPTS):
+        game = _draw(task, split, family, level, draws)
+        if game is not None:
+            return game
+    raise OptionError(
+        f"expected a difficulty that leaves room for {family!r}, found {level.name!r}; allow more "
+        "receptacles or things"
+    )
+
+
+def _draw(
+    task: str, split: str, family: str, level: Difficulty, draws: Draws
+) -> GeneratedGame | None:
+    """Draw one game; None if the room drawn has no such goal or the game cannot be won."""
+    table = load_table("generator")
+    kind = draws.weighted(_rooms_with(family))
+    number = draws.integer(*table["layouts"][split])
+    room = layout(kind, number, level.receptacles)
+    target = choose_target(room, family, level, draws)
+    if target is None:
+        return None
+    things = furnish(room, target, level, draws)
+    pddl = write_problem(f"plan_{_trial(task)}", room, draws.pick(room.free), things, target)
+    facts, goal = read_problem(pddl)
+    digest = hashlib.sha256(pddl.encode()).hexdigest()
+    problem = Problem(facts, goal, goal.sentence(), (), HELP, digest)
+    walkthrough = _solve(problem)
+    if walkthrough is None:
+        return None
+    problem = dataclasses.replace(problem, walkthrough=walkthrough)
+    scene = table["first_scene"][split] + table["room_offset"][kind] + number
+    return GeneratedGame(task, split, level.name, scene, target, pddl, problem)
+
+
+def _solve(problem: Problem) -> tuple[str, ...] | None:
+    """Return commands that were played and won; None if there are none or the game starts won."""
+    engine = NativeEngine(Game(problem))
+    commands = plan(engine)
+    if not commands:
+        return None
+    for command in commands:
+        engine.act(command)
+    return tuple(commands) if engine.won() else None
+
+
+@functools.cache
+def _rooms_with(family: str) -> dict[str, int]:
+    """Return how often official games of a family are in each kind of room."""
+    return {
+        room: sum(goal[3] for goal in counted["goals"] if goal[0] == family)
+        for room, counted in load_table("statistics")["rooms"].items()
+    }
+
+
+def _task(split: str, level: Difficulty, seed: int, index: int) -> str:
+    """Return the id of a task."""
+    if split not in SPLITS:
+        raise OptionError(f"there is no split {split!r}; {suggest(str(split), SPLITS)}")
+    seed, index = operator.index(seed), operator.index(index)
+    for name, number, limit in (("seed", seed, 10**18), ("index", index, 10**12)):
+        if not 0 <= number < limit:
+            raise OptionError(
+                f"expected {name} from 0 to below 10**{len(str(limit)) - 1}, found {number}"
+            )
+    return f"generated/{split}/{level.name}/{seed}-{index:06d}"
+
+
+def _trial(task: str) -> str:
+    """Return the name of a game's folder: the end of its id, without what folders dislike."""
+    return "trial_" + re.sub(r"[/.-]", "_", task.split("/", 2)[2])
+
+
+def parse_task(task: str) -> tuple[str, str, int, int]:
+    """Return split, difficulty, seed and index of a generated task.
+
+    Raises:
+        TaskNotFound: This is no id of a generated task.
+
+    Example:
+        >>> parse_task("generated/valid_unseen/normal/0-000017")
+        ('valid_unseen', 'normal', 0, 17)
+    """
+    match = _TASK.fullmatch(task) if isinstance(task, str) else None
+    if match is not None:
+        split, difficulty, seed, index = match[1], match[2], int(match[3]), int(match[4])
+        try:
+            if _task(split, Difficulty.of(difficulty), seed, index) == task:
+                return split, difficulty, seed, index
+        except OptionError as error:
+            raise TaskNotFound(f"there is no generated task {task[:100]!r}: {error}") from None
+    raise TaskNotFound(
+        "expected generated/<split>/<difficulty>/<seed>-<index of six digits>, such as "
+        f"'generated/train/normal/0-000017', found {str(task)[:100]!r}"
+    )
+
+
+def panel(
+    split: str, seed: int = 0, difficulty: str | Difficulty = "normal", size: int | None = None
+) -> Panel:
+    """Return the panel of a split: its first games, as many as the official split has.
+
+    Args:
+        split: The split.
+        seed: The seed of the games.
+        difficulty: Their difficulty.
+        size: How many games; None for train 3553, valid_seen 140, valid_unseen 134.
+
+    Raises:
+        OptionError: An argument has no such value.
+
+    Example:
+        >>> panel("valid_unseen", size=2).ids
+        ('generated/valid_unseen/normal/0-000000', 'generated/valid_unseen/normal/0-000001')
+    """
+    level = difficulty if isinstance(difficulty, Difficulty) else Difficulty.of(difficulty)
+    first = _task(split, level, seed, 0)
+    if size is None:
+        size = load_table("generator")["sizes"][split]
+    if not 0 < size <= 10**6:
+        raise OptionError(f"expected size from 1 to 1000000, found {size}")
+    stem = first.removesuffix("000000")
+    return Panel.of((f"{stem}{index:06d}" for index in range(size)), split, SPLITS)
+
+
+def write_game(game: GeneratedGame, directory: Path) -> Path:
+    """Write a game as ``game.tw-pddl`` in the official layout, for the TextWorld engine.
+
+    Domain and grammar are those of the installed alfworld package, which is not imported.
+
+    Args:
+        game: The game.
+        directory: Where to make ``json_2.1.1/<split>/<task folder>/<trial folder>/``.
+
+    Returns:
+        The file.
+
+    Raises:
+        MissingExtra: alfworld is not installed.
+
+    Example:
+        >>> write_game(generate("train", 0), Path("data")).name  # doctest: +SKIP
+        'game.tw-pddl'
+    """
+    domain, grammar = _upstream_texts()
+    content = {
+        "pddl_domain": domain,
+        "grammar": grammar.replace("UNKNOWN GOAL.", game.problem.task),
+        "pddl_problem": game.pddl,
+        "solvable": True,
+        "walkthrough": list(game.problem.walkthrough),
+    }
+    path = directory / "json_2.1.1" / game.folder / "game.tw-pddl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def _upstream_texts() -> tuple[str, str]:
+    """Return upstream's PDDL domain and its grammar."""
+    spec = importlib.util.find_spec("alfworld")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtra.of("alfworld", "writing games for the TextWorld engine")
+    data = Path(spec.submodule_search_locations[0]) / "data"
+    domain, grammar = (
+        (data / name).read_text(encoding="utf-8") for name in ("alfred.pddl", "alfred.twl2")
+    )
+    if "UNKNOWN GOAL." not in grammar:
+        raise EngineError(
+            f"expected 'UNKNOWN GOAL.' in {data / 'alfred.twl2'}, found another grammar; "
+            'run: pip install "comap[alfworld]"'
+        )
+    return domain, grammar

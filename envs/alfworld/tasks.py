@@ -1,0 +1,231 @@
+"""Which games there are: official files, or generated ones where there are none."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Protocol
+
+from ...errors import DataNotFound, OptionError, suggest
+from ..storage import comap_home
+from ..panel import Panel
+from .game import Game
+from .generate import generate, panel, parse_task
+from .problem import read_game
+from .wording import Dialect
+
+__all__ = ["GeneratedGames", "OfficialGames", "Source", "open_source"]
+
+SPLITS = ("train", "valid_train", "valid_seen", "valid_unseen")
+_GENERATED_SPLITS = ("train", "valid_seen", "valid_unseen")
+_FOLDER = "json_2.1.1"
+_FILE = "game.tw-pddl"
+
+
+class Source(Protocol):
+    """Where games come from."""
+
+    split: str
+
+    def panel(self) -> Panel:
+        """Return the tasks of the split."""
+
+    def game(self, task: str, dialect: Dialect) -> tuple[Game, Path | None]:
+        """Return a game and its file, if it has one."""
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return what names the data."""
+
+
+def open_source(
+    split: str,
+    data_dir: str | os.PathLike[str] | None,
+    source: str,
+    difficulty: str,
+    generator_seed: int,
+) -> Source:
+    """Return the official games where they are, else generated ones.
+
+    Official games are looked for in `data_dir`, else in ``COMAP_HOME/alfworld``, else in
+    ``ALFWORLD_DATA``.
+
+    Args:
+        split: The split's name.
+        data_dir: Folder that holds ``json_2.1.1``, or None.
+        source: ``"official"``, ``"generated"``, or ``"auto"`` for official ones if there are any.
+        difficulty: Difficulty of generated games.
+        generator_seed: Seed of generated games.
+
+    Raises:
+        DataNotFound: Official games are asked for and not there.
+        OptionError: The split or the source is unknown.
+    """
+    if source not in ("auto", "official", "generated"):
+        known = suggest(source, ("auto", "official", "generated"))
+        raise OptionError(f"there is no source of games {source!r}; {known}")
+    if source == "generated" and data_dir is not None:
+        raise OptionError("source='generated' reads no data, found data_dir as well; leave one out")
+    if source != "generated":
+        if split not in SPLITS:
+            raise OptionError(f"ALFWorld has no split {split!r}; {suggest(split, SPLITS)}")
+        root = _find(data_dir)
+        if root is not None:
+            return OfficialGames(root, split)
+        if source == "official":
+            raise DataNotFound(
+                f"expected ALFWorld's games in {comap_home() / 'alfworld'} or in the folder that "
+                "ALFWORLD_DATA names, found neither; run: comap data get alfworld"
+            )
+    if split not in _GENERATED_SPLITS:
+        known = suggest(split, _GENERATED_SPLITS)
+        raise OptionError(f"there are no generated games of split {split!r}; {known}")
+    return GeneratedGames(split, difficulty, generator_seed)
+
+
+def _find(data_dir: str | os.PathLike[str] | None) -> Path | None:
+    """Return the folder that holds the splits, or None where there are no official games."""
+    if data_dir is not None:
+        given = Path(data_dir).expanduser()
+        for root in (given / _FOLDER, given):
+            if any((root / split).is_dir() for split in SPLITS):
+                return root
+        raise DataNotFound(
+            f"expected ALFWorld's games in {given / _FOLDER} (folders {', '.join(SPLITS)}), found "
+            "none; give the folder that holds json_2.1.1, or run: comap data get alfworld"
+        )
+    candidates = [comap_home() / "alfworld"]
+    if os.environ.get("ALFWORLD_DATA"):
+        candidates.append(Path(os.environ["ALFWORLD_DATA"]).expanduser())
+    for candidate in candidates:
+        if (candidate / _FOLDER).is_dir():
+            return candidate / _FOLDER
+    return None
+
+
+@dataclass(frozen=True)
+class OfficialGames:
+    """Games in the official layout: ``<root>/<split>/<task>/<trial>/game.tw-pddl``."""
+
+    root: Path
+    split: str
+
+    def panel(self) -> Panel:
+        """Return the tasks of the split, ``<split>/<task>/<trial>``."""
+        return _official_panel(self.root, self.split)
+
+    def game(self, task: str, dialect: Dialect) -> tuple[Game, Path | None]:
+        """Return the game of a task and its file.
+
+        Raises:
+            TaskNotFound: The split has no such task.
+            DataCorrupt: The file is not an ALFWorld game.
+        """
+        if task not in _members(self.root, self.split):
+            raise self.panel().missing(task)
+        path = self.root.joinpath(*task.split("/"), _FILE)
+        try:
+            status = path.stat()
+            version = (status.st_mtime_ns, status.st_size)
+        except OSError:
+            version = (0, 0)
+        return _official_game(path, dialect, version), path
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return how many games there are, whether all official ones, and a hash of their bytes."""
+        here = self.panel()
+        known = _known_panels().get(self.split)
+        complete = known is not None and known["sha256"] == here.sha256
+        return {
+            "games": f"official {len(here)}" if complete else f"unknown {len(here)}",
+            "data": _content_hash(self.root, self.split),
+        }
+
+
+@dataclass(frozen=True)
+class GeneratedGames:
+    """Games made on the spot from a seed; nothing is read or downloaded."""
+
+    split: str
+    difficulty: str
+    seed: int
+
+    def panel(self) -> Panel:
+        """Return the default tasks of the split; any other number can be asked for by its id."""
+        return _generated_panel(self.split, self.seed, self.difficulty)
+
+    def game(self, task: str, dialect: Dialect) -> tuple[Game, Path | None]:
+        """Return the game of a task, and None: it has no file.
+
+        Raises:
+            TaskNotFound: The id is not that of a generated game.
+        """
+        return _generated_game(task, dialect), None
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return what the games are made from."""
+        return {"games": f"generated {self.difficulty}, seed {self.seed}", "data": "generated"}
+
+
+@lru_cache(maxsize=16)
+def _official_panel(root: Path, split: str) -> Panel:
+    folder = root / split
+    splits = [name for name in SPLITS if (root / name).is_dir()]
+    if not folder.is_dir():
+        raise DataNotFound(
+            f"expected ALFWorld's split {split!r} in {folder}, found only {', '.join(splits)}; "
+            "run: comap data verify alfworld"
+        )
+    ids = [
+        f"{split}/{path.parent.parent.name}/{path.parent.name}"
+        for path in folder.glob(f"*/*/{_FILE}")
+        if "movable" not in path.parent.parent.name and "Sliced" not in path.parent.parent.name
+    ]
+    if not ids:
+        raise DataNotFound(
+            f"expected games at {folder}/<task>/<trial>/{_FILE}, found none; "
+            "run: comap data get alfworld"
+        )
+    return Panel.of(ids, split, splits)
+
+
+@lru_cache(maxsize=16)
+def _members(root: Path, split: str) -> frozenset[str]:
+    return frozenset(_official_panel(root, split).ids)
+
+
+@lru_cache(maxsize=64)
+def _official_game(path: Path, dialect: Dialect, version: tuple[int, int]) -> Game:
+    return Game(read_game(path), dialect)
+
+
+@lru_cache(maxsize=16)
+def _content_hash(root: Path, split: str) -> str:
+    """Return a SHA-256 over the ids and bytes of all games of a split."""
+    digest = hashlib.sha256()
+    for task in _official_panel(root, split).ids:
+        raw = root.joinpath(*task.split("/"), _FILE).read_bytes()
+        digest.update(f"{task}\0{hashlib.sha256(raw).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _known_panels() -> dict[str, dict[str, str]]:
+    text = files(__package__).joinpath("data/panels.json").read_text("utf-8")
+    loaded: dict[str, dict[str, str]] = json.loads(text)
+    return loaded
+
+
+@lru_cache(maxsize=16)
+def _generated_panel(split: str, seed: int, difficulty: str) -> Panel:
+    return panel(split, seed=seed, difficulty=difficulty)
+
+
+@lru_cache(maxsize=64)
+def _generated_game(task: str, dialect: Dialect) -> Game:
+    split, difficulty, seed, index = parse_task(task)
+    return Game(generate(split, index, seed=seed, difficulty=difficulty).problem, dialect)

@@ -1,0 +1,197 @@
+"""Where data lie on this machine: `COMAP_HOME`, locks between processes, and errors of the disk."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from ..errors import CoMapError, DownloadError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+__all__ = [
+    "Listener",
+    "Progress",
+    "comap_home",
+    "data_path",
+    "locked",
+    "on_disk",
+    "read_json",
+    "silent",
+    "write_json",
+]
+
+_REMEDIES = {
+    errno.ENOSPC: "free some space, or set COMAP_HOME to a folder on a larger disk",
+    errno.EDQUOT: "free some of your quota, or set COMAP_HOME to a folder on another disk",
+    errno.EROFS: "set COMAP_HOME to a folder that can be written to",
+}
+_REMEDY = "set COMAP_HOME to a folder that you may write to"
+
+
+class Progress(NamedTuple):
+    """How far a long operation is.
+
+    Attributes:
+        stage: "waiting", "downloading", "retrying", "unpacking" or "checking".
+        done: Bytes downloaded, or files unpacked or checked.
+        total: How many there will be, where that is known.
+        note: What to tell the user; why a download is tried again, say.
+
+    Example:
+        >>> Progress("downloading", 5, 10).done
+        5
+    """
+
+    stage: str
+    done: int
+    total: int | None = None
+    note: str = ""
+
+
+Listener = Callable[[Progress], None]
+"""What is told of every `Progress`."""
+
+
+def silent(progress: Progress) -> None:
+    """Do nothing: the `Listener` for those who want no progress.
+
+    Example:
+        >>> silent(Progress("unpacking", 1))
+    """
+
+
+def comap_home() -> Path:
+    """Return the folder that holds all data: the environment variable COMAP_HOME, or its default.
+
+    Example:
+        >>> comap_home().is_absolute()
+        True
+    """
+    return Path(os.environ.get("COMAP_HOME") or "~/.cache/comap").expanduser().absolute()
+
+
+def data_path(name: str) -> Path:
+    """Return where the data set `name` is, or would be once it is downloaded.
+
+    Example:
+        >>> data_path("alfworld") == comap_home() / "alfworld"
+        True
+    """
+    return comap_home() / name
+
+
+@contextmanager
+def on_disk(path: Path) -> Iterator[None]:
+    """Turn errors of the file system into `DownloadError`, with what to do about them.
+
+    Example:
+        >>> with on_disk(Path("data")):
+        ...     raise OSError(28, "disk full")
+        Traceback (most recent call last):
+        ...
+        comap.errors.DownloadError: expected to read and write data, found: disk full; \
+free some space, or set COMAP_HOME to a folder on a larger disk, and run the command again
+    """
+    try:
+        yield
+    except CoMapError:
+        raise
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, _REMEDY)
+        raise DownloadError(
+            f"expected to read and write {error.filename or path}, found: "
+            f"{error.strerror or error}; {remedy}, and run the command again"
+        ) from error
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write `content` to `path` so that a reader finds the old file or the new one, whole.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_json(Path(folder, "a.json"), [1])
+        ...     read_json(Path(folder, "a.json"))
+        [1]
+    """
+    draft = path.with_name(path.name + ".new")
+    with on_disk(path):
+        draft.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        draft.replace(path)
+
+
+def read_json(path: Path) -> Any:
+    """Return what `write_json` wrote to `path`, or None if nothing readable is there.
+
+    Example:
+        >>> read_json(Path("no such file")) is None
+        True
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+@contextmanager
+def locked(path: Path, *, wait: float, progress: Listener = silent) -> Iterator[None]:
+    """Hold the lock file `path`; the system lets go of it even if this process is killed.
+
+    Args:
+        path: The lock file, which stays: removing it could let in two at once.
+        wait: Seconds to wait for another process at most.
+        progress: Told once if there is another to wait for.
+
+    Raises:
+        DownloadError: Another process held it all the time.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, locked(Path(folder, "lock"), wait=1):
+        ...     print("mine")
+        mine
+    """
+    with on_disk(path):
+        file = path.open("a+b")
+    with file:
+        end = time.monotonic() + wait
+        told = False
+        while not _try_lock(file, path):
+            if time.monotonic() >= end:
+                raise DownloadError(
+                    f"expected to be alone, found another process holding {path} for {wait:.0f} s; "
+                    "wait for it or stop it, and run the command again"
+                )
+            if not told:
+                progress(Progress("waiting", 0, note="another process is at work on this data set"))
+                told = True
+            time.sleep(0.05)
+        yield
+
+
+def _try_lock(file: IO[bytes], path: Path) -> bool:
+    try:
+        if sys.platform == "win32":
+            file.seek(0)
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+            return False
+        raise DownloadError(
+            f"expected a file system with locks, found at {path}: {error.strerror}; "
+            "set COMAP_HOME to a folder on a local disk, and run the command again"
+        ) from error
+    return True

@@ -1,0 +1,329 @@
+"""Scores of world models and agents: pure functions of facts, trajectories and counts.
+
+*Delta-F1* asks of a predicted observation: are the facts that the action changed the ones that were
+predicted to change? With ``D(x) = {+f: f added} | {-f: f removed}`` relative to the state before,
+``F1 = 2 |D(predicted) & D(actual)| / (|D(predicted)| + |D(actual)|)`` (CoMap, arXiv 2606.02372).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .errors import OptionError
+from .facts import Delta, State, diff
+
+__all__ = [
+    "Consistency",
+    "DeltaF1Report",
+    "PredicateScore",
+    "Rate",
+    "RevisionRates",
+    "consistency",
+    "delta_f1",
+    "delta_f1_report",
+    "goal_condition_success",
+    "revision_rates",
+    "success_rate",
+]
+
+_EPSILON = 1e-8
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A share of successes with its Wilson score interval.
+
+    Attributes:
+        value: The share, 0 to 1 (0 where `n` is 0).
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        n: Number of trials.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:.1f} % [{100 * self.low:.1f}, {100 * self.high:.1f}] (n={self.n})"
+
+
+@dataclass(frozen=True, slots=True)
+class PredicateScore:
+    """How well the changes of one predicate were predicted.
+
+    Attributes:
+        precision: Share of the predicted changes that happened.
+        recall: Share of the changes that were predicted.
+        f1: Their harmonic mean, over all transitions together (micro).
+        support: Number of changes that happened.
+    """
+
+    precision: float
+    recall: float
+    f1: float
+    support: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaF1Report:
+    """Delta-F1 over many transitions (0 to 1; multiply by 100 to compare with papers).
+
+    Attributes:
+        mean: Mean over all transitions whose truth was parsed (macro).
+        nonempty_mean: The same over those in which something changed; 0 where none did.
+        no_op_share: Share of transitions in which nothing changed.
+        parse_failure_rate: Share of transitions whose prediction fitted no rule; these score 0.
+        exact_share: Share of transitions whose change was predicted exactly.
+        n: Number of transitions scored.
+        n_nonempty: Number of those in which something changed.
+        dropped: Number of transitions left out because the truth itself fitted no rule.
+        stderr: Standard error of `mean`.
+        by_predicate: Micro scores of each predicate.
+    """
+
+    mean: float
+    nonempty_mean: float
+    no_op_share: float
+    parse_failure_rate: float
+    exact_share: float
+    n: int
+    n_nonempty: int
+    dropped: int
+    stderr: float
+    by_predicate: Mapping[str, PredicateScore] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionRates:
+    """What revising drafted actions did (CoMap, appendix C.2).
+
+    Attributes:
+        urr: Unnecessary revision rate: share of the drafts that would have succeeded that were
+            revised.
+        hrr: Harmful revision rate: share of the drafts that would have succeeded that were revised
+            into failure; never above `urr`.
+        brp: Beneficial revision precision: share of the revisions that turned failure into success.
+        n: Number of decisions.
+    """
+
+    urr: float
+    hrr: float
+    brp: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Consistency:
+    """How plans made in imagination fare in the real environment.
+
+    Attributes:
+        imagined: Share of plans that succeed in imagination.
+        real: Share of the same plans that succeed when they are really executed.
+        agreement: Share of plans that end the same way in both.
+        precision: Share of the plans that succeed in imagination that really succeed.
+        recall: Share of the plans that really succeed that succeed in imagination.
+        n: Number of plans.
+    """
+
+    imagined: Rate
+    real: Rate
+    agreement: float
+    precision: float
+    recall: float
+    n: int
+
+
+def delta_f1(before: State, predicted: State, actual: State) -> float:
+    """Return the Delta-F1 of one transition.
+
+    Args:
+        before: The belief before the action.
+        predicted: The belief that the predicted observation leads to.
+        actual: The belief that the real observation leads to (or a teacher's, in the gate).
+
+    Returns:
+        0 to 1. Both changes empty is 1, exactly one empty is 0, and a state that was not parsed
+        scores 0.
+
+    Example:
+        >>> before = State(frozenset({("closed", "safe 1")}))
+        >>> after = State(frozenset({("open", "safe 1"), ("in", "pen 1", "safe 1")}))
+        >>> guess = State(frozenset({("open", "safe 1")}))
+        >>> delta_f1(before, guess, after)
+        0.8
+    """
+    if not (predicted.parsed and actual.parsed):
+        return 0.0
+    return _f1(diff(before, predicted), diff(before, actual))
+
+
+def _f1(guess: Delta, truth: Delta) -> float:
+    total = len(guess) + len(truth)
+    return 2 * _shared(guess, truth) / total if total else 1.0
+
+
+def _shared(guess: Delta, truth: Delta) -> int:
+    return len(guess.added & truth.added) + len(guess.removed & truth.removed)
+
+
+def delta_f1_report(transitions: Iterable[tuple[State, State, State]]) -> DeltaF1Report:
+    """Return Delta-F1 over transitions ``(before, predicted, actual)``.
+
+    A transition whose truth was not parsed is dropped and counted; one whose prediction was not
+    parsed scores 0.
+
+    Example:
+        >>> a, b = State(frozenset({("a",)})), State(frozenset({("b",)}))
+        >>> report = delta_f1_report([(a, b, b), (a, a, a), (a, State(a.facts, parsed=False), b)])
+        >>> report.n, round(report.mean, 3), report.nonempty_mean, round(report.no_op_share, 3)
+        (3, 0.667, 0.5, 0.333)
+    """
+    scores: list[float] = []
+    nonempty: list[float] = []
+    failures = dropped = exact = 0
+    counts: dict[str, list[int]] = {}
+    for before, predicted, actual in transitions:
+        if not actual.parsed:
+            dropped += 1
+            continue
+        truth = diff(before, actual)
+        guess = diff(before, predicted) if predicted.parsed else Delta()
+        failures += not predicted.parsed
+        score = _f1(guess, truth) if predicted.parsed else 0.0
+        scores.append(score)
+        exact += score == 1.0
+        if len(truth):
+            nonempty.append(score)
+        _count(counts, guess, truth)
+    n = len(scores)
+    mean = _mean(scores)
+    variance = sum((score - mean) ** 2 for score in scores) / max(n - 1, 1)
+    return DeltaF1Report(
+        mean,
+        _mean(nonempty),
+        (n - len(nonempty)) / n if n else 0.0,
+        failures / n if n else 0.0,
+        exact / n if n else 0.0,
+        n,
+        len(nonempty),
+        dropped,
+        math.sqrt(variance / n) if n else 0.0,
+        {name: _predicate_score(*counts[name]) for name in sorted(counts)},
+    )
+
+
+def _count(counts: dict[str, list[int]], guess: Delta, truth: Delta) -> None:
+    """Add one transition to the counts (shared, predicted, true) of each predicate."""
+    for guessed, true in ((guess.added, truth.added), (guess.removed, truth.removed)):
+        for place, facts in enumerate((guessed & true, guessed, true)):
+            for fact in facts:
+                counts.setdefault(fact[0], [0, 0, 0])[place] += 1
+
+
+def _predicate_score(shared: int, guessed: int, true: int) -> PredicateScore:
+    total = guessed + true
+    return PredicateScore(
+        shared / guessed if guessed else 0.0,
+        shared / true if true else 0.0,
+        2 * shared / total if total else 0.0,
+        true,
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else 0.0
+
+
+def success_rate(outcomes: Iterable[bool], z: float = 1.959963984540054) -> Rate:
+    """Return the share of successes with its Wilson score interval.
+
+    Args:
+        outcomes: Whether each episode succeeded.
+        z: Quantile of the normal distribution; the default gives 95 %.
+
+    Example:
+        >>> str(success_rate([True] * 8 + [False] * 2))
+        '80.0 % [49.0, 94.3] (n=10)'
+    """
+    results = [bool(outcome) for outcome in outcomes]
+    n, wins = len(results), sum(results)
+    if not n:
+        return Rate(0.0, 0.0, 1.0, 0)
+    share, square = wins / n, z * z
+    centre = (share + square / (2 * n)) / (1 + square / n)
+    half = z / (1 + square / n) * math.sqrt(share * (1 - share) / n + square / (4 * n * n))
+    low = 0.0 if wins == 0 else max(0.0, centre - half)
+    high = 1.0 if wins == n else min(1.0, centre + half)
+    return Rate(share, low, high, n)
+
+
+def goal_condition_success(scores: Iterable[float]) -> float:
+    """Return the mean share of goal conditions met at the end of episodes (ALFRED's measure).
+
+    Example:
+        >>> goal_condition_success([1.0, 0.5])
+        0.75
+    """
+    return _mean(list(scores))
+
+
+def revision_rates(decisions: Iterable[tuple[bool, bool, bool]]) -> RevisionRates:
+    """Return URR, HRR and BRP of decisions ``(revised, draft succeeds, revision succeeds)``.
+
+    ``URR = sum m [zD=1] / sum [zD=1]``, ``HRR = sum m [zD=1, zR=0] / sum [zD=1]`` and
+    ``BRP = sum m [zD=0, zR=1] / sum m``, with 1e-8 added to each denominator.
+
+    Args:
+        decisions: For each: whether the reflected action differs from the draft (``m``), and whether
+            following the draft (``zD``) and the reflected action (``zR``) ends in success.
+
+    Example:
+        >>> rates = revision_rates([(True, True, False), (True, False, True), (False, True, True)])
+        >>> round(rates.urr, 3), round(rates.hrr, 3), round(rates.brp, 3)
+        (0.5, 0.5, 0.5)
+    """
+    rows = [(bool(m), bool(d), bool(r)) for m, d, r in decisions]
+    good_drafts = sum(d for _, d, _ in rows) + _EPSILON
+    revised = sum(m for m, _, _ in rows) + _EPSILON
+    return RevisionRates(
+        sum(m and d for m, d, _ in rows) / good_drafts,
+        sum(m and d and not r for m, d, r in rows) / good_drafts,
+        sum(m and r and not d for m, d, r in rows) / revised,
+        len(rows),
+    )
+
+
+def consistency(imagined: Sequence[bool], real: Sequence[bool]) -> Consistency:
+    """Return how imagined plans fare when they are really executed.
+
+    Args:
+        imagined: Whether each plan succeeded in imagination.
+        real: Whether the same plan, executed action by action, really succeeded.
+
+    Raises:
+        OptionError: The two are not of one length.
+
+    Example:
+        >>> result = consistency([True, True, False], [True, False, False])
+        >>> result.precision, round(result.agreement, 3)
+        (0.5, 0.667)
+    """
+    if len(imagined) != len(real):
+        raise OptionError(
+            f"expected one real outcome for each imagined one, found {len(imagined)} and {len(real)}"
+        )
+    both = sum(bool(i and r) for i, r in zip(imagined, real, strict=True))
+    same = sum(bool(i) == bool(r) for i, r in zip(imagined, real, strict=True))
+    n, hoped, done = len(imagined), sum(map(bool, imagined)), sum(map(bool, real))
+    return Consistency(
+        success_rate(imagined),
+        success_rate(real),
+        same / n if n else 0.0,
+        both / hoped if hoped else 0.0,
+        both / done if done else 0.0,
+        n,
+    )

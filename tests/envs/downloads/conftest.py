@@ -1,0 +1,166 @@
+"""A server on this machine that misbehaves in every way we could think of, and its file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.envs.datasets import DataSet, Limits, Split
+from comap.envs.verification import fingerprint
+
+LIMITS = Limits(download_bytes=1 << 22, entries=100, unpacked_bytes=1 << 22)
+ITEMS = {f"{split}/task-{n}/trial": f"{split} {n}" for split in ("dev", "test") for n in range(3)}
+FILES = {f"root/{name}/game.txt": text.encode() for name, text in ITEMS.items()}
+FILES["root/dev/task-9-skipped/trial/game.txt"] = b"not counted"
+FILES["root/blob.bin"] = hashlib.shake_128(b"blob").digest(200_000)
+
+
+def digest_of(split: str) -> str:
+    items = {
+        name: hashlib.sha256(text.encode()).hexdigest()
+        for name, text in ITEMS.items()
+        if name.startswith(f"{split}/")
+    }
+    return fingerprint(items)
+
+
+def zip_of(files: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+@dataclass
+class Fault:
+    """What is wrong with one answer."""
+
+    status: int = 0
+    cut: int | None = None
+    hang: bool = False
+    no_length: bool = False
+    wrong_range: bool = False
+    redirect: str = ""
+    then: bytes | None = None  # the file becomes this after the answer
+
+
+@dataclass
+class Site:
+    """A server with one file, which counts the requests and breaks as it is told."""
+
+    body: bytes = b""
+    tag: bool = True
+    ranges: bool = True
+    faults: list[Fault] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    released: threading.Event = field(default_factory=threading.Event)
+    url: str = ""
+    files: dict[str, bytes] = field(default_factory=lambda: dict(FILES))
+
+    def fail(self, *faults: dict[str, Any]) -> None:
+        """Break the next answers in these ways, one after the other."""
+        self.faults = [Fault(**fault) for fault in faults]
+
+    @staticmethod
+    def pack(files: Mapping[str, bytes]) -> bytes:
+        """Return the zip archive of these files."""
+        return zip_of(files)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    site: Site
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        site = self.site
+        site.requests.append(self.headers.get("Range", ""))
+        site.paths.append(self.path)
+        fault = site.faults.pop(0) if site.faults else Fault()
+        self.close_connection = True
+        if fault.hang:
+            site.released.wait(5)
+        elif fault.status or fault.redirect:
+            self.send_response(fault.status or 302)
+            self.send_header("Location", fault.redirect)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            self.answer(fault)
+        if fault.then is not None:
+            site.body = fault.then
+
+    def answer(self, fault: Fault) -> None:
+        body = self.site.body
+        tag = f'"{hashlib.sha256(body).hexdigest()[:8]}"'
+        start = 0
+        asked = self.headers.get("Range", "")
+        if asked and self.site.ranges and self.headers.get("If-Range") in (None, tag):
+            start = int(asked.removeprefix("bytes=").rstrip("-"))
+            self.send_response(206)
+            first = start + 1 if fault.wrong_range else start
+            self.send_header("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")
+        else:
+            self.send_response(200)
+        if self.site.tag:
+            self.send_header("ETag", tag)
+        if not fault.no_length:
+            self.send_header("Content-Length", str(len(body) - start))
+        self.end_headers()
+        self.wfile.write(body[start:][: fault.cut])
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site(body=zip_of(FILES))
+    handler = type("BoundHandler", (Handler,), {"site": site})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        site.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield site
+        site.released.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COMAP_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def toy(site: Site) -> DataSet:
+    return toy_at(site.url)
+
+
+def toy_at(url: str) -> DataSet:
+    return DataSet(
+        name="toy",
+        title="Toy",
+        url=f"{url}/toy.zip",
+        limits=LIMITS,
+        root="root",
+        items="*/*/game.txt",
+        skip=("skipped",),
+        splits=(
+            Split("dev", 3, digest_of("dev")),
+            Split("test", 3, digest_of("test")),
+            Split("more", 5, None, optional=True),
+        ),
+    )

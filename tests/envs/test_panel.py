@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pickle
+
+import pytest
+
+from comap.envs import Panel
+from comap.errors import TaskNotFound
+
+
+def test_order_and_digest_come_from_the_ids_alone() -> None:
+    one = Panel.of(["b/2", "a/1", "b/10", "a/1"], "dev", ("train", "dev"))
+    two = Panel.of({"b/10", "a/1", "b/2"}, "dev", ["train", "dev"])
+    assert one == two
+    assert one.ids == ("a/1", "b/10", "b/2")
+    assert one.sha256 == hashlib.sha256(b"a/1\nb/10\nb/2\n").hexdigest()
+    assert one.sha256 != Panel.of(["a/1"], "dev", ("dev",)).sha256
+    assert one.sha256 == Panel.of(one.ids, "other", ()).sha256
+
+
+def test_digest_tells_where_ids_part() -> None:
+    assert Panel.of(["ab", "c"], "x", ()).sha256 != Panel.of(["a", "bc"], "x", ()).sha256
+
+
+def test_it_is_a_collection() -> None:
+    panel = Panel.of(["b", "a"], "dev", ("dev",))
+    assert (len(panel), list(panel), "a" in panel, "c" in panel, 3 in panel) == (
+        2,
+        ["a", "b"],
+        True,
+        False,
+        False,
+    )
+    assert pickle.loads(pickle.dumps(panel)) == panel
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        panel.split = "x"  # type: ignore[misc]
+
+
+def test_an_empty_panel() -> None:
+    panel = Panel.of([], "dev", ("dev",))
+    assert (len(panel), list(panel)) == (0, [])
+    assert "0 tasks" in str(panel.missing("x"))
+
+
+def test_a_missing_task_is_explained() -> None:
+    panel = Panel.of([f"dev/{i:04}" for i in range(500)], "dev", ("dev",))
+    error = panel.missing("dev/042")
+    assert isinstance(error, TaskNotFound)
+    for part in ("500 tasks", "'dev'", "'dev/042'", "did you mean", "env.unwrapped.tasks.ids"):
+        assert part in str(error)
+    assert "and 497 more" in str(panel.missing("zzz"))

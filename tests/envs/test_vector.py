@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from comap.envs import Info
+from comap.envs.conformance.transcripts import load
+from comap.errors import DataCorrupt, OptionError
+
+TOYS = str(Path(__file__).with_name("toys.py"))
+make = load(f"{TOYS}:make")
+BOTH = pytest.mark.parametrize("asynchronous", [True, False], ids=["async", "sync"])
+TOY = "comap-test/Toy-v0"
+
+
+@contextmanager
+def vector(count: int = 3, **kwargs: Any) -> Iterator[Any]:
+    envs = gymnasium.make_vec(TOY, num_envs=count, **kwargs)
+    try:
+        yield envs
+    finally:
+        envs.close()
+
+
+@BOTH
+def test_each_environment_gets_its_task(asynchronous: bool) -> None:
+    tasks = ["toy/3", "toy/0", "toy/3"]
+    with vector(asynchronous=asynchronous) as envs:
+        assert isinstance(envs, AsyncVectorEnv if asynchronous else SyncVectorEnv)
+        texts, infos = envs.reset(options={"tasks": tasks})
+        assert list(infos["task"]) == tasks
+        assert texts[0] == texts[2] != texts[1]
+        _, infos = envs.reset(options={"task": "toy/2"})
+        assert list(infos["task"]) == ["toy/2"] * 3
+        _, infos = envs.reset(seed=[5, 5, 5])
+        assert len(set(infos["task"])) == 1
+
+
+@pytest.mark.parametrize("tasks", [["toy/0"], "toy", ["toy/0"] * 4])
+def test_a_wrong_number_of_tasks_is_refused(tasks: Any) -> None:
+    with (
+        vector(asynchronous=False) as envs,
+        pytest.raises(OptionError, match="must list 3 task ids"),
+    ):
+        envs.reset(options={"tasks": tasks})
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("task", "error"),
+    [
+        ("toy/4", "DataCorrupt: expected a task, found rubbish"),
+        ("toy/5", "EngineError: expected task 'toy/5' to start, found KeyError"),
+        ("toy/none", "TaskNotFound: "),
+    ],
+)
+def test_a_broken_task_is_an_episode_that_fails(asynchronous: bool, task: str, error: str) -> None:
+    with vector(variant="SometimesBreaks", asynchronous=asynchronous) as envs:
+        _, infos = envs.reset(options={"tasks": ["toy/0", task, "toy/1"]})
+        assert infos["error"][1].startswith(error)
+        assert infos["_error"].tolist() == [False, True, False]
+        assert infos["task"][1] == task
+        assert all(infos[f"_{key}"].all() for key in Info.__required_keys__)
+        texts, rewards, ends, cuts, infos = envs.step(("look",) * 3)
+        assert texts == ("Nothing changed.", "", "Nothing changed.")
+        assert cuts.tolist() == [False, True, False]
+        assert not ends.any()
+        assert not rewards.any()
+        assert infos["error"][1].startswith(error)
+        assert infos["step"].tolist() == [1, 1, 1]
+        envs.reset(options={"tasks": ["toy/0", "toy/1", "toy/2"]})
+        assert envs.step(("look",) * 3)[0] == ("Nothing changed.",) * 3
+
+
+def test_alone_a_broken_task_raises() -> None:
+    env = make("SometimesBreaks")
+    with pytest.raises(DataCorrupt):
+        env.reset(options={"task": "toy/4"})
+
+
+@BOTH
+def test_a_fault_ends_one_episode_alone(asynchronous: bool) -> None:
+    with vector(variant="SometimesBreaks", asynchronous=asynchronous) as envs:
+        envs.reset(options={"tasks": ["toy/0"] * 3})
+        texts, _, ends, cuts, infos = envs.step(("look", "break", "look"))
+        assert texts == ("Nothing changed.", "", "Nothing changed.")
+        assert (ends.tolist(), cuts.tolist()) == ([False] * 3, [False, True, False])
+        assert infos["error"][1] == "RuntimeError: the engine broke"
+        _, _, _, cuts, infos = envs.step(("look",) * 3)
+        assert not cuts.any()
+        assert infos["step"].tolist() == [2, 0, 2], "the next step started the broken one anew"
+
+
+@BOTH
+def test_a_text_that_does_not_fit_ends_one_episode_alone(asynchronous: bool) -> None:
+    with vector(variant="SometimesBreaks", asynchronous=asynchronous) as envs:
+        envs.reset(options={"tasks": ["toy/0"] * 3})
+        texts, _, _, cuts, infos = envs.step(("look", "shout", "look"))
+        assert (texts[1], cuts.tolist()) == ("", [False, True, False])
+        assert "at most 32768 characters, found 100000" in infos["error"][1]
+        assert envs.step(("look",) * 3)[0][0] == "Nothing changed."
+    with vector(2, asynchronous=asynchronous, max_text_length=5) as envs:
+        texts, infos = envs.reset(seed=0)
+        assert texts == ("", "")
+        assert "at most 5 characters" in infos["error"][0]
+        assert envs.step(("look",) * 2)[3].all()
+
+
+@BOTH
+def test_an_explicit_reset_after_the_end_starts_one_episode(asynchronous: bool) -> None:
+    """Gymnasium 1.4 loses the first action after it where shared memory is off."""
+    with vector(2, asynchronous=asynchronous, max_episode_steps=1) as envs:
+        for task in ("toy/0", "toy/1"):
+            envs.reset(options={"task": task})
+            texts, _, _, cuts, infos = envs.step(("look", "look"))
+            assert texts == ("Nothing changed.",) * 2
+            assert list(infos["task"]) == [task, task]
+            assert cuts.all()
+
+
+@BOTH
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_autoreset_modes(asynchronous: bool, mode: AutoresetMode) -> None:
+    with vector(2, asynchronous=asynchronous, autoreset_mode=mode, max_episode_steps=2) as envs:
+        assert envs.metadata["autoreset_mode"] is mode
+        envs.reset(seed=[1, 1])
+        envs.step(("look", "look"))
+        _, _, ends, cuts, infos = envs.step(("look", "look"))
+        assert cuts.all()
+        assert not ends.any()
+        if mode is AutoresetMode.NEXT_STEP:
+            assert infos["step"].tolist() == [2, 2]
+            assert envs.step(("look", "look"))[-1]["step"].tolist() == [0, 0]
+        elif mode is AutoresetMode.SAME_STEP:
+            assert infos["step"].tolist() == [0, 0]
+            assert infos["final_info"]["step"].tolist() == [2, 2]
+            assert list(infos["final_obs"]) == ["Nothing changed."] * 2
+        else:
+            mask = np.array([True, False])
+            envs.reset(options={"tasks": ["toy/2", "toy/3"], "reset_mask": mask})
+            infos = envs.reset(options={"reset_mask": ~mask})[1]
+            assert envs.step(("look", "look"))[-1]["step"].tolist() == [1, 1]
+
+
+def test_mode_by_name_and_limits() -> None:
+    with vector(2, autoreset_mode="SameStep", max_concurrency=1, max_episode_steps=5) as envs:
+        envs.reset(seed=0)
+        cuts = [envs.step(("look", "look"))[3].tolist() for _ in range(5)]
+        assert cuts == [[False, False]] * 4 + [[True, True]]
+
+
+def test_options_of_the_environment_reach_it() -> None:
+    with vector(2, asynchronous=False, colour="red") as envs:
+        assert [env.unwrapped.colour for env in envs.envs] == ["red", "red"]
+    with pytest.raises(OptionError, match="has no option 'color'"), vector(2, color="red"):
+        pass
+
+
+def test_processes_can_be_spawned() -> None:
+    import comap  # noqa: F401
+
+    envs = gymnasium.make_vec("comap/ALFWorld-v0", num_envs=2, context="spawn")
+    try:
+        texts, infos = envs.reset(seed=[3, 3])
+        assert texts[0] == texts[1]
+        assert infos["step"].tolist() == [0, 0]
+    finally:
+        envs.close()

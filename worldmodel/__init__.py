@@ -1,0 +1,46 @@
+"""World models: what follows an action, in text; and environments imagined by them."""
+
+from __future__ import annotations
+
+from .base import (
+    Configured,
+    Grounded,
+    Prediction,
+    Query,
+    Transition,
+    Turn,
+    WorldModel,
+    transitions_of,
+)
+from .cache import CachedWorldModel, CacheStatistics
+from .create import WORLD_MODELS, create_world_model
+from .imagined import ImaginedEnv, ImaginedSnapshot
+from .lookahead import Imagined, imagine
+from .noisy import ERROR_KINDS, NoisyWorldModel
+from .null import NullWorldModel
+from .oracle import OracleWorldModel
+from .retrieval import RetrievalWorldModel
+
+__all__ = [
+    "ERROR_KINDS",
+    "WORLD_MODELS",
+    "CacheStatistics",
+    "CachedWorldModel",
+    "Configured",
+    "Grounded",
+    "Imagined",
+    "ImaginedEnv",
+    "ImaginedSnapshot",
+    "NoisyWorldModel",
+    "NullWorldModel",
+    "OracleWorldModel",
+    "Prediction",
+    "Query",
+    "RetrievalWorldModel",
+    "Transition",
+    "Turn",
+    "WorldModel",
+    "create_world_model",
+    "imagine",
+    "transitions_of",
+]

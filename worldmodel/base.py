@@ -1,0 +1,118 @@
+"""What a world model is: text in, predicted text out, in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import gymnasium
+
+from ..facts import State
+from ..trajectory import Trajectory, Turn
+
+__all__ = [
+    "Configured",
+    "Grounded",
+    "Prediction",
+    "Query",
+    "Transition",
+    "Turn",
+    "WorldModel",
+    "transitions_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question to a world model: what will be observed after this action?
+
+    Attributes:
+        env_id: The environment.
+        goal: The task in words.
+        history: The turns so far; the first has no action, the last is the present.
+        state: The belief of the present.
+        action: The action in question.
+        admissible_actions: The actions that would do something now, or None.
+    """
+
+    env_id: str
+    goal: str
+    history: tuple[Turn, ...]
+    state: State
+    action: str
+    admissible_actions: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A world model's answer.
+
+    Attributes:
+        observation: The text that it expects next.
+        confidence: How sure it is, 0 to 1, or None.
+        reward: The reward that it expects, or None where it has no view.
+        terminated: Whether it expects the episode to end here, or None where it has no view.
+        source: Which world model said so.
+        info: What else it knows of the next step, by keys of `comap.envs.Info`; these stand in for
+            what would otherwise be worked out from the facts.
+    """
+
+    observation: str
+    confidence: float | None = None
+    reward: float | None = None
+    terminated: bool | None = None
+    source: str = ""
+    info: Mapping[str, Any] | None = None
+
+
+@runtime_checkable
+class WorldModel(Protocol):
+    """Anything that predicts the next observation of an action."""
+
+    def predict(self, queries: Sequence[Query]) -> list[Prediction]:
+        """Return one prediction for each query, in order."""
+        ...
+
+
+@runtime_checkable
+class Grounded(Protocol):
+    """A world model that wants to know the real episode that it is asked about.
+
+    `ImaginedEnv` and `imagine` tell it: after each reset and each real step.
+    """
+
+    def ground(self, env: gymnasium.Env[str, str]) -> None:
+        """Take note that the real episode is where `env` is now."""
+        ...
+
+
+@runtime_checkable
+class Configured(Protocol):
+    """A world model that can be made again from plain data: see `comap.worldmodel.create`."""
+
+    def config(self) -> dict[str, Any] | None:
+        """Return JSON data from which `create` makes an equal model; None where there is none."""
+        ...
+
+
+class Transition(NamedTuple):
+    """A question and what was really observed."""
+
+    query: Query
+    observation: str
+
+
+def transitions_of(trajectory: Trajectory) -> Iterator[Transition]:
+    """Yield the real transitions of a trajectory, as world models learn from them.
+
+    Example:
+        >>> list(transitions_of(Trajectory("id", "task", "train", "goal", "agent", "Hello.", State())))
+        []
+    """
+    turns = [Turn(None, trajectory.observation)]
+    for before, step in trajectory.transitions():
+        if not step.imagined:
+            query = Query(trajectory.env_id, trajectory.goal, tuple(turns), before, step.action)
+            yield Transition(query, step.observation)
+        turns.append(Turn(step.action, step.observation))

@@ -1,0 +1,61 @@
+"""Making world models from plain data: for `ImaginedEnv` specs and for the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from ..errors import CoMapError, WorldModelError, suggest
+from .base import WorldModel
+
+__all__ = ["WORLD_MODELS", "create_world_model"]
+
+WORLD_MODELS = {
+    "cached": "comap.worldmodel.cache:CachedWorldModel",
+    "noisy": "comap.worldmodel.noisy:NoisyWorldModel",
+    "null": "comap.worldmodel.null:NullWorldModel",
+    "oracle": "comap.worldmodel.oracle:OracleWorldModel",
+    "retrieval": "comap.worldmodel.retrieval:RetrievalWorldModel",
+}
+"""The ids that `create_world_model` knows, and where their classes are."""
+
+
+def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
+    """Return the world model that `config` describes.
+
+    Args:
+        config: An id, or ``{"id": id, ...}`` with the constructor's arguments; an argument ``model``
+            is itself a config. An id of the form ``"package.module:Class"`` names your own class:
+            it is imported, so take configs only from where you take code.
+
+    Raises:
+        WorldModelError: There is no such model, or it cannot be made from these arguments.
+
+    Example:
+        >>> create_world_model({"id": "noisy", "error_rate": 0.2}).error_rate
+        0.2
+    """
+    arguments = {"id": config} if isinstance(config, str) else dict(config)
+    name = arguments.pop("id", None)
+    place = WORLD_MODELS.get(name, name) if isinstance(name, str) else None
+    if place is None or ":" not in place:
+        raise WorldModelError(
+            f"there is no world model {name!r}; {suggest(str(name), WORLD_MODELS)} "
+            "(your own: 'package.module:Class')"
+        )
+    if isinstance(arguments.get("model"), str | Mapping):
+        arguments["model"] = create_world_model(arguments["model"])
+    module, _, attribute = place.partition(":")
+    try:
+        made = getattr(import_module(module), attribute)(**arguments)
+    except CoMapError:
+        raise
+    except (ImportError, AttributeError, TypeError) as error:
+        raise WorldModelError(
+            f"cannot make the world model {name!r} from {json.dumps(arguments, default=repr)}: {error}"
+        ) from error
+    if not isinstance(made, WorldModel):
+        raise WorldModelError(f"{place} is no world model: it has no method predict(queries)")
+    return made

@@ -1,0 +1,285 @@
+"""`ImaginedEnv`: any environment, imagined by a world model, behind the same API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium
+from gymnasium.utils import RecordConstructorArgs
+
+from ..envs import Snapshot, TextEnv
+from ..envs import restore as restore_env
+from ..envs.base import Outcome
+from ..errors import InvalidAction, NoEpisode, OptionError, SnapshotError, WorldModelError
+from ..facts import Delta, State, diff
+from ..trajectory import Turn
+from .base import Configured, Grounded, Prediction, Query, WorldModel
+from .create import create_world_model
+
+__all__ = ["ImaginedEnv", "ImaginedSnapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class ImaginedSnapshot:
+    """One moment of an imagined episode: the real one under it, and what was imagined since."""
+
+    real: Snapshot
+    moment: _Moment
+    history: tuple[Turn, ...]
+    pending: tuple[str, ...]
+
+
+class _Moment(NamedTuple):
+    """What an episode shows at one moment."""
+
+    outcome: Outcome
+    facts: State
+    delta: Delta
+    step: int
+    imagined: bool
+    running: bool
+
+
+class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
+    """Steps are predicted by a world model; spaces, info keys and facts are those of `env`.
+
+    `reset` is real. A step asks the world model for the next observation, folds it into the belief
+    with the environment's own canonicalizer, and works out everything else from that belief: an
+    imagined episode ends when the facts say that the goal is reached (success), when the prediction
+    itself says so, or at the horizon. The real environment does not move; it catches up where
+    `real_every` asks for a real step: then the actions imagined since are really taken first, and
+    observation, facts and everything else are the real ones again. A world model that fails ends the
+    episode with ``info["error"]``.
+
+    Args:
+        env: An environment of comap, wrapped or not.
+        world_model: A world model, its id, or its config (see `create_world_model`). A model that
+            can tell its config, and any config, makes ``env.spec`` rebuildable and JSON-able.
+        horizon: Steps after which the episode is truncated; None for the environment's own limit.
+        real_every: Take every so many-th step for real: 1 for all, None for none.
+
+    Raises:
+        OptionError: `horizon` or `real_every` is less than 1.
+        WorldModelError: There is no such world model, or `env` is not one of comap's.
+
+    Example:
+        >>> import gymnasium as gym, comap
+        >>> env = ImaginedEnv(gym.make("comap/ALFWorld-v0"), "null")
+        >>> observation, info = env.reset(seed=0)
+        >>> observation, reward, terminated, truncated, info = env.step("look")
+        >>> observation, info["imagined"]
+        ('Nothing happens.', True)
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[str, str],
+        world_model: WorldModel | str | Mapping[str, Any],
+        horizon: int | None = None,
+        real_every: int | None = None,
+    ):
+        for name, value in (("horizon", horizon), ("real_every", real_every)):
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise OptionError(f"{name} must be a whole number of at least 1, not {value!r}")
+        if not isinstance(env.unwrapped, TextEnv):
+            raise WorldModelError(
+                f"ImaginedEnv needs an environment of comap (comap.envs.TextEnv), found "
+                f"{type(env.unwrapped).__name__}"
+            )
+        given = isinstance(world_model, str | Mapping)
+        self.world_model: WorldModel = create_world_model(world_model) if given else world_model  # type: ignore[arg-type,assignment]
+        recorded = world_model if given else _config_of(world_model)  # type: ignore[arg-type]
+        RecordConstructorArgs.__init__(
+            self, world_model=recorded, horizon=horizon, real_every=real_every
+        )
+        gymnasium.Wrapper.__init__(self, env)
+        self._inner: TextEnv = env.unwrapped
+        limit = env.spec.max_episode_steps if env.spec is not None else None
+        self.horizon = horizon if horizon is not None else limit
+        self.real_every = real_every
+        self._started = False
+        self._history: list[Turn] = []
+        self._pending: list[str] = []
+        self._real: Snapshot | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Start a real episode; what follows is imagined. See `TextEnv.reset`."""
+        self._started = False
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._take_stock()
+        self._history = list(self._inner.history())
+        self._started = True
+        return observation, info
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Imagine what follows `action`, or really take it where `real_every` says so.
+
+        Raises:
+            InvalidAction: `action` is not a ``str``.
+            NoEpisode: No episode is running.
+        """
+        if not isinstance(action, str):
+            raise InvalidAction(
+                f"an action is text (str), found {type(action).__name__}: {action!r:.80}"
+            )
+        if not (self._started and self._moment.running):
+            raise NoEpisode("expected a running episode, found none; call env.reset() first")
+        if self.real_every and (self._moment.step + 1) % self.real_every == 0:
+            return self._really(action)
+        try:
+            (prediction,) = self.world_model.predict([self.query(action)])
+            facts = self._fold(action, prediction)
+            outcome = self._outcome(prediction, facts)
+        except Exception as error:
+            return self._fault(error)
+        self._pending.append(action)
+        self._history.append(Turn(action, prediction.observation))
+        return self._arrive(outcome, facts, imagined=True)
+
+    def query(self, action: str) -> Query:
+        """Return what the world model is asked about `action` now."""
+        moment = self._moment
+        return Query(
+            self._inner.env_id,
+            self._inner.goal,
+            tuple(self._history),
+            moment.facts,
+            action,
+            moment.outcome.admissible,
+        )
+
+    def history(self) -> tuple[Turn, ...]:
+        """Return the turns of the episode so far, real and imagined."""
+        return tuple(self._history)
+
+    def state_facts(self) -> State:
+        """Return the belief of this moment."""
+        return self._moment.facts
+
+    def expert_action(self) -> str | None:
+        """Return the next action of an expert that knows only the (imagined) belief."""
+        return self._inner.expert_from(self._moment.facts, self._moment.outcome.admissible)
+
+    def snapshot(self) -> ImaginedSnapshot:
+        """Return this moment of the imagined episode, for `restore`."""
+        if not self._started or self._real is None:
+            raise NoEpisode("expected an episode, found none; call env.reset() first")
+        return ImaginedSnapshot(
+            self._real, self._moment, tuple(self._history), tuple(self._pending)
+        )
+
+    def restore(self, snapshot: ImaginedSnapshot) -> tuple[str, dict[str, Any]]:
+        """Go back to a moment of an imagined episode, the real one under it included.
+
+        Raises:
+            SnapshotError: It is no such moment, or of other settings.
+        """
+        if not isinstance(snapshot, ImaginedSnapshot):
+            raise SnapshotError(
+                f"expected a snapshot of an imagined episode, found {type(snapshot).__name__}"
+            )
+        restore_env(self.env, snapshot.real)
+        self._take_stock()
+        self._moment = snapshot.moment
+        self._history, self._pending = list(snapshot.history), list(snapshot.pending)
+        self._started = True
+        return self._moment.outcome.observation, self._info()
+
+    def render(self) -> str | None:  # type: ignore[override]
+        """Return the last action and observation as text, in render mode ``"ansi"``."""
+        if self.render_mode is None:
+            return None
+        action, observation = self._history[-1] if self._history else Turn(None, "")
+        return f"{'' if action is None else f'> {action}'}\n{observation}\n".lstrip("\n")
+
+    def _take_stock(self) -> None:
+        """Take the real episode's moment as the present, and tell the world model."""
+        real = self._inner.snapshot()
+        self._real, self._pending = real, []
+        self._moment = _Moment(
+            real.outcome, real.facts, real.delta, real.step, False, real.running
+        )
+        if isinstance(self.world_model, Grounded):
+            self.world_model.ground(self.env)
+
+    def _fold(self, action: str, prediction: Prediction) -> State:
+        if not isinstance(prediction.observation, str):
+            raise WorldModelError(
+                f"a prediction's observation must be text, found {prediction.observation!r:.80}"
+            )
+        canonicalizer = self._inner.canonicalizer
+        return canonicalizer.update(self._moment.facts, action, prediction.observation)
+
+    def _outcome(self, prediction: Prediction, facts: State) -> Outcome:
+        """Work out the rest of the step from the predicted belief."""
+        inner, told = self._inner, prediction.info or {}
+        success = bool(told.get("success", inner.goal_reached(facts)))
+        score = told.get("score", inner.score_of(facts))
+        reward = prediction.reward if prediction.reward is not None else float(success)
+        return Outcome(
+            prediction.observation,
+            reward,
+            float(success) if score is None else score,
+            success,
+            success or bool(prediction.terminated),
+            bool(told.get("invalid_action", inner.refused(prediction.observation))),
+            told["admissible_actions"] if "admissible_actions" in told else inner.admissible_of(facts),
+        )
+
+    def _arrive(
+        self, outcome: Outcome, facts: State, imagined: bool
+    ) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        step = self._moment.step + 1
+        truncated = not outcome.terminated and self.horizon is not None and step >= self.horizon
+        running = not (outcome.terminated or truncated)
+        delta = diff(self._moment.facts, facts)
+        self._moment = _Moment(outcome, facts, delta, step, imagined, running)
+        return outcome.observation, outcome.reward, outcome.terminated, truncated, self._info()
+
+    def _really(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Take the actions imagined since the last real moment, and then `action`, for real."""
+        before = self._moment
+        for pending in [*self._pending, action]:
+            answer = self.env.step(pending)
+            if answer[2] or "error" in answer[4]:
+                break
+        self._take_stock()
+        self._history.append(Turn(action, answer[0]))
+        real = self._moment
+        self._moment = before
+        result = self._arrive(real.outcome, real.facts, imagined=False)
+        if "error" in answer[4]:
+            self._moment = self._moment._replace(running=False)
+            return "", 0.0, False, True, result[4] | {"error": answer[4]["error"]}
+        return result
+
+    def _fault(self, error: Exception) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """End the episode after a fault of the world model, and say so in `info`."""
+        moment = self._moment
+        outcome = moment.outcome._replace(observation="", reward=0.0, invalid=False)
+        self._moment = _Moment(outcome, moment.facts, Delta(), moment.step + 1, True, False)
+        told = {"error": f"{type(error).__name__}: {error}"}
+        return "", 0.0, False, True, self._info() | told
+
+    def _info(self) -> dict[str, Any]:
+        outcome, facts, delta, step, imagined, _ = self._moment
+        return self._inner.frame() | {
+            "admissible_actions": outcome.admissible,
+            "facts": facts,
+            "delta": delta,
+            "score": outcome.score,
+            "success": outcome.success,
+            "invalid_action": outcome.invalid,
+            "step": step,
+            "imagined": imagined,
+        }
+
+
+def _config_of(model: WorldModel) -> Any:
+    """Return a model's config where it has one, else the model itself."""
+    config = model.config() if isinstance(model, Configured) else None
+    return model if config is None else config

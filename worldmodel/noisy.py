@@ -1,0 +1,147 @@
+"""A world model that errs at a chosen rate: to test what depends on world models."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+
+from ..envs import Canonicalizer, Describer, TextEnv
+from ..errors import OptionError, WorldModelError, suggest
+from ..facts import Fact, State, diff
+from .base import Configured, Grounded, Prediction, Query, WorldModel
+from .oracle import OracleWorldModel
+
+__all__ = ["ERROR_KINDS", "NoisyWorldModel"]
+
+ERROR_KINDS = ("drop", "swap", "invent")
+
+
+class NoisyWorldModel:
+    """Spoils the predictions of another model, an oracle by default, fact by fact.
+
+    Each fact that an action changes is spoilt with probability `error_rate`, in a way drawn from
+    `kinds`: *dropped* (not predicted to change), *swapped* (an object or place in it replaced by
+    another known one) or *invented* (another such fact is predicted as well). Where nothing changes,
+    one change is invented with the same probability. The spoilt facts are put into words by the
+    environment's canonicalizer (`Describer`). The errors depend on the seed and the query alone, and
+    those of a lower rate are among those of a higher one.
+
+    Args:
+        error_rate: 0 to 1.
+        kinds: Which of `ERROR_KINDS`.
+        seed: Seed of the errors.
+        model: The model to spoil.
+
+    Raises:
+        OptionError: The rate or a kind is none.
+
+    Example:
+        >>> import gymnasium as gym, comap
+        >>> from comap.worldmodel import ImaginedEnv
+        >>> env = ImaginedEnv(gym.make("comap/ALFWorld-v0"), NoisyWorldModel(error_rate=1.0))
+        >>> observation, info = env.reset(seed=0)
+        >>> action = [a for a in info["admissible_actions"] if a.startswith("go to")][0]
+        >>> env.step(action)[4]["imagined"]
+        True
+    """
+
+    def __init__(
+        self,
+        error_rate: float = 0.1,
+        kinds: Sequence[str] = ERROR_KINDS,
+        seed: int = 0,
+        model: WorldModel | None = None,
+    ):
+        if not 0 <= error_rate <= 1:
+            raise OptionError(f"error_rate must be from 0 to 1, not {error_rate!r}")
+        wrong = [kind for kind in kinds if kind not in ERROR_KINDS]
+        if wrong or not kinds:
+            found = suggest(str(wrong[0]), ERROR_KINDS) if wrong else f"known: {ERROR_KINDS}"
+            raise OptionError(f"kinds must name kinds of errors, found {list(kinds)}; {found}")
+        self.error_rate, self.kinds, self.seed = error_rate, tuple(kinds), seed
+        self.model: WorldModel = OracleWorldModel() if model is None else model
+        self._canonicalizer: Canonicalizer | None = None
+
+    def ground(self, env: gymnasium.Env[str, str]) -> None:
+        """Take note of the environment's canonicalizer, and tell the model behind."""
+        if isinstance(env.unwrapped, TextEnv):
+            self._canonicalizer = env.unwrapped.canonicalizer
+        if isinstance(self.model, Grounded):
+            self.model.ground(env)
+
+    def predict(self, queries: Sequence[Query]) -> list[Prediction]:
+        """Return the spoilt predictions.
+
+        Raises:
+            WorldModelError: The environment is not known, or has no `Describer`.
+        """
+        truths = self.model.predict(queries)
+        if self.error_rate == 0:
+            return truths
+        return [self._spoil(query, truth) for query, truth in zip(queries, truths, strict=True)]
+
+    def config(self) -> dict[str, Any] | None:
+        """Return what makes an equal model."""
+        base = self.model.config() if isinstance(self.model, Configured) else None
+        if base is None:
+            return None
+        return {
+            "id": "noisy",
+            "error_rate": self.error_rate,
+            "kinds": list(self.kinds),
+            "seed": self.seed,
+            "model": base,
+        }
+
+    def _spoil(self, query: Query, truth: Prediction) -> Prediction:
+        canonicalizer = self._canonicalizer
+        if canonicalizer is None or not isinstance(canonicalizer, Describer):
+            raise WorldModelError(
+                "the noisy model needs an environment whose canonicalizer can describe facts "
+                "(comap.envs.Describer); use it through ImaginedEnv on such an environment"
+            )
+        before = query.state
+        after = canonicalizer.update(before, query.action, truth.observation)
+        turns = "\n".join(f"{turn.action}\t{turn.observation}" for turn in query.history)
+        key = f"{self.seed}\n{query.goal}\n{turns}\n{query.action}"
+        rng = random.Random(key.encode("utf-8", "surrogatepass"))
+        spoilt = self._errors(before, after, rng)
+        if spoilt == after.facts:
+            return truth
+        text = canonicalizer.describe(before, query.action, State(spoilt))
+        return Prediction(text, truth.confidence, source="noisy")
+
+    def _errors(self, before: State, after: State, rng: random.Random) -> frozenset[Fact]:
+        """Return the facts after the action, with errors."""
+        delta = diff(before, after)
+        facts = set(after.facts)
+        known = sorted(before.facts | after.facts)
+        changes = [(fact, True) for fact in sorted(delta.added)]
+        changes += [(fact, False) for fact in sorted(delta.removed)]
+        if not changes:
+            luck, fact = rng.random(), rng.choice(known) if known else None
+            other = None if fact is None else _swapped(fact, known, rng)
+            if luck < self.error_rate and other is not None and "invent" in self.kinds:
+                facts.add(other)
+        for fact, added in changes:
+            luck, kind = rng.random(), rng.choice(self.kinds)
+            other = _swapped(fact, known, rng)
+            if luck >= self.error_rate:
+                continue
+            if kind != "invent":
+                (facts.discard if added else facts.add)(fact)
+            if kind != "drop" and other is not None:
+                (facts.add if added else facts.discard)(other)
+        return frozenset(facts)
+
+
+def _swapped(fact: Fact, known: Sequence[Fact], rng: random.Random) -> Fact | None:
+    """Return the fact with one argument replaced by another that the predicate's kin have there."""
+    place = rng.randrange(1, len(fact)) if len(fact) > 1 else 0
+    same = {other[place] for other in known if other[0] == fact[0] and len(other) > place}
+    same |= {other[1] for other in known if other[0] == "exists" and len(other) == 2}
+    others = sorted(same - {fact[place]}) if place else []
+    return (*fact[:place], rng.choice(others), *fact[place + 1 :]) if others else None

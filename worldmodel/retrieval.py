@@ -1,0 +1,150 @@
+"""A world model that remembers transitions and answers with the nearest one, its names replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rapidfuzz import fuzz, process
+
+from ..errors import DataCorrupt, DataNotFound, WorldModelError
+from .base import Prediction, Query, Transition
+from .templates import Situation
+
+__all__ = ["RetrievalWorldModel"]
+
+_FORMAT = "comap retrieval world model 1"
+
+
+class RetrievalWorldModel:
+    """Learns from transitions by heart, without a GPU, and generalises by substitution.
+
+    Each transition is kept with its names taken out (`Situation`): the action, what the belief says
+    of the names in it, and the text that followed. A query is answered by the nearest kept one, by
+    rapidfuzz's token ratio of the beliefs among those of the same action (or, if there is none, of
+    the most similar action), with the query's names put in. Of several texts for one situation the
+    most frequent is taken.
+
+    Args:
+        path: A file that `save` wrote, or None for an empty model.
+        name: The predictions' ``source``.
+
+    Raises:
+        DataNotFound, DataCorrupt: There is no such file, or it is not a saved model.
+
+    Example:
+        >>> from comap.facts import State
+        >>> before = State(frozenset({("at", "agent", "safe 1"), ("closed", "safe 1")}))
+        >>> query = Query("id", "goal", (), before, "open safe 1")
+        >>> model = RetrievalWorldModel()
+        >>> model.fit([Transition(query, "You open the safe 1. It is empty.")])
+        >>> other = State(frozenset({("at", "agent", "safe 7"), ("closed", "safe 7")}))
+        >>> model.predict([Query("id", "goal", (), other, "open safe 7")])[0].observation
+        'You open the safe 7. It is empty.'
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, name: str = "retrieval"):
+        self.name = name
+        self._texts: dict[str, dict[str, dict[str, Counter[str]]]] = {}
+        self._size = 0
+        self._path: Path | None = None
+        if path is not None:
+            self._read(Path(path))
+
+    def __len__(self) -> int:
+        """Return the number of transitions learnt."""
+        return self._size
+
+    def fit(self, transitions: Iterable[Transition]) -> None:
+        """Learn transitions, beside those already known."""
+        for query, observation in transitions:
+            situation = Situation.of(query.action, query.state)
+            counter = self._counter(situation.action, "|".join(situation.kinds), situation.context)
+            counter[situation.abstract(observation)] += 1
+            self._size += 1
+            self._path = None
+
+    def predict(self, queries: Sequence[Query]) -> list[Prediction]:
+        """Return the nearest known transition's text for each query, with the query's names.
+
+        Raises:
+            WorldModelError: Nothing was learnt yet.
+        """
+        if not self._texts:
+            raise WorldModelError(
+                "the retrieval world model has learnt nothing; call fit(transitions), or load one "
+                "with RetrievalWorldModel(path)"
+            )
+        return [self._predict(query) for query in queries]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file: JSON, one situation a line."""
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(target.name + ".part")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(json.dumps({"format": _FORMAT, "name": self.name, "size": self._size}) + "\n")
+            for action, by_kinds in sorted(self._texts.items()):
+                for kinds, by_context in sorted(by_kinds.items()):
+                    for context, texts in sorted(by_context.items()):
+                        line = [action, kinds, context, sorted(texts.items())]
+                        file.write(json.dumps(line) + "\n")
+        temporary.replace(target)
+        self._path = target
+
+    def config(self) -> dict[str, Any] | None:
+        """Return what makes an equal model: its file; None where it was not saved."""
+        if self._path is None:
+            return None
+        return {"id": "retrieval", "path": str(self._path), "name": self.name}
+
+    def _counter(self, action: str, kinds: str, context: str) -> Counter[str]:
+        """Return the texts of one situation, none yet where it is new."""
+        by_context = self._texts.setdefault(action, {}).setdefault(kinds, {})
+        return by_context.setdefault(context, Counter())
+
+    def _predict(self, query: Query) -> Prediction:
+        situation = Situation.of(query.action, query.state)
+        likeness = 1.0
+        level: Any = self._texts
+        for key in (situation.action, "|".join(situation.kinds), situation.context):
+            if key not in level:
+                key, score, _ = process.extractOne(
+                    key, level.keys(), scorer=fuzz.token_sort_ratio, processor=None
+                )
+                likeness *= score / 100
+            level = level[key]
+        texts: Counter[str] = level
+        template = min(texts, key=lambda text: (not situation.needs(text), -texts[text], text))
+        return Prediction(situation.fill(template), likeness, source=self.name)
+
+    def _read(self, path: Path) -> None:
+        try:
+            lines = path.read_text("utf-8").splitlines()
+        except OSError as error:
+            raise DataNotFound(
+                f"expected a saved retrieval world model at {path}: {error.strerror}; write one with "
+                "RetrievalWorldModel.save"
+            ) from error
+        except UnicodeDecodeError:
+            lines = [""]
+        try:
+            head = json.loads(lines[0])
+            if head["format"] != _FORMAT:
+                raise ValueError("another format")
+            self.name, self._size = str(head["name"]), int(head["size"])
+            for line in lines[1:]:
+                action, kinds, context, texts = json.loads(line)
+                counts = {str(text): int(n) for text, n in texts}
+                self._counter(str(action), str(kinds), str(context)).update(counts)
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise DataCorrupt(
+                f"expected a saved retrieval world model at {path}, found something else ({error}); "
+                "write one with RetrievalWorldModel.save"
+            ) from error
+        self._path = path
+

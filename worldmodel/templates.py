@@ -1,0 +1,192 @@
+"""Taking the names out of transitions, and putting other names in.
+
+A transition is abstracted by giving a variable to each entity of its action and of the few facts
+that say how the agent stands (where it is, what it holds), and a slot to each list that repeats what
+the belief already knows. The same variables, filled from another situation, give its prediction.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..facts import Fact, State
+
+__all__ = ["Situation", "kind"]
+
+_NUMBER = re.compile(r"[\s_-]*\d+$")
+_LIST = re.compile(
+    r"(?:(?<=\bsee )|(?<=: ))(?:an? [^,.:;\n]+(?:, (?:and )?an? [^,.:;\n]+)*|nothing\b)"
+)
+_FEW = 2
+
+
+def kind(name: str) -> str:
+    """Return a name without its number.
+
+    Example:
+        >>> kind("desk lamp 12"), kind("agent")
+        ('desk lamp', 'agent')
+    """
+    return _NUMBER.sub("", name) or name
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """An action in a belief, with the names taken out.
+
+    Attributes:
+        names: The names behind the variables ``{0}``, ``{1}`` and so on.
+        action: The action with variables.
+        kinds: The kinds of the action's names, in order.
+        context: The facts about these names, with variables, as words, sorted.
+        groups: For each slot such as ``in {0}`` the names that the belief has there.
+
+    Example:
+        >>> state = State(frozenset({("in", "egg 1", "fridge 1"), ("open", "fridge 1")}))
+        >>> situation = Situation.of("take egg 1 from fridge 1", state)
+        >>> situation.action, situation.context
+        ('take {0} from {1}', 'in {0} {1} | open {1}')
+        >>> situation.abstract("You pick up the egg 1 from the fridge 1.")
+        'You pick up the {0} from the {1}.'
+    """
+
+    names: tuple[str, ...]
+    action: str
+    kinds: tuple[str, ...]
+    context: str
+    groups: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, action: str, state: State) -> Situation:
+        """Return the situation of an action in a belief."""
+        action = " ".join(action.split())
+        known = {name for fact in state.facts for name in fact[1:]}
+        acted = _mentioned(action.lower(), known)
+        stance = _stance(state.facts)
+        names = tuple(dict.fromkeys([*acted, *(n for fact in stance for n in fact[1:])]))
+        variables = {name: f"{{{place}}}" for place, name in enumerate(names)}
+        about = {fact for fact in state.facts if any(name in acted for name in fact[1:])}
+        words = {_words(fact, variables) for fact in about | set(stance)}
+        words |= {f"{variables[name]} {kind(name)}" for name in names[len(acted) :]}
+        context = " | ".join(sorted(words))
+        return cls(
+            names,
+            _substitute(action, variables),
+            tuple(kind(name) for name in acted),
+            context,
+            _groups(state.facts, names, variables),
+        )
+
+    def abstract(self, text: str) -> str:
+        """Return a text with these names as variables, and known lists as slots."""
+        groups = {frozenset(members): slot for slot, members in self.groups.items()}
+
+        def slot(match: re.Match[str]) -> str:
+            members = frozenset(_listed(match[0]))
+            name = groups.get(members)
+            return match[0] if name is None else f"[{name}]"
+
+        text = _LIST.sub(slot, text.replace("{", "(").replace("[", "("))
+        return _substitute(text, {n: f"{{{i}}}" for i, n in enumerate(self.names)})
+
+    def fill(self, template: str) -> str:
+        """Return a template with these names in place of the variables."""
+
+        def name(match: re.Match[str]) -> str:
+            place = int(match[1])
+            return self.names[place] if place < len(self.names) else match[0]
+
+        def listing(match: re.Match[str]) -> str:
+            return _write_list(self.groups.get(match[1], ()))
+
+        return re.sub(r"\{(\d+)\}", name, re.sub(r"\[([^\]]*)\]", listing, template))
+
+    def needs(self, template: str) -> bool:
+        """Return whether every variable of a template has a name here."""
+        return all(int(place) < len(self.names) for place in re.findall(r"\{(\d+)\}", template))
+
+
+def _mentioned(text: str, known: Iterable[str]) -> list[str]:
+    """Return the known names in a text, in the order of their first mention, the longest first."""
+    found = []
+    for name in sorted(known, key=lambda name: (-len(name), name)):
+        match = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) if name and name in text else None
+        if match:
+            found.append((match.start(), name))
+            text = text[: match.start()] + "\0" * len(name) + text[match.end() :]
+    return [name for _, name in sorted(found)]
+
+
+def _stance(facts: frozenset[Fact]) -> list[Fact]:
+    """Return the facts of predicates with few facts and no number: how the agent itself stands."""
+    by_predicate: defaultdict[str, list[Fact]] = defaultdict(list)
+    for fact in facts:
+        by_predicate[fact[0]].append(fact)
+    stance = [
+        fact
+        for predicate, group in by_predicate.items()
+        if predicate in ("at", "holding", "room", "page", "viewing") and len(group) <= _FEW
+        for fact in group
+    ]
+    return sorted(stance)
+
+
+def _words(fact: Fact, variables: Mapping[str, str]) -> str:
+    """Return a fact as words: variables for the names that have one, kinds for the others."""
+    return " ".join([fact[0], *(variables.get(name, kind(name)) for name in fact[1:])])
+
+
+def _groups(
+    facts: frozenset[Fact], names: tuple[str, ...], variables: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
+    """Return what the belief lists for each named place: ``in {1}`` -> the things in it."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for fact in facts:
+        if len(fact) == 3 and fact[2] in variables and fact[0] not in ("at", "near"):
+            groups[f"{fact[0]} {variables[fact[2]]}".replace("{", "<").replace("}", ">")].append(
+                fact[1]
+            )
+    seen = {fact[1] for fact in facts if fact[0] == "seen" and len(fact) == 2}
+    for name in names:
+        if name in seen:
+            groups.setdefault(f"in {variables[name]}".replace("{", "<").replace("}", ">"), [])
+    return {slot: tuple(sorted(members)) for slot, members in groups.items()}
+
+
+def _listed(text: str) -> list[str]:
+    """Return the names in a list such as ``a mug 1, and a pen 2``."""
+    if text == "nothing":
+        return []
+    parts = text.replace(", and ", ", ").split(", ")
+    return [part.split(" ", 1)[1] for part in parts if " " in part]
+
+
+def _write_list(names: Iterable[str]) -> str:
+    """Return names as a list with articles, greater numbers first within a kind."""
+    number = re.compile(r"(\d+)$")
+
+    def order(name: str) -> tuple[str, int, str]:
+        digits = number.search(name)
+        return kind(name), -int(digits[1]) if digits else 0, name
+
+    ordered = [f"a {name}" for name in sorted(names, key=order)]
+    if len(ordered) < 2:
+        return ordered[0] if ordered else "nothing"
+    return f"{', '.join(ordered[:-1])}, and {ordered[-1]}"
+
+
+def _substitute(text: str, variables: Mapping[str, str]) -> str:
+    """Return a text with names replaced, the longest first, whole words only."""
+    names = sorted((name for name in variables if name), key=lambda name: (-len(name), name))
+    if not names:
+        return text
+    pattern = "|".join(re.escape(name) for name in names)
+    return re.sub(
+        rf"(?<!\w)(?:{pattern})(?!\w)",
+        lambda match: variables.get(match[0].lower(), match[0]),
+        text,
+        flags=re.IGNORECASE,
+    )
