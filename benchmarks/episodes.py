@@ -1,7 +1,7 @@
 """What the trajectory viewer of a report shows, as plain data.
 
-Texts and facts are stored once, in two lists, and referred to by number; beliefs are stored once and
-then as changes, which the page folds. So two hundred episodes of fifty steps stay a moderate file.
+Texts and facts are stored once, in two lists, and referred to by number; beliefs are stored once
+and then as changes, which the page folds. So hundreds of episodes stay a file of moderate size.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Writer:
     def prediction(self, before: State, action: str, said: Predicted | None) -> Any:
         if said is None:
             return None
-        record = {
+        record: dict[str, Any] = {
             "action": self.text(action),
             "observation": self.text(said.observation),
             "source": self.text(said.source),
@@ -149,7 +149,7 @@ def viewer_data(episodes: Sequence[Episode]) -> dict[str, Any]:
 
 
 def script_json(data: Mapping[str, Any]) -> str:
-    r"""Return data as JSON that can stand in a script element: pure ASCII, and no ``<``, ``>``, ``&``.
+    r"""Return data as JSON for a script element: pure ASCII, without ``<``, ``>`` and ``&``.
 
     Example:
         >>> script_json({"text": "</script>"})

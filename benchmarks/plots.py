@@ -1,23 +1,19 @@
 """Plots as SVG that can stand inside a page with a strict content security policy.
 
-matplotlib draws; what it writes is then rebuilt from a list of known elements and attributes: style
-attributes become presentation attributes, colours also become classes, so that the page's style
-sheet can change them in a dark scheme, and texts stay texts.
+matplotlib draws, `comap.benchmarks.svg` makes what it wrote fit for a page.
 """
 
 from __future__ import annotations
 
 import io
 import math
-import re
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from xml.etree import ElementTree
 
 from ..errors import MissingExtra, OptionError
 from .marks import one_line
+from .svg import embeddable
 
 __all__ = ["SYMBOLS", "Plot", "Series", "render_plot"]
 
@@ -26,17 +22,12 @@ SYMBOLS = "●■▲◆▼✚"
 
 _MARKERS = "os^DvP"
 _SERIES = ("#0b62a8", "#b84a00", "#08755a", "#93408a", "#7a5f00", "#4d5a68")
-_INK, _GRID = "#2b3038", "#dcdfe4"
+_INK, _GRID, _HALO = "#2b3038", "#dcdfe4", "#fefefe"
 _CLASSES = {colour: f"series-{i}" for i, colour in enumerate(_SERIES)} | {
     _INK: "ink",
     _GRID: "grid",
+    _HALO: "halo",
 }
-_ELEMENTS = {"svg", "g", "path", "text", "tspan", "use", "defs", "clipPath", "rect"}
-_ATTRIBUTES = {"viewBox", "d", "x", "y", "width", "height", "transform", "clip-path"}
-_PROPERTIES = {"fill", "stroke", "opacity", "font-size", "text-anchor"}
-_STROKES = ("stroke-", "fill-")
-_HREF = "{http://www.w3.org/1999/xlink}href"
-_REFERENCE = re.compile(r"#([mp][0-9a-f]+)")
 _KINDS = ("line", "bar")
 
 
@@ -156,10 +147,8 @@ def render_plot(plot: Plot, name: str = "plot") -> str:
         _draw(figure.add_subplot(), plot)
         figure.savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
     names = "; ".join(one_line(series.name, 60) for series in plot.series)
-    root = _rebuild(ElementTree.fromstring(drawn.getvalue()), name)
-    root.set("role", "img")
-    root.set("aria-label", f"{one_line(plot.title)}: {names}")
-    return ElementTree.tostring(root, encoding="unicode")
+    description = f"{one_line(plot.title)}: {names}"
+    return embeddable(drawn.getvalue(), name, description, _CLASSES)
 
 
 def _draw(axes: Any, plot: Plot) -> None:
@@ -202,53 +191,6 @@ def _draw_bars(axes: Any, series: Series, i: int, shift: float, width: float) ->
     x, y = [x + shift for x in series.x], _finite(series.y)
     axes.bar(x, y, width=0.92 * width, color=colour)
     if series.low is not None:
-        axes.vlines(x, _finite(series.low), _finite(series.high), colors=_INK, lw=1.2)
-
-
-def _rebuild(element: ElementTree.Element, name: str) -> ElementTree.Element:
-    """Return a copy that holds known elements and attributes only, and no inline style."""
-    tag = element.tag.rpartition("}")[2]
-    copy = ElementTree.Element(tag)
-    copy.text, copy.tail = (
-        None if blank is None or blank.isspace() else blank
-        for blank in (element.text, element.tail)
-    )
-    for key, value in element.attrib.items():
-        if key == _HREF:
-            copy.set("href", _REFERENCE.sub(rf"#{name}-\1", value))
-        elif key == "id" and _REFERENCE.fullmatch(f"#{value}"):
-            copy.set("id", f"{name}-{value}")
-        elif key in _ATTRIBUTES and not (tag == "svg" and key in ("width", "height")):
-            copy.set(key, _REFERENCE.sub(rf"#{name}-\1", " ".join(value.split())))
-    _set_style(copy, _properties(element.get("style", "")))
-    copy.extend(
-        _rebuild(child, name) for child in element if child.tag.rpartition("}")[2] in _ELEMENTS
-    )
-    return copy
-
-
-def _properties(style: str) -> dict[str, str]:
-    """Return the properties of a style attribute that are wanted, as SVG attributes."""
-    found = {}
-    for declaration in style.split(";"):
-        key, _, value = (part.strip() for part in declaration.partition(":"))
-        if key == "font":  # shorthand, "10px 'DejaVu Sans', sans-serif"
-            key, value = "font-size", value.split()[0]
-        if key in _PROPERTIES or key.startswith(_STROKES):
-            found[key] = value
-    return found
-
-
-def _set_style(element: ElementTree.Element, properties: Mapping[str, str]) -> None:
-    classes = []
-    for key, value in properties.items():
-        element.set(key, value)
-        if value in _CLASSES:
-            classes.append(f"{key}-{_CLASSES[value]}")
-    if classes:
-        element.set("class", " ".join(classes))
-    if element.tag == "text" and "fill" not in properties:
-        element.set("class", "fill-ink")
-    if element.tag == "svg":  # what matplotlib says in a style element
-        element.set("stroke-linejoin", "round")
-        element.set("stroke-linecap", "butt")
+        low, high = _finite(series.low), _finite(series.high)
+        axes.vlines(x, low, high, colors=_HALO, lw=3.2)  # so that it is seen on the bar too
+        axes.vlines(x, low, high, colors=_INK, lw=1.2)

@@ -1,15 +1,15 @@
 """A benchmark's report: one HTML page that needs nothing else, and what the terminal shows.
 
 The page holds tables, plots and a trajectory viewer. Everything in it that came from a model or an
-environment is text and stays text: Jinja escapes it, the viewer's script writes text nodes only, and
-a content security policy lets no other script, style or connection in.
+environment stays text: Jinja escapes it, the viewer's script writes text nodes only, and a content
+security policy lets no other script, style or connection in.
 
 Example:
     >>> import tempfile
     >>> table = Table("Success", ("agent", "rate"), (("react", 0.5),))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = Path(folder, "report.html")
-    ...     write_report(page, title="Demo", summary={"seed": "0"}, tables=[table], plots=[], episodes=[])
+    ...     write_report(page, title="Demo", summary={}, tables=[table], plots=[], episodes=[])
     ...     page.read_text("utf-8").splitlines()[0]
     '<!doctype html>'
 """

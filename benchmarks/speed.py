@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
+import subprocess
 import sys
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..envs.alfworld.tasks import open_source
 from ..errors import CoMapError, DataNotFound, OptionError, suggest
-from .alfworld_speed import make_env, memory_of_resets, time_game
+from .alfworld_speed import make_env, time_game
 from .record import write_result
 from .speed_report import result_of, table
 from .textworld_peer import TextWorldPeer
 
 __all__ = ["add_parser", "main", "run"]
 
+_MEMORY_PROGRAM = """
+import json, sys
+from comap.benchmarks.alfworld_speed import memory_of_resets
+print(json.dumps(memory_of_resets(*json.loads(sys.argv[1]))))
+"""
 _ENVS = ("alfworld",)
 _PEERS = ("textworld",)
 
@@ -67,10 +73,11 @@ def run(
     ids = ours.get_wrapper_attr("tasks").ids
     _warm_up()
     opponent = TextWorldPeer(_paths(split, data_dir)) if peer else None
-    chosen = [ids[number * len(ids) // games] for number in range(games)] if games else list(ids)
+    count = min(games, len(ids)) or len(ids)
+    chosen = [ids[number * len(ids) // count] for number in range(count)]
     measured = []
-    for number, task in enumerate(dict.fromkeys(chosen), 1):
-        measured.append(time_game(ours, task, opponent, seed))
+    for number, (task, other) in enumerate(zip(chosen, _others(ids, chosen), strict=False), 1):
+        measured.append(time_game(ours, task, other, opponent, seed))
         progress(f"{number}/{len(chosen)} {task}")
     if opponent is not None:
         opponent.close()
@@ -134,6 +141,16 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
+def _others(ids: Sequence[str], chosen: Sequence[str]) -> Iterator[str]:
+    """Return, without end, games to play between those that are measured.
+
+    None of those, since the environment remembers the games it has read last; where all games are
+    measured, the ones that are farthest away in the order.
+    """
+    half = len(ids) // 2
+    return itertools.cycle(sorted(set(ids) - set(chosen)) or [*ids[half:], *ids[:half]])
+
+
 def _warm_up() -> None:
     """Play one generated game, so that the first one measured pays for no import or cache."""
     env = make_env(None, "train", "generated")
@@ -157,8 +174,10 @@ def _paths(split: str, data_dir: str | Path | None) -> Callable[[str], Path]:
 def _memory(data_dir: str | Path | None, split: str, source: str) -> dict[str, Any]:
     """Return what `memory_of_resets` measures, in a fresh process."""
     where = None if data_dir is None else str(data_dir)
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        memory = pool.submit(memory_of_resets, where, split, source).result()
+    arguments = json.dumps([where, split, source])
+    command = [sys.executable, "-c", _MEMORY_PROGRAM, arguments]
+    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
+    memory: dict[str, Any] = json.loads(told)
     held = memory["resident_bytes"]
     if None in held:
         return memory

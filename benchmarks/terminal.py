@@ -29,7 +29,8 @@ def print_table(table: Table) -> None:
         MissingExtra: rich is not installed.
 
     Example:
-        >>> print_table(Table("", ("agent", "steps"), (("react", 12), ("tts", 9))))
+        >>> table = Table("", ("agent", "steps"), (("react", 12), ("tts", 9)))
+        >>> print_table(table)  # doctest: +NORMALIZE_WHITESPACE
          agent   steps
         ───────────────
          react      12

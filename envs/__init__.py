@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .base import Info, Outcome, Snapshot, TextEnv, restore, snapshot
+from .base import Info, Outcome, Snapshot, TextEnv
 from .canon import Canonicalizer, Describer
+from .moments import restore, snapshot
 from .panel import Panel
 
 __all__ = [

@@ -29,7 +29,7 @@ from ..trajectory import Turn
 from .canon import Canonicalizer
 from .panel import Panel
 
-__all__ = ["Info", "Outcome", "Snapshot", "TextEnv", "restore", "snapshot"]
+__all__ = ["Info", "Outcome", "Snapshot", "TextEnv"]
 
 _NO_DELTA = Delta()
 
@@ -215,7 +215,7 @@ class TextEnv(gymnasium.Env[str, str]):
         return None
 
     def expert_from(self, state: State, admissible: tuple[str, ...] | None) -> str | None:
-        """Return the next action of an expert that knows only a belief; None where there is none."""
+        """Return the next action of an expert that knows only a belief, or None."""
         return None
 
     def refused(self, observation: str) -> bool:
@@ -454,37 +454,6 @@ class TextEnv(gymnasium.Env[str, str]):
             + ("one that has ended" if self._task else "none")
             + "; call env.reset() first"
         )
-
-
-def snapshot(env: gymnasium.Env[str, str]) -> Snapshot:
-    """Return the moment that the (wrapped) environment is in.
-
-    Example:
-        >>> import gymnasium as gym, comap
-        >>> env = gym.make("comap/ALFWorld-v0")
-        >>> observation, info = env.reset(seed=1)
-        >>> moment = snapshot(env)
-        >>> after = env.step(info["admissible_actions"][0])
-        >>> restore(env, moment)[0] == observation
-        True
-    """
-    taken: Snapshot = env.get_wrapper_attr("snapshot")()
-    return taken
-
-
-def restore(env: gymnasium.Env[str, str], snapshot: Snapshot) -> tuple[str, dict[str, Any]]:
-    """Bring a (wrapped) environment back to `snapshot`, its `TimeLimit` included."""
-    observation, info = env.get_wrapper_attr("restore")(snapshot)
-    layer: gymnasium.Env[Any, Any] = env
-    while isinstance(layer, gymnasium.Wrapper):
-        if isinstance(layer, gymnasium.wrappers.TimeLimit):
-            layer._elapsed_steps = info["step"]
-        elif isinstance(layer, gymnasium.wrappers.OrderEnforcing):
-            layer._has_reset = True
-        elif isinstance(layer, gymnasium.wrappers.PassiveEnvChecker):
-            layer._previous_data = (observation, {})  # else its first step expects a reset
-        layer = layer.env
-    return observation, info
 
 
 def _unknown_option(env: type[TextEnv], name: str) -> OptionError:

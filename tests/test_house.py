@@ -202,7 +202,12 @@ def test_import_is_quick(tmp_path: Path) -> None:
 
 
 @EACH_FILE
-def test_doctests(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctests(
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     name = module_name(path)
     try:
@@ -214,7 +219,11 @@ def test_doctests(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     missing = [public for public in getattr(module, "__all__", ()) if not hasattr(module, public)]
     assert not missing, f"{name}.__all__ names {missing}, which are not there"
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    assert doctest.testmod(module, optionflags=flags).failed == 0
+    failed = doctest.testmod(module, optionflags=flags).failed
+    said = capsys.readouterr().out
+    if failed and name.startswith("comap.benchmarks") and "MissingExtra:" in said:
+        pytest.skip("needs an extra")
+    assert not failed, said
 
 
 def public_names(tree: ast.Module) -> list[str]:
@@ -242,7 +251,8 @@ def undocumented(tree: ast.Module) -> Iterator[str]:
 def test_public_names_are_documented(path: Path) -> None:
     tree = tree_of(path)
     assert ast.get_docstring(tree), f"{path} has no docstring"
-    assert not list(undocumented(tree)), f"{path}: public names without a docstring"
+    missing = list(undocumented(tree))
+    assert not missing, f"{path}: public names without a docstring: {missing}"
 
 
 @EACH_FILE

@@ -172,12 +172,19 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             self._real, self._moment, tuple(self._history), tuple(self._pending)
         )
 
-    def restore(self, snapshot: ImaginedSnapshot) -> tuple[str, dict[str, Any]]:
+    def restore(self, snapshot: ImaginedSnapshot | Snapshot) -> tuple[str, dict[str, Any]]:
         """Go back to a moment of an imagined episode, the real one under it included.
+
+        A snapshot of a real episode is welcome too: imagination then starts from there.
 
         Raises:
             SnapshotError: It is no such moment, or of other settings.
         """
+        if isinstance(snapshot, Snapshot):
+            answer = restore_env(self.env, snapshot)
+            self._take_stock()
+            self._history, self._started = list(snapshot.history), True
+            return answer
         if not isinstance(snapshot, ImaginedSnapshot):
             raise SnapshotError(
                 f"expected a snapshot of an imagined episode, found {type(snapshot).__name__}"

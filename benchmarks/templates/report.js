@@ -158,12 +158,14 @@
     box.append(make("summary", "", `Belief: ${plural(own.size, "fact")}${note}`));
     const fill = () => {
       if (!box.open || box.querySelector("ul")) return;
-      const facts = [...own].sort((a, b) => (data.facts[a] < data.facts[b] ? -1 : 1));
       const added = new Set(step.added);
+      const isApart = (fact) => Boolean(other && !other.has(fact));
+      const rank = (fact) => (isApart(fact) ? 0 : added.has(fact) ? 1 : 2); // what matters first
+      const byText = (a, b) => (data.facts[a] < data.facts[b] ? -1 : 1);
       const list = make("ul", "facts");
-      for (const fact of facts)
+      for (const fact of [...own].sort((a, b) => rank(a) - rank(b) || byText(a, b)))
         list.append(
-          factItem(fact, added.has(fact) ? "+" : "", other && !other.has(fact) ? "not in the other" : "")
+          factItem(fact, added.has(fact) ? "+" : "", isApart(fact) ? "not in the other" : "")
         );
       box.append(list);
     };
@@ -201,7 +203,7 @@
     const head = make("h4", "", title, " ", make("span", "model", isolated(model)));
     const box = make("section", `column ${isReal ? "real" : "imagined"}`);
     if (!own) {
-      const reason = side.predicted ? "Nothing was predicted here." : "This episode ended before.";
+      const reason = side.predicted ? "Nothing was predicted here." : "This episode had ended by then.";
       box.append(make("header", "", head), make("p", "nothing", reason));
       return box;
     }
@@ -282,12 +284,13 @@
   }
 
   function outcome(episode) {
-    const side = (name, one) =>
-      make("span", one.success ? "solved" : "unsolved", `${name}${one.success ? "✓ solved" : "✗ not solved"}`);
-    const line = make("span", "meta", side("", episode.real), ` · ${plural(length(episode), "step")}`);
-    const { imagined } = episode;
-    if (imagined && !imagined.predicted) line.append(" · ", side("imagined ", imagined));
-    if ([episode.real, imagined].some((one) => one && one.error !== undefined))
+    const side = (one, words) =>
+      make("span", one.success ? "solved" : "unsolved", `${one.success ? "✓" : "✗"} ${words(one.success)}`);
+    const { real, imagined } = episode;
+    const line = make("span", "meta", side(real, (solved) => (solved ? "solved" : "not solved")));
+    if (imagined && !imagined.predicted) line.append(" · ", side(imagined, () => "imagined"));
+    line.append(` · ${plural(length(episode), "step")}`);
+    if ([real, imagined].some((one) => one && one.error !== undefined))
       line.append(" · ", make("span", "unsolved", "error"));
     return line;
   }

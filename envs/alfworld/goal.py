@@ -18,6 +18,8 @@ FAMILIES = (
     "pick_cool_then_place_in_recep",
     "pick_two_obj_and_place",
 )
+"""The six kinds of tasks, as ALFRED names them."""
+
 _SIMPLE, _LIGHT, _CLEAN, _HEAT, _COOL, _TWO = FAMILIES
 _STATES = {_CLEAN: "clean", _HEAT: "hot", _COOL: "cool"}
 _FAMILY_OF_WORD = {"clean": _CLEAN, "heat": _HEAT, "hot": _HEAT, "cool": _COOL}

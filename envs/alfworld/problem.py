@@ -137,7 +137,7 @@ def read_game(path: Path) -> Problem:
     walkthrough = content.get("walkthrough") or ()
     if not all(isinstance(command, str) for command in walkthrough):
         raise _corrupt(path, "a walkthrough of texts", "something else")
-    task, help_text = _TASK.search(texts[1]), _HELP.search(texts[1])
+    task = _TASK.search(texts[1])
     try:
         facts, goal = read_problem(texts[2])
     except DataCorrupt as error:
@@ -147,7 +147,7 @@ def read_game(path: Path) -> Problem:
         goal,
         task.group(1) if task else goal.sentence(),
         tuple(walkthrough),
-        help_text.group(1).removeprefix("\n") if help_text else HELP,
+        _read_help(texts[1]),
         hashlib.sha256(raw).hexdigest(),
     )
 
@@ -175,6 +175,19 @@ def read_problem(text: str) -> tuple[tuple[tuple[str, ...], ...], Goal]:
         if match:
             return facts, Goal(family, match["object"], match["target"])
     raise DataCorrupt(f"expected a goal of one of ALFWorld's six families, found {goal[:200]!r}")
+
+
+def _read_help(grammar: str) -> str:
+    """Return the answer to ``help``, which a grammar gives at once or by way of a rule's name."""
+    found = _HELP.search(grammar)
+    text = found[1] if found else ""
+    if found and text.startswith("#"):
+        rule = re.search(rf'"{re.escape(text[1:-1])}":\s*\[\s*\{{\s*"rhs":\s*("(?:[^"\\]|\\.)*")', grammar)
+        try:
+            text = json.loads(rule[1]) if rule else ""
+        except ValueError:
+            text = ""
+    return text.removeprefix("\n") or HELP
 
 
 def _corrupt(path: Path, expected: str, found: str) -> DataCorrupt:

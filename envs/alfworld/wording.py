@@ -15,8 +15,13 @@ Dialect: TypeAlias = Literal["move", "put"]
 """``"move"``: alfworld 0.4 (``move X to Y``); ``"put"``: alfworld up to 0.3 (``put X in/on Y``)."""
 
 DIALECTS: tuple[Dialect, ...] = ("move", "put")
+"""All dialects, the default first."""
+
 BANNER = "-= Welcome to TextWorld, ALFRED! =-"
+"""The line that opens every game."""
+
 NOTHING_HAPPENS = "Nothing happens."
+"""The answer to a command that means nothing, or that cannot be carried out here."""
 
 HELP = """Available commands:
   look                               describe what is here

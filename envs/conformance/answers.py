@@ -12,7 +12,8 @@ import numpy as np
 
 from ...errors import InvalidAction
 from ...facts import Delta, State, diff
-from ..base import Info, restore, snapshot
+from ..base import Info
+from ..moments import restore, snapshot
 from .suite import Suite, expect, refused
 
 __all__ = ["NONSENSE", "Answers"]

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from ...errors import SnapshotError
-from ..base import Snapshot, restore, snapshot
+from ..base import Snapshot
+from ..moments import restore, snapshot
 from .suite import Suite, refused, same
 from .transcripts import Env, Episode, follow, record, shown
 

@@ -1,0 +1,1 @@
+"""Experiments, speed benchmarks, reports, and their recorded results."""

@@ -1,0 +1,347 @@
+"""The main job: learn a world model from transitions, score it, and act in imagination.
+
+``comap demo`` runs it on generated tasks, ``comap demo --data-dir DIR`` on official ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from ..agents import Agent, ExpertAgent, RandomAgent, run_episode
+from ..envs import TextEnv
+from ..errors import OptionError
+from ..metrics import Consistency, DeltaF1Report, Rate, consistency
+from ..trajectory import Trajectory, write_trajectories
+from ..worldmodel import (
+    ImaginedEnv,
+    NoisyWorldModel,
+    NullWorldModel,
+    OracleWorldModel,
+    RetrievalWorldModel,
+    WorldModel,
+    transitions_of,
+)
+from .imagination import RolloutPoint, one_step, replay, rollouts, success
+from .record import circumstances, write_result
+from .report import Episode, Plot, Series, Table, print_table, progress, write_report
+
+__all__ = ["DemoConfig", "run_demo"]
+
+_SHOWN = 12
+_PACKAGES = ("gymnasium", "numpy", "rapidfuzz")
+
+
+@dataclass(frozen=True)
+class DemoConfig:
+    """What the demo does."""
+
+    env: str = "comap/ALFWorld-v0"
+    """The environment's id."""
+    data_dir: str | None = None
+    """Folder with official data; None for what `env` finds or generates by itself."""
+    out: str = "runs/demo"
+    """Folder for the report, the results, the trajectories and the fitted world model."""
+    train_split: str = "train"
+    """Split that the world model learns from."""
+    test_split: str = "valid_unseen"
+    """Split that everything is measured on."""
+    train_tasks: int = 300
+    """Number of tasks to learn from, spread evenly over the split."""
+    test_tasks: int = 60
+    """Number of tasks to measure on, spread evenly over the split."""
+    seed: int = 0
+    """Seed of the random agent and of the noisy world models."""
+    error_rates: tuple[float, ...] = (0.1, 0.3)
+    """Error rates of the noisy world models."""
+    lengths: tuple[int, ...] = (1, 2, 4, 8, 16)
+    """Lengths of imagined rollouts, in steps."""
+
+
+@dataclass
+class _Results:
+    """What the demo found."""
+
+    fingerprint: dict[str, str]
+    counts: dict[str, int] = field(default_factory=dict)
+    one_step: dict[str, dict[str, DeltaF1Report]] = field(default_factory=dict)
+    rollouts: dict[str, list[RolloutPoint]] = field(default_factory=dict)
+    agents: list[tuple[str, str, Rate, float]] = field(default_factory=list)
+    plans: dict[str, Consistency] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def run_demo(config: DemoConfig) -> Path:
+    """Run the main job and return the path of its report.
+
+    Args:
+        config: What to do.
+
+    Raises:
+        CoMapError: The data, the environment or an option is not right; the message says how.
+        MissingExtra: The extra ``viz`` is not installed.
+    """
+    for name in ("train_tasks", "test_tasks"):
+        if getattr(config, name) < 1:
+            raise OptionError(f"{name} must be at least 1, not {getattr(config, name)}")
+    job = _Demo(config)
+    with job.phase("gather"):
+        train = job.gather(job.train, config.train_tasks, "Gathering training episodes")
+        test = job.gather(job.test, config.test_tasks, "Gathering unseen episodes")
+    with job.phase("fit"):
+        models = job.fit(train)
+    with job.phase("one step"):
+        job.score_one_step(models, test)
+    with job.phase("rollouts"):
+        job.score_rollouts(models, test)
+    with job.phase("agents"):
+        pairs = job.act(models)
+    return job.report(pairs)
+
+
+class _Demo:
+    """The job, phase by phase."""
+
+    def __init__(self, config: DemoConfig):
+        self.config = config
+        self.out = Path(config.out)
+        options: dict[str, Any] = {"expert": "explore"}
+        if config.data_dir is not None:
+            options["data_dir"] = config.data_dir
+        self.train = gymnasium.make(config.env, split=config.train_split, **options)
+        self.test = gymnasium.make(config.env, split=config.test_split, **options)
+        self.tasks = _spread(_tasks(self.test), config.test_tasks)
+        inner = self.test.unwrapped
+        assert isinstance(inner, TextEnv)
+        self.results = _Results(inner.fingerprint())
+        self.agents: tuple[Agent, ...] = (ExpertAgent(), RandomAgent(config.seed, mixed=0.1))
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Measure how long a phase takes."""
+        start = time.perf_counter()
+        yield
+        self.results.seconds[name] = round(time.perf_counter() - start, 2)
+
+    def gather(self, env: gymnasium.Env[str, str], number: int, label: str) -> list[Trajectory]:
+        """Return an expert's and a random agent's episode of each task."""
+        tasks = _spread(_tasks(env), number)
+        found = []
+        with progress(label, total=len(tasks)) as advance:
+            for task in tasks:
+                found += [run_episode(env, agent, task=task) for agent in self.agents]
+                advance()
+        return found
+
+    def fit(self, train: Sequence[Trajectory]) -> dict[str, WorldModel]:
+        """Return the world models to compare, the learning one fitted and saved."""
+        learner = RetrievalWorldModel()
+        with progress("Fitting the retrieval world model", total=len(train)) as advance:
+            for trajectory in train:
+                learner.fit(transitions_of(trajectory))
+                advance()
+        learner.save(self.out / "retrieval.jsonl")
+        self.results.counts["training transitions"] = len(learner)
+        noisy = {
+            f"noisy {rate:g}": NoisyWorldModel(rate, seed=self.config.seed)
+            for rate in self.config.error_rates
+        }
+        return {
+            "null": NullWorldModel(),
+            "retrieval": learner,
+            **noisy,
+            "oracle": OracleWorldModel(),
+        }
+
+    def score_one_step(self, models: dict[str, WorldModel], test: Sequence[Trajectory]) -> None:
+        """Score every model on the expert's and on the random agent's transitions."""
+        self.results.counts["test transitions"] = sum(len(t.steps) for t in test)
+        with progress("Scoring single predictions", total=2 * len(test)) as advance:
+            for agent in self.agents:
+                own = [t for t in test if t.agent == agent.name]
+                self.results.one_step[agent.name] = one_step(self.test, models, own, advance)
+            self.results.one_step["all"] = one_step(self.test, models, test, advance)
+
+    def score_rollouts(self, models: dict[str, WorldModel], test: Sequence[Trajectory]) -> None:
+        """Score imagined rollouts of growing length."""
+        with progress("Scoring imagined rollouts", total=len(test)) as advance:
+            self.results.rollouts = rollouts(
+                self.test, models, test, self.config.lengths, advance
+            )
+
+    def act(self, models: dict[str, WorldModel]) -> list[Episode]:
+        """Let the agents act, really and in each model's imagination; return pairs to look at."""
+        real: list[Trajectory] = []
+        worlds = {"real": self.test}
+        worlds |= {name: ImaginedEnv(self.test, model) for name, model in models.items()}
+        total = len(self.tasks) * len(worlds) * len(self.agents)
+        with progress("Acting, really and in imagination", total=total) as advance:
+            for agent in self.agents:
+                for name, world in worlds.items():
+                    rate, episodes = success(world, agent, self.tasks, advance)
+                    score = sum(e.score for e in episodes) / len(episodes)
+                    self.results.agents.append((agent.name, name, rate, score))
+                    if agent.name == "expert" and name != "real":
+                        really = [replay(self.test, e) for e in episodes]
+                        self.results.plans[name] = consistency(
+                            [e.success for e in episodes], [e.success for e in really]
+                        )
+                    if name == "real":
+                        real += episodes
+        write_trajectories(self.out / "trajectories.jsonl", real)
+        return self._pairs(real, models["retrieval"])
+
+    def _pairs(self, episodes: Sequence[Trajectory], model: WorldModel) -> list[Episode]:
+        """Return some real episodes beside the same actions in imagination."""
+        imagined = ImaginedEnv(self.test, model, horizon=10**6)
+        chosen = _spread(episodes, _SHOWN)
+        return [Episode(f"{e.agent}: {e.goal}", e, replay(imagined, e)) for e in chosen]
+
+    def report(self, episodes: Sequence[Episode]) -> Path:
+        """Print the tables, write the results and the report, and return the report's path."""
+        tables = _tables(self.results)
+        for table in tables:
+            print_table(table)
+        record = circumstances(_PACKAGES) | {
+            "config": asdict(self.config) | {"data_dir": None, "out": None},
+            **asdict(self.results),
+        }
+        write_result(self.out / "results.json", record)
+        path = self.out / "report.html"
+        kind = self.results.fingerprint.get("games", "")
+        write_report(
+            path,
+            title="comap demo",
+            summary={
+                "environment": self.config.env,
+                "tasks": f"{kind}; split {self.config.test_split}, {len(self.tasks)} tasks",
+                **{name: f"{number:,}" for name, number in self.results.counts.items()},
+                "seconds": ", ".join(f"{k} {v:.1f}" for k, v in self.results.seconds.items()),
+            },
+            tables=tables,
+            plots=_plots(self.results),
+            episodes=episodes,
+        )
+        return path
+
+
+def _tasks(env: gymnasium.Env[str, str]) -> tuple[str, ...]:
+    inner = env.unwrapped
+    if not isinstance(inner, TextEnv):
+        raise OptionError(f"expected an environment of comap, found {type(inner).__name__}")
+    return inner.tasks.ids
+
+
+def _spread(items: Sequence[Any], number: int) -> list[Any]:
+    """Return about `number` items, evenly spread over all."""
+    if number >= len(items):
+        return list(items)
+    return [items[place * len(items) // number] for place in range(number)]
+
+
+def _tables(results: _Results) -> list[Table]:
+    return [_delta_table(results), _rollout_table(results), _agent_table(results), _plan_table(results)]
+
+
+def _delta_table(results: _Results) -> Table:
+    rows = []
+    for name, report in results.one_step["all"].items():
+        parts = [100 * results.one_step[agent][name].mean for agent in ("expert", "random")]
+        rows.append(
+            (
+                name,
+                100 * report.mean,
+                100 * report.stderr,
+                100 * report.nonempty_mean,
+                *parts,
+                100 * report.exact_share,
+                100 * report.parse_failure_rate,
+                report.n,
+            )
+        )
+    share = 100 * next(iter(results.one_step["all"].values())).no_op_share
+    return Table(
+        "World models: Delta-F1 of single predictions",
+        ("model", "Delta-F1", "s.e.", "changes only", "expert", "random", "exact", "unparsed", "n"),
+        tuple(rows),
+        f"Percent. In {share:.1f} % of the transitions nothing changes. 'changes only' leaves those "
+        "out; 'exact' is the share of changes predicted without any error.",
+    )
+
+
+def _rollout_table(results: _Results) -> Table:
+    lengths = [point.length for point in next(iter(results.rollouts.values()))]
+    rows = [
+        (name, *(100 * point.delta_f1 for point in points))
+        for name, points in results.rollouts.items()
+    ]
+    numbers = ", ".join(
+        f"{point.n} of {point.length}" for point in next(iter(results.rollouts.values()))
+    )
+    return Table(
+        "World models: Delta-F1 of imagined rollouts, by length",
+        ("model", *(f"{length} steps" if length > 1 else "1 step" for length in lengths)),
+        tuple(rows),
+        f"Percent, of the change over the whole rollout. Rollouts scored: {numbers} steps.",
+    )
+
+
+def _agent_table(results: _Results) -> Table:
+    rows = [
+        (agent, world, 100 * rate.value, f"{100 * rate.low:.1f} - {100 * rate.high:.1f}", 100 * score,
+         rate.n)
+        for agent, world, rate, score in results.agents
+    ]
+    return Table(
+        "Agents, really and in imagination: success",
+        ("agent", "world", "success", "95 % interval", "goal conditions", "n"),
+        tuple(rows),
+        "Percent. In imagination success is what the imagined facts say.",
+    )
+
+
+def _plan_table(results: _Results) -> Table:
+    rows = [
+        (name, 100 * c.imagined.value, 100 * c.real.value, 100 * c.precision, 100 * c.agreement, c.n)
+        for name, c in results.plans.items()
+    ]
+    return Table(
+        "The expert's imagined plans, carried out for real",
+        ("model", "imagined success", "real success", "held up", "agreement", "n"),
+        tuple(rows),
+        "Percent. 'held up': of the plans that succeed in imagination, those that really do.",
+    )
+
+
+def _plots(results: _Results) -> list[Plot]:
+    series = [
+        Series(
+            name,
+            tuple(float(point.length) for point in points),
+            tuple(100 * point.delta_f1 for point in points),
+            tuple(100 * max(0.0, point.delta_f1 - 1.96 * point.stderr) for point in points),
+            tuple(100 * min(1.0, point.delta_f1 + 1.96 * point.stderr) for point in points),
+        )
+        for name, points in results.rollouts.items()
+    ]
+    reports = results.one_step["all"]
+    predicates = sorted(reports["retrieval"].by_predicate)
+    places = tuple(float(place) for place in range(len(predicates)))
+    bars = tuple(100 * reports["retrieval"].by_predicate[name].f1 for name in predicates)
+    return [
+        Plot("Imagined rollouts", "steps imagined in a chain", "Delta-F1 (%)", tuple(series)),
+        Plot(
+            "Retrieval world model, by kind of fact",
+            "predicate",
+            "F1 of its changes (%)",
+            (Series("retrieval", places, bars),),
+            kind="bar",
+            labels=tuple(predicates),
+        ),
+    ]

@@ -1,0 +1,118 @@
+"""The command line: ``comap demo | data | bench``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+from typing import Any
+
+from . import __version__, cli_data
+from .errors import CoMapError
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code.
+
+    A mistake in the input is told in one line on standard error, with exit code 1 (2 for a wrong
+    command line); no traceback.
+
+    Args:
+        arguments: The words after ``comap``; None takes those of the process.
+
+    Example:
+        >>> main(["demo", "--env", "comap/Nowhere-v0", "--out", "/nonexistent"])
+        1
+    """
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        code: int = options.run(options)
+        return code
+    except KeyboardInterrupt:
+        print("comap: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 141
+    except (CoMapError, OSError) as error:
+        print(f"comap: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "comap", description="Text environments, world models and agents: try 'comap demo'."
+    )
+    parser.add_argument("--version", action="version", version=f"comap {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_demo(commands)
+    cli_data.add_parser(commands)
+    _add_bench(commands)
+    return parser
+
+
+def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``comap demo``, one option for each field of `DemoConfig`."""
+    from .benchmarks.demo import DemoConfig
+
+    demo = commands.add_parser(
+        "demo",
+        help="learn a world model, score it, act in imagination, and write a report",
+        description="Learn a world model from transitions, score it by Delta-F1 on unseen tasks, "
+        "let agents act really and in imagination, and write a report.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    for part in fields(DemoConfig):
+        default = part.default
+        options: dict[str, Any] = {"default": default, "help": _HELP[part.name]}
+        if isinstance(default, tuple):
+            options |= {"type": type(default[0]), "nargs": "+"}
+        elif default is not None and default is not MISSING:
+            options["type"] = type(default)
+        demo.add_argument(f"--{part.name.replace('_', '-')}", **options)
+    demo.set_defaults(run=_demo)
+
+
+_HELP = {
+    "env": "id of the environment",
+    "data_dir": "folder with official data (default: what is on the machine, else generated tasks)",
+    "out": "folder for the report and everything else",
+    "train_split": "split to learn from",
+    "test_split": "split to measure on",
+    "train_tasks": "number of tasks to learn from",
+    "test_tasks": "number of tasks to measure on",
+    "seed": "seed of the random agent and of the noisy models",
+    "error_rates": "error rates of the noisy models",
+    "lengths": "lengths of imagined rollouts",
+}
+
+
+def _demo(options: argparse.Namespace) -> int:
+    import gymnasium
+
+    from .benchmarks.demo import DemoConfig, run_demo
+
+    values = {part.name: getattr(options, part.name) for part in fields(DemoConfig)}
+    values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    try:
+        path = run_demo(DemoConfig(**values))
+    except gymnasium.error.Error as error:
+        if isinstance(error, CoMapError):
+            raise
+        print(f"comap: {error}", file=sys.stderr)
+        return 1
+    print(f"\nreport: {path}")
+    return 0
+
+
+def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``comap bench``."""
+    from .benchmarks import parity, speed
+
+    bench = commands.add_parser("bench", help="measure speed, or agreement with the original")
+    kinds = bench.add_subparsers(dest="bench", required=True, metavar="WHAT")
+    for module in (speed, parity):
+        module.add_parser(kinds)
