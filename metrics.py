@@ -48,7 +48,9 @@ class Rate:
     n: int
 
     def __str__(self) -> str:
-        return f"{100 * self.value:.1f} % [{100 * self.low:.1f}, {100 * self.high:.1f}] (n={self.n})"
+        return (
+            f"{100 * self.value:.1f} % [{100 * self.low:.1f}, {100 * self.high:.1f}] (n={self.n})"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,9 +171,7 @@ class _Demo:
     def score_rollouts(self, models: dict[str, WorldModel], test: Sequence[Trajectory]) -> None:
         """Score imagined rollouts of growing length."""
         with progress("Scoring imagined rollouts", total=len(test)) as advance:
-            self.results.rollouts = rollouts(
-                self.test, models, test, self.config.lengths, advance
-            )
+            self.results.rollouts = rollouts(self.test, models, test, self.config.lengths, advance)
 
     def act(self, models: dict[str, WorldModel]) -> list[Episode]:
         """Let the agents act, really and in each model's imagination; return pairs to look at."""
@@ -246,7 +244,12 @@ def _spread(items: Sequence[Any], number: int) -> list[Any]:
 
 
 def _tables(results: _Results) -> list[Table]:
-    return [_delta_table(results), _rollout_table(results), _agent_table(results), _plan_table(results)]
+    return [
+        _delta_table(results),
+        _rollout_table(results),
+        _agent_table(results),
+        _plan_table(results),
+    ]
 
 
 def _delta_table(results: _Results) -> Table:
@@ -294,8 +297,14 @@ def _rollout_table(results: _Results) -> Table:
 
 def _agent_table(results: _Results) -> Table:
     rows = [
-        (agent, world, 100 * rate.value, f"{100 * rate.low:.1f} - {100 * rate.high:.1f}", 100 * score,
-         rate.n)
+        (
+            agent,
+            world,
+            100 * rate.value,
+            f"{100 * rate.low:.1f} - {100 * rate.high:.1f}",
+            100 * score,
+            rate.n,
+        )
         for agent, world, rate, score in results.agents
     ]
     return Table(
@@ -308,7 +317,14 @@ def _agent_table(results: _Results) -> Table:
 
 def _plan_table(results: _Results) -> Table:
     rows = [
-        (name, 100 * c.imagined.value, 100 * c.real.value, 100 * c.precision, 100 * c.agreement, c.n)
+        (
+            name,
+            100 * c.imagined.value,
+            100 * c.real.value,
+            100 * c.precision,
+            100 * c.agreement,
+            c.n,
+        )
         for name, c in results.plans.items()
     ]
     return Table(

@@ -69,7 +69,6 @@ class _Writer:
 
     def step(self, before: State, step: Step) -> dict[str, Any]:
         record = {
-            "t": step.t,
             "action": self.text(step.action),
             "observation": self.text(step.observation),
             "reward": _number(step.reward),

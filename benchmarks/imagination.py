@@ -9,7 +9,6 @@ import gymnasium
 
 from ..agents import Agent, ReplayAgent, run_episode
 from ..envs import Snapshot, TextEnv
-from ..envs import restore as restore_env
 from ..facts import State
 from ..metrics import DeltaF1Report, Rate, delta_f1, delta_f1_report, success_rate
 from ..trajectory import Trajectory

@@ -160,8 +160,9 @@ def _draw(axes: Any, plot: Plot) -> None:
     axes.grid(axis="y")
     if plot.labels is not None:
         axes.set_xticks(plot.positions, [one_line(label, 24) for label in plot.labels])
-        if sum(len(label) for label in plot.labels) > 60:
-            axes.tick_params(axis="x", labelrotation=20)
+        if len(plot.labels) * max(map(len, plot.labels), default=0) > 60:  # they would touch
+            for text in axes.get_xticklabels():
+                text.set(rotation=30, horizontalalignment="right", rotation_mode="anchor")
     gaps = [b - a for a, b in zip(plot.positions, plot.positions[1:], strict=False)]
     width = 0.8 * min(gaps, default=1.0) / max(1, len(plot.series))
     for i, series in enumerate(plot.series):

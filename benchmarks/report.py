@@ -3,15 +3,6 @@
 The page holds tables, plots and a trajectory viewer. Everything in it that came from a model or an
 environment stays text: Jinja escapes it, the viewer's script writes text nodes only, and a content
 security policy lets no other script, style or connection in.
-
-Example:
-    >>> import tempfile
-    >>> table = Table("Success", ("agent", "rate"), (("react", 0.5),))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     page = Path(folder, "report.html")
-    ...     write_report(page, title="Demo", summary={}, tables=[table], plots=[], episodes=[])
-    ...     page.read_text("utf-8").splitlines()[0]
-    '<!doctype html>'
 """
 
 from __future__ import annotations
@@ -65,6 +56,15 @@ def write_report(
 
     Raises:
         MissingExtra: jinja2, or for plots matplotlib, is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> table = Table("Success", ("agent", "rate"), (("react", 0.5),))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     page = Path(folder, "report.html")
+        ...     write_report(page, title="Demo", summary={}, tables=[table], plots=[], episodes=[])
+        ...     page.read_text("utf-8").splitlines()[0]
+        '<!doctype html>'
     """
     page = render_report(
         title=title, summary=summary, tables=tables, plots=plots, episodes=episodes

@@ -16,7 +16,12 @@ __all__ = ["Advance", "print_table", "progress"]
 
 
 class Advance(Protocol):
-    """What `progress` hands out: call it after each piece of work."""
+    """What `progress` hands out: call it after each piece of work.
+
+    Example:
+        >>> def play(advance: Advance) -> None:
+        ...     advance()
+    """
 
     def __call__(self, count: int = 1) -> None:
         """Say that `count` more pieces are done."""

@@ -207,9 +207,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         """Take the real episode's moment as the present, and tell the world model."""
         real = self._inner.snapshot()
         self._real, self._pending = real, []
-        self._moment = _Moment(
-            real.outcome, real.facts, real.delta, real.step, False, real.running
-        )
+        self._moment = _Moment(real.outcome, real.facts, real.delta, real.step, False, real.running)
         if isinstance(self.world_model, Grounded):
             self.world_model.ground(self.env)
 
@@ -234,7 +232,9 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             success,
             success or bool(prediction.terminated),
             bool(told.get("invalid_action", inner.refused(prediction.observation))),
-            told["admissible_actions"] if "admissible_actions" in told else inner.admissible_of(facts),
+            told["admissible_actions"]
+            if "admissible_actions" in told
+            else inner.admissible_of(facts),
         )
 
     def _arrive(

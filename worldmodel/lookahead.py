@@ -63,7 +63,9 @@ def imagine(
     """
     inner = env.unwrapped
     if not isinstance(inner, TextEnv):
-        raise WorldModelError(f"imagine() needs an environment of comap, found {type(inner).__name__}")
+        raise WorldModelError(
+            f"imagine() needs an environment of comap, found {type(inner).__name__}"
+        )
     layer = _imagined_layer(env)
     if world_model is None:
         model: WorldModel = OracleWorldModel() if layer is None else layer.world_model

@@ -83,7 +83,10 @@ class OracleWorldModel:
         path = tuple(turn.action or "" for turn in query.history[1:])
         moment = self._go(env, path)
         if not moment.running:
-            info = {"admissible_actions": moment.outcome.admissible, "success": moment.outcome.success}
+            info = {
+                "admissible_actions": moment.outcome.admissible,
+                "success": moment.outcome.success,
+            }
             return Prediction(moment.outcome.observation, 1.0, 0.0, True, "oracle", info)
         observation, reward, terminated, _, info = env.step(query.action)
         if "error" in info:

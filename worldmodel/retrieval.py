@@ -87,7 +87,9 @@ class RetrievalWorldModel:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(target.name + ".part")
         with temporary.open("w", encoding="utf-8") as file:
-            file.write(json.dumps({"format": _FORMAT, "name": self.name, "size": self._size}) + "\n")
+            file.write(
+                json.dumps({"format": _FORMAT, "name": self.name, "size": self._size}) + "\n"
+            )
             for action, by_kinds in sorted(self._texts.items()):
                 for kinds, by_context in sorted(by_kinds.items()):
                     for context, texts in sorted(by_context.items()):
@@ -147,4 +149,3 @@ class RetrievalWorldModel:
                 "write one with RetrievalWorldModel.save"
             ) from error
         self._path = path
-

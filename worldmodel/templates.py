@@ -113,7 +113,9 @@ def _mentioned(text: str, known: Iterable[str]) -> list[str]:
     """Return the known names in a text, in the order of their first mention, the longest first."""
     found = []
     for name in sorted(known, key=lambda name: (-len(name), name)):
-        match = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) if name and name in text else None
+        match = (
+            re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) if name and name in text else None
+        )
         if match:
             found.append((match.start(), name))
             text = text[: match.start()] + "\0" * len(name) + text[match.end() :]

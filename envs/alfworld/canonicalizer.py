@@ -33,7 +33,10 @@ __all__ = ["ALFWorldCanonicalizer"]
 
 _ARTICLES = re.compile(r"\b(?:the|an?)\s+")
 _SYNONYMS = (
-    (re.compile(r"^(?:pick up|grab|get|take)\s+(.+?)\s+(?:from|off|out of)\s+(.+)$"), r"take \1 from \2"),
+    (
+        re.compile(r"^(?:pick up|grab|get|take)\s+(.+?)\s+(?:from|off|out of)\s+(.+)$"),
+        r"take \1 from \2",
+    ),
     (re.compile(r"^(?:walk|go|move) to\s+(.+)$"), r"go to \1"),
     (
         re.compile(r"^(?:put|place|move)\s+(.+?)\s+(?:in/on|into|onto|in|on|to)\s+(.+)$"),

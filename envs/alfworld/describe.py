@@ -60,14 +60,17 @@ class _Description:
 
     def _arrival(self, handled: set[str]) -> list[str]:
         old, new = ({f[2] for f in self._of(facts, "at")} for facts in (self.old, self.new))
-        near = sorted({f[1] for f in self._of(self.added, "near")} - {
-            f[1] for f in self._of(self.added, "lit")
-        })
+        near = sorted(
+            {f[1] for f in self._of(self.added, "near")}
+            - {f[1] for f in self._of(self.added, "lit")}
+        )
         if near or (new != old and (len(new) != 1 and not new - old <= handled)):
             places = join_names(sorted(new)) if new else "nothing"
-            return [f"You are facing the {places}. Next to it, you see {listing(near)}."] if new else [
-                "You are in the middle of a room."
-            ]
+            return (
+                [f"You are facing the {places}. Next to it, you see {listing(near)}."]
+                if new
+                else ["You are in the middle of a room."]
+            )
         if new == old or (old <= new and new - old <= handled):
             return []
         return [f"You arrive at {min(new)}."] if new else ["You are in the middle of a room."]

@@ -125,7 +125,9 @@ class NativeEngine:
         if goal.lamp:
             lit = game.lamps & self.toggled
             shining = lit and any(
-                lamp in contents[place] for place in game.here.get(self.location, ()) for lamp in lit
+                lamp in contents[place]
+                for place in game.here.get(self.location, ())
+                for lamp in lit
             )
             return (self.held in wanted) + bool(shining), 2
         placed = [[o for o in contents[place] if o in wanted] for place in game.targets]
@@ -191,7 +193,9 @@ class NativeEngine:
         game = self.game
         kind = game.kind[place]
         if reachable and (kind, game.kind[held]) in game.fits:
-            put = f"move {held} to {place}" if game.dialect == "move" else f"put {held} in/on {place}"
+            put = (
+                f"move {held} to {place}" if game.dialect == "move" else f"put {held} in/on {place}"
+            )
             commands[put] = (self._move, (held, place))
         if kind == "microwavetype":
             if held in game.heatable:
@@ -255,7 +259,9 @@ class NativeEngine:
         game = self.game
         if (thing, location) in game.pairs["objectatlocation"]:
             return True
-        return any((game.kind[place], game.kind[thing]) in game.fits for place in game.here[location])
+        return any(
+            (game.kind[place], game.kind[thing]) in game.fits for place in game.here[location]
+        )
 
     def _move(self, thing: str, place: str) -> str:
         game, negative, location = self.game, self.negative, self.location
@@ -351,9 +357,13 @@ class NativeEngine:
         agent = game.agent
         dynamic: set[Fact] = {("atlocation", agent, self.location)}
         dynamic.update(
-            (predicate, thing) for predicate, name in _DYNAMIC_ONE.items() for thing in getattr(self, name)
+            (predicate, thing)
+            for predicate, name in _DYNAMIC_ONE.items()
+            for thing in getattr(self, name)
         )
-        dynamic.update(("inreceptacle", o, r) for r, things in self.contents.items() for o in things)
+        dynamic.update(
+            ("inreceptacle", o, r) for r, things in self.contents.items() for o in things
+        )
         dynamic.update(("objectatlocation", o, place) for o, place in self.around)
         dynamic.update(("checked", thing) for thing in self.checked)
         if self.held is not None:

@@ -139,7 +139,9 @@ class ALFWorldEnv(TextEnv):
             if value not in known:
                 raise OptionError(f"{name} cannot be {value!r}; {suggest(str(value), known)}")
         if engine != "native" and (informative_errors or dialect != "move"):
-            raise OptionError("engine='textworld' has neither informative_errors nor another dialect")
+            raise OptionError(
+                "engine='textworld' has neither informative_errors nor another dialect"
+            )
         self._source = open_source(split, data_dir, source, difficulty, generator_seed)
         self._engine_name, self._dialect, self._expert = engine, dialect, expert
         self._informative = informative_errors

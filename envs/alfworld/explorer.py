@@ -185,7 +185,9 @@ class _Explorer:
 
     def get_rid(self) -> str | None:
         """Return the next command towards empty hands."""
-        places = sorted(self.places, key=lambda p: (p not in self.here, ("closed", p) in self.facts))
+        places = sorted(
+            self.places, key=lambda p: (p not in self.here, ("closed", p) in self.facts)
+        )
         for place in places:
             if fits(str(self.held), place):
                 return self.reach(place) or self.put_command(place)
@@ -208,4 +210,3 @@ class _Explorer:
             if command.startswith("open "):
                 return command
         return None
-

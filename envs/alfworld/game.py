@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import cached_property
 
 from ...errors import DataCorrupt
 from ...facts import Fact
@@ -16,13 +17,14 @@ from .wording import Dialect
 __all__ = ["Game", "display_names"]
 
 _DYNAMIC = frozenset(
-    "atlocation opened isclean ishot iscool issliced istoggled ison inreceptacle objectatlocation".split()
+    ("atlocation", "opened", "isclean", "ishot", "iscool", "issliced", "istoggled", "ison")
+    + ("inreceptacle", "objectatlocation")
 )
 _KNIVES = frozenset({"knifetype", "butterknifetype"})
 
 
 def display_names(ids: Iterable[str]) -> dict[str, str]:
-    """Return the name that the game shows for each id.
+    """Return the name that the game shows for each id, in the order of the sorted ids.
 
     The name is the id up to ``_bar_`` (with "basin" added where the id has it) and a number: ids are
     sorted as text, and within one base name the first gets the highest number.
@@ -31,25 +33,18 @@ def display_names(ids: Iterable[str]) -> dict[str, str]:
         >>> display_names(["mug_bar_1", "mug_bar_2", "agent1"])
         {'agent1': 'agent1', 'mug_bar_1': 'mug 2', 'mug_bar_2': 'mug 1'}
     """
-    ordered = sorted(set(ids))
-    bases = {}
-    counts: defaultdict[str, int] = defaultdict(int)
-    for name in ordered:
-        base, bar, _ = name.partition("_bar_")
-        if bar:
-            if "basin" in name:
-                base += "basin"
-            bases[name] = base
-            counts[base] += 1
     names = {}
-    for name in ordered:
-        if name not in bases:
-            names[name] = name
+    counts: defaultdict[str, int] = defaultdict(int)
+    for key in sorted(set(ids), reverse=True):
+        base, bar, _ = key.partition("_bar_")
+        if not bar:
+            names[key] = key
             continue
-        base = bases[name]
-        names[name] = f"{base} {counts[base]}"
-        counts[base] -= 1
-    return names
+        if "basin" in key:
+            base += "basin"
+        counts[base] += 1
+        names[key] = f"{base} {counts[base]}"
+    return dict(reversed(names.items()))
 
 
 class Game:
@@ -74,25 +69,34 @@ class Game:
         self.problem = problem
         self.goal = problem.goal
         self.dialect = dialect
-        names = display_names(part for fact in problem.facts for part in fact[1:])
-        self.order = {names[key]: place for place, key in enumerate(sorted(names))}
-        self.facts: tuple[Fact, ...] = tuple(
-            (fact[0], *(names[part] for part in fact[1:])) for fact in problem.facts
-        )
-        self.static = frozenset(fact for fact in self.facts if fact[0] not in _DYNAMIC)
+        names = display_names([part for fact in problem.facts for part in fact[1:]])
+        self._names = names
+        self.order = {name: place for place, name in enumerate(names.values())}
         self._group()
         self._places()
         self._check()
+
+    @cached_property
+    def facts(self) -> tuple[Fact, ...]:
+        """The initial facts."""
+        names = self._names
+        return tuple((fact[0], *[names[part] for part in fact[1:]]) for fact in self.problem.facts)
+
+    @cached_property
+    def static(self) -> frozenset[Fact]:
+        """The facts that no command can change."""
+        return frozenset(fact for fact in self.facts if fact[0] not in _DYNAMIC)
 
     def _group(self) -> None:
         """Gather the facts by predicate."""
         one: defaultdict[str, list[str]] = defaultdict(list)
         two: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
-        for fact in self.facts:
+        names = self._names
+        for fact in self.problem.facts:
             if len(fact) == 2:
-                one[fact[0]].append(fact[1])
+                one[fact[0]].append(names[fact[1]])
             else:
-                two[fact[0]].append((fact[1], fact[2]))
+                two[fact[0]].append((names[fact[1]], names[fact[2]]))
         self.pairs = two
         self.unary = {name: frozenset(things) for name, things in one.items()}
         self.kind = dict(two["objecttype"]) | dict(two["receptacletype"])
@@ -128,7 +132,9 @@ class Game:
             for place in {*self.here, self.start}
         }
         goal = self.goal
-        self.targets = tuple(r for r in self.receptacles if self.kind[r] == f"{goal.target_kind}type")
+        self.targets = tuple(
+            r for r in self.receptacles if self.kind[r] == f"{goal.target_kind}type"
+        )
         self.wanted = frozenset(
             name
             for name, kind in self.pairs["objecttype"]
@@ -171,13 +177,17 @@ class Game:
             found = len(self.pairs["atlocation"])
             raise DataCorrupt(f"expected one agent at one location, found {found}")
         if self.unary.get("holdsany") or self.pairs.get("holds"):
-            raise DataCorrupt("expected an agent that starts with empty hands, found one that holds")
+            raise DataCorrupt(
+                "expected an agent that starts with empty hands, found one that holds"
+            )
         untyped = [name for name in self.receptacles if name not in self.kind]
         untyped += [thing for thing, _ in self.pairs["inreceptacle"] if thing not in self.kind]
         if untyped:
             raise DataCorrupt(f"expected a type for every thing, found none for {untyped[0]!r}")
         stray = [place for _, place in self.pairs["inreceptacle"] if place not in self.location]
         if stray:
-            raise DataCorrupt(f"expected a location for every receptacle, found none for {stray[0]!r}")
+            raise DataCorrupt(
+                f"expected a location for every receptacle, found none for {stray[0]!r}"
+            )
         if not self.receptacles:
             raise DataCorrupt("expected at least one receptacle, found none")

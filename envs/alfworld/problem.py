@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from ...errors import DataCorrupt, DataNotFound
@@ -44,8 +45,8 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
 }
 """Predicates that a problem may state at its start, and the types of their arguments."""
 
+_SHAPES = frozenset((name, 1 + len(kinds)) for name, kinds in SIGNATURES.items())
 _KEYS = ("pddl_domain", "grammar", "pddl_problem", "solvable")
-_FACT = re.compile(r"\(([^\s()]+) ([^\s()]+)(?: ([^\s()]+))?\)")
 _TASK = re.compile(r"Your task is to: ([^\"\n]*)")
 _HELP = re.compile(r'action help \{.*?feedback :: "([^"]*)"', re.DOTALL)
 _THING = r"\(objecttype \?{0} (?P<object>\S+?)type\)"
@@ -97,7 +98,7 @@ class Problem:
         task: The task sentence, exactly as the game prints it.
         walkthrough: A list of commands that wins, or empty.
         help: What the game answers to ``help``.
-        sha256: SHA-256 of the file's bytes, or of the problem's text for a generated game.
+        source: The bytes that all this was read from.
     """
 
     facts: tuple[tuple[str, ...], ...]
@@ -105,7 +106,12 @@ class Problem:
     task: str
     walkthrough: tuple[str, ...]
     help: str
-    sha256: str
+    source: bytes
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of `source`."""
+        return hashlib.sha256(self.source).hexdigest()
 
 
 def read_game(path: Path) -> Problem:
@@ -148,7 +154,7 @@ def read_game(path: Path) -> Problem:
         task.group(1) if task else goal.sentence(),
         tuple(walkthrough),
         _read_help(texts[1]),
-        hashlib.sha256(raw).hexdigest(),
+        raw,
     )
 
 
@@ -163,12 +169,17 @@ def read_problem(text: str) -> tuple[tuple[tuple[str, ...], ...], Goal]:
     if start < 0 or end < start:
         raise DataCorrupt("expected a PDDL problem with (:init ...) and (:goal ...), found neither")
     body = text[start + len("(:init") : end]
-    facts = tuple(fact if fact[2] else fact[:2] for fact in _FACT.findall(body))
+    # Splitting is twice as fast as a regular expression, and most of a reset is spent here.
+    pieces = body.split(")")
+    facts = tuple([tuple(words) for piece in pieces if (words := piece.replace("(", "", 1).split())])
     if body.count("(") != len(facts):
         raise DataCorrupt("expected initial facts of one or two arguments, found something else")
-    for fact in facts:
-        if len(SIGNATURES.get(fact[0], ())) != len(fact) - 1:
-            raise DataCorrupt(f"expected a fact of the ALFWorld domain, found ({' '.join(fact)})")
+    strange = {(fact[0], len(fact)) for fact in facts} - _SHAPES
+    if strange:
+        name, length = min(strange)
+        raise DataCorrupt(
+            f"expected facts of the ALFWorld domain, found ({name} ...) with {length - 1} arguments"
+        )
     goal = " ".join(text[end:].split())
     for family, pattern in _GOALS:
         match = pattern.fullmatch(goal)
@@ -182,7 +193,9 @@ def _read_help(grammar: str) -> str:
     found = _HELP.search(grammar)
     text = found[1] if found else ""
     if found and text.startswith("#"):
-        rule = re.search(rf'"{re.escape(text[1:-1])}":\s*\[\s*\{{\s*"rhs":\s*("(?:[^"\\]|\\.)*")', grammar)
+        rule = re.search(
+            rf'"{re.escape(text[1:-1])}":\s*\[\s*\{{\s*"rhs":\s*("(?:[^"\\]|\\.)*")', grammar
+        )
         try:
             text = json.loads(rule[1]) if rule else ""
         except ValueError:

@@ -87,15 +87,17 @@ def read_observation(text: str) -> _Events:
     events: list[Event] = []
     subject = ""
     for sentence in lowered.removesuffix(".").split(". "):
-        event = _read_sentence(sentence, subject)
+        event = _read_sentence(sentence, subject if sentence.startswith("in it") else "")
         if event is None:
             return None
         events.append(event)
-        subject = event.name
+        subject = event[1]
     return tuple(events)
 
 
+@lru_cache(maxsize=65_536)
 def _read_sentence(sentence: str, subject: str) -> Event | None:
+    """Return the event of one sentence in lower case; many sentences recur in every game."""
     words = sentence.split(" ", 2)
     for pattern, reader in _RULES.get(" ".join(words[:2]), ()) or _RULES.get(words[0], ()):
         match = pattern.fullmatch(sentence)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Protocol
 
 from ...errors import DataNotFound, OptionError, suggest
-from ..storage import comap_home
 from ..panel import Panel
+from ..storage import comap_home
 from .game import Game
 from .generate import generate, panel, parse_task
 from .problem import read_game

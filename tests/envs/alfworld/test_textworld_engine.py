@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from comap.envs.alfworld.engine import NativeEngine
 from comap.envs.alfworld.engines import ENGINES, Engine, make_engine
 from comap.envs.alfworld.game import Game
