@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsFloat
 
 from .errors import DataCorrupt, DataNotFound
 from .facts import Delta, Fact, State, apply
@@ -84,7 +84,7 @@ class Step:
     def of(
         cls,
         action: str,
-        answer: tuple[str, float, bool, bool, Mapping[str, Any]],
+        answer: tuple[str, SupportsFloat, bool, bool, Mapping[str, Any]],
         prediction: Predicted | None = None,
     ) -> Step:
         """Return the record of what ``env.step(action)`` answered."""

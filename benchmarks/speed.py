@@ -13,7 +13,7 @@ from typing import Any
 
 from ..envs.alfworld.tasks import open_source
 from ..errors import CoMapError, DataNotFound, OptionError, suggest
-from .alfworld_speed import make_env, time_game
+from .alfworld_speed import first_pass, make_env, time_game
 from .record import write_result
 from .speed_report import result_of, table
 from .textworld_peer import TextWorldPeer
@@ -81,8 +81,9 @@ def run(
         progress(f"{number}/{len(chosen)} {task}")
     if opponent is not None:
         opponent.close()
+    once = first_pass(ours, ids, seed)
     memory = _memory(data_dir, split, source)
-    result = result_of(env, peer, split, seed, measured, memory)
+    result = result_of(env, peer, split, seed, measured, memory, once)
     if out is not None:
         write_result(Path(out), result)
     return result

@@ -37,7 +37,7 @@ def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
         >>> create_world_model({"id": "noisy", "error_rate": 0.2}).error_rate
         0.2
     """
-    arguments = {"id": config} if isinstance(config, str) else dict(config)
+    arguments: dict[str, Any] = {"id": config} if isinstance(config, str) else dict(config)
     name = arguments.pop("id", None)
     place = WORLD_MODELS.get(name, name) if isinstance(name, str) else None
     if place is None or ":" not in place:

@@ -196,7 +196,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         self._started = True
         return self._moment.outcome.observation, self._info()
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """Return the last action and observation as text, in render mode ``"ansi"``."""
         if self.render_mode is None:
             return None

@@ -32,9 +32,9 @@ def admissible_of(state: State, dialect: Dialect = "move") -> tuple[str, ...]:
     """
     facts = state.facts
     here = {fact[2] for fact in facts if fact[0] == "at" and len(fact) == 3}
-    held = min((fact[1] for fact in facts if fact[0] == "holding"), default=None)
+    held = min((fact[-1] for fact in facts if fact[0] == "holding"), default=None)
     commands = {"inventory", "look"} | ({"help"} if dialect == "move" else set())
-    commands |= {f"go to {f[1]}" for f in facts if f[0] == "exists" and f[1] not in here}
+    commands |= {f"go to {f[-1]}" for f in facts if f[0] == "exists" and f[-1] not in here}
     for place in here:
         commands.add(f"examine {place}")
         closed = ("closed", place) in facts

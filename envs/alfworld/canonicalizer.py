@@ -47,6 +47,9 @@ _SYNONYMS = (
 )
 
 
+_NONE: frozenset[Fact] = frozenset()
+
+
 class _Fold:
     """One belief, grouped as events need it, and what the events of one observation change in it.
 
@@ -57,20 +60,18 @@ class _Fold:
 
     def __init__(self, facts: frozenset[Fact]):
         self.current = set(facts)
-        self.at: set[Fact] = set()
-        self.holding: set[Fact] = set()
-        self.inside: defaultdict[str, set[Fact]] = defaultdict(set)
-        self.near: defaultdict[str, set[Fact]] = defaultdict(set)
+        self.at = frozenset(fact for fact in facts if fact[0] == "at")
+        self.holding = frozenset(fact for fact in facts if fact[0] == "holding")
+        inside: defaultdict[str, set[Fact]] = defaultdict(set)
+        near: defaultdict[str, set[Fact]] = defaultdict(set)
         for fact in facts:
-            predicate = fact[0]
-            if predicate == "in" and len(fact) == 3:
-                self.inside[fact[2]].add(fact)
-            elif predicate == "at":
-                self.at.add(fact)
-            elif predicate == "holding":
-                self.holding.add(fact)
-            elif predicate == "near" and len(fact) == 3:
-                self.near[fact[1]].add(fact)
+            if fact[0] == "in" and len(fact) == 3:
+                inside[fact[2]].add(fact)
+            elif fact[0] == "near" and len(fact) == 3:
+                near[fact[1]].add(fact)
+        # Frozen, since they are shared with the events that put them in.
+        self.inside = {place: frozenset(group) for place, group in inside.items()}
+        self.near = {thing: frozenset(group) for thing, group in near.items()}
 
     def fold(self, events: tuple[Event, ...], action: str) -> bool:
         """Take in the events that followed `action`; return whether anything changed."""
@@ -81,7 +82,7 @@ class _Fold:
                 method(self, event)
         if events[0][0] in _SHOWN and action.lstrip()[:6].lower() == "go to ":
             # Agents may be shown no arrival, only what is there: then they have left where they were.
-            self.at = self._replace(self.at, {("at", "agent", events[0][1])})
+            self.at = self._replace(self.at, frozenset({("at", "agent", events[0][1])}))
         return self.changed
 
     def _add(self, fact: Fact) -> None:
@@ -94,7 +95,7 @@ class _Fold:
             self.current.discard(fact)
             self.changed = True
 
-    def _replace(self, old: set[Fact], new: set[Fact]) -> set[Fact]:
+    def _replace(self, old: frozenset[Fact], new: frozenset[Fact]) -> frozenset[Fact]:
         if old != new:
             self.current -= old
             self.current |= new
@@ -104,33 +105,30 @@ class _Fold:
     def _be_at(self, name: str) -> None:
         place: Fact = ("at", "agent", name)
         if place not in self.at:
-            self.at.add(place)
+            self.at |= {place}
             self._add(place)
 
     def _hold(self, name: str) -> None:
-        self.holding = self._replace(self.holding, {("holding", name)} if name else set())
+        new = frozenset({("holding", name)}) if name else _NONE
+        self.holding = self._replace(self.holding, new)
 
-    def _contain(self, place: str, things: tuple[str, ...]) -> None:
-        new: set[Fact] = {("in", thing, place) for thing in things}
-        self.inside[place] = self._replace(self.inside[place], new)
+    def _contain(self, event: Event) -> None:
+        place = event.name
+        self.inside[place] = self._replace(self.inside.get(place, _NONE), event.facts)
 
     def _be_near(self, thing: str) -> None:
-        for place in self.at:
-            fact: Fact = ("near", thing, place[2])
-            if fact not in self.near[thing]:
-                self.near[thing].add(fact)
-                self._add(fact)
+        new = frozenset(("near", thing, place[2]) for place in self.at)
+        for fact in new:
+            self._add(fact)
+        self.near[thing] = self.near.get(thing, _NONE) | new
 
     def arrive(self, event: Event) -> None:
-        # The older dialect arrives at "loc 4": the next sentence shows which receptacle that is.
-        place = event.name
-        new: set[Fact] = set() if place.startswith("loc ") else {("at", "agent", place)}
-        self.at = self._replace(self.at, new)
+        self.at = self._replace(self.at, event.facts)
 
     def surface(self, event: Event) -> None:
         self._be_at(event.name)
         self._add(("seen", event.name))
-        self._contain(event.name, event.things)
+        self._contain(event)
 
     def open(self, event: Event) -> None:
         self._be_at(event.name)
@@ -145,22 +143,22 @@ class _Fold:
     def inside_it(self, event: Event) -> None:
         if ("open", event.name) in self.current:
             self._add(("seen", event.name))
-        self._contain(event.name, event.things)
+        self._contain(event)
 
     def pick(self, event: Event) -> None:
         self._be_at(event.other)
         self._hold(event.name)
         gone: Fact = ("in", event.name, event.other)
-        self.inside[event.other].discard(gone)
+        self.inside[event.other] = self.inside.get(event.other, _NONE) - {gone}
         self._drop(gone)
-        for fact in self.near.pop(event.name, ()):
+        for fact in self.near.pop(event.name, _NONE):
             self._drop(fact)
 
     def put(self, event: Event) -> None:
         self._be_at(event.other)
         self._hold("")
         placed: Fact = ("in", event.name, event.other)
-        self.inside[event.other].add(placed)
+        self.inside[event.other] = self.inside.get(event.other, _NONE) | {placed}
         self._add(placed)
 
     def treat(self, event: Event) -> None:
@@ -189,10 +187,10 @@ class _Fold:
         self._hold(event.name)
 
     def facing(self, event: Event) -> None:
-        self.at = self._replace(self.at, {("at", "agent", name) for name in event.things})
+        self.at = self._replace(self.at, event.facts)
 
     def room(self, event: Event) -> None:
-        self.at = self._replace(self.at, set())
+        self.at = self._replace(self.at, _NONE)
 
     def around(self, event: Event) -> None:
         for name in event.things:

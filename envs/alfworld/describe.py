@@ -13,6 +13,9 @@ from .wording import NOTHING_HAPPENS, Dialect, join_names, listing
 
 __all__ = ["describe"]
 
+_LENGTHS = dict.fromkeys(("at", "in", "near"), 3) | dict.fromkeys(
+    ("exists", "seen", "open", "closed", "holding", "clean", "hot", "cool", "sliced", "lit"), 2
+)
 _WORDS = {"hot": "hot", "cool": "cool", "clean": "clean", "sliced": "sliced"}
 
 
@@ -40,7 +43,11 @@ class _Description:
     """The sentences for one change."""
 
     def __init__(self, before: State, after: State, dialect: Dialect):
-        self.old, self.new, self.dialect = before.facts, after.facts, dialect
+        self.dialect = dialect
+        self.old, self.new = (
+            frozenset(f for f in state.facts if len(f) == _LENGTHS.get(f[0]))
+            for state in (before, after)
+        )
         self.added, self.removed = self.new - self.old, self.old - self.new
         self.contents: defaultdict[str, list[str]] = defaultdict(list)
         for fact in self.new:
@@ -80,12 +87,12 @@ class _Description:
         sentences, named = [], set()
         picked = {f[1] for f in self._of(self.added, "holding")}
         dropped = {f[1] for f in self._of(self.removed, "holding")}
-        for predicate, thing, *place in self._of(self.removed, "in"):
+        for _, thing, *place in self._of(self.removed, "in"):
             if thing in picked and place:
                 sentences.append(f"You pick up the {thing} from the {place[0]}.")
                 named.add(place[0])
                 picked.discard(thing)
-        for predicate, thing, *place in self._of(self.added, "in"):
+        for _, thing, *place in self._of(self.added, "in"):
             if thing in dropped and place:
                 verb, where = ("move", "to") if self.dialect == "move" else ("put", "in/on")
                 sentences.append(f"You {verb} the {thing} {where} the {place[0]}.")

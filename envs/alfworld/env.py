@@ -138,6 +138,10 @@ class ALFWorldEnv(TextEnv):
         ):
             if value not in known:
                 raise OptionError(f"{name} cannot be {value!r}; {suggest(str(value), known)}")
+        if not isinstance(informative_errors, bool):
+            raise OptionError(
+                f"informative_errors must be True or False, not {informative_errors!r}"
+            )
         if engine != "native" and (informative_errors or dialect != "move"):
             raise OptionError(
                 "engine='textworld' has neither informative_errors nor another dialect"
@@ -194,7 +198,9 @@ class ALFWorldEnv(TextEnv):
             state: The belief.
             admissible: The commands that would do something, or None where that is not known.
         """
-        return None if self._spoken is None else explore(self._spoken, state, admissible)
+        if self._spoken is None:
+            return None
+        return explore(self._spoken, state, admissible, self._dialect)
 
     def goal_reached(self, state: State) -> bool | None:
         """Return whether the facts say that the task is solved."""

@@ -29,8 +29,14 @@ def explain(engine: NativeEngine, command: str) -> str:
     elif match := _ONE.fullmatch(command):
         reason = _one(engine, match[1], match[2])
     else:
-        reason = "That is not a command. Say help for a list of commands."
+        reason = _unknown(engine)
     return f"{NOTHING_HAPPENS} {reason}"
+
+
+def _unknown(engine: NativeEngine) -> str:
+    # The older dialect has no help.
+    hint = " Say help for a list of commands." if engine.game.dialect == "move" else ""
+    return f"That is not a command.{hint}"
 
 
 def _here(engine: NativeEngine) -> tuple[str, ...]:
@@ -74,5 +80,5 @@ def _two(engine: NativeEngine, verb: str, thing: str, other: str) -> str:
     if verb == "take":
         return f"There is no {thing} to take from the {other}."
     if verb != ("move" if game.dialect == "move" else "put"):
-        return "That is not a command. Say help for a list of commands."
+        return _unknown(engine)
     return f"The {thing} does not fit in or on the {other}."

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from ...facts import State
 from .goal import Goal, kind_of
 from .kinds import fits, likelihood
+from .wording import Dialect
 
 __all__ = ["explore"]
 
@@ -25,20 +26,23 @@ _APPLIANCES = {
 _DIGITS = re.compile(r"(\d+)")
 
 
-def explore(goal: Goal, state: State, admissible: tuple[str, ...] | None) -> str | None:
+def explore(
+    goal: Goal, state: State, admissible: tuple[str, ...] | None, dialect: Dialect = "move"
+) -> str | None:
     """Return the next command of an explorer, or None where it is at its wits' end.
 
     Args:
         goal: The goal, as the task's words say it.
         state: The belief.
         admissible: The commands that do something now, or None where nobody knows.
+        dialect: How to put things down where nobody knows what is admissible.
 
     Example:
         >>> goal = Goal.from_sentence("put a mug in desk.")
         >>> explore(goal, State(frozenset({("exists", "shelf 1")})), None)
         'go to shelf 1'
     """
-    return _Explorer(goal, state, admissible).decide()
+    return _Explorer(goal, state, admissible, dialect).decide()
 
 
 def _natural(name: str) -> tuple[str, int, str]:
@@ -50,14 +54,16 @@ def _natural(name: str) -> tuple[str, int, str]:
 class _Explorer:
     """One decision."""
 
-    def __init__(self, goal: Goal, state: State, admissible: tuple[str, ...] | None):
-        self.goal, self.facts = goal, state.facts
+    def __init__(
+        self, goal: Goal, state: State, admissible: tuple[str, ...] | None, dialect: Dialect
+    ):
+        self.goal, self.facts, self.dialect = goal, state.facts, dialect
         self.admissible = None if admissible is None else frozenset(admissible)
-        self.places = sorted((f[1] for f in self.facts if f[0] == "exists"), key=_natural)
+        self.places = sorted((f[-1] for f in self.facts if f[0] == "exists"), key=_natural)
         self.here = {f[2] for f in self.facts if f[0] == "at" and len(f) == 3}
-        self.held = min((f[1] for f in self.facts if f[0] == "holding"), default=None)
+        self.held = min((f[-1] for f in self.facts if f[0] == "holding"), default=None)
         self.contents: defaultdict[str, list[str]] = defaultdict(list)
-        for fact in self.facts:
+        for fact in sorted(self.facts):  # sorted: no choice may depend on hashes
             if fact[0] == "in" and len(fact) == 3:
                 self.contents[fact[2]].append(fact[1])
 
@@ -139,10 +145,10 @@ class _Explorer:
 
     def put_command(self, place: str) -> str | None:
         """Return the command that puts the held thing into a receptacle that is here."""
-        for command in (f"move {self.held} to {place}", f"put {self.held} in/on {place}"):
-            if self.admissible is None or command in self.admissible:
-                return command
-        return None
+        move, put = f"move {self.held} to {place}", f"put {self.held} in/on {place}"
+        if self.admissible is None:
+            return move if self.dialect == "move" else put
+        return next((command for command in (move, put) if command in self.admissible), None)
 
     def use_held(self, thing: str) -> str | None:
         """Return the next command with a wanted thing in hand."""
@@ -155,10 +161,10 @@ class _Explorer:
                 if kind_of(place) in kinds:
                     command = f"{verb} {thing} with {place}"
                     return self.walk(place) if not self.can_do(command, place) else command
-        place = self.target()
-        if place is None:
+        target = self.target()
+        if target is None:
             return self.search(goal.target_kind)
-        return self.reach(place) or self.put_command(place)
+        return self.reach(target) or self.put_command(target)
 
     def can_do(self, command: str, place: str) -> bool:
         """Return whether a command at a receptacle can be given now."""

@@ -17,8 +17,8 @@ from .wording import Dialect
 __all__ = ["Game", "display_names"]
 
 _DYNAMIC = frozenset(
-    ("atlocation", "opened", "isclean", "ishot", "iscool", "issliced", "istoggled", "ison")
-    + ("inreceptacle", "objectatlocation")
+    ["atlocation", "opened", "isclean", "ishot", "iscool", "issliced", "istoggled", "ison"]
+    + ["inreceptacle", "objectatlocation"]
 )
 _KNIVES = frozenset({"knifetype", "butterknifetype"})
 
@@ -118,7 +118,8 @@ class Game:
 
     def _places(self) -> None:
         """Work out what is where and which way commands lead."""
-        at = sorted(self.pairs["receptacleatlocation"], key=lambda pair: self.order[pair[0]])
+        stated = dict.fromkeys(self.pairs["receptacleatlocation"])
+        at = sorted(stated, key=lambda pair: self.order[pair[0]])
         self.receptacles = tuple(dict.fromkeys(name for name, _ in at))
         self.location = dict(at)
         self.here: dict[str, tuple[str, ...]] = {}
@@ -133,7 +134,7 @@ class Game:
         }
         goal = self.goal
         self.targets = tuple(
-            r for r in self.receptacles if self.kind[r] == f"{goal.target_kind}type"
+            r for r in self.receptacles if self.kind.get(r) == f"{goal.target_kind}type"
         )
         self.wanted = frozenset(
             name
@@ -184,6 +185,8 @@ class Game:
         untyped += [thing for thing, _ in self.pairs["inreceptacle"] if thing not in self.kind]
         if untyped:
             raise DataCorrupt(f"expected a type for every thing, found none for {untyped[0]!r}")
+        if sum(map(len, self.here.values())) > len(self.receptacles):
+            raise DataCorrupt("expected each receptacle at one location, found one at several")
         stray = [place for _, place in self.pairs["inreceptacle"] if place not in self.location]
         if stray:
             raise DataCorrupt(

@@ -120,7 +120,9 @@ class Goal:
         one for a thing that is both; for looking one for holding the thing, one for the lit lamp.
         """
         if self.lamp:
-            held = any(f[0] == "holding" and kind_of(f[1]) == self.object_kind for f in state.facts)
+            held = any(
+                f[0] == "holding" and kind_of(f[-1]) == self.object_kind for f in state.facts
+            )
             return held + self._lamp_lit(state.facts), 2
         placed = [f[1:] for f in state.facts if f[0] == "in" and len(f) == 3 and self._place(f)]
         if self.count == 2:
@@ -136,10 +138,10 @@ class Goal:
         return kind_of(fact[1]) == self.object_kind and kind_of(fact[2]) == self.target_kind
 
     def _lamp_lit(self, facts: frozenset[Fact]) -> bool:
-        lit = {f[1] for f in facts if f[0] == "lit" and kind_of(f[1]) == self.target_kind}
+        lit = {f[-1] for f in facts if f[0] == "lit" and kind_of(f[-1]) == self.target_kind}
         if not lit:
             return False
-        here = {f[2] for f in facts if f[0] == "at" and f[1] == "agent"}
+        here = {f[2] for f in facts if f[:2] == ("at", "agent") and len(f) == 3}
         return any(
             f[0] in ("in", "near") and len(f) == 3 and f[1] in lit and f[2] in here for f in facts
         )

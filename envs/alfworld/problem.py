@@ -128,11 +128,14 @@ def read_game(path: Path) -> Problem:
             f"expected a game at {path}, found no file; run: comap data verify alfworld"
         ) from None
     except OSError as error:
-        raise DataNotFound(f"cannot read {path}: {error.strerror}") from error
+        raise DataNotFound(
+            f"expected to read the game {path}, found: {error.strerror}; make it a readable file, or "
+            "run: comap data verify alfworld"
+        ) from error
     try:
         content = json.loads(raw)
-    except ValueError as error:
-        raise _corrupt(path, "JSON", f"text that is not ({error})") from None
+    except (ValueError, RecursionError) as error:
+        raise _corrupt(path, "JSON", f"{_opening(raw)} ({error})") from None
     if not isinstance(content, dict) or any(key not in content for key in _KEYS):
         raise _corrupt(path, f"a JSON object with {', '.join(_KEYS)}", "other JSON")
     texts = [content[key] for key in _KEYS[:3]]
@@ -140,8 +143,8 @@ def read_game(path: Path) -> Problem:
         raise _corrupt(path, "the PDDL domain 'alfred'", "another game")
     if content["solvable"] is not True:
         raise _corrupt(path, "a solvable game", "one that its file calls unsolvable")
-    walkthrough = content.get("walkthrough") or ()
-    if not all(isinstance(command, str) for command in walkthrough):
+    walkthrough = content.get("walkthrough") or []
+    if not isinstance(walkthrough, list) or not all(isinstance(c, str) for c in walkthrough):
         raise _corrupt(path, "a walkthrough of texts", "something else")
     task = _TASK.search(texts[1])
     try:
@@ -171,7 +174,9 @@ def read_problem(text: str) -> tuple[tuple[tuple[str, ...], ...], Goal]:
     body = text[start + len("(:init") : end]
     # Splitting is twice as fast as a regular expression, and most of a reset is spent here.
     pieces = body.split(")")
-    facts = tuple([tuple(words) for piece in pieces if (words := piece.replace("(", "", 1).split())])
+    facts = tuple(
+        [tuple(words) for piece in pieces if (words := piece.replace("(", "", 1).split())]
+    )
     if body.count("(") != len(facts):
         raise DataCorrupt("expected initial facts of one or two arguments, found something else")
     strange = {(fact[0], len(fact)) for fact in facts} - _SHAPES
@@ -201,6 +206,13 @@ def _read_help(grammar: str) -> str:
         except ValueError:
             text = ""
     return text.removeprefix("\n") or HELP
+
+
+def _opening(raw: bytes) -> str:
+    """Return how a file that is not JSON begins, for messages."""
+    if not raw:
+        return "an empty file"
+    return f"{len(raw):,} bytes that start with {raw[:20]!r}"
 
 
 def _corrupt(path: Path, expected: str, found: str) -> DataCorrupt:

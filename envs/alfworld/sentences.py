@@ -11,7 +11,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Event", "read_intro", "read_listing", "read_observation"]
+from ...facts import Fact
+
+__all__ = ["Event", "forget_texts", "read_intro", "read_listing", "read_observation"]
 
 
 class Event(NamedTuple):
@@ -24,23 +26,28 @@ class Event(NamedTuple):
         name: The thing that it is about; empty where there is none.
         other: The receptacle or tool of the sentence; empty where there is none.
         things: The things that the sentence lists, or the words of a ``condition``.
+        facts: The facts that take the place of all others of their sort, where there are such.
     """
 
     kind: str
     name: str = ""
     other: str = ""
     things: tuple[str, ...] = ()
+    facts: frozenset[Fact] = frozenset()
 
 
 _Events: TypeAlias = tuple[Event, ...] | None
-_Reader: TypeAlias = Callable[["re.Match[str]", str], Event | None]
+_Reader: TypeAlias = Callable[["re.Match[str]"], Event | None]
 
-_NAME = r"([a-z0-9][\w '/-]*)"
+# Names are far shorter than this; the bound keeps reading linear, however long a text is.
+_NAME = r"([a-z0-9][\w '/-]{0,80})"
 _THING = re.compile(r"[a-z0-9][\w '/-]*")
-_LISTING = re.compile(r"an? [a-z0-9][\w '/-]*(?:, (?:and )?an? [a-z0-9][\w '/-]*)*")
-_INTRO = re.compile(r"looking quickly around you, you see (.*?)\.(?:\s|$)", re.DOTALL)
+_PART = re.compile(r"(?:and )?an? ([a-z0-9][\w '/-]*)")
+_INTRO = "looking quickly around you, you see "
+_END = re.compile(r"\.(?:\s|$)")
 _HELP = "available commands:"
 _REFUSED = "nothing happens"
+_IN_IT = ("In it", "in it")
 
 
 def read_listing(text: str) -> tuple[str, ...] | None:
@@ -52,10 +59,15 @@ def read_listing(text: str) -> tuple[str, ...] | None:
     """
     if text == "nothing":
         return ()
-    if not _LISTING.fullmatch(text):
-        return None
-    parts = text.replace(", and ", ", ").split(", ")
-    return tuple([part[2:] if part[1] == " " else part[3:] for part in parts])
+    names = tuple(map(_read_part, text.split(", ")))
+    return None if None in names else names  # type: ignore[return-value]
+
+
+@lru_cache(maxsize=16_384)
+def _read_part(part: str) -> str | None:
+    """Return the name in one part of a list; None where there is none."""
+    found = _PART.fullmatch(part)
+    return found[1] if found else None
 
 
 def read_intro(text: str) -> tuple[str, ...] | None:
@@ -65,8 +77,9 @@ def read_intro(text: str) -> tuple[str, ...] | None:
         >>> read_intro("Looking quickly around you, you see a bed 1, and a desk 1.")
         ('bed 1', 'desk 1')
     """
-    found = _INTRO.search(text.lower())
-    return read_listing(found.group(1)) if found else None
+    _, found, rest = text.lower().partition(_INTRO)
+    end = _END.search(rest) if found else None
+    return read_listing(rest[: end.start()]) if end else None
 
 
 @lru_cache(maxsize=16_384)
@@ -81,67 +94,111 @@ def read_observation(text: str) -> _Events:
         >>> read_observation("Nothing happens."), read_observation("The dragon sleeps.")
         ((), None)
     """
-    lowered = " ".join(text.lower().split())
-    if lowered.startswith((_REFUSED, _HELP)):
-        return ()
-    events: list[Event] = []
+    events = []
     subject = ""
-    for sentence in lowered.removesuffix(".").split(". "):
-        event = _read_sentence(sentence, subject if sentence.startswith("in it") else "")
+    for sentence in text.split(". ") if text.isprintable() else _sentences(text):
+        event = _read_sentence(sentence, subject if sentence[:5] in _IN_IT else "")
         if event is None:
-            return None
+            return () if _is_silent(text) else None
         events.append(event)
         subject = event[1]
     return tuple(events)
 
 
+def _sentences(text: str) -> list[str]:
+    """Return the sentences of a text with line ends and the like in it."""
+    return " ".join(text.split()).split(". ")
+
+
+def _is_silent(text: str) -> bool:
+    """Return whether an observation is one that states no change."""
+    return " ".join(text.lower().split()).startswith((_REFUSED, _HELP))
+
+
 @lru_cache(maxsize=65_536)
 def _read_sentence(sentence: str, subject: str) -> Event | None:
-    """Return the event of one sentence in lower case; many sentences recur in every game."""
+    """Return the event of one sentence; many sentences recur in every game."""
+    sentence = sentence.lower().removesuffix(".")
+    if "  " in sentence or sentence[:1] == " " or sentence[-1:] == " ":
+        sentence = " ".join(sentence.split())
+    head, sees, things = sentence.partition(", you see ")
+    if sees and head[:7] == "on the ":  # most new texts are lists of what is where
+        return _shown("surface", head[7:], things)
+    if sees and head == "in it":
+        return _shown("inside", subject, things)
     words = sentence.split(" ", 2)
     for pattern, reader in _RULES.get(" ".join(words[:2]), ()) or _RULES.get(words[0], ()):
         match = pattern.fullmatch(sentence)
         if match:
-            return reader(match, subject)
+            return reader(match)
     return None
 
 
-def _listed(kind: str, name_group: int | None, list_group: int) -> _Reader:
+def _shown(kind: str, place: str, text: str) -> Event | None:
+    """Return the event of a sentence that shows what a place holds."""
+    things = read_listing(text)
+    if things is None or not _THING.fullmatch(place):
+        return None
+    return Event(kind, place, "", things, frozenset([("in", thing, place) for thing in things]))
+
+
+def forget_texts() -> None:
+    """Forget the texts read so far, to measure what reading costs.
+
+    Example:
+        >>> forget_texts()
+    """
+    read_observation.cache_clear()
+    _read_sentence.cache_clear()
+    _read_part.cache_clear()
+
+
+def _listed(kind: str) -> _Reader:
     """Return a reader for a sentence that lists things."""
 
-    def read(match: re.Match[str], subject: str) -> Event | None:
-        things = read_listing(match[list_group])
-        name = subject if name_group is None else match[name_group]
-        return None if things is None else Event(kind, name, "", things)
+    def read(match: re.Match[str]) -> Event | None:
+        things = read_listing(match[1])
+        return None if things is None else Event(kind, "", "", things)
 
     return read
 
 
 def _named(kind: str) -> _Reader:
     """Return a reader for a sentence about one or two things."""
-    return lambda match, _: Event(kind, *match.groups())
+
+    def read(match: re.Match[str]) -> Event:
+        name, other = (*match.groups(), "", "")[:2]
+        return Event(kind, name, other)
+
+    return read
 
 
-def _facing(match: re.Match[str], _: str) -> Event | None:
+def _arrival(match: re.Match[str]) -> Event:
+    """Read "You arrive at desk 1"; the older dialect's "loc 4" says nothing of receptacles."""
+    place = match[1]
+    at: Fact = ("at", "agent", place)
+    return Event(
+        "arrive", place, facts=frozenset() if place.startswith("loc ") else frozenset({at})
+    )
+
+
+def _facing(match: re.Match[str]) -> Event | None:
     names = tuple(match[1].replace(", and ", ", ").split(", "))
-    return Event("facing", "", "", names) if all(map(_THING.fullmatch, names)) else None
+    if not all(map(_THING.fullmatch, names)):
+        return None
+    return Event("facing", "", "", names, frozenset([("at", "agent", name) for name in names]))
 
 
-def _condition(match: re.Match[str], _: str) -> Event | None:
+def _condition(match: re.Match[str]) -> Event | None:
     """Read "This is a hot and clean sliced apple 1" (and "This is a normal mug 1")."""
     words = match[1].split()
     if words[0] == "normal":
-        return Event("normal", " ".join(words[1:]))
+        return Event("normal", " ".join(words[1:])) if len(words) > 1 else None
     states = []
     while words and words[0] in _CONDITIONS:
         state = _CONDITIONS[words.pop(0)]
         states += [state] if state else []
     return Event("condition", " ".join(words), "", tuple(states)) if words and states else None
-
-
-def _in_it(match: re.Match[str], subject: str) -> Event | None:
-    things = read_listing(match[1])
-    return None if things is None or not subject else Event("inside", subject, "", things)
 
 
 _CONDITIONS = {"hot": "hot", "cold": "cool", "cool": "cool", "clean": "clean", "sliced": "sliced"}
@@ -153,13 +210,11 @@ def _rule(pattern: str, reader: _Reader) -> tuple[re.Pattern[str], _Reader]:
 
 
 _RULES: dict[str, tuple[tuple[re.Pattern[str], _Reader], ...]] = {
-    "you arrive": (_rule("you arrive at NAME", _named("arrive")),),
-    "on the": (_rule("on the NAME, you see (.+)", _listed("surface", 1, 2)),),
+    "you arrive": (_rule("you arrive at NAME", _arrival),),
     "the": (
         _rule("the NAME is open", _named("open")),
         _rule("the NAME is closed", _named("closed")),
     ),
-    "in it,": (_rule("in it, you see (.+)", _in_it),),
     "you open": (_rule("you open the NAME", _named("opens")),),
     "you close": (_rule("you close the NAME", _named("closes")),),
     "you pick": (_rule("you pick up the NAME from the NAME", _named("pick")),),
@@ -179,10 +234,8 @@ _RULES: dict[str, tuple[tuple[re.Pattern[str], _Reader], ...]] = {
         _rule("you are in the middle of a room", _named("room")),
         _rule("you are facing the (.+)", _facing),
     ),
-    "looking quickly": (
-        _rule("looking quickly around you, you see (.+)", _listed("around", None, 1)),
-    ),
-    "next to": (_rule("next to it, you see (.+)", _listed("beside", None, 1)),),
+    "looking quickly": (_rule("looking quickly around you, you see (.+)", _listed("around")),),
+    "next to": (_rule("next to it, you see (.+)", _listed("beside")),),
     "this is": (_rule("this is an? (.+)", _condition),),
     "there's nothing": (_rule("there's nothing special about (?:the )?NAME", _named("condition")),),
 }

@@ -11,9 +11,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Protocol
 
-from ...errors import DataNotFound, OptionError, suggest
+from ...errors import DataCorrupt, DataNotFound, OptionError, suggest
 from ..panel import Panel
 from ..storage import comap_home
+from .difficulty import Difficulty
+from .engine import NativeEngine
+from .expert import plan
 from .game import Game
 from .generate import generate, panel, parse_task
 from .problem import read_game
@@ -25,12 +28,15 @@ SPLITS = ("train", "valid_train", "valid_seen", "valid_unseen")
 _GENERATED_SPLITS = ("train", "valid_seen", "valid_unseen")
 _FOLDER = "json_2.1.1"
 _FILE = "game.tw-pddl"
+_COMPARE = "compare with the official files: comap data verify alfworld"
 
 
 class Source(Protocol):
     """Where games come from."""
 
-    split: str
+    @property
+    def split(self) -> str:
+        """The split's name."""
 
     def panel(self) -> Panel:
         """Return the tasks of the split."""
@@ -66,13 +72,13 @@ def open_source(
         OptionError: The split or the source is unknown.
     """
     if source not in ("auto", "official", "generated"):
-        known = suggest(source, ("auto", "official", "generated"))
+        known = suggest(str(source), ("auto", "official", "generated"))
         raise OptionError(f"there is no source of games {source!r}; {known}")
     if source == "generated" and data_dir is not None:
         raise OptionError("source='generated' reads no data, found data_dir as well; leave one out")
     if source != "generated":
         if split not in SPLITS:
-            raise OptionError(f"ALFWorld has no split {split!r}; {suggest(split, SPLITS)}")
+            raise OptionError(f"ALFWorld has no split {split!r}; {suggest(str(split), SPLITS)}")
         root = _find(data_dir)
         if root is not None:
             return OfficialGames(root, split)
@@ -82,15 +88,21 @@ def open_source(
                 "ALFWORLD_DATA names, found neither; run: comap data get alfworld"
             )
     if split not in _GENERATED_SPLITS:
-        known = suggest(split, _GENERATED_SPLITS)
+        known = suggest(str(split), _GENERATED_SPLITS)
         raise OptionError(f"there are no generated games of split {split!r}; {known}")
-    return GeneratedGames(split, difficulty, generator_seed)
+    if not isinstance(difficulty, str):
+        raise OptionError(f"difficulty must be a name (text), not {difficulty!r}; try 'normal'")
+    if type(generator_seed) is not int or not 0 <= generator_seed < 10**18:
+        raise OptionError(
+            f"generator_seed must be a whole number from 0 to below 10**18, not {generator_seed!r}"
+        )
+    return GeneratedGames(split, Difficulty.of(difficulty).name, generator_seed)
 
 
 def _find(data_dir: str | os.PathLike[str] | None) -> Path | None:
     """Return the folder that holds the splits, or None where there are no official games."""
     if data_dir is not None:
-        given = Path(data_dir).expanduser()
+        given = _folder(data_dir, "data_dir")
         for root in (given / _FOLDER, given):
             if any((root / split).is_dir() for split in SPLITS):
                 return root
@@ -100,11 +112,21 @@ def _find(data_dir: str | os.PathLike[str] | None) -> Path | None:
         )
     candidates = [comap_home() / "alfworld"]
     if os.environ.get("ALFWORLD_DATA"):
-        candidates.append(Path(os.environ["ALFWORLD_DATA"]).expanduser())
+        candidates.append(_folder(os.environ["ALFWORLD_DATA"], "ALFWORLD_DATA"))
     for candidate in candidates:
         if (candidate / _FOLDER).is_dir():
             return candidate / _FOLDER
     return None
+
+
+def _folder(name: str | os.PathLike[str], option: str) -> Path:
+    """Return the path that an option names."""
+    if not isinstance(name, str | os.PathLike) or not str(name):
+        raise OptionError(f"{option} must name a folder, not {name!r}; give one or leave it out")
+    try:
+        return Path(name).expanduser()
+    except (RuntimeError, TypeError) as error:
+        raise OptionError(f"{option} must name a folder, not {name!r}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -176,8 +198,9 @@ def _official_panel(root: Path, split: str) -> Panel:
     folder = root / split
     splits = [name for name in SPLITS if (root / name).is_dir()]
     if not folder.is_dir():
+        found = f"only {', '.join(splits)}" if splits else "no split at all"
         raise DataNotFound(
-            f"expected ALFWorld's split {split!r} in {folder}, found only {', '.join(splits)}; "
+            f"expected ALFWorld's split {split!r} in {folder}, found {found}; "
             "run: comap data verify alfworld"
         )
     ids = [
@@ -200,7 +223,17 @@ def _members(root: Path, split: str) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _official_game(path: Path, dialect: Dialect, version: tuple[int, int]) -> Game:
-    return Game(read_game(path), dialect)
+    try:
+        game = Game(read_game(path), dialect)
+    except DataCorrupt as error:
+        if str(path) in str(error):
+            raise
+        raise DataCorrupt(f"{path}: {error}; {_COMPARE}") from None
+    if plan(NativeEngine(game)) is None:
+        raise DataCorrupt(
+            f"expected a solvable game in {path}, found one that no commands can win; {_COMPARE}"
+        )
+    return game
 
 
 @lru_cache(maxsize=16)
@@ -208,7 +241,14 @@ def _content_hash(root: Path, split: str) -> str:
     """Return a SHA-256 over the ids and bytes of all games of a split."""
     digest = hashlib.sha256()
     for task in _official_panel(root, split).ids:
-        raw = root.joinpath(*task.split("/"), _FILE).read_bytes()
+        path = root.joinpath(*task.split("/"), _FILE)
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            raise DataNotFound(
+                f"expected to read the game {path}, found: {error.strerror}; "
+                "run: comap data verify alfworld"
+            ) from error
         digest.update(f"{task}\0{hashlib.sha256(raw).hexdigest()}\n".encode())
     return digest.hexdigest()
 
