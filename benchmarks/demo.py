@@ -17,7 +17,7 @@ import gymnasium
 from ..agents import Agent, ExpertAgent, RandomAgent, run_episode
 from ..envs import TextEnv
 from ..errors import OptionError
-from ..metrics import Consistency, DeltaF1Report, Rate, consistency
+from ..metrics import Consistency, DeltaF1Report, Rate, consistency, delta_f1_report
 from ..trajectory import Trajectory, write_trajectories
 from ..worldmodel import (
     ImaginedEnv,
@@ -28,7 +28,7 @@ from ..worldmodel import (
     WorldModel,
     transitions_of,
 )
-from .imagination import RolloutPoint, one_step, replay, rollouts, success
+from .imagination import RolloutPoint, predicted, replay, rollouts, success
 from .record import circumstances, write_result
 from .report import Episode, Plot, Series, Table, print_table, progress, write_report
 
@@ -162,11 +162,15 @@ class _Demo:
     def score_one_step(self, models: dict[str, WorldModel], test: Sequence[Trajectory]) -> None:
         """Score every model on the expert's and on the random agent's transitions."""
         self.results.counts["test transitions"] = sum(len(t.steps) for t in test)
-        with progress("Scoring single predictions", total=2 * len(test)) as advance:
+        rows = {}
+        with progress("Scoring single predictions", total=len(test)) as advance:
             for agent in self.agents:
                 own = [t for t in test if t.agent == agent.name]
-                self.results.one_step[agent.name] = one_step(self.test, models, own, advance)
-            self.results.one_step["all"] = one_step(self.test, models, test, advance)
+                rows[agent.name] = predicted(self.test, models, own, advance)
+        for name, found in rows.items():
+            self.results.one_step[name] = {m: delta_f1_report(found[m]) for m in models}
+        together = {m: [row for found in rows.values() for row in found[m]] for m in models}
+        self.results.one_step["all"] = {m: delta_f1_report(together[m]) for m in models}
 
     def score_rollouts(self, models: dict[str, WorldModel], test: Sequence[Trajectory]) -> None:
         """Score imagined rollouts of growing length."""

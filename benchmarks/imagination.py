@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import gymnasium
 
 from ..agents import Agent, ReplayAgent, run_episode
 from ..envs import Snapshot, TextEnv
 from ..facts import State
-from ..metrics import DeltaF1Report, Rate, delta_f1, delta_f1_report, success_rate
+from ..metrics import Rate, delta_f1, success_rate
 from ..trajectory import Trajectory
 from ..worldmodel import Grounded, ImaginedEnv, Query, WorldModel
 
-__all__ = ["RolloutPoint", "one_step", "replay", "rollouts", "success"]
+__all__ = ["RolloutPoint", "predicted", "replay", "rollouts", "success"]
 
-Advance = Callable[[], object]
+Advance: TypeAlias = Callable[[], object]
+Triple: TypeAlias = tuple[State, State, State]
 _EVERY = 4
 
 
@@ -39,13 +41,13 @@ class RolloutPoint:
     n: int
 
 
-def one_step(
+def predicted(
     env: gymnasium.Env[str, str],
     models: Mapping[str, WorldModel],
     trajectories: Sequence[Trajectory],
     advance: Advance = lambda: None,
-) -> dict[str, DeltaF1Report]:
-    """Return each model's Delta-F1 on the real transitions of trajectories.
+) -> dict[str, list[Triple]]:
+    """Return the beliefs before, as predicted and after each real transition, for each model.
 
     The episodes are played again in `env`, so that models that need the real engine can be asked.
 
@@ -55,7 +57,7 @@ def one_step(
         trajectories: Real episodes.
         advance: Called after each episode.
     """
-    found: dict[str, list[tuple[State, State, State]]] = {name: [] for name in models}
+    found: dict[str, list[Triple]] = {name: [] for name in models}
     inner = _inner(env)
     for trajectory in trajectories:
         env.reset(options={"task": trajectory.task})
@@ -67,11 +69,11 @@ def one_step(
                     model.ground(env)
                 (prediction,) = model.predict([query])
                 update = inner.canonicalizer.update
-                predicted = update(before, step.action, prediction.observation)
-                found[name].append((before, predicted, step.facts))
+                guess = update(before, step.action, prediction.observation)
+                found[name].append((before, guess, step.facts))
             env.step(step.action)
         advance()
-    return {name: delta_f1_report(rows) for name, rows in found.items()}
+    return found
 
 
 def rollouts(

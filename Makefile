@@ -1,0 +1,54 @@
+# Two commands set everything up on a machine with Python and make:
+#   make demo    install, and run the main job on generated tasks
+#   make test    install what the tests need, and run them all
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+WORKERS ?= 2
+
+.PHONY: demo test lint types clean
+
+demo: $(VENV)/.demo
+	$(BIN)/comap demo
+
+test: $(VENV)/.test $(VENV)/.textworld
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(MAKE) types
+
+# mypy reads the installed package: the root of this repository is the package itself.
+types: $(VENV)/.lint
+	rm -rf build
+	$(PIP) --no-deps --target build/types .
+	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p comap
+
+$(VENV)/.venv:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.venv pyproject.toml constraints.txt
+	$(PIP) --editable ".[viz]"
+	touch $@
+
+$(VENV)/.test: $(VENV)/.venv pyproject.toml constraints.txt
+	$(PIP) --editable ".[test]"
+	touch $@
+
+$(VENV)/.lint: $(VENV)/.test
+	$(PIP) --editable ".[lint]"
+	touch $@
+
+# The upstream engine, for the parity tests; it builds C and C++ code. Where it cannot be built
+# those tests skip, saying so.
+$(VENV)/.textworld: $(VENV)/.test
+	$(PIP) "alfworld==0.4.2" "textworld==1.7.0" \
+	  || echo "the TextWorld engine could not be installed: its parity tests will be skipped"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build runs .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
