@@ -117,7 +117,7 @@ class _Fold:
         self.inside[place] = self._replace(self.inside.get(place, _NONE), event.facts)
 
     def _be_near(self, thing: str) -> None:
-        new = frozenset(("near", thing, place[2]) for place in self.at)
+        new = frozenset(("near", thing, place[-1]) for place in self.at)
         for fact in new:
             self._add(fact)
         self.near[thing] = self.near.get(thing, _NONE) | new

@@ -117,8 +117,10 @@ class _Description:
                 if shows:
                     sentences.append(f"The {place} is open. In it, you see {things}.")
                 sentences.append(f"The {place} is closed.")
-            elif shows:
+            elif shows and ("seen", place) in self.new:
                 sentences.append(f"On the {place}, you see {things}.")
+            elif shows:  # a container such as a bowl: a thing, not a place that one has seen
+                sentences.append(f"This is a normal {place}. In it, you see {things}.")
         return sentences
 
     def _conditions(self) -> list[str]:

@@ -188,7 +188,7 @@ class ALFWorldEnv(TextEnv):
         """
         if self._expert == "explore":
             return self.expert_from(self._state, self._outcome.admissible)
-        commands = plan(self._native())
+        commands = plan(self.native_engine())
         return commands[0] if commands else None
 
     def expert_from(self, state: State, admissible: tuple[str, ...] | None) -> str | None:
@@ -262,8 +262,8 @@ class ALFWorldEnv(TextEnv):
             self._refuse_step()
         return self._engine
 
-    def _native(self) -> NativeEngine:
-        """Return a native engine in the state of this game."""
+    def native_engine(self) -> NativeEngine:
+        """Return a native engine in the state of this game. For checks, not for agents."""
         engine = self._playing()
         if isinstance(engine, NativeEngine):
             return engine

@@ -300,8 +300,10 @@ def test_unparsed_text_keeps_the_facts(text):
             "put cd 1 in/on bed 1",
         ),
         (("use desklamp 1", "turn on the desklamp 1", "toggle desklamp 1"), "use desklamp 1"),
-        (("heat egg 1 with microwave 1", "heat the egg 1 using the microwave 1"),) * 1
-        + ("heat egg 1 with microwave 1",),
+        (
+            ("heat egg 1 with microwave 1", "heat the egg 1 using the microwave 1"),
+            "heat egg 1 with microwave 1",
+        ),
         (("clean egg 1 with sinkbasin 1",), "clean egg 1 with sinkbasin 1"),
         (("cool egg 1 with fridge 1", "cool an egg 1 in fridge 1"), "cool egg 1 with fridge 1"),
         (("slice egg 1 with knife 1",), "slice egg 1 with knife 1"),

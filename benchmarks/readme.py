@@ -1,0 +1,172 @@
+"""The README's numbers, written from the committed result files: ``python -m comap.benchmarks.readme``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataCorrupt
+
+__all__ = ["SECTIONS", "result", "update"]
+
+
+def result(name: str) -> dict[str, Any]:
+    """Return a committed result.
+
+    Args:
+        name: Its file's name, without ``.json``.
+
+    Example:
+        >>> result("alfworld_parity")["benchmark"]
+        'parity'
+    """
+    text = files(__package__).joinpath(f"results/{name}.json").read_text("utf-8")
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
+
+
+def _on(record: Mapping[str, Any]) -> str:
+    """Return when and on what a result was measured."""
+    hardware, versions = record["hardware"], record["versions"]
+    cores = f"{hardware['cores']} cores"
+    python = f"Python {versions['python']}"
+    return f"{record['date'][:10]}, {hardware['cpu']}, {cores}, {python}"
+
+
+def _speed() -> str:
+    record = result("alfworld_speed")
+    ours, theirs, ratios = (record[key] for key in ("ours", "theirs", "ratios"))
+    titles = {
+        "step": "step, texts not seen before",
+        "step_seen": "step, texts seen before",
+        "same_reset": "reset, same game",
+        "next_reset": "load and reset, next game",
+    }
+    lines = ["| CPU time | comap | TextWorld | ratio | over games: min, median, max |"]
+    lines.append("|---|---:|---:|---:|---:|")
+    for name, title in titles.items():
+        mine, other = ours["mean"][name], theirs["mean"][name]
+        over = ratios["over_games"][name]
+        spread = ", ".join(f"{over[key]:,.0f}" for key in ("min", "median", "max"))
+        ratio = ratios["of_totals"][name]
+        lines.append(
+            f"| {title} | {mine * 1e6:,.1f} µs | {other * 1e3:,.1f} ms | {ratio:,.0f} | {spread} |"
+        )
+    once, memory = record["first_pass"], record["memory"]
+    lines += [
+        "",
+        f"{record['games']} games of {record['split']}, {record['steps']:,} steps, both engines in one "
+        f"process in turns; same answers in {record['games_that_agree']} of {record['games']} games. A "
+        "step of ours includes admissible actions, belief facts, delta, goal check and Gymnasium's "
+        "wrappers. Playing each game once, the engine costs "
+        f"{once['engine'] * 1e6:.1f} µs a step and the canonicalizer "
+        f"{once['canonicalizer'] * 1e6:.1f} µs. Memory grows by "
+        f"{memory['growth_in_second_half'] / 2**20:+.1f} MiB in the second half of "
+        f"{memory['resets']} resets. ({_on(record)}, `comap bench speed alfworld --peer textworld`)",
+    ]
+    return "\n".join(lines)
+
+
+def _parity() -> str:
+    record = result("alfworld_parity")
+    states, demos = record["traces_dev"], record["demonstrations"]
+    walks = record["walkthroughs"]
+    experts = result("alfworld_experts")
+    total = experts["total"]
+    won, games = sum(w["won"] for w in walks.values()), sum(w["games"] for w in walks.values())
+    dead = total.get("plan_after_random: proved dead ends", 0)
+    lines = ["| checked against the original | matches |", "|---|---:|"]
+    lines.append(
+        f"| recorded states of {states['games']} games, every field "
+        f"| {states['matching']:,} of {states['states']:,} |"
+    )
+    lines.append(f"| official walkthroughs, valid at every step and won | {won:,} of {games:,} |")
+    lines.append(
+        f"| texts of {demos['games']:,} official demonstrations "
+        f"| {demos['matching']:,} of {demos['states']:,} |"
+    )
+    lines.append(f"| games won by the expert within 50 steps | {total['plan: won']:,} of {games:,} |")
+    lines.append(
+        f"| the same after {experts['random_actions']} random actions | "
+        f"{total['plan_after_random: won']:,} of {games - dead:,} |"
+    )
+    lines.append(
+        f"| games won by the expert that knows only what it saw | {total['explore: won']:,} of {games:,} |"
+    )
+    lines.append(
+        f"| beliefs that are true in the engine | {total['beliefs'] - total['false beliefs']:,} of "
+        f"{total['beliefs']:,} |"
+    )
+    lines += [
+        "",
+        f"After random actions {dead} more games are dead ends: the agent holds a thing that fits into "
+        "no receptacle of the room, so that nobody can win them. "
+        f"({_on(record)}, `comap bench parity alfworld`, `comap bench experts alfworld`)",
+    ]
+    return "\n".join(lines)
+
+
+def _models() -> str:
+    record = result("alfworld_demo_valid_unseen")
+    lines = ["| world model | Delta-F1 | s.e. | changes only | 4 steps | 16 steps |"]
+    lines.append("|---|---:|---:|---:|---:|---:|")
+    for name, report in record["one_step"]["all"].items():
+        points = {point["length"]: 100 * point["delta_f1"] for point in record["rollouts"][name]}
+        lines.append(
+            f"| {name} | {100 * report['mean']:.1f} | {100 * report['stderr']:.2f} | "
+            f"{100 * report['nonempty_mean']:.1f} | {points[4]:.1f} | {points[16]:.1f} |"
+        )
+    n = next(iter(record["one_step"]["all"].values()))["n"]
+    rows = {(agent, world): (rate, score) for agent, world, rate, score in record["agents"]}
+    lines += ["", "| agent | world | success (95 % interval) | goal conditions |", "|---|---|---:|---:|"]
+    for (agent, world), (rate, score) in rows.items():
+        interval = f"{100 * rate['value']:.1f} ({100 * rate['low']:.1f} – {100 * rate['high']:.1f})"
+        lines.append(f"| {agent} | {world} | {interval} | {100 * score:.1f} |")
+    plans = record["plans"]["retrieval"]
+    lines += [
+        "",
+        f"Percent; official valid_unseen, all {rows['expert', 'real'][0]['n']} games, {n:,} transitions, "
+        f"one seed; the retrieval model learnt {record['counts']['training transitions']:,} transitions "
+        f"of {record['config']['train_tasks']} training games. Of the plans that the expert makes in the "
+        f"retrieval model's imagination and that succeed there, {100 * plans['precision']:.1f} % succeed "
+        f"when carried out. ({_on(record)}, `comap demo --data-dir DIR --test-tasks 134`)",
+    ]
+    return "\n".join(lines)
+
+
+SECTIONS: dict[str, Callable[[], str]] = {"speed": _speed, "parity": _parity, "models": _models}
+"""The parts of the README that are written from results, by the name in their marks."""
+
+
+def update(text: str) -> str:
+    """Return the README with its numbers from the result files.
+
+    Args:
+        text: The README; each part stands between ``<!-- results: NAME -->`` and ``<!-- end -->``.
+
+    Raises:
+        DataCorrupt: A part's marks are missing.
+
+    Example:
+        >>> update("no marks")
+        Traceback (most recent call last):
+        ...
+        comap.errors.DataCorrupt: expected '<!-- results: speed -->' ... '<!-- end -->' in the README
+    """
+    for name, write in SECTIONS.items():
+        start = f"<!-- results: {name} -->\n"
+        head, mark, rest = text.partition(start)
+        _, end, tail = rest.partition("<!-- end -->")
+        if not (mark and end):
+            raise DataCorrupt(f"expected {start.strip()!r} ... '<!-- end -->' in the README")
+        text = f"{head}{mark}{write()}\n{end}{tail}"
+    return text
+
+
+if __name__ == "__main__":
+    readme = Path(sys.argv[1] if len(sys.argv) > 1 else "README.md")
+    readme.write_text(update(readme.read_text("utf-8")), encoding="utf-8")

@@ -1,0 +1,54 @@
+"""The README: its code runs, its commands exist, and its numbers are those of the result files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from comap.benchmarks import readme
+from comap.cli import main
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+
+
+def commands() -> list[list[str]]:
+    lines = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines()]
+    return [line.split("#")[0].split() for line in lines if line.strip()]
+
+
+def test_python_blocks_run_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    namespace: dict[str, object] = {}
+    blocks = [block for kind, block in BLOCKS if kind == "python"]
+    assert len(blocks) >= 3
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), namespace)
+    printed = capsys.readouterr().out.splitlines()
+    assert any("->" in line for line in printed)
+    assert 0.0 <= float(printed[-1]) <= 1.0
+
+
+def test_make_commands_are_targets() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = [words[1] for words in commands() if words[0] == "make"]
+    assert targets == ["demo", "test"], "the README promises exactly two set-up commands"
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_comap_commands_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [words[1:] for words in commands() if words[0] == "comap"]
+    assert words
+    for arguments in words:
+        with pytest.raises(SystemExit) as stop:
+            main([*arguments, "--help"])
+        assert stop.value.code == 0, arguments
+    assert main(["data", "list"]) == 0
+    assert "alfworld" in capsys.readouterr().out
+
+
+def test_numbers_are_those_of_the_result_files() -> None:
+    assert readme.update(TEXT) == TEXT, "run: python -m comap.benchmarks.readme"
