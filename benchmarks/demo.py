@@ -87,9 +87,10 @@ def run_demo(config: DemoConfig) -> Path:
         CoMapError: The data, the environment or an option is not right; the message says how.
         MissingExtra: The extra ``viz`` is not installed.
     """
-    for name in ("train_tasks", "test_tasks"):
-        if getattr(config, name) < 1:
-            raise OptionError(f"{name} must be at least 1, not {getattr(config, name)}")
+    for name in ("train_tasks", "test_tasks", "lengths"):
+        value = getattr(config, name)
+        if not value or min(value if isinstance(value, tuple) else (value,)) < 1:
+            raise OptionError(f"{name} must be at least 1, not {value}")
     job = _Demo(config)
     with job.phase("gather"):
         train = job.gather(job.train, config.train_tasks, "Gathering training episodes")
@@ -114,8 +115,8 @@ class _Demo:
         options: dict[str, Any] = {"expert": "explore"}
         if config.data_dir is not None:
             options["data_dir"] = config.data_dir
-        self.train = gymnasium.make(config.env, split=config.train_split, **options)
-        self.test = gymnasium.make(config.env, split=config.test_split, **options)
+        self.train = _make(config.env, config.train_split, options)
+        self.test = _make(config.env, config.test_split, options)
         self.tasks = _spread(_tasks(self.test), config.test_tasks)
         inner = self.test.unwrapped
         assert isinstance(inner, TextEnv)
@@ -233,11 +234,20 @@ class _Demo:
         return path
 
 
+def _make(env_id: str, split: str, options: dict[str, Any]) -> gymnasium.Env[str, str]:
+    """Return an environment of comap, or say that it is none."""
+    try:
+        env = gymnasium.make(env_id, split=split, **options)
+    except TypeError as error:
+        raise OptionError(f"expected an environment of comap, found {env_id!r} ({error})") from None
+    if not isinstance(env.unwrapped, TextEnv):
+        raise OptionError(f"expected an environment of comap, found {env_id!r}")
+    return env
+
+
 def _tasks(env: gymnasium.Env[str, str]) -> tuple[str, ...]:
-    inner = env.unwrapped
-    if not isinstance(inner, TextEnv):
-        raise OptionError(f"expected an environment of comap, found {type(inner).__name__}")
-    return inner.tasks.ids
+    ids: tuple[str, ...] = env.get_wrapper_attr("tasks").ids
+    return ids
 
 
 def _spread(items: Sequence[Any], number: int) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium
 
+from ..errors import WorldModelError
 from ..facts import State
 from ..trajectory import Trajectory, Turn
 
@@ -19,6 +20,8 @@ __all__ = [
     "Transition",
     "Turn",
     "WorldModel",
+    "ask",
+    "checked",
     "transitions_of",
 ]
 
@@ -96,6 +99,48 @@ class Configured(Protocol):
         ...
 
 
+def checked(model: object) -> WorldModel:
+    """Return `model` if it is a world model.
+
+    Raises:
+        WorldModelError: It has no method ``predict``, or is a class instead of an object.
+
+    Example:
+        >>> checked(3)
+        Traceback (most recent call last):
+        comap.errors.WorldModelError: expected a world model (an object with predict(queries), an id \
+or a config), found 3
+    """
+    if isinstance(model, WorldModel) and not isinstance(model, type):
+        return model
+    raise WorldModelError(
+        "expected a world model (an object with predict(queries), an id or a config), "
+        f"found {model!r:.120}"
+    )
+
+
+def ask(model: WorldModel, queries: Sequence[Query]) -> list[Prediction]:
+    """Return a model's predictions, one for each query, or say what is wrong with them.
+
+    Raises:
+        WorldModelError: The model did not return one `Prediction` of text for each query.
+    """
+    predictions = model.predict(queries)
+    name = type(model).__name__
+    if not isinstance(predictions, list | tuple) or len(predictions) != len(queries):
+        count = f"{len(predictions)} of them" if hasattr(predictions, "__len__") else "no list"
+        raise WorldModelError(
+            f"expected a list of {len(queries)} predictions from {name}.predict, found {count}"
+        )
+    for prediction in predictions:
+        if not isinstance(prediction, Prediction) or not isinstance(prediction.observation, str):
+            raise WorldModelError(
+                f"expected Predictions whose observation is text from {name}.predict, "
+                f"found {prediction!r:.120}"
+            )
+    return list(predictions)
+
+
 class Transition(NamedTuple):
     """A question and what was really observed."""
 
@@ -106,13 +151,16 @@ class Transition(NamedTuple):
 def transitions_of(trajectory: Trajectory) -> Iterator[Transition]:
     """Yield the real transitions of a trajectory, as world models learn from them.
 
+    A step that a fault cut short is none: nothing was observed.
+
     Example:
         >>> list(transitions_of(Trajectory("id", "task", "train", "goal", "agent", "Hello.", State())))
         []
     """
     turns = [Turn(None, trajectory.observation)]
     for before, step in trajectory.transitions():
-        if not step.imagined:
+        fault = trajectory.error is not None and step.truncated and not step.observation
+        if not (step.imagined or fault):
             query = Query(trajectory.env_id, trajectory.goal, tuple(turns), before, step.action)
             yield Transition(query, step.observation)
         turns.append(Turn(step.action, step.observation))

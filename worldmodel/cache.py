@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import gymnasium
 
 from ..errors import OptionError
-from .base import Configured, Grounded, Prediction, Query, WorldModel
+from .base import Configured, Grounded, Prediction, Query, WorldModel, ask, checked
 
 __all__ = ["CacheStatistics", "CachedWorldModel"]
 
@@ -33,7 +33,8 @@ class CachedWorldModel:
         max_size: The number of answers kept, the least recently used going first.
 
     Raises:
-        OptionError: `max_size` is less than 1.
+        OptionError: `max_size` is not a whole number of at least 1.
+        WorldModelError: `model` is no world model.
 
     Example:
         >>> from comap.facts import State
@@ -46,9 +47,9 @@ class CachedWorldModel:
     """
 
     def __init__(self, model: WorldModel, max_size: int = 100_000):
-        if max_size < 1:
-            raise OptionError(f"max_size must be at least 1, not {max_size}")
-        self.model, self.max_size = model, max_size
+        if type(max_size) is not int or max_size < 1:
+            raise OptionError(f"max_size must be a whole number of at least 1, not {max_size!r}")
+        self.model, self.max_size = checked(model), max_size
         self._answers: OrderedDict[Query, Prediction] = OrderedDict()
         self._hits = self._misses = 0
 
@@ -63,7 +64,7 @@ class CachedWorldModel:
         answers = {query: self._answers[query] for query in queries if query in self._answers}
         new = list(dict.fromkeys(query for query in queries if query not in answers))
         if new:
-            answers.update(zip(new, self.model.predict(new), strict=True))
+            answers.update(zip(new, ask(self.model, new), strict=True))
         self._hits += len(queries) - len(new)
         self._misses += len(new)
         for query, answer in answers.items():

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 from ..errors import CoMapError, WorldModelError, suggest
-from .base import WorldModel
+from .base import WorldModel, checked
 
 __all__ = ["WORLD_MODELS", "create_world_model"]
 
@@ -37,6 +36,11 @@ def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
         >>> create_world_model({"id": "noisy", "error_rate": 0.2}).error_rate
         0.2
     """
+    if not isinstance(config, str | Mapping):
+        raise WorldModelError(
+            f"expected a world model's id or config, found {config!r:.120}; "
+            f"{suggest('', WORLD_MODELS)}"
+        )
     arguments: dict[str, Any] = {"id": config} if isinstance(config, str) else dict(config)
     name = arguments.pop("id", None)
     place = WORLD_MODELS.get(name, name) if isinstance(name, str) else None
@@ -52,10 +56,9 @@ def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
         made = getattr(import_module(module), attribute)(**arguments)
     except CoMapError:
         raise
-    except (ImportError, AttributeError, TypeError) as error:
+    except Exception as error:
         raise WorldModelError(
-            f"cannot make the world model {name!r} from {json.dumps(arguments, default=repr)}: {error}"
+            f"cannot make the world model {name!r} from {arguments!r:.200}: "
+            f"{type(error).__name__}: {error}"
         ) from error
-    if not isinstance(made, WorldModel):
-        raise WorldModelError(f"{place} is no world model: it has no method predict(queries)")
-    return made
+    return checked(made)

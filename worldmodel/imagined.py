@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from ..envs.base import Outcome
 from ..errors import InvalidAction, NoEpisode, OptionError, SnapshotError, WorldModelError
 from ..facts import Delta, State, diff
 from ..trajectory import Turn
-from .base import Configured, Grounded, Prediction, Query, WorldModel
+from .base import Configured, Grounded, Prediction, Query, WorldModel, ask, checked
 from .create import create_world_model
 
 __all__ = ["ImaginedEnv", "ImaginedSnapshot"]
@@ -42,6 +43,9 @@ class _Moment(NamedTuple):
     running: bool
 
 
+_NO_MOMENT = _Moment(Outcome(""), State(), Delta(), 0, False, False)
+
+
 class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
     """Steps are predicted by a world model; spaces, info keys and facts are those of `env`.
 
@@ -62,7 +66,8 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
 
     Raises:
         OptionError: `horizon` or `real_every` is less than 1.
-        WorldModelError: There is no such world model, or `env` is not one of comap's.
+        WorldModelError: There is no such world model, or `env` is not one of comap's or is
+            imagined already.
 
     Example:
         >>> import gymnasium as gym, comap
@@ -81,25 +86,28 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         real_every: int | None = None,
     ):
         for name, value in (("horizon", horizon), ("real_every", real_every)):
-            if value is not None and (not isinstance(value, int) or value < 1):
+            if value is not None and (type(value) is not int or value < 1):
                 raise OptionError(f"{name} must be a whole number of at least 1, not {value!r}")
-        if not isinstance(env.unwrapped, TextEnv):
-            raise WorldModelError(
-                f"ImaginedEnv needs an environment of comap (comap.envs.TextEnv), found "
-                f"{type(env.unwrapped).__name__}"
-            )
-        given = isinstance(world_model, str | Mapping)
-        self.world_model: WorldModel = create_world_model(world_model) if given else world_model  # type: ignore[arg-type,assignment]
-        recorded = world_model if given else _config_of(world_model)  # type: ignore[arg-type]
-        RecordConstructorArgs.__init__(
-            self, world_model=recorded, horizon=horizon, real_every=real_every
+        self._inner = _real_env(env)
+        if isinstance(world_model, str | Mapping):
+            self.world_model, recorded = create_world_model(world_model), deepcopy(world_model)
+        else:
+            self.world_model = checked(world_model)
+            recorded = _config_of(self.world_model)
+        RecordConstructorArgs.__init__(  # a live model is not copied: it may be large
+            self,
+            _disable_deepcopy=True,
+            world_model=recorded,
+            horizon=horizon,
+            real_every=real_every,
         )
         gymnasium.Wrapper.__init__(self, env)
-        self._inner: TextEnv = env.unwrapped
-        limit = env.spec.max_episode_steps if env.spec is not None else None
+        limits = (self._inner._limit, env.spec.max_episode_steps if env.spec is not None else None)
+        limit = min((limit for limit in limits if limit is not None), default=None)
         self.horizon = horizon if horizon is not None else limit
         self.real_every = real_every
         self._started = False
+        self._moment = _NO_MOMENT
         self._history: list[Turn] = []
         self._pending: list[str] = []
         self._real: Snapshot | None = None
@@ -108,7 +116,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         """Start a real episode; what follows is imagined. See `TextEnv.reset`."""
-        self._started = False
+        self._forget()
         observation, info = self.env.reset(seed=seed, options=options)
         self._take_stock()
         self._history = list(self._inner.history())
@@ -131,7 +139,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         if self.real_every and (self._moment.step + 1) % self.real_every == 0:
             return self._really(action)
         try:
-            (prediction,) = self.world_model.predict([self.query(action)])
+            (prediction,) = ask(self.world_model, [self.query(action)])
             facts = self._fold(action, prediction)
             outcome = self._outcome(prediction, facts)
         except Exception as error:
@@ -141,7 +149,13 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         return self._arrive(outcome, facts, imagined=True)
 
     def query(self, action: str) -> Query:
-        """Return what the world model is asked about `action` now."""
+        """Return what the world model is asked about `action` now.
+
+        Raises:
+            NoEpisode: There was no `reset` yet.
+        """
+        if not self._started:
+            raise NoEpisode("expected an episode, found none; call env.reset() first")
         moment = self._moment
         return Query(
             self._inner.env_id,
@@ -180,15 +194,16 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         Raises:
             SnapshotError: It is no such moment, or of other settings.
         """
+        if not isinstance(snapshot, Snapshot | ImaginedSnapshot):
+            raise SnapshotError(
+                f"expected a snapshot of an imagined episode, found {type(snapshot).__name__}"
+            )
+        self._forget()
         if isinstance(snapshot, Snapshot):
             answer = restore_env(self.env, snapshot)
             self._take_stock()
             self._history, self._started = list(snapshot.history), True
             return answer
-        if not isinstance(snapshot, ImaginedSnapshot):
-            raise SnapshotError(
-                f"expected a snapshot of an imagined episode, found {type(snapshot).__name__}"
-            )
         restore_env(self.env, snapshot.real)
         self._take_stock()
         self._moment = snapshot.moment
@@ -203,6 +218,10 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         action, observation = self._history[-1] if self._history else Turn(None, "")
         return f"{'' if action is None else f'> {action}'}\n{observation}\n".lstrip("\n")
 
+    def _forget(self) -> None:
+        """Be in no episode, until the real environment is known to be in one."""
+        self._started, self._moment, self._history = False, _NO_MOMENT, []
+
     def _take_stock(self) -> None:
         """Take the real episode's moment as the present, and tell the world model."""
         real = self._inner.snapshot()
@@ -212,9 +231,11 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             self.world_model.ground(self.env)
 
     def _fold(self, action: str, prediction: Prediction) -> State:
-        if not isinstance(prediction.observation, str):
+        longest = self._inner.observation_space.max_length
+        if len(prediction.observation) > longest:
             raise WorldModelError(
-                f"a prediction's observation must be text, found {prediction.observation!r:.80}"
+                f"a prediction may have at most {longest} characters, found "
+                f"{len(prediction.observation)}"
             )
         canonicalizer = self._inner.canonicalizer
         return canonicalizer.update(self._moment.facts, action, prediction.observation)
@@ -224,43 +245,49 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         inner, told = self._inner, prediction.info or {}
         success = bool(told.get("success", inner.goal_reached(facts)))
         score = told.get("score", inner.score_of(facts))
-        reward = prediction.reward if prediction.reward is not None else float(success)
+        admissible = (
+            told["admissible_actions"]
+            if "admissible_actions" in told
+            else inner.admissible_of(facts)
+        )
         return Outcome(
             prediction.observation,
-            reward,
-            float(success) if score is None else score,
+            float(success if prediction.reward is None else prediction.reward),
+            min(max(float(success if score is None else score), 0.0), 1.0),
             success,
             success or bool(prediction.terminated),
             bool(told.get("invalid_action", inner.refused(prediction.observation))),
-            told["admissible_actions"]
-            if "admissible_actions" in told
-            else inner.admissible_of(facts),
+            None if admissible is None else tuple(admissible),
         )
 
     def _arrive(
-        self, outcome: Outcome, facts: State, imagined: bool
+        self, outcome: Outcome, facts: State, imagined: bool, cut: bool = False
     ) -> tuple[str, float, bool, bool, dict[str, Any]]:
         step = self._moment.step + 1
-        truncated = not outcome.terminated and self.horizon is not None and step >= self.horizon
+        cut = cut or (self.horizon is not None and step >= self.horizon)
+        truncated = cut and not outcome.terminated
         running = not (outcome.terminated or truncated)
         delta = diff(self._moment.facts, facts)
         self._moment = _Moment(outcome, facts, delta, step, imagined, running)
         return outcome.observation, outcome.reward, outcome.terminated, truncated, self._info()
 
     def _really(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Take the actions imagined since the last real moment, and then `action`, for real."""
+        """Take the actions imagined since the last real moment, and then `action`, for real.
+
+        Where the real episode ends on the way, this one ends with it.
+        """
         before = self._moment
         for pending in [*self._pending, action]:
             answer = self.env.step(pending)
-            if answer[2] or "error" in answer[4]:
+            if not self._inner.snapshot().running:
                 break
         self._take_stock()
         self._history.append(Turn(action, answer[0]))
         real = self._moment
         self._moment = before
-        result = self._arrive(real.outcome, real.facts, imagined=False)
+        ended = not (real.running or real.outcome.terminated)
+        result = self._arrive(real.outcome, real.facts, imagined=False, cut=ended)
         if "error" in answer[4]:
-            self._moment = self._moment._replace(running=False)
             return "", 0.0, False, True, result[4] | {"error": answer[4]["error"]}
         return result
 
@@ -284,6 +311,19 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             "step": step,
             "imagined": imagined,
         }
+
+
+def _real_env(env: gymnasium.Env[str, str]) -> TextEnv:
+    """Return the environment to be imagined, without its wrappers, or say what is wrong with it."""
+    layer: Any = env
+    while isinstance(layer, gymnasium.Wrapper) and not isinstance(layer, ImaginedEnv):
+        layer = layer.env
+    if isinstance(layer, TextEnv):
+        return layer
+    raise WorldModelError(
+        "ImaginedEnv needs an environment of comap (comap.envs.TextEnv) that is not imagined yet, "
+        f"found {type(layer).__name__}"
+    )
 
 
 def _config_of(model: WorldModel) -> Any:

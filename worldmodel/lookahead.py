@@ -9,9 +9,9 @@ from typing import Any
 import gymnasium
 
 from ..envs import TextEnv
-from ..errors import WorldModelError
+from ..errors import InvalidAction, WorldModelError
 from ..facts import Delta, State, diff
-from .base import Grounded, Prediction, Query, WorldModel
+from .base import Grounded, Prediction, Query, WorldModel, ask, checked
 from .create import create_world_model
 from .imagined import ImaginedEnv
 from .oracle import OracleWorldModel
@@ -53,6 +53,8 @@ def imagine(
 
     Raises:
         WorldModelError: The model or the environment cannot be used here.
+        InvalidAction: `action` is not a ``str``.
+        NoEpisode: There was no ``env.reset()`` yet.
 
     Example:
         >>> import gymnasium as gym, comap
@@ -66,17 +68,21 @@ def imagine(
         raise WorldModelError(
             f"imagine() needs an environment of comap, found {type(inner).__name__}"
         )
+    if not isinstance(action, str):
+        raise InvalidAction(
+            f"an action is text (str), found {type(action).__name__}: {action!r:.80}"
+        )
     layer = _imagined_layer(env)
     if world_model is None:
         model: WorldModel = OracleWorldModel() if layer is None else layer.world_model
     elif isinstance(world_model, str | Mapping):
         model = create_world_model(world_model)
     else:
-        model = world_model
+        model = checked(world_model)
+    query = _query_of(inner, action) if layer is None else layer.query(action)
     if isinstance(model, Grounded) and (layer is None or model is not layer.world_model):
         model.ground(env)
-    query = _query_of(inner, action) if layer is None else layer.query(action)
-    (prediction,) = model.predict([query])
+    (prediction,) = ask(model, [query])
     facts = inner.canonicalizer.update(query.state, action, prediction.observation)
     reached = inner.goal_reached(facts)
     return Imagined(prediction.observation, facts, diff(query.state, facts), reached, prediction)
@@ -84,6 +90,7 @@ def imagine(
 
 def _query_of(env: TextEnv, action: str) -> Query:
     """Return the question about `action` in the present of a real environment."""
+    env.snapshot()  # refuses where there is no episode
     return Query(
         env.env_id,
         env.goal,

@@ -17,6 +17,7 @@ from .oracle import OracleWorldModel
 __all__ = ["ERROR_KINDS", "NoisyWorldModel"]
 
 ERROR_KINDS = ("drop", "swap", "invent")
+"""The kinds of errors that `NoisyWorldModel` can make."""
 
 
 class NoisyWorldModel:

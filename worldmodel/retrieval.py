@@ -17,6 +17,7 @@ from .templates import Situation
 
 __all__ = ["RetrievalWorldModel"]
 
+_FAMILIAR = 60.0
 _FORMAT = "comap retrieval world model 1"
 
 
@@ -27,7 +28,8 @@ class RetrievalWorldModel:
     of the names in it, and the text that followed. A query is answered by the nearest kept one, by
     rapidfuzz's token ratio of the beliefs among those of the same action (or, if there is none, of
     the most similar action), with the query's names put in. Of several texts for one situation the
-    most frequent is taken.
+    most frequent is taken. An action like none that is known gets the text without names that
+    answered the most different actions: the environment's way of saying no.
 
     Args:
         path: A file that `save` wrote, or None for an empty model.
@@ -51,6 +53,8 @@ class RetrievalWorldModel:
         self.name = name
         self._texts: dict[str, dict[str, dict[str, Counter[str]]]] = {}
         self._size = 0
+        self._tidy = True
+        self._refusal = ""
         self._path: Path | None = None
         if path is not None:
             self._read(Path(path))
@@ -66,7 +70,7 @@ class RetrievalWorldModel:
             counter = self._counter(situation.action, "|".join(situation.kinds), situation.context)
             counter[situation.abstract(observation)] += 1
             self._size += 1
-            self._path = None
+            self._tidy, self._path = False, None
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
         """Return the nearest known transition's text for each query, with the query's names.
@@ -79,6 +83,8 @@ class RetrievalWorldModel:
                 "the retrieval world model has learnt nothing; call fit(transitions), or load one "
                 "with RetrievalWorldModel(path)"
             )
+        if not self._tidy:
+            self._sort()
         return [self._predict(query) for query in queries]
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -109,6 +115,22 @@ class RetrievalWorldModel:
         by_context = self._texts.setdefault(action, {}).setdefault(kinds, {})
         return by_context.setdefault(context, Counter())
 
+    def _sort(self) -> None:
+        """Bring everything into an order that does not depend on that of learning."""
+        self._texts = {
+            action: {
+                kinds: dict(sorted(by_context.items()))
+                for kinds, by_context in sorted(by_kinds.items())
+            }
+            for action, by_kinds in sorted(self._texts.items())
+        }
+        answers: Counter[str] = Counter()
+        for by_kinds in self._texts.values():
+            texts = {t for by_context in by_kinds.values() for c in by_context.values() for t in c}
+            answers.update(text for text in texts if "{" not in text and "[" not in text)
+        self._refusal = min(answers, key=lambda text: (-answers[text], text), default="")
+        self._tidy = True
+
     def _predict(self, query: Query) -> Prediction:
         situation = Situation.of(query.action, query.state)
         likeness = 1.0
@@ -119,9 +141,12 @@ class RetrievalWorldModel:
                     key, level.keys(), scorer=fuzz.token_sort_ratio, processor=None
                 )
                 likeness *= score / 100
+                if level is self._texts and score < _FAMILIAR:
+                    return Prediction(self._refusal, likeness, source=self.name)
             level = level[key]
         texts: Counter[str] = level
-        template = min(texts, key=lambda text: (not situation.needs(text), -texts[text], text))
+        fitting = [text for text in texts if situation.needs(text)]
+        template = min(fitting, key=lambda text: (-texts[text], text), default=self._refusal)
         return Prediction(situation.fill(template), likeness, source=self.name)
 
     def _read(self, path: Path) -> None:
@@ -143,9 +168,9 @@ class RetrievalWorldModel:
                 action, kinds, context, texts = json.loads(line)
                 counts = {str(text): int(n) for text, n in texts}
                 self._counter(str(action), str(kinds), str(context)).update(counts)
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             raise DataCorrupt(
                 f"expected a saved retrieval world model at {path}, found something else ({error}); "
                 "write one with RetrievalWorldModel.save"
             ) from error
-        self._path = path
+        self._path, self._tidy = path, False

@@ -13,7 +13,10 @@ from ...errors import DataCorrupt, DataNotFound
 from .goal import FAMILIES, Goal
 from .wording import HELP
 
-__all__ = ["SIGNATURES", "Problem", "read_game", "read_problem"]
+__all__ = ["REMEDY", "SIGNATURES", "Problem", "read_game", "read_problem"]
+
+REMEDY = "compare with the official files: comap data verify alfworld"
+"""What helps with a file that is not what it should be."""
 
 SIGNATURES: dict[str, tuple[str, ...]] = {
     "atlocation": ("agent", "location"),
@@ -150,7 +153,7 @@ def read_game(path: Path) -> Problem:
     try:
         facts, goal = read_problem(texts[2])
     except DataCorrupt as error:
-        raise DataCorrupt(f"{path}: {error}") from None
+        raise DataCorrupt(f"{path}: {error}; {REMEDY}") from None
     return Problem(
         facts,
         goal,
@@ -170,7 +173,10 @@ def read_problem(text: str) -> tuple[tuple[tuple[str, ...], ...], Goal]:
     text = text.lower()
     start, end = text.find("(:init"), text.find("(:goal")
     if start < 0 or end < start:
-        raise DataCorrupt("expected a PDDL problem with (:init ...) and (:goal ...), found neither")
+        found = "no (:init" if start < 0 else "no (:goal after it"
+        raise DataCorrupt(
+            f"expected a PDDL problem with (:init ...) and (:goal ...), found {found}"
+        )
     body = text[start + len("(:init") : end]
     # Splitting is twice as fast as a regular expression, and most of a reset is spent here.
     pieces = body.split(")")
@@ -216,7 +222,4 @@ def _opening(raw: bytes) -> str:
 
 
 def _corrupt(path: Path, expected: str, found: str) -> DataCorrupt:
-    return DataCorrupt(
-        f"expected {expected} in {path}, found {found}; "
-        "compare with the official files: comap data verify alfworld"
-    )
+    return DataCorrupt(f"expected {expected} in {path}, found {found}; {REMEDY}")

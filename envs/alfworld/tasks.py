@@ -19,7 +19,7 @@ from .engine import NativeEngine
 from .expert import plan
 from .game import Game
 from .generate import generate, panel, parse_task
-from .problem import read_game
+from .problem import REMEDY, read_game
 from .wording import Dialect
 
 __all__ = ["GeneratedGames", "OfficialGames", "Source", "open_source"]
@@ -28,7 +28,6 @@ SPLITS = ("train", "valid_train", "valid_seen", "valid_unseen")
 _GENERATED_SPLITS = ("train", "valid_seen", "valid_unseen")
 _FOLDER = "json_2.1.1"
 _FILE = "game.tw-pddl"
-_COMPARE = "compare with the official files: comap data verify alfworld"
 
 
 class Source(Protocol):
@@ -221,17 +220,17 @@ def _members(root: Path, split: str) -> frozenset[str]:
     return frozenset(_official_panel(root, split).ids)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)  # a few hundred kB each; every environment also keeps its own game
 def _official_game(path: Path, dialect: Dialect, version: tuple[int, int]) -> Game:
     try:
         game = Game(read_game(path), dialect)
     except DataCorrupt as error:
         if str(path) in str(error):
             raise
-        raise DataCorrupt(f"{path}: {error}; {_COMPARE}") from None
+        raise DataCorrupt(f"{path}: {error}; {REMEDY}") from None
     if plan(NativeEngine(game)) is None:
         raise DataCorrupt(
-            f"expected a solvable game in {path}, found one that no commands can win; {_COMPARE}"
+            f"expected a solvable game in {path}, found one that no commands can win; {REMEDY}"
         )
     return game
 

@@ -332,12 +332,13 @@ def test_canonical_actions_keep_commands_apart():
             engine.act(random.Random(len(commands)).choice(commands))
 
 
-WORDS = st.sampled_from(
-    "you arrive at go to the on in it, see a an and , . apple 1 desk loc 4 is open closed pick up "
-    "from move put in/on clean using turn off sliced with are carrying: not anything facing next "
-    "this normal hot cold sliced there's nothing special about looking quickly around nothing "
-    "happens available commands: \ud800 \x00 \n ½ İ ''".split(" ")
-)
+VOCABULARY = """
+you arrive at go to the on in it, see a an and , . apple 1 desk loc 4 is open closed pick up from
+move put in/on clean using turn off sliced with are carrying: not anything facing next this normal
+hot cold sliced there's nothing special about looking quickly around nothing happens available
+commands:
+"""
+WORDS = st.sampled_from([*VOCABULARY.split(), "\ud800", "\x00", "\n", "½", "İ", "''", ""])
 ANY_TEXT = st.one_of(
     st.text(st.characters(), max_size=300),
     st.text(max_size=60).map(lambda text: (text * 500)[:20_000]),

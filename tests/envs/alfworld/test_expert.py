@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -246,7 +247,7 @@ def test_explorer_does_not_depend_on_hashes():
     said = {
         subprocess.run(
             [sys.executable, "-c", CHOICES],
-            env={"PYTHONHASHSEED": seed, "PATH": ""},
+            env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
             check=True,

@@ -1,0 +1,142 @@
+"""Scores: the hand examples of METHODS.md 1.12 and 4.1, and properties that hold for any input."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from comap.errors import OptionError
+from comap.facts import State, diff
+from comap.metrics import (
+    consistency,
+    delta_f1,
+    delta_f1_report,
+    goal_condition_success,
+    revision_rates,
+    success_rate,
+)
+
+FACTS = st.frozensets(st.tuples(st.sampled_from("pqr"), st.sampled_from("abcd")), max_size=8)
+STATES = st.builds(State, FACTS, st.booleans())
+BOOLS = st.booleans()
+
+
+def state(*names: str) -> State:
+    return State(frozenset((name,) for name in names))
+
+
+def test_delta_f1_by_hand() -> None:
+    before = state("a", "b", "z")
+    actual = state("c", "d", "z")  # four changes: -a -b +c +d
+    predicted = state("b", "c", "x", "z")  # three changes: -a +c +x, two of them right
+    assert len(diff(before, predicted)) == 3 and len(diff(before, actual)) == 4
+    assert delta_f1(before, predicted, actual) == pytest.approx(4 / 7)
+    assert delta_f1(before, actual, actual) == 1.0
+    assert delta_f1(before, before, before) == 1.0, "rightly nothing"
+    assert delta_f1(before, before, actual) == 0.0, "one empty"
+    assert delta_f1(before, actual, before) == 0.0, "the other empty"
+    assert delta_f1(before, State(actual.facts, parsed=False), actual) == 0.0
+    assert delta_f1(before, actual, State(actual.facts, parsed=False)) == 0.0
+
+
+def test_the_sign_of_a_change_counts() -> None:
+    assert delta_f1(state("a"), state(), state("a", "b")) == 0.0
+    assert delta_f1(state(), state("a"), state("a")) == 1.0
+
+
+@given(STATES, STATES, STATES)
+def test_delta_f1_is_a_symmetric_share(before: State, one: State, other: State) -> None:
+    score = delta_f1(before, one, other)
+    assert 0.0 <= score <= 1.0
+    assert score == delta_f1(before, other, one)
+    if one.parsed and other.parsed:
+        assert (score == 1.0) == (one.facts == other.facts)
+
+
+@given(st.lists(st.tuples(STATES, STATES, STATES), max_size=12))
+def test_the_report_agrees_with_single_scores(rows: list[tuple[State, State, State]]) -> None:
+    report = delta_f1_report(rows)
+    kept = [row for row in rows if row[2].parsed]
+    changed = [row for row in kept if row[0].facts != row[2].facts]
+    assert (report.n, report.dropped) == (len(kept), len(rows) - len(kept))
+    assert report.n_nonempty == len(changed)
+    for found, part in ((report.mean, kept), (report.nonempty_mean, changed)):
+        expected = sum(delta_f1(*row) for row in part) / len(part) if part else 0.0
+        assert found == pytest.approx(expected)
+    if kept:
+        assert report.no_op_share == pytest.approx(1 - len(changed) / len(kept))
+        failures = sum(not row[1].parsed for row in kept)
+        assert report.parse_failure_rate == pytest.approx(failures / len(kept))
+    truth = [diff(row[0], row[2]) for row in kept]
+    total = sum(len(delta) for delta in truth)
+    assert sum(score.support for score in report.by_predicate.values()) == total
+
+
+def test_the_report_by_predicate() -> None:
+    before = state()
+    rows = [
+        (before, State(frozenset({("p", "1"), ("q", "1")})), State(frozenset({("p", "1")}))),
+        (before, State(frozenset({("p", "2")})), State(frozenset({("p", "2"), ("p", "3")}))),
+    ]
+    scores = delta_f1_report(rows).by_predicate
+    assert (scores["p"].precision, scores["p"].recall, scores["p"].support) == (1.0, 2 / 3, 3)
+    assert scores["p"].f1 == pytest.approx(0.8)
+    assert (scores["q"].precision, scores["q"].f1, scores["q"].support) == (0.0, 0.0, 0)
+
+
+def test_an_empty_report() -> None:
+    report = delta_f1_report([])
+    assert (report.n, report.mean, report.stderr, report.by_predicate) == (0, 0.0, 0.0, {})
+
+
+def test_wilson_by_hand() -> None:
+    rate = success_rate([True] * 81 + [False] * 182)  # n = 263: 30.8 %, 25.5 to 36.6
+    assert (rate.value, rate.n) == (pytest.approx(81 / 263), 263)
+    assert (rate.low, rate.high) == (pytest.approx(0.2553, abs=5e-4), pytest.approx(0.3662, abs=5e-4))
+    assert (success_rate([]).low, success_rate([]).high) == (0.0, 1.0)
+    assert success_rate([True] * 5).high == 1.0 and success_rate([False] * 5).low == 0.0
+
+
+@given(st.lists(BOOLS, min_size=1, max_size=300))
+def test_the_interval_holds_the_share(outcomes: list[bool]) -> None:
+    rate = success_rate(outcomes)
+    assert 0.0 <= rate.low <= rate.value <= rate.high <= 1.0
+    assert rate.high - rate.low >= success_rate(outcomes * 4).high - success_rate(outcomes * 4).low
+
+
+def test_revision_rates_by_hand() -> None:
+    decisions = [
+        (True, True, False),  # harmful
+        (True, True, True),  # unnecessary
+        (False, True, True),
+        (False, True, False),
+        (True, False, True),  # beneficial
+        (True, False, False),
+    ]
+    rates = revision_rates(decisions)
+    assert rates.urr == pytest.approx(2 / 4)
+    assert rates.hrr == pytest.approx(1 / 4)
+    assert rates.brp == pytest.approx(1 / 4)
+    assert rates.n == 6
+
+
+@given(st.lists(st.tuples(BOOLS, BOOLS, BOOLS)))
+def test_harm_never_exceeds_needlessness(decisions: list[tuple[bool, bool, bool]]) -> None:
+    rates = revision_rates(decisions)
+    assert 0.0 <= rates.hrr <= rates.urr <= 1.0
+    assert 0.0 <= rates.brp <= 1.0
+
+
+def test_goal_conditions_and_consistency() -> None:
+    assert goal_condition_success([]) == 0.0
+    assert goal_condition_success([1.0, 0.0, 0.5]) == 0.5
+    result = consistency([True, True, True, False], [True, False, False, True])
+    assert (result.imagined.value, result.real.value) == (0.75, 0.5)
+    assert (result.precision, result.recall) == (pytest.approx(1 / 3), 0.5)
+    assert (result.agreement, result.n) == (0.25, 4)
+    assert math.isclose(consistency([], []).agreement, 0.0)
+    with pytest.raises(OptionError, match="2 and 1"):
+        consistency([True, True], [True])

@@ -1,0 +1,40 @@
+"""Imagined environments keep every rule that real ones keep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import pytest
+
+from comap.envs.conformance import EnvConformance
+from comap.worldmodel import ImaginedEnv
+
+
+def make(world_model: Any, **options: Any) -> gym.Env[str, str]:
+    env = gym.make("comap/ALFWorld-v0", split="valid_seen", source="generated", expert="explore")
+    return ImaginedEnv(env, world_model, **options)
+
+
+class Imagined(EnvConformance):
+    maker = f"{Path(__file__)}:make"
+
+
+class TestOracle(Imagined):
+    maker_args: ClassVar = {"world_model": "oracle"}
+
+
+class TestNoisy(Imagined):
+    maker_args: ClassVar = {"world_model": {"id": "noisy", "error_rate": 0.3}}
+
+
+class TestNull(Imagined):
+    maker_args: ClassVar = {"world_model": "null"}
+
+    def test_admissible_actions_are_accepted(self) -> None:
+        pytest.skip("the null model expects every action to do nothing")
+
+
+class TestEveryThirdStepReal(Imagined):
+    maker_args: ClassVar = {"world_model": {"id": "noisy", "error_rate": 0.3}, "real_every": 3}
