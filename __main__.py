@@ -1,5 +1,8 @@
 """``python -m comap``: the command line."""
 
+from __future__ import annotations
+
 from .cli import main
 
-raise SystemExit(main())
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -28,6 +28,7 @@ FLOORS = (
     {"trainers"},
     {"benchmarks"},
     {"cli", "cli_data"},
+    {"__main__"},
 )
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}
 FOLDERS = {"alfworld", "scienceworld", "webshop", "stabletoolbench", "searchqa"}

@@ -58,7 +58,9 @@ class ALFWorldEnv(TextEnv):
 
     ## Information
     See `comap.envs.Info`. ``score`` is the share of ALFRED's goal conditions that are met;
-    ``admissible_actions`` are all commands that do something, sorted.
+    ``admissible_actions`` are all commands that do something, sorted. For checks, not for agents,
+    ``env.unwrapped.game`` has the goal (``game.goal.family`` is the task type) and the walkthrough
+    (``game.problem.walkthrough``).
 
     ## Arguments
     The constructor's, below.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
+from itertools import chain
 
 from ...errors import DataCorrupt
 from ...facts import Fact
@@ -47,6 +48,19 @@ def display_names(ids: Iterable[str]) -> dict[str, str]:
     return dict(reversed(names.items()))
 
 
+class _Going(dict[str, dict[str, str]]):
+    """For each location the commands that lead away and where they lead, worked out when asked."""
+
+    def __init__(self, location: dict[str, str]):
+        super().__init__()
+        self._ways = {f"go to {name}": (name, location[name]) for name in sorted(location)}
+
+    def __missing__(self, here: str) -> dict[str, str]:
+        ways = {command: name for command, (name, place) in self._ways.items() if place != here}
+        self[here] = ways
+        return ways
+
+
 class Game:
     """The fixed side of one game, in display names.
 
@@ -69,7 +83,7 @@ class Game:
         self.problem = problem
         self.goal = problem.goal
         self.dialect = dialect
-        names = display_names([part for fact in problem.facts for part in fact[1:]])
+        names = display_names(set(chain.from_iterable(problem.facts)) - SIGNATURES.keys())
         self._names = names
         self.order = {name: place for place, name in enumerate(names.values())}
         self._group()
@@ -127,11 +141,7 @@ class Game:
             self.here[place] = (*self.here.get(place, ()), name)
         agents = self.pairs["atlocation"]
         self.agent, self.start = agents[0] if agents else ("", "")
-        every = {f"go to {name}": name for name in sorted(self.receptacles)}
-        self.going = {
-            place: {c: name for c, name in every.items() if self.location[name] != place}
-            for place in {*self.here, self.start}
-        }
+        self.going = _Going(self.location)
         goal = self.goal
         self.targets = tuple(
             r for r in self.receptacles if self.kind.get(r) == f"{goal.target_kind}type"

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from ...errors import DataCorrupt, DataNotFound
@@ -178,25 +178,31 @@ def read_problem(text: str) -> tuple[tuple[tuple[str, ...], ...], Goal]:
             f"expected a PDDL problem with (:init ...) and (:goal ...), found {found}"
         )
     body = text[start + len("(:init") : end]
-    # Splitting is twice as fast as a regular expression, and most of a reset is spent here.
-    pieces = body.split(")")
-    facts = tuple(
-        [tuple(words) for piece in pieces if (words := piece.replace("(", "", 1).split())]
-    )
+    facts = tuple(filter(None, map(_read_fact, body.split(")"))))
     if body.count("(") != len(facts):
         raise DataCorrupt("expected initial facts of one or two arguments, found something else")
-    strange = {(fact[0], len(fact)) for fact in facts} - _SHAPES
-    if strange:
-        name, length = min(strange)
-        raise DataCorrupt(
-            f"expected facts of the ALFWorld domain, found ({name} ...) with {length - 1} arguments"
-        )
     goal = " ".join(text[end:].split())
     for family, pattern in _GOALS:
         match = pattern.fullmatch(goal)
         if match:
             return facts, Goal(family, match["object"], match["target"])
     raise DataCorrupt(f"expected a goal of one of ALFWorld's six families, found {goal[:200]!r}")
+
+
+@lru_cache(maxsize=65_536)
+def _read_fact(piece: str) -> tuple[str, ...]:
+    """Return the fact in a piece of text up to a closing bracket; empty where there is none.
+
+    Most of a reset is spent here, and most facts recur in other games of the same room, so they are
+    remembered. (Splitting at the bracket is twice as fast as a regular expression.)
+    """
+    fact = tuple(piece.replace("(", "", 1).split())
+    if fact and (fact[0], len(fact)) not in _SHAPES:
+        raise DataCorrupt(
+            f"expected facts of the ALFWorld domain, found ({fact[0]:.60} ...) with "
+            f"{len(fact) - 1} arguments"
+        )
+    return fact
 
 
 def _read_help(grammar: str) -> str:
