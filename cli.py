@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from typing import Any
+
+from gymnasium.error import Error as GymnasiumError
 
 from . import __version__, cli_data
 from .errors import CoMapError
@@ -18,7 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code.
 
     A mistake in the input is told in one line on standard error, with exit code 1 (2 for a wrong
-    command line); no traceback.
+    command line); no traceback. A fault of comap itself is told in the same way, with exit code 70,
+    unless ``--traceback`` was given.
 
     Args:
         arguments: The words after ``comap``; None takes those of the process.
@@ -27,19 +31,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         >>> main(["demo", "--env", "comap/Nowhere-v0", "--out", "/nonexistent"])
         1
     """
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    if arguments is None and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # the terminal may not know every character
+    options = _parser().parse_args(arguments)
     try:
         code: int = options.run(options)
+        sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         print("comap: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
+        if arguments is None:  # else Python complains about what it cannot write at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (CoMapError, OSError) as error:
-        print(f"comap: {error}", file=sys.stderr)
-        return 1
+    except (CoMapError, GymnasiumError, OSError) as error:
+        return _complain(str(error), 1)
+    except Exception as error:
+        if options.traceback:
+            raise
+        hint = "a fault of comap; 'comap --traceback ...' shows where"
+        return _complain(f"{type(error).__name__}: {error} ({hint})", 70)
+
+
+def _complain(message: str, code: int) -> int:
+    """Print a message on one line of standard error and return the exit code."""
+    print(f"comap: {' '.join(message.split())}", file=sys.stderr)
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -47,6 +65,9 @@ def _parser() -> argparse.ArgumentParser:
         "comap", description="Text environments, world models and agents: try 'comap demo'."
     )
     parser.add_argument("--version", action="version", version=f"comap {__version__}")
+    parser.add_argument(
+        "--traceback", action="store_true", help="show where a fault of comap itself comes from"
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_demo(commands)
     cli_data.add_parser(commands)
@@ -91,20 +112,11 @@ _HELP = {
 
 
 def _demo(options: argparse.Namespace) -> int:
-    import gymnasium
-
     from .benchmarks.demo import DemoConfig, run_demo
 
     values = {part.name: getattr(options, part.name) for part in fields(DemoConfig)}
     values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-    try:
-        path = run_demo(DemoConfig(**values))
-    except gymnasium.error.Error as error:
-        if isinstance(error, CoMapError):
-            raise
-        print(f"comap: {error}", file=sys.stderr)
-        return 1
-    print(f"\nreport: {path}")
+    print(f"\nreport: {run_demo(DemoConfig(**values))}")
     return 0
 
 

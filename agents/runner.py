@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 
 from ..envs import TextEnv
+from ..errors import InvalidAction, OptionError
 from ..trajectory import Predicted, Step, Trajectory, Turn
 from ..worldmodel import Imagined, ImaginedEnv, WorldModel, imagine
 from .base import Agent, Decision, Imagine, View
@@ -35,6 +36,9 @@ def run_episode(
         world_model: Answers the agent's `Imagine` requests; None for the imagined environment's own
             model or else the oracle.
 
+    Raises:
+        OptionError: `env` is not one of comap's.
+
     Example:
         >>> import gymnasium as gym, comap
         >>> from comap.agents import ExpertAgent
@@ -43,7 +47,11 @@ def run_episode(
         (True, None)
     """
     inner = env.unwrapped
-    assert isinstance(inner, TextEnv), "run_episode needs an environment of comap"
+    if not isinstance(inner, TextEnv):
+        raise OptionError(
+            f"run_episode needs an environment of comap (comap.envs.TextEnv), found "
+            f"{type(inner).__name__}"
+        )
     observation, info = env.reset(seed=seed, options=None if task is None else {"task": task})
     first, facts = observation, info["facts"]
     steps: list[Step] = []
@@ -52,20 +60,21 @@ def run_episode(
     while True:
         view = _view(env, inner, tuple(history), info)
         try:
-            decision = _decide(env, agent, view, world_model)
+            action, prediction = _decide(env, agent, view, world_model)
+            if action is None:
+                break
+            answer = env.step(action)
         except Exception as fault:
             error = f"{type(fault).__name__}: {fault}"
             break
-        if decision.action is None:
-            break
-        answer = env.step(decision.action)
         info = answer[4]
-        steps.append(Step.of(decision.action, answer, _predicted(decision.imagined)))
-        history.append(Turn(decision.action, answer[0]))
+        steps.append(Step.of(action, answer, prediction))
+        history.append(Turn(action, answer[0]))
         error = info.get("error")
         if answer[2] or answer[3]:
             break
-    model = _model_name(env)
+    asked = any(step.prediction is not None for step in steps)
+    model = _model_name(env, world_model) if asked else _model_name(env)
     return Trajectory(
         inner.env_id,
         info["task"],
@@ -78,7 +87,7 @@ def run_episode(
         model,
         seed,
         error,
-        inner.settings(),
+        inner.fingerprint(),
     )
 
 
@@ -99,20 +108,30 @@ def _view(
 
 def _decide(
     env: gymnasium.Env[str, str], agent: Agent, view: View, world_model: WorldModel | None
-) -> Decision:
-    """Run one decision, answering its requests as they come."""
+) -> tuple[str | None, Predicted | None]:
+    """Run one decision, answering its requests as they come; return what it came to."""
     thinking = agent.decide(view)
     reply: Any = None
     while True:
         try:
             request = thinking.send(reply)
         except StopIteration as stop:
-            decision: Decision = stop.value
-            return decision
+            return _checked(stop.value)
         if isinstance(request, Imagine):
             reply = imagine(env, request.action, world_model)
         else:
             reply = [imagine(env, part.action, world_model) for part in request]
+
+
+def _checked(decision: object) -> tuple[str | None, Predicted | None]:
+    """Return the action of a decision and what was predicted of it."""
+    if not isinstance(decision, Decision):
+        raise InvalidAction(f"expected a Decision from agent.decide, found {decision!r:.80}")
+    if not isinstance(decision.action, str | None):
+        raise InvalidAction(
+            f"a decision is for an action, which is text (str), or None; found {decision.action!r:.80}"
+        )
+    return decision.action, _predicted(decision.imagined)
 
 
 def _predicted(imagined: Imagined | None) -> Predicted | None:
@@ -124,7 +143,10 @@ def _predicted(imagined: Imagined | None) -> Predicted | None:
     )
 
 
-def _model_name(env: gymnasium.Env[Any, Any]) -> str | None:
+def _model_name(env: gymnasium.Env[Any, Any], asked: WorldModel | None = None) -> str | None:
+    """Return the name of the world model that was asked, or else of the imagined environment's."""
+    if asked is not None:
+        return type(asked).__name__
     layer = env
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, ImaginedEnv):

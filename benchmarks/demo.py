@@ -16,8 +16,15 @@ import gymnasium
 
 from ..agents import Agent, ExpertAgent, RandomAgent, run_episode
 from ..envs import TextEnv
-from ..errors import OptionError
-from ..metrics import Consistency, DeltaF1Report, Rate, consistency, delta_f1_report
+from ..errors import CoMapError, OptionError
+from ..metrics import (
+    Consistency,
+    DeltaF1Report,
+    Rate,
+    consistency,
+    delta_f1_report,
+    goal_condition_success,
+)
 from ..trajectory import Trajectory, write_trajectories
 from ..worldmodel import (
     ImaginedEnv,
@@ -91,6 +98,9 @@ def run_demo(config: DemoConfig) -> Path:
         value = getattr(config, name)
         if not value or min(value if isinstance(value, tuple) else (value,)) < 1:
             raise OptionError(f"{name} must be at least 1, not {value}")
+    for rate in config.error_rates:
+        if not 0 <= rate <= 1:
+            raise OptionError(f"error_rates must be from 0 to 1, not {rate}")
     job = _Demo(config)
     with job.phase("gather"):
         train = job.gather(job.train, config.train_tasks, "Gathering training episodes")
@@ -120,6 +130,7 @@ class _Demo:
         self.tasks = _spread(_tasks(self.test), config.test_tasks)
         inner = self.test.unwrapped
         assert isinstance(inner, TextEnv)
+        self.out.mkdir(parents=True, exist_ok=True)
         self.results = _Results(inner.fingerprint())
         self.agents: tuple[Agent, ...] = (ExpertAgent(), RandomAgent(config.seed, mixed=0.1))
 
@@ -188,7 +199,7 @@ class _Demo:
             for agent in self.agents:
                 for name, world in worlds.items():
                     rate, episodes = success(world, agent, self.tasks, advance)
-                    score = sum(e.score for e in episodes) / len(episodes)
+                    score = goal_condition_success(e.score for e in episodes)
                     self.results.agents.append((agent.name, name, rate, score))
                     if agent.name == "expert" and name != "real":
                         really = [replay(self.test, e) for e in episodes]
@@ -238,7 +249,9 @@ def _make(env_id: str, split: str, options: dict[str, Any]) -> gymnasium.Env[str
     """Return an environment of comap, or say that it is none."""
     try:
         env = gymnasium.make(env_id, split=split, **options)
-    except TypeError as error:
+    except (CoMapError, gymnasium.error.Error):
+        raise
+    except (ImportError, TypeError, ValueError) as error:
         raise OptionError(f"expected an environment of comap, found {env_id!r} ({error})") from None
     if not isinstance(env.unwrapped, TextEnv):
         raise OptionError(f"expected an environment of comap, found {env_id!r}")

@@ -95,7 +95,8 @@ def _policies(inner: ALFWorldEnv, task: str) -> dict[str, Policy]:
 
     def wanders(info: dict[str, Any]) -> str | None:
         if info["step"] < _RANDOM:
-            return rng.choice(info["admissible_actions"])
+            wander: str = rng.choice(info["admissible_actions"])
+            return wander
         return inner.expert_action()
 
     return {

@@ -10,10 +10,11 @@ import gymnasium
 
 from ..agents import Agent, ReplayAgent, run_episode
 from ..envs import Snapshot, TextEnv
+from ..errors import OptionError
 from ..facts import State
 from ..metrics import Rate, delta_f1, success_rate
 from ..trajectory import Trajectory
-from ..worldmodel import Grounded, ImaginedEnv, Query, WorldModel
+from ..worldmodel import Grounded, ImaginedEnv, Query, WorldModel, ask
 
 __all__ = ["RolloutPoint", "predicted", "replay", "rollouts", "success"]
 
@@ -67,7 +68,7 @@ def predicted(
             for name, model in models.items():
                 if isinstance(model, Grounded):
                     model.ground(env)
-                (prediction,) = model.predict([query])
+                (prediction,) = ask(model, [query])
                 update = inner.canonicalizer.update
                 guess = update(before, step.action, prediction.observation)
                 found[name].append((before, guess, step.facts))
@@ -88,7 +89,12 @@ def rollouts(
     From every fourth moment of each trajectory its own next actions are imagined in a chain, each
     step from the belief that the last one predicted, and the change over the whole rollout is scored
     against the real one.
+
+    Raises:
+        OptionError: `lengths` is empty or has a length below 1.
     """
+    if not lengths or min(lengths) < 1:
+        raise OptionError(f"lengths must be whole numbers of at least 1, not {list(lengths)}")
     scores: dict[str, dict[int, list[tuple[float, bool]]]] = {
         name: {length: [] for length in lengths} for name in models
     }
@@ -118,12 +124,13 @@ def _roll(
     ended = False
     facts, observation = before, ""
     for length, step in enumerate(trajectory.steps[start : start + max(scores)], 1):
-        if not ended:  # an imagined episode that ended stays as it was
+        over = ended
+        if not over:  # an imagined episode that ended stays as it was
             observation, _, terminated, truncated, info = imagined.step(step.action)
             ended, facts = terminated or truncated, info["facts"]
         if length in scores:
             score = delta_f1(before, facts, step.facts)
-            scores[length].append((score, observation == step.observation and not ended))
+            scores[length].append((score, observation == step.observation and not over))
 
 
 def _moments(env: gymnasium.Env[str, str], trajectory: Trajectory) -> list[Snapshot]:
@@ -175,5 +182,6 @@ def replay(
 
 def _inner(env: gymnasium.Env[str, str]) -> TextEnv:
     inner = env.unwrapped
-    assert isinstance(inner, TextEnv), "expected an environment of comap"
+    if not isinstance(inner, TextEnv):
+        raise OptionError(f"expected an environment of comap, found {type(inner).__name__}")
     return inner

@@ -1,4 +1,4 @@
-"""The README's numbers, written from the committed result files: ``python -m comap.benchmarks.readme``."""
+"""The README's numbers, from the committed results: ``python -m comap.benchmarks.readme``."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _speed() -> str:
     once, memory = record["first_pass"], record["memory"]
     lines += [
         "",
-        f"{record['games']} games of {record['split']}, {record['steps']:,} steps, both engines in one "
-        f"process in turns; same answers in {record['games_that_agree']} of {record['games']} games. A "
+        f"{record['games']} games of {record['split']}, {record['steps']:,} steps, both engines in "
+        f"one process in turns; same answers in {record['games_that_agree']} of {record['games']} games. A "
         "step of ours includes admissible actions, belief facts, delta, goal check and Gymnasium's "
         "wrappers. Playing each game once, the engine costs "
         f"{once['engine'] * 1e6:.1f} µs a step and the canonicalizer "
@@ -89,13 +89,16 @@ def _parity() -> str:
         f"| texts of {demos['games']:,} official demonstrations "
         f"| {demos['matching']:,} of {demos['states']:,} |"
     )
-    lines.append(f"| games won by the expert within 50 steps | {total['plan: won']:,} of {games:,} |")
+    lines.append(
+        f"| games won by the expert within 50 steps | {total['plan: won']:,} of {games:,} |"
+    )
     lines.append(
         f"| the same after {experts['random_actions']} random actions | "
         f"{total['plan_after_random: won']:,} of {games - dead:,} |"
     )
     lines.append(
-        f"| games won by the expert that knows only what it saw | {total['explore: won']:,} of {games:,} |"
+        "| games won by the expert that knows only what it saw | "
+        f"{total['explore: won']:,} of {games:,} |"
     )
     lines.append(
         f"| beliefs that are true in the engine | {total['beliefs'] - total['false beliefs']:,} of "
@@ -122,18 +125,24 @@ def _models() -> str:
         )
     n = next(iter(record["one_step"]["all"].values()))["n"]
     rows = {(agent, world): (rate, score) for agent, world, rate, score in record["agents"]}
-    lines += ["", "| agent | world | success (95 % interval) | goal conditions |", "|---|---|---:|---:|"]
+    lines += [
+        "",
+        "| agent | world | success (95 % interval) | goal conditions |",
+        "|---|---|---:|---:|",
+    ]
     for (agent, world), (rate, score) in rows.items():
         interval = f"{100 * rate['value']:.1f} ({100 * rate['low']:.1f} – {100 * rate['high']:.1f})"
         lines.append(f"| {agent} | {world} | {interval} | {100 * score:.1f} |")
-    plans = record["plans"]["retrieval"]
+    held = 100 * record["plans"]["retrieval"]["precision"]
+    games = rows["expert", "real"][0]["n"]
+    learnt = record["counts"]["training transitions"]
     lines += [
         "",
-        f"Percent; official valid_unseen, all {rows['expert', 'real'][0]['n']} games, {n:,} transitions, "
-        f"one seed; the retrieval model learnt {record['counts']['training transitions']:,} transitions "
-        f"of {record['config']['train_tasks']} training games. Of the plans that the expert makes in the "
-        f"retrieval model's imagination and that succeed there, {100 * plans['precision']:.1f} % succeed "
-        f"when carried out. ({_on(record)}, `comap demo --data-dir DIR --test-tasks 134`)",
+        f"Percent; official valid_unseen, all {games} games, {n:,} transitions, one seed; the "
+        f"retrieval model learnt {learnt:,} transitions of {record['config']['train_tasks']} training "
+        "games. Of the plans that the expert makes in the retrieval model's imagination and that "
+        f"succeed there, {held:.1f} % succeed when carried out. "
+        f"({_on(record)}, `comap demo --data-dir DIR --test-tasks 134`)",
     ]
     return "\n".join(lines)
 

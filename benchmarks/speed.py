@@ -56,7 +56,7 @@ def run(
         The result, as written to `out`: times in CPU seconds, ratios peer / ours.
 
     Raises:
-        OptionError: There is no such environment or peer.
+        OptionError: There is no such environment or peer, or `games` is negative.
         DataNotFound: A peer is asked for and there are no official games.
         MissingExtra: The peer is not installed.
 
@@ -68,6 +68,8 @@ def run(
     for name, value, known in (("environment", env, _ENVS), ("peer", peer or "textworld", _PEERS)):
         if value not in known:
             raise OptionError(f"there is no {name} {value!r} to measure; {suggest(value, known)}")
+    if games < 0:
+        raise OptionError(f"games must be 0 (all) or more, not {games}")
     source = "official" if peer else "auto"
     ours = make_env(data_dir, split, source)
     ids = ours.get_wrapper_attr("tasks").ids

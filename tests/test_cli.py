@@ -38,7 +38,9 @@ def test_mistakes_are_told_in_a_line(
     assert "Traceback" not in error[0]
 
 
-@pytest.mark.parametrize("arguments", [[], ["fly"], ["demo", "--train-tasks", "many"], ["data"]], ids=str)
+@pytest.mark.parametrize(
+    "arguments", [[], ["fly"], ["demo", "--train-tasks", "many"], ["data"]], ids=str
+)
 def test_wrong_command_lines_show_the_usage(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

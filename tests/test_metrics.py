@@ -95,7 +95,10 @@ def test_an_empty_report() -> None:
 def test_wilson_by_hand() -> None:
     rate = success_rate([True] * 81 + [False] * 182)  # n = 263: 30.8 %, 25.5 to 36.6
     assert (rate.value, rate.n) == (pytest.approx(81 / 263), 263)
-    assert (rate.low, rate.high) == (pytest.approx(0.2553, abs=5e-4), pytest.approx(0.3662, abs=5e-4))
+    assert (rate.low, rate.high) == (
+        pytest.approx(0.2553, abs=5e-4),
+        pytest.approx(0.3662, abs=5e-4),
+    )
     assert (success_rate([]).low, success_rate([]).high) == (0.0, 1.0)
     assert success_rate([True] * 5).high == 1.0 and success_rate([False] * 5).low == 0.0
 

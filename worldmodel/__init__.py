@@ -10,6 +10,7 @@ from .base import (
     Transition,
     Turn,
     WorldModel,
+    ask,
     transitions_of,
 )
 from .cache import CachedWorldModel, CacheStatistics
@@ -40,6 +41,7 @@ __all__ = [
     "Transition",
     "Turn",
     "WorldModel",
+    "ask",
     "create_world_model",
     "imagine",
     "transitions_of",

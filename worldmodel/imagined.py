@@ -15,6 +15,7 @@ from ..envs import restore as restore_env
 from ..envs.base import Outcome
 from ..errors import InvalidAction, NoEpisode, OptionError, SnapshotError, WorldModelError
 from ..facts import Delta, State, diff
+from ..spaces import Unicode
 from ..trajectory import Turn
 from .base import Configured, Grounded, Prediction, Query, WorldModel, ask, checked
 from .create import create_world_model
@@ -231,12 +232,9 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             self.world_model.ground(self.env)
 
     def _fold(self, action: str, prediction: Prediction) -> State:
-        longest = self._inner.observation_space.max_length
-        if len(prediction.observation) > longest:
-            raise WorldModelError(
-                f"a prediction may have at most {longest} characters, found "
-                f"{len(prediction.observation)}"
-            )
+        space = self._inner.observation_space
+        if isinstance(space, Unicode) and prediction.observation not in space:
+            raise space.too_long(prediction.observation)
         canonicalizer = self._inner.canonicalizer
         return canonicalizer.update(self._moment.facts, action, prediction.observation)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -11,7 +12,7 @@ import gymnasium
 from ..envs import Canonicalizer, Describer, TextEnv
 from ..errors import OptionError, WorldModelError, suggest
 from ..facts import Fact, State, diff
-from .base import Configured, Grounded, Prediction, Query, WorldModel
+from .base import Configured, Grounded, Prediction, Query, WorldModel, ask, checked
 from .oracle import OracleWorldModel
 
 __all__ = ["ERROR_KINDS", "NoisyWorldModel"]
@@ -26,9 +27,11 @@ class NoisyWorldModel:
     Each fact that an action changes is spoilt with probability `error_rate`, in a way drawn from
     `kinds`: *dropped* (not predicted to change), *swapped* (an object or place in it replaced by
     another known one) or *invented* (another such fact is predicted as well). Where nothing changes,
-    one change is invented with the same probability. The spoilt facts are put into words by the
-    environment's canonicalizer (`Describer`). The errors depend on the seed and the query alone, and
-    those of a lower rate are among those of a higher one.
+    one change is invented with the same probability, if `kinds` has that. The spoilt facts are put
+    into words by the environment's canonicalizer (`Describer`), whose words may not say all of them
+    where no action could have made them. The errors depend on the seed and the query alone, and
+    those of a lower rate are among those of a higher one. What the model behind knows beyond the text
+    (`Prediction.info`) is not passed on, as it is not true in a belief with errors.
 
     Args:
         error_rate: 0 to 1.
@@ -58,12 +61,13 @@ class NoisyWorldModel:
     ):
         if not 0 <= error_rate <= 1:
             raise OptionError(f"error_rate must be from 0 to 1, not {error_rate!r}")
+        kinds = [kinds] if isinstance(kinds, str) else kinds
         wrong = [kind for kind in kinds if kind not in ERROR_KINDS]
         if wrong or not kinds:
             found = suggest(str(wrong[0]), ERROR_KINDS) if wrong else f"known: {ERROR_KINDS}"
             raise OptionError(f"kinds must name kinds of errors, found {list(kinds)}; {found}")
         self.error_rate, self.kinds, self.seed = error_rate, tuple(kinds), seed
-        self.model: WorldModel = OracleWorldModel() if model is None else model
+        self.model: WorldModel = OracleWorldModel() if model is None else checked(model)
         self._canonicalizer: Canonicalizer | None = None
 
     def ground(self, env: gymnasium.Env[str, str]) -> None:
@@ -79,7 +83,7 @@ class NoisyWorldModel:
         Raises:
             WorldModelError: The environment is not known, or has no `Describer`.
         """
-        truths = self.model.predict(queries)
+        truths = ask(self.model, queries)
         if self.error_rate == 0:
             return truths
         return [self._spoil(query, truth) for query, truth in zip(queries, truths, strict=True)]
@@ -111,7 +115,7 @@ class NoisyWorldModel:
         rng = random.Random(key.encode("utf-8", "surrogatepass"))
         spoilt = self._errors(before, after, rng)
         if spoilt == after.facts:
-            return truth
+            return replace(truth, source="noisy", reward=None, info=None)
         text = canonicalizer.describe(before, query.action, State(spoilt))
         return Prediction(text, truth.confidence, source="noisy")
 

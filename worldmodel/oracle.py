@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -22,7 +23,8 @@ class OracleWorldModel:
 
     It belongs to one environment at a time; `ground` tells it where that environment is. The actions
     that a query's history has beyond that moment are replayed (the moments on the way are kept, so
-    that a rollout costs one step a prediction). The real episode is left as it was.
+    that a rollout costs one step a prediction). The real episode is left as it was. After its true end
+    it repeats the last observation and says that the episode is over; it knows no step limit.
 
     Example:
         >>> import gymnasium as gym, comap
@@ -80,39 +82,45 @@ class OracleWorldModel:
         return {"id": "oracle"}
 
     def _answer(self, env: TextEnv, query: Query) -> Prediction:
+        start = next(iter(self._moments.values())).history[:1]
+        if query.history and query.history[:1] != start:
+            raise _other_episode()
         path = tuple(turn.action or "" for turn in query.history[1:])
         moment = self._go(env, path)
-        if not moment.running:
-            info = {
-                "admissible_actions": moment.outcome.admissible,
-                "success": moment.outcome.success,
-            }
-            return Prediction(moment.outcome.observation, 1.0, 0.0, True, "oracle", info)
-        observation, reward, terminated, _, info = env.step(query.action)
-        if "error" in info:
-            raise WorldModelError(f"the engine broke while the oracle asked it: {info['error']}")
-        self._keep((*path, query.action), env.snapshot())
-        known = ("admissible_actions", "score", "success", "invalid_action")
-        told = {key: info[key] for key in known}
-        return Prediction(observation, 1.0, float(reward), terminated, "oracle", told)
+        ended = moment.outcome.terminated
+        if not ended:
+            moment = self._step(env, moment, (*path, query.action))
+        outcome = moment.outcome
+        told = {
+            "admissible_actions": outcome.admissible,
+            "score": outcome.score,
+            "success": outcome.success,
+            "invalid_action": ended or outcome.invalid,
+        }
+        reward = 0.0 if ended else float(outcome.reward)
+        return Prediction(outcome.observation, 1.0, reward, outcome.terminated, "oracle", told)
 
     def _go(self, env: TextEnv, path: tuple[str, ...]) -> Snapshot:
         """Bring the environment to the moment that these actions lead to, and return it."""
         length = next((n for n in range(len(path), -1, -1) if path[:n] in self._moments), None)
         if length is None:
-            raise WorldModelError(
-                "the query's history does not go on from the real episode that the oracle was told; "
-                "call ground(env) after each reset and real step"
-            )
+            raise _other_episode()
         moment = self._moments[path[:length]]
-        env.restore(moment)
         for n in range(length, len(path)):
-            if not moment.running:
+            if moment.outcome.terminated:
                 break
-            env.step(path[n])
-            moment = env.snapshot()
-            self._keep(path[: n + 1], moment)
+            moment = self._step(env, moment, path[: n + 1])
         return moment
+
+    def _step(self, env: TextEnv, moment: Snapshot, path: tuple[str, ...]) -> Snapshot:
+        """Take the last action of `path` at the moment before it, and return the one after it."""
+        env.restore(replace(moment, running=True))
+        info = env.step(path[-1])[4]
+        if "error" in info:
+            raise WorldModelError(f"the engine broke while the oracle asked it: {info['error']}")
+        after = env.snapshot()
+        self._keep(path, after)
+        return after
 
     def _keep(self, path: tuple[str, ...], moment: Snapshot) -> None:
         self._moments[path] = moment
@@ -121,3 +129,11 @@ class OracleWorldModel:
             self._moments.move_to_end(first)
             self._moments.popitem(last=False)
             self._moments.move_to_end(first, last=False)
+
+
+def _other_episode() -> WorldModelError:
+    return WorldModelError(
+        "the query's history does not go on from the real episode that the oracle was told; "
+        "call ground(env) after each reset and real step, and give each ImaginedEnv an oracle of "
+        "its own"
+    )

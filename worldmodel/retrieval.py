@@ -151,7 +151,7 @@ class RetrievalWorldModel:
 
     def _read(self, path: Path) -> None:
         try:
-            lines = path.read_text("utf-8").splitlines()
+            lines = path.read_text("utf-8").removesuffix("\n").split("\n")
         except OSError as error:
             raise DataNotFound(
                 f"expected a saved retrieval world model at {path}: {error.strerror}; write one with "
@@ -164,10 +164,16 @@ class RetrievalWorldModel:
             if head["format"] != _FORMAT:
                 raise ValueError("another format")
             self.name, self._size = str(head["name"]), int(head["size"])
+            total = 0
             for line in lines[1:]:
                 action, kinds, context, texts = json.loads(line)
                 counts = {str(text): int(n) for text, n in texts}
+                if not counts or min(counts.values()) < 1:
+                    raise ValueError("a situation without texts")
                 self._counter(str(action), str(kinds), str(context)).update(counts)
+                total += sum(counts.values())
+            if total != self._size:
+                raise ValueError(f"{total} of {self._size} transitions")
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             raise DataCorrupt(
                 f"expected a saved retrieval world model at {path}, found something else ({error}); "

@@ -16,10 +16,11 @@ from ..facts import Fact, State
 
 __all__ = ["Situation", "kind"]
 
-_NUMBER = re.compile(r"[\s_-]*\d+$")
 _LIST = re.compile(
     r"(?:(?<=\bsee )|(?<=: ))(?:an? [^,.:;\n]+(?:, (?:and )?an? [^,.:;\n]+)*|nothing\b)"
 )
+_PARTS = re.compile(r"\{\{|\[\[|\{([0-9]{1,4})\}|\[([^\[\]{}]*)\]")
+_DIGITS = "0123456789"
 _FEW = 2
 
 
@@ -30,7 +31,8 @@ def kind(name: str) -> str:
         >>> kind("desk lamp 12"), kind("agent")
         ('desk lamp', 'agent')
     """
-    return _NUMBER.sub("", name) or name
+    stem = name.rstrip(_DIGITS)
+    return (stem.rstrip(" _-") if stem != name else name) or name
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class Situation:
     """An action in a belief, with the names taken out.
 
     Attributes:
-        names: The names behind the variables ``{0}``, ``{1}`` and so on.
+        names: The names behind the variables ``{0}``, ``{1}`` and so on. In a template ``{{`` and
+            ``[[`` stand for these signs themselves.
         action: The action with variables.
         kinds: The kinds of the action's names, in order.
         context: The facts about these names, with variables, as words, sorted.
@@ -81,32 +84,42 @@ class Situation:
         )
 
     def abstract(self, text: str) -> str:
-        """Return a text with these names as variables, and known lists as slots."""
-        groups = {frozenset(members): slot for slot, members in self.groups.items()}
+        """Return a text with these names as variables, and known lists as slots.
 
-        def slot(match: re.Match[str]) -> str:
-            members = frozenset(_listed(match[0]))
-            name = groups.get(members)
-            return match[0] if name is None else f"[{name}]"
-
-        text = _LIST.sub(slot, text.replace("{", "(").replace("[", "("))
-        return _substitute(text, {n: f"{{{i}}}" for i, n in enumerate(self.names)})
+        Example:
+            >>> state = State(frozenset({("in", "egg 1", "fridge 1")}))
+            >>> situation = Situation.of("open fridge 1", state)
+            >>> template = situation.abstract("{0} [in <0>] In it, you see a egg 1.")
+            >>> template, situation.fill(template)
+            ('{{0} [[in <0>] In it, you see [in <0>].', '{0} [in <0>] In it, you see a egg 1.')
+        """
+        slots = sorted(self.groups, reverse=True)  # of equal lists, that of the first name counts
+        groups = {frozenset(self.groups[slot]): slot for slot in slots}
+        variables = {name: f"{{{place}}}" for place, name in enumerate(self.names)}
+        parts, end = list[str](), 0
+        for match in _LIST.finditer(text):
+            slot = groups.get(frozenset(_listed(match[0])))
+            if slot is not None:
+                parts += [_substitute(text[end : match.start()], variables), f"[{slot}]"]
+                end = match.end()
+        return "".join([*parts, _substitute(text[end:], variables)])
 
     def fill(self, template: str) -> str:
         """Return a template with these names in place of the variables."""
 
-        def name(match: re.Match[str]) -> str:
-            place = int(match[1])
-            return self.names[place] if place < len(self.names) else match[0]
+        def part(match: re.Match[str]) -> str:
+            variable, slot = match.groups()
+            if variable is not None:
+                place = int(variable)
+                return self.names[place] if place < len(self.names) else match[0]
+            return match[0][0] if slot is None else _write_list(self.groups.get(slot, ()))
 
-        def listing(match: re.Match[str]) -> str:
-            return _write_list(self.groups.get(match[1], ()))
-
-        return re.sub(r"\{(\d+)\}", name, re.sub(r"\[([^\]]*)\]", listing, template))
+        return _PARTS.sub(part, template)
 
     def needs(self, template: str) -> bool:
         """Return whether every variable of a template has a name here."""
-        return all(int(place) < len(self.names) for place in re.findall(r"\{(\d+)\}", template))
+        places = (match[1] for match in _PARTS.finditer(template))
+        return all(int(place) < len(self.names) for place in places if place is not None)
 
 
 def _mentioned(text: str, known: Iterable[str]) -> list[str]:
@@ -147,7 +160,8 @@ def _groups(
     """Return what the belief lists for each named place: ``in {1}`` -> the things in it."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for fact in facts:
-        if len(fact) == 3 and fact[2] in variables and fact[0] not in ("at", "near"):
+        predicate = fact[0].isidentifier() and fact[0] not in ("at", "near")
+        if len(fact) == 3 and fact[2] in variables and predicate:
             groups[f"{fact[0]} {variables[fact[2]]}".replace("{", "<").replace("}", ">")].append(
                 fact[1]
             )
@@ -168,27 +182,26 @@ def _listed(text: str) -> list[str]:
 
 def _write_list(names: Iterable[str]) -> str:
     """Return names as a list with articles, greater numbers first within a kind."""
-    number = re.compile(r"(\d+)$")
 
-    def order(name: str) -> tuple[str, int, str]:
-        digits = number.search(name)
-        return kind(name), -int(digits[1]) if digits else 0, name
+    def size(name: str) -> tuple[int, str]:
+        number = name[len(name.rstrip(_DIGITS)) :].lstrip("0")
+        return len(number), number
 
-    ordered = [f"a {name}" for name in sorted(names, key=order)]
+    downward = sorted(sorted(names), key=size, reverse=True)
+    ordered = [f"a {name}" for name in sorted(downward, key=kind)]
     if len(ordered) < 2:
         return ordered[0] if ordered else "nothing"
     return f"{', '.join(ordered[:-1])}, and {ordered[-1]}"
 
 
 def _substitute(text: str, variables: Mapping[str, str]) -> str:
-    """Return a text with names replaced, the longest first, whole words only."""
+    """Return a template: names as variables, the longest first, whole words only."""
     names = sorted((name for name in variables if name), key=lambda name: (-len(name), name))
-    if not names:
-        return text
     pattern = "|".join(re.escape(name) for name in names)
-    return re.sub(
-        rf"(?<!\w)(?:{pattern})(?!\w)",
-        lambda match: variables.get(match[0].lower(), match[0]),
-        text,
-        flags=re.IGNORECASE,
-    )
+    named = rf"(?<!\w)(?:{pattern})(?!\w)|" if names else ""
+
+    def part(match: re.Match[str]) -> str:
+        found = variables.get(match[0].lower())
+        return match[0].replace("{", "{{").replace("[", "[[") if found is None else found
+
+    return re.sub(rf"{named}[\[{{]", part, text, flags=re.IGNORECASE)

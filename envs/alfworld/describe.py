@@ -6,6 +6,7 @@ game can make, reading the text gives the same facts again.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 
 from ...facts import Fact, State
@@ -16,6 +17,7 @@ __all__ = ["describe"]
 _LENGTHS = dict.fromkeys(("at", "in", "near"), 3) | dict.fromkeys(
     ("exists", "seen", "open", "closed", "holding", "clean", "hot", "cool", "sliced", "lit"), 2
 )
+_SHORT = re.compile(r"[0-9]{1,9}")
 _WORDS = {"hot": "hot", "cool": "cool", "clean": "clean", "sliced": "sliced"}
 
 
@@ -36,7 +38,7 @@ def describe(before: State, action: str, after: State, dialect: Dialect = "move"
 def _place_in_list(name: str) -> tuple[str, int, str]:
     """Return what the game's lists are sorted by: the kind, then numbers downward."""
     kind, _, number = name.rpartition(" ")
-    return kind, -int(number) if number.isascii() and number.isdigit() else 0, name
+    return kind, -int(number) if _SHORT.fullmatch(number) else 0, name
 
 
 class _Description:

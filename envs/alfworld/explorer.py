@@ -23,7 +23,7 @@ _APPLIANCES = {
     "hot": ("heat", ("microwave",)),
     "cool": ("cool", ("fridge",)),
 }
-_DIGITS = re.compile(r"(\d+)")
+_DIGITS = re.compile(r"(?<![0-9])([0-9]{1,9})(?![0-9])")
 
 
 def explore(
@@ -48,7 +48,7 @@ def explore(
 def _natural(name: str) -> tuple[str, int, str]:
     """Return what sorts "desk 2" before "desk 10"."""
     number = _DIGITS.search(name)
-    return kind_of(name), int(number[1]) if number and number[1].isascii() else 0, name
+    return kind_of(name), int(number[1]) if number else 0, name
 
 
 class _Explorer:

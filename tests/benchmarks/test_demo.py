@@ -41,7 +41,9 @@ def test_the_demo_writes_everything_and_repeats_itself(tmp_path: Path) -> None:
         assert reports["null"]["mean"] <= reports["retrieval"]["mean"]
         assert len({report["n"] for report in reports.values()}) == 1
     parts = [found["one_step"][agent]["null"]["n"] for agent in ("expert", "random")]
-    assert sum(parts) == found["one_step"]["all"]["null"]["n"] == found["counts"]["test transitions"]
+    assert (
+        sum(parts) == found["one_step"]["all"]["null"]["n"] == found["counts"]["test transitions"]
+    )
     assert all(point["delta_f1"] == 1.0 for point in found["rollouts"]["oracle"])
     assert found["plans"]["oracle"]["agreement"] == 1.0
     rates = {(agent, world): rate for agent, world, rate, _ in found["agents"]}
@@ -49,7 +51,9 @@ def test_the_demo_writes_everything_and_repeats_itself(tmp_path: Path) -> None:
 
     trajectories = list(read_trajectories(out / "trajectories.jsonl"))
     assert len(trajectories) == 6 and not any(t.imagined for t in trajectories)
-    assert len(RetrievalWorldModel(out / "retrieval.jsonl")) == found["counts"]["training transitions"]
+    assert (
+        len(RetrievalWorldModel(out / "retrieval.jsonl")) == found["counts"]["training transitions"]
+    )
     page = (out / "report.html").read_text("utf-8")
     assert "Delta-F1" in page and "http://" not in page.replace("http://www.w3.org", "")
 

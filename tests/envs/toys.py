@@ -282,7 +282,7 @@ class KeepsEverything(ToyEnv):
 
     def _act(self, action: str) -> Outcome:
         done = super()._act(action)
-        self.kept.append((done.observation + str(len(self.kept))) * 400)
+        self.kept.append((done.observation + str(len(self.kept))) * 4_000)
         return done
 
 

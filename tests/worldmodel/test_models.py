@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def test_an_oracle_that_was_told_nothing_says_so() -> None:
 def test_noise_makes_delta_f1_fall_from_one() -> None:
     means = [scored(NoisyWorldModel(rate, seed=7)).mean for rate in (0.0, 0.1, 0.3, 0.6, 1.0)]
     assert means[0] == 1.0
-    assert all(more > less for more, less in zip(means, means[1:], strict=False)), means
+    assert all(more > less for more, less in pairwise(means)), means
     assert means[-1] < 0.6
 
 
@@ -180,7 +181,9 @@ def test_noise_needs_words_for_facts() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"error_rate": 2}, {"error_rate": -0.1}, {"kinds": []}, {"kinds": ["typo"]}], ids=str
+    "options",
+    [{"error_rate": 2}, {"error_rate": -0.1}, {"kinds": []}, {"kinds": ["typo"]}],
+    ids=str,
 )
 def test_bad_noise_is_explained(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
@@ -251,7 +254,9 @@ def test_retrieval_is_saved_and_loaded_as_a_plain_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"\xff\xfe", b'{"format": "other"}', b"[" * 50_000, b"null\n[1]"], ids=repr
+    "content",
+    [b"", b"{}", b"\xff\xfe", b'{"format": "other"}', b"[" * 50_000, b"null\n[1]"],
+    ids=repr,
 )
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model"
@@ -329,7 +334,14 @@ def test_configs_make_equal_models() -> None:
 
 @pytest.mark.parametrize(
     "config",
-    ["orakel", {}, {"id": 3}, {"id": "noisy", "rate": 1}, {"id": "no.such:Thing"}, {"id": "json:loads"}],
+    [
+        "orakel",
+        {},
+        {"id": 3},
+        {"id": "noisy", "rate": 1},
+        {"id": "no.such:Thing"},
+        {"id": "json:loads"},
+    ],
     ids=str,
 )
 def test_bad_configs_are_explained(config: Any) -> None:
@@ -349,6 +361,10 @@ def test_imagine_looks_ahead_with_any_model_and_environment() -> None:
     imagined.reset(seed=1)
     assert imagine(imagined, action).observation == "Nothing happens."
     observation, *_, info = env.step(action)
-    assert (ahead.observation, ahead.facts, ahead.delta) == (observation, info["facts"], info["delta"])
+    assert (ahead.observation, ahead.facts, ahead.delta) == (
+        observation,
+        info["facts"],
+        info["delta"],
+    )
     with pytest.raises(WorldModelError, match="environment of comap"):
         imagine(gym.make("CartPole-v1"), "look")  # type: ignore[arg-type]

@@ -1,0 +1,197 @@
+"""The retrieval model: texts of any kind, ties, files that are not whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from comap.errors import DataCorrupt
+from comap.facts import State
+from comap.worldmodel import Query, RetrievalWorldModel, Transition
+from comap.worldmodel.templates import Situation, kind
+
+SAFE = State(frozenset({("at", "agent", "safe 1"), ("closed", "safe 1"), ("seen", "safe 1")}))
+HOSTILE = [
+    "{0}",
+    "{1} {99} {x} {} {{0}} {{{0}}}",
+    "[in <0>]",
+    "[[in <0>]] [] [x] ]",
+    "{0} is in [in <0>], see [in <0>]",
+    r"\1 \g<0> %s $0 .*(+?[a-z]{2,}",
+    "\x00\x1b[31m\u2028\u202e\r\n\t",
+    "lone \ud83d surrogate",
+    "{" * 3000 + "[" * 3000,
+    "{" + "9" * 5000 + "}",
+    "",
+]
+TEXTS = st.text(st.sampled_from("{}[]<>0129 in.,:\\an\n\ud800é"), max_size=40)
+
+
+def ask(model: RetrievalWorldModel, action: str, state: State = SAFE) -> str:
+    return model.predict([Query("id", "goal", (), state, action)])[0].observation
+
+
+def learnt(*pairs: tuple[str, str], state: State = SAFE) -> RetrievalWorldModel:
+    model = RetrievalWorldModel()
+    model.fit(Transition(Query("id", "goal", (), state, action), text) for action, text in pairs)
+    return model
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text)[:30])
+def test_template_signs_come_back_as_they_were(text: str, tmp_path: Path) -> None:
+    model = learnt(("open safe 1", text))
+    assert ask(model, "open safe 1") == text
+    model.save(tmp_path / "model")
+    assert ask(RetrievalWorldModel(tmp_path / "model"), "open safe 1") == text
+
+
+@given(TEXTS)
+def test_any_text_without_names_comes_back(text: str) -> None:
+    situation = Situation.of("open safe 1", State(frozenset({("closed", "safe 1")})))
+    template = situation.abstract(text)
+    assert situation.needs(template)
+    assert situation.fill(template) == text
+
+
+@given(TEXTS, TEXTS, TEXTS, TEXTS)
+def test_nothing_makes_it_fail(action: str, name: str, place: str, text: str) -> None:
+    facts = {("at", "agent", place.lower()), ("in", name.lower(), place.lower()), ("lit",), (name,)}
+    state = State(frozenset(facts))
+    model = learnt((action, text), (name, place), state=state)
+    for asked in (action, name, text, ""):
+        assert isinstance(ask(model, asked, state), str)
+        assert isinstance(ask(model, asked, State()), str)
+
+
+def test_names_that_look_like_templates_are_names() -> None:
+    odd = State(frozenset({("in", "{1} [in <0>]", "a.b(c 1"), ("at", "agent", "a.b(c 1")}))
+    model = learnt(("take mug 1", "You pick up the mug 1 from the safe 1."), state=SAFE)
+    model.fit(
+        [
+            Transition(
+                Query("id", "goal", (), odd, "take {1} [in <0>] from a.b(c 1"),
+                "You pick up the {1} [in <0>] from the a.b(c 1.",
+            )
+        ]
+    )
+    said = ask(model, "take {1} [in <0>] from a.b(c 1", odd)
+    assert said == "You pick up the {1} [in <0>] from the a.b(c 1."
+    usual = State(frozenset({("in", "mug 7", "desk 3"), ("at", "agent", "desk 3")}))
+    said = ask(model, "take mug 7 from desk 3", usual)
+    assert said == "You pick up the mug 7 from the desk 3."
+
+
+def test_numbers_of_any_length() -> None:
+    long = "mug " + "9" * 5000
+    state = State(
+        frozenset({("in", f"mug {n}", "desk 1") for n in (2, 10)} | {("in", long, "desk 1")})
+    )
+    model = learnt(
+        ("examine desk 1", f"On the desk 1, you see a {long}, a mug 10, and a mug 2."), state=state
+    )
+    other = State(frozenset({("in", f"cup {n}", "desk 4") for n in (3, 20, 100)}))
+    assert ask(model, "examine desk 4", other) == (
+        "On the desk 4, you see a cup 100, a cup 20, and a cup 3."
+    )
+    assert ask(model, "examine desk 1", state).count("9") == 5000
+    assert kind("mug 12") == "mug" and kind("12") == "12" and kind("mug_3") == "mug"
+
+
+def test_ties_do_not_depend_on_the_order_of_learning() -> None:
+    pairs = [("push safe 1", "A."), ("pull safe 1", "B."), ("poke safe 1", "C.")]
+    pairs += [("open safe 1", text) for text in ("One.", "Two.", "Three.")]
+    asked = ("open safe 1", "puxx safe 1", "p safe 1", "nothing like it")
+    told = {
+        tuple(ask(learnt(*order), action) for action in asked)
+        for order in list(permutations(pairs))[::37]
+    }
+    assert len(told) == 1
+
+
+def test_the_most_frequent_text_wins() -> None:
+    model = learnt(*[("open safe 1", text) for text in ("No.", "Yes.", "Yes.")])
+    assert ask(model, "open safe 1") == "Yes."
+    assert len(model) == 3
+
+
+PROGRAM = """
+import json, sys
+from comap.facts import State
+from comap.worldmodel import Query, RetrievalWorldModel, Transition
+def state(n, *things):
+    facts = {("at", "agent", f"desk {n}"), ("seen", f"desk {n}"), ("seen", f"box {n}"),
+             ("near", f"box {n}"), ("holding", f"pen {n}")}
+    return State(frozenset(facts | {("in", t, f"desk {n}") for t in things}))
+rows = [("look at desk 1 and box 1", state(1), "You see nothing. On the box 1, you see nothing."),
+        ("look at desk 2 and box 2", state(2, "mug 1"), "On the desk 2, you see a mug 1."),
+        ("use pen 3", state(3), "You use the pen 3 on the desk 3: nothing")]
+model = RetrievalWorldModel()
+model.fit(Transition(Query("id", "goal", (), s, a), t) for a, s, t in rows)
+asked = [Query("id", "goal", (), state(n, *"abc"[:n - 5]), a.format(n))
+         for n in (5, 6, 7) for a in ("look at desk {0} and box {0}", "use pen {0}", "dance", "")]
+model.save(sys.argv[1])
+print(json.dumps([(p.observation, p.confidence) for p in model.predict(asked)]))
+"""
+
+
+def test_every_process_learns_and_says_the_same(tmp_path: Path) -> None:
+    told = set()
+    for seed in ("0", "1", "2", "3"):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(tmp_path / seed)],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            check=True,
+            stdout=subprocess.PIPE,
+        )
+        told.add((done.stdout, (tmp_path / seed).read_bytes()))
+    assert len(told) == 1
+
+
+def test_files_that_are_not_whole_are_refused(tmp_path: Path) -> None:
+    model = learnt(("open safe 1", "Yes."), ("close safe 1", "No."), ("look", "A safe."))
+    path = tmp_path / "model"
+    model.save(path)
+    lines = path.read_text("utf-8").splitlines()
+    wrong = [
+        lines[:-1],
+        [*lines, lines[-1]],
+        [lines[0], *(line.replace(", 1]", ", 0]") for line in lines[1:])],
+        [json.dumps({"format": "x", "name": "y", "size": 0})],
+        [*lines[:-1], lines[-1][:-2]],
+        [
+            json.dumps({"format": json.loads(lines[0])["format"], "name": "a", "size": 0}),
+            '["a","","",[]]',
+        ],
+    ]
+    for content in wrong:
+        path.write_text("\n".join(content) + "\n", "utf-8")
+        with pytest.raises(DataCorrupt, match="expected a saved retrieval world model"):
+            RetrievalWorldModel(path)
+    path.write_text("\n".join(lines), "utf-8")
+    assert len(RetrievalWorldModel(path)) == 3
+
+
+def test_saving_does_not_change_what_it_says_and_learning_forgets_the_file(tmp_path: Path) -> None:
+    model = learnt(("open safe 1", "Yes."), ("close safe 1", "No."))
+    before = [ask(model, action) for action in ("open safe 1", "clos safe 1", "x")]
+    model.save(tmp_path / "model")
+    assert model.config() == {
+        "id": "retrieval",
+        "path": str(tmp_path / "model"),
+        "name": "retrieval",
+    }
+    again = RetrievalWorldModel(tmp_path / "model")
+    for one in (model, again):
+        assert [ask(one, action) for action in ("open safe 1", "clos safe 1", "x")] == before
+    again.fit([])
+    assert again.config() is not None
+    again.fit([Transition(Query("id", "goal", (), State(), "look"), "A room.")])
+    assert again.config() is None and len(again) == 3
