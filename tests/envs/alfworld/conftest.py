@@ -80,3 +80,21 @@ def official(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Official]:
         users.write_text(str(present))
         if not present:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def folder(official: Official, tmp_path: Path) -> Path:
+    """A data folder of our own with ten of the official games."""
+    for path in official.files[::383]:
+        target = tmp_path / "data" / path.relative_to(official.folder)
+        target.parent.mkdir(parents=True)
+        shutil.copy(path, target)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without data."""
+    monkeypatch.setenv("COMAP_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("ALFWORLD_DATA", raising=False)
+    return tmp_path / "home"
