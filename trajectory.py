@@ -245,12 +245,15 @@ def write_trajectories(
     Args:
         path: The file; its folder is made where it is missing.
         trajectories: What to write.
-        append: Add to the file instead of replacing it.
+        append: Add to the file; else it is replaced, by the whole new one or not at all.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a" if append else "w", encoding="utf-8") as file:
+    target = path if append else path.with_name(path.name + ".part")
+    with target.open("a" if append else "w", encoding="utf-8") as file:
         for trajectory in trajectories:
             file.write(json.dumps(trajectory.to_json(), ensure_ascii=True) + "\n")
+    if not append:
+        target.replace(path)
 
 
 def read_trajectories(path: Path) -> Iterator[Trajectory]:

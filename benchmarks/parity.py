@@ -18,7 +18,7 @@ from ..envs.alfworld.game import Game
 from ..envs.alfworld.problem import read_game
 from ..envs.archives import unpack
 from ..envs.datasets import Limits
-from ..errors import CoMapError, DataCorrupt, DataNotFound, OptionError, suggest
+from ..errors import DataCorrupt, DataNotFound, OptionError, suggest
 from .record import circumstances, write_result
 
 __all__ = ["add_parser", "main", "run"]
@@ -116,16 +116,12 @@ def main(args: argparse.Namespace) -> int:
         >>> main(arguments)  # doctest: +SKIP
         0
     """
-    try:
-        result = run(
-            args.env,
-            reference=args.reference,
-            out=args.out,
-            progress=lambda line: print(line, file=sys.stderr),
-        )
-    except CoMapError as error:
-        print(f"comap bench parity: {error}", file=sys.stderr)
-        return 1
+    result = run(
+        args.env,
+        reference=args.reference,
+        out=args.out,
+        progress=lambda line: print(line, file=sys.stderr),
+    )
     print(_table(result))
     return 0 if result["all_match"] else 1
 

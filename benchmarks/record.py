@@ -69,11 +69,9 @@ def resident_bytes() -> int | None:
         >>> (resident_bytes() or 0) >= 0
         True
     """
-    try:
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        pass
+    table = Path("/proc/self/statm")  # Linux tells without a further package
+    if table.exists():
+        return int(table.read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     try:
         import psutil
     except ImportError:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..envs.alfworld.tasks import open_source
-from ..errors import CoMapError, DataNotFound, OptionError, suggest
+from ..errors import DataNotFound, OptionError, suggest
 from .alfworld_speed import first_pass, make_env, time_game
 from .record import write_result
 from .speed_report import result_of, table
@@ -126,20 +126,16 @@ def main(args: argparse.Namespace) -> int:
         >>> main(parser.parse_args(["speed", "alfworld"]))  # doctest: +SKIP
         0
     """
-    try:
-        result = run(
-            args.env,
-            args.peer,
-            data_dir=args.data_dir,
-            games=args.games,
-            out=args.out,
-            split=args.split,
-            seed=args.seed,
-            progress=lambda line: print(line, file=sys.stderr),
-        )
-    except CoMapError as error:
-        print(f"comap bench speed: {error}", file=sys.stderr)
-        return 1
+    result = run(
+        args.env,
+        args.peer,
+        data_dir=args.data_dir,
+        games=args.games,
+        out=args.out,
+        split=args.split,
+        seed=args.seed,
+        progress=lambda line: print(line, file=sys.stderr),
+    )
     print(table(result))
     return 0
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from comap import cli
 from comap.benchmarks import speed
 from comap.benchmarks.alfworld_script import script_of
 from comap.benchmarks.speed_report import PARTS
@@ -56,7 +57,7 @@ def test_result_adds_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_a_peer_needs_official_games(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DataNotFound):
         speed.run("alfworld", "textworld")
-    assert speed.main(parsed("alfworld", "--peer", "textworld")) == 1
+    assert cli.main(["bench", "speed", "alfworld", "--peer", "textworld"]) == 1
     assert "comap data get alfworld" in capsys.readouterr().err
 
 
