@@ -14,7 +14,7 @@ demo: $(VENV)/.demo
 	$(BIN)/comap demo
 
 test: $(VENV)/.test $(VENV)/.textworld
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
@@ -35,7 +35,12 @@ $(VENV)/.demo: $(VENV)/.venv pyproject.toml constraints.txt
 	$(PIP) --editable ".[viz]"
 	touch $@
 
-$(VENV)/.test: $(VENV)/.venv pyproject.toml constraints.txt
+# torch comes first and alone: on a machine without a GPU that is the CPU build.
+$(VENV)/.torch: $(VENV)/.venv
+	$(PIP) torch==2.13.0
+	touch $@
+
+$(VENV)/.test: $(VENV)/.torch pyproject.toml constraints.txt
 	$(PIP) --editable ".[test]"
 	touch $@
 

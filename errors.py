@@ -20,6 +20,7 @@ __all__ = [
     "EngineError",
     "FactSyntaxError",
     "InvalidAction",
+    "LanguageModelError",
     "MissingExtra",
     "NoEpisode",
     "OptionError",
@@ -85,6 +86,10 @@ class SnapshotError(CoMapError):
 
 class EngineError(CoMapError):
     """The engine behind an environment broke; inside an episode this is recorded, not raised."""
+
+
+class LanguageModelError(CoMapError):
+    """A language model cannot be loaded, cannot do what was asked, or failed at it."""
 
 
 class WorldModelError(CoMapError):

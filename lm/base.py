@@ -1,0 +1,330 @@
+"""What a language model is here: four kinds of requests, answered in batches.
+
+Agents and world models make requests; a backend answers them. All of a request is plain data, so
+that requests can be batched over episodes, recorded and replayed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+from ..errors import LanguageModelError, OptionError
+
+__all__ = [
+    "CAPABILITIES",
+    "Completion",
+    "Encode",
+    "Encoding",
+    "Generate",
+    "LMReply",
+    "LMRequest",
+    "LanguageModel",
+    "Message",
+    "Sampling",
+    "Score",
+    "Scores",
+    "Usage",
+    "WordProbabilities",
+    "Words",
+    "answer",
+]
+
+CAPABILITIES = frozenset({"generate", "choices", "prefix", "score", "words", "encode"})
+"""What a backend may be able to do: free text, text restricted to choices, continuing a reply that
+was begun, log-probabilities of given text, next-word probabilities, hidden states."""
+
+ROLES = ("system", "user", "assistant")
+
+
+class Message(NamedTuple):
+    """One message of a conversation; `role` is ``system``, ``user`` or ``assistant``."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to choose tokens.
+
+    Attributes:
+        max_new_tokens: The most tokens to generate, the end token included.
+        temperature: 0 takes the most probable token each time; otherwise logits are divided by it.
+        top_p: Sample from the most probable tokens whose probabilities reach this sum.
+        stop: The text ends before the first of these that occurs in it.
+        seed: With the same seed the same request gets the same answer, whatever is in its batch.
+
+    Raises:
+        OptionError: A value is out of its range.
+
+    Example:
+        >>> Sampling(max_new_tokens=8).temperature
+        0.0
+    """
+
+    max_new_tokens: int = 64
+    temperature: float = 0.0
+    top_p: float = 1.0
+    stop: tuple[str, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.max_new_tokens) is not int or self.max_new_tokens < 1:
+            raise OptionError(
+                f"max_new_tokens must be a whole number of at least 1, not {self.max_new_tokens!r}"
+            )
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise OptionError(f"temperature must be at least 0, not {self.temperature!r}")
+        if not 0 < self.top_p <= 1:
+            raise OptionError(f"top_p must be above 0 and at most 1, not {self.top_p!r}")
+        if not isinstance(self.stop, tuple) or not all(
+            isinstance(text, str) and text for text in self.stop
+        ):
+            raise OptionError(f"stop must be a tuple of texts, none empty, not {self.stop!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """A request for text; the reply is a `Completion`.
+
+    Attributes:
+        messages: The conversation; the model writes the next assistant message.
+        sampling: How.
+        prefix: The beginning of the model's message, which is given.
+        choices: If not None, the model's message goes on with exactly one of these and ends; it is
+            decoded token by token over the trie of their tokens.
+        adapter: Which adapter answers; None for the base model, or what the backend's user chose.
+        purpose: What it is for (``"draft"``, ``"reflect"``): for records; the answer does not
+            depend on it.
+    """
+
+    messages: tuple[Message, ...]
+    sampling: Sampling = Sampling()
+    prefix: str = ""
+    choices: tuple[str, ...] | None = None
+    adapter: str | None = None
+    purpose: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A request for the log-probabilities of given texts; the reply is `Scores`.
+
+    Attributes:
+        messages: The conversation.
+        completions: How the model's message might go on; each is scored by itself.
+        prefix: The beginning of the model's message, which is given and not scored.
+        ended: Score the end of the message too, so that "shelf 1" and "shelf 12" compare fairly.
+        adapter: Which adapter answers.
+        purpose: What it is for.
+    """
+
+    messages: tuple[Message, ...]
+    completions: tuple[str, ...]
+    prefix: str = ""
+    ended: bool = True
+    adapter: str | None = None
+    purpose: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A request for the probabilities of chosen words as the next one; `WordProbabilities` reply.
+
+    Each word stands for its first token that tells it from the other words (its first token, where
+    the words begin differently, as they should).
+
+    Attributes:
+        messages: The conversation.
+        words: The words, with the space before them where there is one (``" KEEP"``).
+        prefix: The beginning of the model's message.
+        adapter: Which adapter answers.
+        purpose: What it is for.
+    """
+
+    messages: tuple[Message, ...]
+    words: tuple[str, ...]
+    prefix: str = ""
+    adapter: str | None = None
+    purpose: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Encode:
+    """A request for the last hidden state at the end of a prompt; the reply is an `Encoding`."""
+
+    messages: tuple[Message, ...]
+    prefix: str = ""
+    adapter: str | None = None
+    purpose: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Generated text.
+
+    Attributes:
+        text: What follows the request's prefix, without stop string and end token.
+        token_ids: The generated tokens as they were sampled, end token included; None where the
+            backend does not tell.
+        logprobs: The natural log-probability of each of them under the model itself: temperature 1,
+            no top-p, no restriction to choices. None where the backend does not tell.
+        finish: ``"stop"`` (the model ended its message, a stop string came, or a choice was
+            complete) or ``"length"``.
+        prompt_tokens: Number of tokens in the prompt.
+        completion_tokens: Number of generated tokens.
+    """
+
+    text: str
+    token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    finish: str = "stop"
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Log-probabilities of given texts.
+
+    Attributes:
+        logprobs: For each completion the natural log-probability of each of its tokens.
+        prompt_tokens: Number of tokens in the prompt.
+
+    Example:
+        >>> Scores(((-1.0, -0.5), (-2.0,))).best
+        0
+    """
+
+    logprobs: tuple[tuple[float, ...], ...]
+    prompt_tokens: int = 0
+
+    @property
+    def totals(self) -> tuple[float, ...]:
+        """The log-probability of each completion as a whole."""
+        return tuple(math.fsum(tokens) for tokens in self.logprobs)
+
+    @property
+    def best(self) -> int:
+        """The index of the most probable completion, the first of equals."""
+        totals = self.totals
+        return max(range(len(totals)), key=lambda i: (totals[i], -i))
+
+
+@dataclass(frozen=True, slots=True)
+class WordProbabilities:
+    """The probability of each requested word as the next one; they need not sum to 1."""
+
+    probabilities: tuple[float, ...]
+    prompt_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """The last layer's hidden state at the last token of a prompt, as single-precision values."""
+
+    vector: tuple[float, ...]
+    prompt_tokens: int = 0
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a backend has done so far.
+
+    Attributes:
+        requests: Requests answered.
+        prompt_tokens: Tokens read.
+        completion_tokens: Tokens generated.
+        retries: Requests sent again after a failure.
+        cost: Money, in the currency of the prices that the backend was given.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    retries: int = 0
+    cost: float = 0.0
+
+
+LMRequest: TypeAlias = "Generate | Score | Words | Encode"
+"""Any of the four requests."""
+
+LMReply: TypeAlias = "Completion | Scores | WordProbabilities | Encoding"
+"""The reply to one of them."""
+
+
+@runtime_checkable
+class LanguageModel(Protocol):
+    """A backend that answers requests in batches.
+
+    Every method returns one reply for each request, in order. A request that failed by itself (a
+    server gave up on it, it does not fit the context) has its `LanguageModelError` in its place, so
+    that one failure does not cost the batch; a method raises only where nothing can be answered.
+
+    Attributes:
+        name: How results call this model; no path of a machine, no key.
+        capabilities: Which of `CAPABILITIES` it has; other requests get an error.
+        usage: What it has done so far.
+    """
+
+    name: str
+    capabilities: frozenset[str]
+    usage: Usage
+
+    def generate(self, requests: Sequence[Generate]) -> list[Completion | LanguageModelError]:
+        """Generate text."""
+        ...
+
+    def score(self, requests: Sequence[Score]) -> list[Scores | LanguageModelError]:
+        """Score given texts."""
+        ...
+
+    def words(self, requests: Sequence[Words]) -> list[WordProbabilities | LanguageModelError]:
+        """Return next-word probabilities."""
+        ...
+
+    def encode(self, requests: Sequence[Encode]) -> list[Encoding | LanguageModelError]:
+        """Return hidden states."""
+        ...
+
+    def count_tokens(self, text: str) -> int:
+        """Return the number of tokens of a text, or a careful estimate."""
+        ...
+
+    def config(self) -> dict[str, Any]:
+        """Return JSON data that says how this model was made; no key, no path of a machine."""
+        ...
+
+
+def answer(model: LanguageModel, requests: Sequence[LMRequest]) -> list[Any]:
+    """Return the replies to requests of any kinds, each kind as one batch.
+
+    Returns:
+        One reply, or the `LanguageModelError` that stands for it, for each request, in order.
+
+    Raises:
+        LanguageModelError: The backend did not return one reply for each request.
+    """
+    replies: list[Any] = [None] * len(requests)
+    kinds: tuple[tuple[type, Any], ...] = (
+        (Generate, model.generate),
+        (Score, model.score),
+        (Words, model.words),
+        (Encode, model.encode),
+    )
+    for kind, ask in kinds:
+        places = [i for i, request in enumerate(requests) if isinstance(request, kind)]
+        if not places:
+            continue
+        found = ask([requests[i] for i in places])
+        if not isinstance(found, list) or len(found) != len(places):
+            raise LanguageModelError(
+                f"expected a list of {len(places)} replies from {model.name}, "
+                f"found {type(found).__name__}"
+            )
+        for place, reply in zip(places, found, strict=True):
+            replies[place] = reply
+    return replies

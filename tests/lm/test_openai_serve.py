@@ -1,0 +1,160 @@
+"""A language model behind a real ``transformers serve`` process, on a tiny model."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.errors import LanguageModelError
+from comap.lm import Completion, Generate, Message, Sampling
+from comap.lm.openai import OpenAILanguageModel
+from comap.lm.replay import ReplayLanguageModel
+
+NEEDED = ("torch", "transformers", "fastapi", "uvicorn", "openai")
+MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}")
+
+CORPUS = ["You are in a room. You see a shelf 1 and a desk 2. go to shelf 1"] * 3
+LOOK = (Message("user", "You are in a room. What do you do?"),)
+
+
+def build(folder: Path) -> Path:
+    """Build a tiny model that this server reads and samples as it should."""
+    from comap.lm.tiny import build_tiny
+
+    path = build_tiny(folder / "tiny", CORPUS, parameters=200_000, seed=3, vocabulary=400)
+    # For a qwen3 the server expects Qwen's own chat template, and else repeats the prompt.
+    content = {"close": ["<|end|>"], "content": "text"}
+    template = {
+        "defaults": {"role": "assistant"},
+        "start_anchor": "<|assistant|>",
+        "fields": {"content": content},
+    }
+    for name, field, value in (
+        ("tokenizer_config.json", "response_template", template),
+        ("generation_config.json", "do_sample", True),
+    ):
+        data = json.loads((path / name).read_text(encoding="utf-8"))
+        (path / name).write_text(json.dumps(data | {field: value}), encoding="utf-8")
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for _ in range(480):
+        assert process.poll() is None, log.read_text(errors="replace")[-2000:]
+        try:
+            with direct.open(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.25)
+    raise AssertionError(f"the server did not start: {log.read_text(errors='replace')[-2000:]}")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Return the model's name on the server, and the server's base URL."""
+    folder = tmp_path_factory.mktemp("serve")
+    path, port, log = build(folder), free_port(), folder / "log"
+    program = "from transformers.cli.transformers import main; main()"
+    command = [sys.executable, "-c", program, "serve", str(path), "--device", "cpu"]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(port)],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+    try:
+        wait_for(f"http://127.0.0.1:{port}/health", process, log)
+        yield str(path), f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def made(served: tuple[str, str], **options: Any) -> OpenAILanguageModel:
+    return OpenAILanguageModel(*served, **{"concurrency": 1, "max_retries": 0, **options})
+
+
+def texts(model: OpenAILanguageModel, *requests: Generate) -> list[str]:
+    replies = model.generate(requests)
+    assert all(isinstance(reply, Completion) for reply in replies), replies
+    return [reply.text for reply in replies if isinstance(reply, Completion)]
+
+
+def sampled(seed: int, **options: Any) -> Generate:
+    return Generate(LOOK, Sampling(max_new_tokens=24, temperature=1.0, seed=seed, **options))
+
+
+def test_text_and_counts(served: tuple[str, str]) -> None:
+    model = made(served, concurrency=4)
+    request = Generate(LOOK, Sampling(max_new_tokens=6))
+    first, second = model.generate([request, request])
+    assert isinstance(first, Completion) and first == second
+    assert first.logprobs is None and first.token_ids is None, "this server tells neither"
+    assert 1 <= first.completion_tokens <= 6 and first.prompt_tokens > 5
+    assert model.usage.requests == 2
+    assert model.usage.prompt_tokens == 2 * first.prompt_tokens
+    assert model.name == "tiny"
+
+
+def test_seeds_repeat_one_at_a_time(served: tuple[str, str]) -> None:
+    model = made(served)
+    once = texts(model, *(sampled(seed) for seed in range(4)))
+    assert once == texts(model, *(sampled(seed) for seed in range(4)))
+    assert len(set(once)) == 4
+
+
+def test_a_stop_string_cuts(served: tuple[str, str]) -> None:
+    model = made(served)
+    (whole,) = texts(model, sampled(1))
+    stop = whole[len(whole) // 2]
+    (reply,) = model.generate([sampled(1, stop=(stop,))])
+    assert isinstance(reply, Completion)
+    assert reply.text == whole[: whole.index(stop)] and reply.finish == "stop"
+
+
+def test_a_prefix_is_asked_for_and_cannot_be_continued(served: tuple[str, str]) -> None:
+    request = Generate(LOOK, Sampling(max_new_tokens=4), prefix="Action:")
+    assert len(texts(made(served), request)) == 1
+    (error,) = made(served, prefix_mode="continue").generate([request])
+    assert isinstance(error, LanguageModelError) and "HTTP 422" in str(error)
+
+
+def test_another_model_is_refused(served: tuple[str, str]) -> None:
+    (error,) = made(("other", served[1])).generate([sampled(0)])
+    assert isinstance(error, LanguageModelError) and "HTTP 400" in str(error)
+
+
+def test_a_recorded_server_is_replayed(served: tuple[str, str], tmp_path: Path) -> None:
+    requests = [sampled(seed) for seed in range(3)]
+    recorder = ReplayLanguageModel(tmp_path / "served.jsonl", made(served))
+    recorded = recorder.generate(requests)
+    replayed = ReplayLanguageModel(tmp_path / "served.jsonl")
+    assert replayed.generate(requests) == recorded
+    assert replayed.name == "tiny" and replayed.usage == recorder.usage
+    assert served[0] not in (tmp_path / "served.jsonl").read_text()
