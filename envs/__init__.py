@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from .actions import canonical_action
 from .base import Info, Outcome, Snapshot, TextEnv
 from .canon import Canonicalizer, Describer
 from .moments import restore, snapshot
 from .panel import Panel
+from .state_text import state_text
 
 __all__ = [
     "Canonicalizer",
@@ -15,6 +17,8 @@ __all__ = [
     "Panel",
     "Snapshot",
     "TextEnv",
+    "canonical_action",
     "restore",
     "snapshot",
+    "state_text",
 ]

@@ -7,7 +7,7 @@ beliefs, `info`, snapshots, faults) is written once, here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypedDict
 
@@ -28,6 +28,7 @@ from ..spaces import Unicode
 from ..trajectory import Turn
 from .canon import Canonicalizer
 from .panel import Panel
+from .state_text import plain_state_text
 
 __all__ = ["Info", "Outcome", "Snapshot", "TextEnv"]
 
@@ -222,6 +223,13 @@ class TextEnv(gymnasium.Env[str, str]):
         """Return whether this observation is the environment's answer to an invalid action."""
         return False
 
+    @classmethod
+    def state_text(
+        cls, goal: str, history: Sequence[Turn], state: State, action: str | None = None
+    ) -> str:
+        """Return a belief in words, for prompts: see `comap.envs.state_text`."""
+        return plain_state_text(goal, history, state, action)
+
     # What every benchmark shares.
 
     def reset(
@@ -316,14 +324,22 @@ class TextEnv(gymnasium.Env[str, str]):
         """Return the turns of the episode so far, the start included."""
         return tuple(self._turns)
 
-    def snapshot(self) -> Snapshot:
-        """Return this moment of the episode, for `restore`.
+    def require_episode(self) -> None:
+        """Do nothing, if there is an episode, running or over.
 
         Raises:
             NoEpisode: There was no `reset` yet.
         """
         if not self._task:
             self._refuse_step()
+
+    def snapshot(self) -> Snapshot:
+        """Return this moment of the episode, for `restore`.
+
+        Raises:
+            NoEpisode: There was no `reset` yet.
+        """
+        self.require_episode()
         return Snapshot(
             self.env_id,
             tuple(sorted(self.settings().items())),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from ...errors import OptionError, suggest
 from ...facts import Fact, State
+from ...trajectory import Turn
 from ..base import Outcome, TextEnv
 from ..panel import Panel
 from .belief import admissible_of
@@ -18,6 +20,7 @@ from .explain import explain
 from .explorer import explore
 from .game import Game
 from .goal import Goal
+from .narrate import narrate, narrate_scene
 from .tasks import open_source
 from .wording import DIALECTS, NOTHING_HAPPENS, Dialect
 
@@ -117,6 +120,7 @@ class ALFWorldEnv(TextEnv):
     """
 
     env_id = "comap/ALFWorld-v0"
+    canonicalizer: ALFWorldCanonicalizer = ALFWorldCanonicalizer()
 
     def __init__(
         self,
@@ -217,6 +221,15 @@ class ALFWorldEnv(TextEnv):
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
         """Return the commands that the facts, and what is known of kinds of things, allow."""
         return admissible_of(state, self._dialect)
+
+    @classmethod
+    def state_text(
+        cls, goal: str, history: Sequence[Turn], state: State, action: str | None = None
+    ) -> str:
+        """Return a belief in few words: see `narrate` and, with an action, `narrate_scene`."""
+        if action is None:
+            return narrate(goal, history, state)
+        return narrate_scene(goal, history, state, action)
 
     def refused(self, observation: str) -> bool:
         """Return whether the observation is the answer to a command that did nothing."""
