@@ -16,7 +16,8 @@ from .base import (
 from .cache import CachedWorldModel, CacheStatistics
 from .create import WORLD_MODELS, create_world_model
 from .imagined import ImaginedEnv, ImaginedSnapshot
-from .lookahead import Imagined, imagine
+from .language import LanguageWorldModel
+from .lookahead import Imagined, asked_model, imagine, imagined_of, query_about
 from .noisy import ERROR_KINDS, NoisyWorldModel
 from .null import NullWorldModel
 from .oracle import OracleWorldModel
@@ -32,6 +33,7 @@ __all__ = [
     "Imagined",
     "ImaginedEnv",
     "ImaginedSnapshot",
+    "LanguageWorldModel",
     "NoisyWorldModel",
     "NullWorldModel",
     "OracleWorldModel",
@@ -42,7 +44,10 @@ __all__ = [
     "Turn",
     "WorldModel",
     "ask",
+    "asked_model",
     "create_world_model",
     "imagine",
+    "imagined_of",
+    "query_about",
     "transitions_of",
 ]

@@ -13,6 +13,7 @@ __all__ = ["WORLD_MODELS", "create_world_model"]
 
 WORLD_MODELS = {
     "cached": "comap.worldmodel.cache:CachedWorldModel",
+    "language": "comap.worldmodel.language:LanguageWorldModel",
     "noisy": "comap.worldmodel.noisy:NoisyWorldModel",
     "null": "comap.worldmodel.null:NullWorldModel",
     "oracle": "comap.worldmodel.oracle:OracleWorldModel",

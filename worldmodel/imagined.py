@@ -112,6 +112,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         self._history: list[Turn] = []
         self._pending: list[str] = []
         self._real: Snapshot | None = None
+        self._prepared: tuple[str, Prediction | Exception] | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -137,10 +138,11 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             )
         if not (self._started and self._moment.running):
             raise NoEpisode("expected a running episode, found none; call env.reset() first")
-        if self.real_every and (self._moment.step + 1) % self.real_every == 0:
+        prepared, self._prepared = self._prepared, None
+        if self._is_real_next():
             return self._really(action)
         try:
-            (prediction,) = ask(self.world_model, [self.query(action)])
+            prediction = self._predict(action, prepared)
             facts = self._fold(action, prediction)
             outcome = self._outcome(prediction, facts)
         except Exception as error:
@@ -148,6 +150,31 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         self._pending.append(action)
         self._history.append(Turn(action, prediction.observation))
         return self._arrive(outcome, facts, imagined=True)
+
+    def next_query(self, action: str) -> Query | None:
+        """Return what ``step(action)`` will ask the world model; None where it will not ask.
+
+        Together with `prepare` it lets many environments step with one batch of questions.
+        """
+        if not (self._started and self._moment.running) or self._is_real_next():
+            return None
+        return self.query(action)
+
+    def prepare(self, action: str, prediction: Prediction | Exception) -> None:
+        """Hand over what the world model said to `next_query`, or the error that it raised.
+
+        The next ``step(action)`` takes that for the model's answer instead of asking; everything
+        else is as without it. Any other step, `reset` and `restore` forget it.
+
+        Example:
+            >>> import gymnasium as gym, comap
+            >>> env = ImaginedEnv(gym.make("comap/ALFWorld-v0"), "null")
+            >>> observation, info = env.reset(seed=0)
+            >>> env.prepare("look", Prediction("You look."))
+            >>> env.step("look")[0], env.step("look")[0]
+            ('You look.', 'Nothing happens.')
+        """
+        self._prepared = (action, prediction)
 
     def query(self, action: str) -> Query:
         """Return what the world model is asked about `action` now.
@@ -221,6 +248,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
 
     def _forget(self) -> None:
         """Be in no episode, until the real environment is known to be in one."""
+        self._prepared = None
         self._started, self._moment, self._history = False, _NO_MOMENT, []
 
     def _take_stock(self) -> None:
@@ -230,6 +258,21 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         self._moment = _Moment(real.outcome, real.facts, real.delta, real.step, False, real.running)
         if isinstance(self.world_model, Grounded):
             self.world_model.ground(self.env)
+
+    def _is_real_next(self) -> bool:
+        """Return whether `real_every` takes the next step for real."""
+        return self.real_every is not None and (self._moment.step + 1) % self.real_every == 0
+
+    def _predict(
+        self, action: str, prepared: tuple[str, Prediction | Exception] | None
+    ) -> Prediction:
+        """Return what the world model says of `action`: what was prepared, or else ask."""
+        if prepared is None or prepared[0] != action:
+            (prediction,) = ask(self.world_model, [self.query(action)])
+            return prediction
+        if isinstance(prepared[1], Exception):
+            raise prepared[1]
+        return prepared[1]
 
     def _fold(self, action: str, prediction: Prediction) -> State:
         space = self._inner.observation_space

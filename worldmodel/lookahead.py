@@ -1,9 +1,9 @@
-"""`imagine`: a one-step look-ahead that leaves the episode as it is."""
+"""`imagine`: a look-ahead that leaves the episode as it is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
@@ -11,12 +11,13 @@ import gymnasium
 from ..envs import TextEnv
 from ..errors import InvalidAction, WorldModelError
 from ..facts import Delta, State, diff
+from ..trajectory import Turn
 from .base import Grounded, Prediction, Query, WorldModel, ask, checked
 from .create import create_world_model
 from .imagined import ImaginedEnv
 from .oracle import OracleWorldModel
 
-__all__ = ["Imagined", "imagine"]
+__all__ = ["Imagined", "asked_model", "imagine", "imagined_of", "query_about"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Imagined:
         delta: What it changes.
         goal_reached: Whether the task would be solved, by those facts; None where facts cannot tell.
         prediction: The whole prediction.
+        action: The action in question.
+        admissible_actions: The actions that would do something then, or None.
     """
 
     observation: str
@@ -36,12 +39,15 @@ class Imagined:
     delta: Delta
     goal_reached: bool | None
     prediction: Prediction
+    action: str = ""
+    admissible_actions: tuple[str, ...] | None = None
 
 
 def imagine(
     env: gymnasium.Env[str, str],
     action: str,
     world_model: WorldModel | str | Mapping[str, Any] | None = None,
+    after: Sequence[Imagined] = (),
 ) -> Imagined:
     """Return what would follow `action` now; nothing is done.
 
@@ -50,6 +56,7 @@ def imagine(
         action: The action in question.
         world_model: A world model, its id or its config; None for the imagined environment's own,
             or else the oracle.
+        after: What was imagined before, from the present on; the action is taken after it.
 
     Raises:
         WorldModelError: The model or the environment cannot be used here.
@@ -63,34 +70,86 @@ def imagine(
         >>> imagine(env, "inventory").observation
         'You are not carrying anything.'
     """
-    inner = env.unwrapped
-    if not isinstance(inner, TextEnv):
-        raise WorldModelError(
-            f"imagine() needs an environment of comap, found {type(inner).__name__}"
-        )
+    query = query_about(env, action, after)
+    model = asked_model(env, world_model)
+    layer = _imagined_layer(env)
+    if isinstance(model, Grounded) and (layer is None or model is not layer.world_model):
+        model.ground(env)
+    (prediction,) = ask(model, [query])
+    return imagined_of(env, query, prediction)
+
+
+def query_about(env: gymnasium.Env[str, str], action: str, after: Sequence[Imagined] = ()) -> Query:
+    """Return the question that `imagine` asks about `action`, for asking many at once.
+
+    Raises:
+        WorldModelError: `env` is not one of comap's.
+        InvalidAction: `action` is not a ``str``.
+        NoEpisode: There was no ``env.reset()`` yet.
+    """
+    inner = _inner(env)
     if not isinstance(action, str):
         raise InvalidAction(
             f"an action is text (str), found {type(action).__name__}: {action!r:.80}"
         )
     layer = _imagined_layer(env)
-    if world_model is None:
-        model: WorldModel = OracleWorldModel() if layer is None else layer.world_model
-    elif isinstance(world_model, str | Mapping):
-        model = create_world_model(world_model)
-    else:
-        model = checked(world_model)
     query = _query_of(inner, action) if layer is None else layer.query(action)
-    if isinstance(model, Grounded) and (layer is None or model is not layer.world_model):
-        model.ground(env)
-    (prediction,) = ask(model, [query])
-    facts = inner.canonicalizer.update(query.state, action, prediction.observation)
-    reached = inner.goal_reached(facts)
-    return Imagined(prediction.observation, facts, diff(query.state, facts), reached, prediction)
+    if not after:
+        return query
+    turns = tuple(Turn(step.action, step.observation) for step in after)
+    return replace(
+        query,
+        history=query.history + turns,
+        state=after[-1].facts,
+        admissible_actions=after[-1].admissible_actions,
+    )
+
+
+def asked_model(
+    env: gymnasium.Env[str, str], world_model: WorldModel | str | Mapping[str, Any] | None = None
+) -> WorldModel:
+    """Return the model that `imagine` asks: the given one, the imagined environment's, the oracle.
+
+    Raises:
+        WorldModelError: There is no such model.
+    """
+    if world_model is None:
+        layer = _imagined_layer(env)
+        return OracleWorldModel() if layer is None else layer.world_model
+    if isinstance(world_model, str | Mapping):
+        return create_world_model(world_model)
+    return checked(world_model)
+
+
+def imagined_of(env: gymnasium.Env[str, str], query: Query, prediction: Prediction) -> Imagined:
+    """Return what a prediction means in `env`: the belief it leads to, and what follows from that."""
+    inner = _inner(env)
+    facts = inner.canonicalizer.update(query.state, query.action, prediction.observation)
+    told = prediction.info or {}
+    admissible = told.get("admissible_actions", inner.admissible_of(facts))
+    return Imagined(
+        prediction.observation,
+        facts,
+        diff(query.state, facts),
+        inner.goal_reached(facts),
+        prediction,
+        query.action,
+        None if admissible is None else tuple(admissible),
+    )
+
+
+def _inner(env: gymnasium.Env[str, str]) -> TextEnv:
+    inner = env.unwrapped
+    if not isinstance(inner, TextEnv):
+        raise WorldModelError(
+            f"imagine() needs an environment of comap, found {type(inner).__name__}"
+        )
+    return inner
 
 
 def _query_of(env: TextEnv, action: str) -> Query:
     """Return the question about `action` in the present of a real environment."""
-    env.snapshot()  # refuses where there is no episode
+    env.require_episode()
     return Query(
         env.env_id,
         env.goal,

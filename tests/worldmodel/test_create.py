@@ -13,7 +13,8 @@ from comap.worldmodel import WORLD_MODELS, NullWorldModel, WorldModel, create_wo
 
 @pytest.mark.parametrize("name", sorted(WORLD_MODELS))
 def test_every_id_makes_a_world_model(name: str) -> None:
-    extra = {"model": "null"} if name == "cached" else {}
+    needed = {"cached": {"model": "null"}, "language": {"lm": "http://127.0.0.1:9/v1#nobody"}}
+    extra = needed.get(name, {})
     assert isinstance(create_world_model({"id": name, **extra}), WorldModel)
 
 

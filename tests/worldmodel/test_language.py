@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from comap.errors import LanguageModelError, OptionError
+from comap.facts import State
+from comap.lm import CAPABILITIES, Completion, Generate, Usage
+from comap.worldmodel import ImaginedEnv, Query, Turn
+from comap.worldmodel.language import LanguageWorldModel, prediction_of
+
+ENV = "comap/ALFWorld-v0"
+
+
+class Scripted:
+    """Answers with the given texts in turn, and remembers what it was asked."""
+
+    name = "scripted"
+    capabilities = CAPABILITIES
+
+    def __init__(self, *replies: str | LanguageModelError):
+        self.replies = list(replies)
+        self.asked: list[Generate] = []
+        self.usage = Usage()
+
+    def generate(self, requests: Sequence[Generate]) -> list[Any]:
+        self.asked += requests
+        found: list[Any] = []
+        for _ in requests:
+            reply = self.replies.pop(0)
+            found.append(Completion(reply) if isinstance(reply, str) else reply)
+        return found
+
+    def score(self, requests: Sequence[Any]) -> list[Any]:
+        raise AssertionError
+
+    words = encode = score
+
+    def count_tokens(self, text: str) -> int:
+        return len(text.split())
+
+    def config(self) -> dict[str, Any]:
+        return {}
+
+
+def query(turns: int = 3, size: int = 4, action: str = "open fridge 1") -> Query:
+    first = "You are in a room. Your task is to: put a clean mug in shelf."
+    history = [Turn(None, first)]
+    history += [Turn(f"go to place {n}", f"step{n} " + "thing " * size) for n in range(turns)]
+    return Query(ENV, "put a clean mug in shelf.", tuple(history), State(), action)
+
+
+def text_of(request: Generate) -> str:
+    return "\n".join(message.content for message in request.messages)
+
+
+def test_the_prompt_tells_state_action_and_form_in_order() -> None:
+    lm = Scripted("You open the fridge 1.")
+    (said,) = LanguageWorldModel(lm).predict([query()])
+    assert said.observation == "You open the fridge 1." and said.source == "language:scripted"
+    text = text_of(lm.asked[0])
+    marks = [
+        "put a clean mug in shelf",
+        "> go to place 0",
+        "step2",
+        "open fridge 1",
+        "Predicted next",
+    ]
+    places = [text.index(mark) for mark in marks]
+    assert places == sorted(places)
+    assert text.endswith("Predicted next state:")
+    assert lm.asked[0].sampling.temperature == 0 and lm.asked[0].sampling.max_new_tokens == 192
+
+
+@settings(deadline=None)
+@given(
+    turns=st.integers(0, 40),
+    size=st.integers(0, 300),
+    intro=st.integers(0, 3000),
+    belief=st.booleans(),
+)
+def test_what_is_too_long_loses_old_turns_and_nothing_else(
+    turns: int, size: int, intro: int, belief: bool
+) -> None:
+    lm = Scripted("ok")
+    asked = query(turns, size)
+    start = Turn(None, "word " * intro + asked.history[0].observation)
+    asked = Query(ENV, asked.goal, (start, *asked.history[1:]), State(), asked.action)
+    state_text = "belief" if belief else "history"
+    model = LanguageWorldModel(lm, max_length=600, max_new_tokens=64, state_text=state_text)
+    model.predict([asked])
+    text = text_of(lm.asked[0])
+    assert lm.count_tokens(text) <= 600 - 64
+    assert asked.goal in text and "open fridge 1" in text and text.endswith("next state:")
+    if not belief and turns:
+        shown = [n for n in range(turns) if f"> go to place {n}\n" in text]
+        assert shown == list(range(turns - len(shown), turns)), "only the oldest may be missing"
+        assert shown, "the newest turn is always there"
+
+
+def test_history_turns_limits_the_turns() -> None:
+    lm = Scripted("ok")
+    LanguageWorldModel(lm, history_turns=1).predict([query(5)])
+    assert "place 4" in text_of(lm.asked[0]) and "place 3" not in text_of(lm.asked[0])
+
+
+def test_text_with_slots_stays_text() -> None:
+    lm = Scripted("ok")
+    hostile = query(action="$goal ${situation} $$ [user]\n[system]")
+    LanguageWorldModel(lm).predict([hostile])
+    assert "$goal ${situation} $$ [user]\n[system]" in text_of(lm.asked[0])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Observation: Dark.", "Next observation:\nDark.", " Predicted next state: Dark. ", "Dark."],
+)
+def test_labels_before_the_answer_are_dropped(text: str) -> None:
+    assert prediction_of(Completion(text), "me").observation == "Dark."
+
+
+@pytest.mark.parametrize(
+    ("text", "observation", "terminated"),
+    [
+        ("You win.\nDone: yes", "You win.", True),
+        ("You go on.\nDone: no.", "You go on.", False),
+        ("You go on.", "You go on.", None),
+        ("Done: yes", "", True),
+        ("The oven says done: yes it does", "The oven says done: yes it does", None),
+    ],
+)
+def test_the_end_in_the_models_own_words(
+    text: str, observation: str, terminated: bool | None
+) -> None:
+    said = prediction_of(Completion(text), "me", "words")
+    assert (said.observation, said.terminated) == (observation, terminated)
+    assert prediction_of(Completion(text), "me").terminated is None
+
+
+def test_confidence_is_the_mean_probability_of_the_tokens() -> None:
+    said = prediction_of(Completion("x", (1, 2), (-0.2, -0.4)), "me")
+    assert said.confidence == pytest.approx(0.740818, abs=1e-6)
+    assert prediction_of(Completion("x"), "me").confidence is None
+
+
+def test_a_failure_of_the_language_model_is_told() -> None:
+    lm = Scripted("fine", LanguageModelError("the server is gone"))
+    with pytest.raises(LanguageModelError, match="gone"):
+        LanguageWorldModel(lm).predict([query(), query()])
+
+
+def test_imagined_episodes_end_by_facts_or_by_the_models_words() -> None:
+    env = gymnasium.make(ENV)
+    lm = Scripted("You wait.\nDone: no", "You have done it.\nDone: yes")
+    world = ImaginedEnv(env, LanguageWorldModel(lm, ending="words"))
+    world.reset(seed=0)
+    _, _, terminated, _, info = world.step("look")
+    assert not terminated and info["imagined"]
+    _, reward, terminated, _, _ = world.step("look")
+    assert terminated and reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"prompts": "long"}, "prompts must be one of 'standard', 'brief'"),
+        ({"state_text": "facts"}, "state_text must be one of"),
+        ({"ending": "never"}, "ending must be one of"),
+        ({"max_length": 200}, "room for a prompt"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        LanguageWorldModel(Scripted(), **options)
+
+
+def test_a_model_given_by_name_can_be_made_again() -> None:
+    assert LanguageWorldModel(Scripted()).config() is None

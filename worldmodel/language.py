@@ -1,0 +1,196 @@
+"""A language model as a world model (METHODS.md 1.1, prompt 2)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+from ..envs import state_text as belief_text
+from ..errors import LanguageModelError, OptionError
+from ..lm import Completion, Generate, LanguageModel, Message, Sampling
+from ..lm.prompts import OVERHEAD, cut_text, fill_template, recent_turns
+from .base import Prediction, Query
+
+__all__ = ["LanguageWorldModel", "prediction_of"]
+
+Style = Literal["standard", "brief"]
+StateText = Literal["history", "belief"]
+Ending = Literal["facts", "words"]
+
+_LABEL = re.compile(
+    r"\A\s*(?:(?:predicted\s+)?next\s+(?:state|observation)|observation)\s*:[ \t]*", re.IGNORECASE
+)
+_DONE = re.compile(
+    r"^[ \t]*done[ \t]*:[ \t]*(yes|no)\b.*\Z", re.IGNORECASE | re.MULTILINE | re.DOTALL
+)
+_ASK_DONE = (
+    " After the observation add one line, 'Done: yes' if the task is solved then, else 'Done: no'."
+)
+_RESERVED = 64
+
+
+class LanguageWorldModel:
+    """Asks a language model for the next observation: greedy, in batches, one prompt a query.
+
+    The prompt tells the goal, the history (or the belief in words), the action and what to answer.
+    Where it does not fit, the history is cut from its oldest turn; the goal, the action, the
+    instruction and the output marker never are. Nothing of what really follows is in it.
+
+    Args:
+        lm: The language model, or what `comap.lm.create_language_model` makes one from.
+        prompts: ``standard``, or ``brief`` for small models that were trained on such prompts.
+        state_text: ``history`` or ``belief``.
+        adapter: Which adapter of the model answers.
+        max_length: The most tokens of prompt and answer together.
+        max_new_tokens: The most tokens of the answer (CoMap: 192).
+        history_turns: With ``state_text="history"``: the last so many turns; None for all that fit.
+        ending: How an imagined episode's end is known: ``facts`` (the goal, checked on the predicted
+            belief) or ``words`` (the model is asked to say it).
+
+    Raises:
+        OptionError: An option is none of those allowed.
+
+    Example:
+        >>> model = LanguageWorldModel(None, prompts="terse")
+        Traceback (most recent call last):
+        comap.errors.OptionError: prompts must be one of 'standard', 'brief', not 'terse'
+    """
+
+    def __init__(
+        self,
+        lm: LanguageModel | str,
+        *,
+        prompts: Style = "standard",
+        state_text: StateText = "history",
+        adapter: str | None = None,
+        max_length: int = 2048,
+        max_new_tokens: int = 192,
+        history_turns: int | None = None,
+        ending: Ending = "facts",
+    ):
+        for name, value, allowed in (
+            ("prompts", prompts, get_args(Style)),
+            ("state_text", state_text, get_args(StateText)),
+            ("ending", ending, get_args(Ending)),
+        ):
+            if value not in allowed:
+                listed = ", ".join(repr(a) for a in allowed)
+                raise OptionError(f"{name} must be one of {listed}, not {value!r}")
+        if max_length - max_new_tokens < 2 * _RESERVED:
+            raise OptionError(
+                f"max_length must leave room for a prompt beside the answer: expected at least "
+                f"{max_new_tokens + 2 * _RESERVED}, found {max_length}"
+            )
+        self.options = {
+            "prompts": prompts,
+            "state_text": state_text,
+            "adapter": adapter,
+            "max_length": max_length,
+            "max_new_tokens": max_new_tokens,
+            "history_turns": history_turns,
+            "ending": ending,
+        }
+        self._spec = lm if isinstance(lm, str) else None
+        self.lm = _model_of(lm)
+        self.prompts, self.state_text, self.adapter = prompts, state_text, adapter
+        self.max_length, self.history_turns, self.ending = max_length, history_turns, ending
+        self.sampling = Sampling(max_new_tokens)
+
+    @property
+    def source(self) -> str:
+        """What predictions name as their source."""
+        return f"language:{self.lm.name}"
+
+    def predict(self, queries: Sequence[Query]) -> list[Prediction]:
+        """Return one prediction for each query.
+
+        Raises:
+            LanguageModelError: The language model failed at one of them.
+        """
+        requests = [
+            Generate(self.prompt(query), self.sampling, adapter=self.adapter, purpose="imagine")
+            for query in queries
+        ]
+        predictions = []
+        for completion in self.lm.generate(requests):
+            if isinstance(completion, LanguageModelError):
+                raise completion
+            predictions.append(prediction_of(completion, self.source, self.ending))
+        return predictions
+
+    def prompt(self, query: Query) -> tuple[Message, ...]:
+        """Return what the language model is asked."""
+        ending = _ASK_DONE if self.ending == "words" and self.prompts == "standard" else ""
+        slots = {"action": query.action, "env": query.env_id, "ending": ending}
+        package = __package__ or ""
+        bare = fill_template(package, self.prompts, "predict", situation="", **slots)
+        fixed = sum(self.lm.count_tokens(message.content) + OVERHEAD for message in bare)
+        budget = max(self.max_length - self.sampling.max_new_tokens - fixed, _RESERVED)
+        text = self._situation(query, budget)
+        return fill_template(package, self.prompts, "predict", situation=text, **slots)
+
+    def config(self) -> dict[str, Any] | None:
+        """Return what makes an equal model, where the language model was given by name."""
+        return None if self._spec is None else {"id": "language", "lm": self._spec, **self.options}
+
+    def _situation(self, query: Query, budget: int) -> str:
+        """Return the state as text, in at most so many tokens."""
+        count = self.lm.count_tokens
+        if self.state_text == "belief":
+            text = belief_text(query.env_id, query.goal, query.history, query.state, query.action)
+            return cut_text(text, budget, count)
+        first = query.history[0].observation if query.history else ""
+        goal = (
+            ""
+            if query.goal in first
+            else f"Task goal: {cut_text(query.goal, budget // 2, count)}\n"
+        )
+        room = budget - count(goal) if goal else budget
+        if query.goal in first and count(first) > room // 2:  # the goal stands at the end of it
+            goal = f"Task goal: {query.goal}\n"
+            room -= count(goal)
+        head = goal + cut_text(first, max(room // 2, 1), count)
+        turns = list(query.history[1:])
+        if self.history_turns is not None:
+            turns = turns[max(len(turns) - self.history_turns, 0) :]
+        lines = [head]
+        for turn in recent_turns(turns, budget - count(head), count) if turns else ():
+            lines += [f"> {turn.action}", turn.observation]
+        return "\n".join(lines)
+
+
+def prediction_of(completion: Completion, source: str, ending: Ending = "facts") -> Prediction:
+    r"""Return what a completion predicts.
+
+    A leading ``Observation:`` or the like is dropped. The confidence is the geometric mean of the
+    tokens' probabilities, where they are known.
+
+    Example:
+        >>> prediction_of(Completion("Observation: It is dark."), "me").observation
+        'It is dark.'
+        >>> prediction_of(Completion("You win.\nDone: yes"), "me", "words").terminated
+        True
+    """
+    text = _LABEL.sub("", completion.text).strip()
+    terminated = reward = None
+    if ending == "words":
+        said = _DONE.search(text)
+        if said is not None:
+            terminated = said[1].lower() == "yes"
+            reward = float(terminated)
+            text = text[: said.start()].strip()
+    confidence = None
+    if completion.logprobs:
+        mean = math.fsum(completion.logprobs) / len(completion.logprobs)
+        confidence = round(math.exp(min(mean, 0.0)), 6)
+    return Prediction(text, confidence, reward, terminated, source)
+
+
+def _model_of(lm: LanguageModel | str) -> LanguageModel:
+    if not isinstance(lm, str):
+        return lm
+    from ..lm.create import create_language_model
+
+    return create_language_model(lm)
