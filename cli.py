@@ -1,4 +1,4 @@
-"""The command line: ``comap demo | data | bench``."""
+"""The command line: ``comap demo | data | run | view | bench``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from gymnasium.error import Error as GymnasiumError
 
-from . import __version__, cli_data
+from . import __version__, cli_data, cli_run
 from .errors import CoMapError
 
 __all__ = ["main"]
@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_demo(commands)
     cli_data.add_parser(commands)
+    cli_run.add_parser(commands)
     _add_bench(commands)
     return parser
 
@@ -122,9 +123,9 @@ def _demo(options: argparse.Namespace) -> int:
 
 def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``comap bench``."""
-    from .benchmarks import experts, parity, speed
+    from .benchmarks import experts, parity, runner_speed, speed
 
     bench = commands.add_parser("bench", help="measure speed, or agreement with the original")
     kinds = bench.add_subparsers(dest="bench", required=True, metavar="WHAT")
-    for module in (speed, parity, experts):
+    for module in (speed, parity, experts, runner_speed):
         module.add_parser(kinds)

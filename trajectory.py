@@ -15,9 +15,18 @@ from typing import Any, NamedTuple, SupportsFloat
 from .errors import DataCorrupt, DataNotFound
 from .facts import Delta, Fact, State, apply
 
-__all__ = ["Predicted", "Step", "Trajectory", "Turn", "read_trajectories", "write_trajectories"]
+__all__ = [
+    "Call",
+    "Predicted",
+    "Step",
+    "Trajectory",
+    "Turn",
+    "read_trajectories",
+    "write_trajectories",
+]
 
-SCHEMA = 1
+SCHEMA = 2
+READABLE = (1, 2)  # schema 1 has no calls, notes, settings and trials
 
 
 class Turn(NamedTuple):
@@ -47,6 +56,46 @@ class Predicted:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """One request to a language model, and what came back.
+
+    Attributes:
+        kind: ``"generate"``, ``"score"``, ``"words"`` or ``"encode"``.
+        purpose: What the agent asked for, in its own words: ``"draft"``, ``"reflect"``.
+        text: The reply: generated text, or the text that scored best.
+        prompt_tokens: Tokens read.
+        completion_tokens: Tokens generated, or scored.
+        messages: The conversation as pairs of role and content; None where prompts are not kept.
+        prefix: The given beginning of the reply.
+        token_ids: The generated tokens, where they are kept.
+        logprobs: Their log-probabilities, where they are kept; of a score, one for each option.
+        finish: Why generation ended: ``"stop"`` or ``"length"``.
+        adapter: Which adapter answered.
+    """
+
+    kind: str
+    purpose: str
+    text: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    messages: tuple[tuple[str, str], ...] | None = None
+    prefix: str = ""
+    token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    finish: str = ""
+    adapter: str | None = None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Call:
+        """Read a call from plain data, with lists for tuples."""
+        messages = data.get("messages")
+        return cls(
+            **{key: tuple(v) if isinstance(v, list) else v for key, v in data.items()}
+            | {"messages": messages and tuple((role, text) for role, text in messages)}
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One action and what followed.
 
@@ -64,6 +113,8 @@ class Step:
         success: Whether the task was solved.
         invalid_action: Whether the environment refused the action.
         prediction: What a world model had predicted of this step, if one was asked.
+        calls: What language models were asked for this decision.
+        notes: What the agent says of this decision, as JSON data: drafts, gates and the like.
     """
 
     t: int
@@ -79,6 +130,8 @@ class Step:
     success: bool = False
     invalid_action: bool = False
     prediction: Predicted | None = None
+    calls: tuple[Call, ...] = ()
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -86,6 +139,8 @@ class Step:
         action: str,
         answer: tuple[str, SupportsFloat, bool, bool, Mapping[str, Any]],
         prediction: Predicted | None = None,
+        calls: tuple[Call, ...] = (),
+        notes: Mapping[str, Any] | None = None,
     ) -> Step:
         """Return the record of what ``env.step(action)`` answered."""
         observation, reward, terminated, truncated, info = answer
@@ -103,6 +158,8 @@ class Step:
             info["success"],
             info["invalid_action"],
             prediction,
+            calls,
+            notes or {},
         )
 
 
@@ -123,6 +180,9 @@ class Trajectory:
         seed: The seed of the episode, if one was given.
         error: Type and message of the fault that ended the episode, if one did.
         fingerprint: The environment's fingerprint.
+        trial: Which attempt at the task this is, from 1.
+        settings: How the agent was set up (decoding, state text, prompts, model), as JSON data.
+        review: What language models were asked after the episode's end.
     """
 
     env_id: str
@@ -137,6 +197,9 @@ class Trajectory:
     seed: int | None = None
     error: str | None = None
     fingerprint: Mapping[str, str] = field(default_factory=dict)
+    trial: int = 1
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    review: tuple[Call, ...] = ()
 
     @property
     def success(self) -> bool:
@@ -168,6 +231,8 @@ class Trajectory:
             "facts": self.facts.to_text(),
             "fingerprint": dict(self.fingerprint),
             "steps": [_step_to_json(step) for step in self.steps],
+            "settings": dict(self.settings),
+            "review": [_fields(call) for call in self.review],
         }
 
     @classmethod
@@ -178,8 +243,10 @@ class Trajectory:
             DataCorrupt: It is of another schema or lacks a field.
         """
         schema = data.get("schema") if isinstance(data, Mapping) else data
-        if schema != SCHEMA or not isinstance(data, Mapping):
-            raise DataCorrupt(f"expected a trajectory of schema {SCHEMA}, found {schema!r:.80}")
+        if schema not in READABLE or not isinstance(data, Mapping):
+            raise DataCorrupt(
+                f"expected a trajectory of schema 1 or {SCHEMA}, found {schema!r:.80}"
+            )
         try:
             before = facts = State.from_text(data["facts"])
             steps = []
@@ -187,8 +254,10 @@ class Trajectory:
                 step = _step_from_json(record, before)
                 steps.append(step)
                 before = step.facts
-            rest = {k: v for k, v in data.items() if k not in ("schema", "facts", "steps")}
-            return cls(facts=facts, steps=tuple(steps), **rest)
+            read = ("schema", "facts", "steps", "review")
+            rest = {key: value for key, value in data.items() if key not in read}
+            review = tuple(Call.from_json(call) for call in data.get("review", ()))
+            return cls(facts=facts, steps=tuple(steps), review=review, **rest)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             found = f"{type(error).__name__}: {error}"
             raise DataCorrupt(f"expected a whole trajectory, found {found}") from error
@@ -218,6 +287,8 @@ def _step_to_json(step: Step) -> dict[str, Any]:
     return fields | {
         "facts": step.facts.parsed,
         "delta": _delta_to_json(step.delta),
+        "calls": [_fields(call) for call in step.calls],
+        "notes": dict(step.notes),
         "prediction": None
         if prediction is None
         else _fields(prediction)
@@ -233,8 +304,13 @@ def _step_from_json(data: Mapping[str, Any], before: State) -> Step:
         change = _delta_from_json(said["delta"])
         facts = _state_after(before, change, said["facts"])
         prediction = Predicted(**{**said, "facts": facts, "delta": change})
-    facts = _state_after(before, delta, data["facts"])
-    return Step(**{**data, "facts": facts, "delta": delta, "prediction": prediction})
+    read = {
+        "facts": _state_after(before, delta, data["facts"]),
+        "delta": delta,
+        "prediction": prediction,
+        "calls": tuple(Call.from_json(call) for call in data.get("calls", ())),
+    }
+    return Step(**{**data, **read})
 
 
 def write_trajectories(

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from ..facts import State
-from ..trajectory import Turn
+from ..lm import Encode, Generate, Score, Words
+from ..trajectory import Trajectory, Turn
 from ..worldmodel import Imagined
 
-__all__ = ["Agent", "Decision", "Imagine", "Reply", "Request", "View"]
+__all__ = [
+    "Agent",
+    "Decision",
+    "Imagine",
+    "Reply",
+    "Request",
+    "Retrying",
+    "View",
+    "estimate_tokens",
+]
+
+
+def estimate_tokens(text: str) -> int:
+    """Return a careful guess of a text's number of tokens: one for every three bytes, rounded up.
+
+    Example:
+        >>> estimate_tokens("go to fridge 1")
+        5
+    """
+    return -(-len(text.encode("utf-8", "replace")) // 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +46,10 @@ class View:
         admissible_actions: The actions that would do something now, or None.
         step: Number of actions taken.
         expert_action: Asks the environment's expert for the next action; only experts use it.
+        count_tokens: Counts the tokens of a text as the agent's language model does.
+        memory: What the agent wrote down in this task: the same dictionary at every step of every
+            trial of the task, empty at the first, and of no other task.
+        trial: Which attempt at the task this is, from 1.
     """
 
     env_id: str
@@ -36,13 +60,23 @@ class View:
     admissible_actions: tuple[str, ...] | None
     step: int
     expert_action: Callable[[], str | None]
+    count_tokens: Callable[[str], int] = estimate_tokens
+    memory: dict[str, Any] = field(default_factory=dict)
+    trial: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Imagine:
-    """A request: what would follow this action? The reply is an `Imagined`."""
+    """A request: what would follow this action? The reply is an `Imagined`.
+
+    Attributes:
+        action: The action in question.
+        after: What was imagined before it, from the present on: the action is then taken in
+            imagination after those.
+    """
 
     action: str
+    after: tuple[Imagined, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +86,24 @@ class Decision:
     Attributes:
         action: The action to take, or None to give the episode up.
         imagined: What a world model said of this action, if it was asked; kept in the trajectory.
+        notes: What else the trajectory shall keep of this decision: JSON data, by the agent's own
+            names, the same for the same decision (no times, no counts of the process).
     """
 
     action: str | None
     imagined: Imagined | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-Request: TypeAlias = "Imagine | list[Imagine]"
-"""What an agent may yield. (Requests to language models join these.)"""
+Single: TypeAlias = "Generate | Score | Words | Encode | Imagine"
+
+Request: TypeAlias = "Single | list[Any]"
+"""What an agent may yield: a request to its language model, to the world model, or a list of such,
+which are answered together."""
 
 Reply: TypeAlias = Any
-"""What comes back: an `Imagined` for an `Imagine`, a list of replies for a list."""
+"""What comes back: `Completion`, `Scores`, `WordProbabilities`, `Encoding` or `Imagined`, as asked; a
+list of replies for a list. A request that failed raises its error at the ``yield``."""
 
 
 class Agent(Protocol):
@@ -72,4 +113,15 @@ class Agent(Protocol):
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Yield requests, receive their replies, and return the decision."""
+        ...
+
+
+@runtime_checkable
+class Retrying(Protocol):
+    """An agent that may try a task again and learn from the trial before."""
+
+    def review(
+        self, trajectory: Trajectory, memory: dict[str, Any]
+    ) -> Generator[Request, Reply, bool]:
+        """Look back at a finished trial; return whether to try the task again."""
         ...

@@ -1,18 +1,32 @@
-"""Running episodes: an agent, an environment, a trajectory."""
+"""Running episodes: many at once, their questions answered together.
+
+An agent is a generator of requests (`comap.agents.base`). The runner plays up to `live` episodes, each
+in an environment of its own. In each round it gathers what all of them wait for, has it answered in
+batches, and hands the answers out. What comes of an episode does not depend on what else is running.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import gymnasium
 
-from ..envs import TextEnv
-from ..errors import InvalidAction, OptionError
-from ..trajectory import Predicted, Step, Trajectory, Turn
-from ..worldmodel import Imagined, ImaginedEnv, WorldModel, imagine
-from .base import Agent, Decision, Imagine, View
+from ..errors import OptionError
+from ..lm import LanguageModel
+from ..trajectory import Trajectory
+from ..worldmodel import WorldModel
+from .answers import Answers, Question
+from .base import Agent
+from .calls import Keep, checked_keep
+from .config import AgentConfig
+from .episode import play_episode, play_task
+from .stage import Stage
+from .theatre import Theatre
+from .thinking import Player, Playing
 
-__all__ = ["run_episode"]
+__all__ = ["run_episode", "run_episodes", "settings_of", "stream_episodes"]
 
 
 def run_episode(
@@ -21,12 +35,14 @@ def run_episode(
     *,
     task: str | None = None,
     seed: int | None = None,
-    world_model: WorldModel | None = None,
+    world_model: WorldModel | str | Mapping[str, Any] | None = None,
+    lm: LanguageModel | None = None,
+    keep: Keep = "replies",
 ) -> Trajectory:
     """Play one episode to its end and return it.
 
-    A fault of the agent, the engine or the world model ends the episode and is recorded in the
-    trajectory; a task that cannot start raises, as ``env.reset`` does.
+    A fault of the agent, the engine or a model ends the episode and is recorded in the trajectory; a
+    task that cannot start raises, as ``env.reset`` does.
 
     Args:
         env: A real or imagined environment of comap.
@@ -35,9 +51,11 @@ def run_episode(
         seed: Seed for the draw.
         world_model: Answers the agent's `Imagine` requests; None for the imagined environment's own
             model or else the oracle.
+        lm: Answers the agent's other requests.
+        keep: What the trajectory keeps of them; see `Keep`.
 
     Raises:
-        OptionError: `env` is not one of comap's.
+        OptionError: `env` is not one of comap's, or the agent needs a language model and has none.
 
     Example:
         >>> import gymnasium as gym, comap
@@ -46,110 +64,171 @@ def run_episode(
         >>> trajectory.success, trajectory.error
         (True, None)
     """
-    inner = env.unwrapped
-    if not isinstance(inner, TextEnv):
-        raise OptionError(
-            f"run_episode needs an environment of comap (comap.envs.TextEnv), found "
-            f"{type(inner).__name__}"
-        )
-    observation, info = env.reset(seed=seed, options=None if task is None else {"task": task})
-    first, facts = observation, info["facts"]
-    steps: list[Step] = []
-    error: str | None = None
-    history = [Turn(None, observation)]
-    while True:
-        view = _view(env, inner, tuple(history), info)
-        try:
-            action, prediction = _decide(env, agent, view, world_model)
-            if action is None:
-                break
-            answer = env.step(action)
-        except Exception as fault:
-            error = f"{type(fault).__name__}: {fault}"
-            break
-        info = answer[4]
-        steps.append(Step.of(action, answer, prediction))
-        history.append(Turn(action, answer[0]))
-        error = info.get("error")
-        if answer[2] or answer[3]:
-            break
-    asked = any(step.prediction is not None for step in steps)
-    model = _model_name(env, world_model) if asked else _model_name(env)
-    return Trajectory(
-        inner.env_id,
-        info["task"],
-        info["split"],
-        info["goal"],
-        agent.name,
-        first,
-        facts,
-        tuple(steps),
-        model,
-        seed,
-        error,
-        inner.fingerprint(),
-    )
-
-
-def _view(
-    env: gymnasium.Env[str, str], inner: TextEnv, history: tuple[Turn, ...], info: dict[str, Any]
-) -> View:
-    return View(
-        inner.env_id,
-        info["task"],
-        info["goal"],
-        history,
-        info["facts"],
-        info["admissible_actions"],
-        info["step"],
-        env.get_wrapper_attr("expert_action"),
-    )
-
-
-def _decide(
-    env: gymnasium.Env[str, str], agent: Agent, view: View, world_model: WorldModel | None
-) -> tuple[str | None, Predicted | None]:
-    """Run one decision, answering its requests as they come; return what it came to."""
-    thinking = agent.decide(view)
-    reply: Any = None
+    player, stage, answers = _player(agent, lm, keep), Stage(env, world_model), Answers(lm)
+    start = stage.reset(task, seed)
+    playing = play_episode(player, stage, start, seed, {})
+    replies: Any = None
     while True:
         try:
-            request = thinking.send(reply)
+            replies = answers(playing.send(replies))
         except StopIteration as stop:
-            return _checked(stop.value)
-        if isinstance(request, Imagine):
-            reply = imagine(env, request.action, world_model)
-        else:
-            reply = [imagine(env, part.action, world_model) for part in request]
+            trajectory: Trajectory = stop.value
+            return trajectory
 
 
-def _checked(decision: object) -> tuple[str | None, Predicted | None]:
-    """Return the action of a decision and what was predicted of it."""
-    if not isinstance(decision, Decision):
-        raise InvalidAction(f"expected a Decision from agent.decide, found {decision!r:.80}")
-    if not isinstance(decision.action, str | None):
-        raise InvalidAction(
-            f"a decision is for an action, which is text (str), or None; found {decision.action!r:.80}"
+def run_episodes(
+    make_env: Callable[[], gymnasium.Env[str, str]],
+    agent: Agent,
+    tasks: Sequence[str],
+    *,
+    on_done: Callable[[list[Trajectory]], object] | None = None,
+    **options: Any,
+) -> list[Trajectory]:
+    """Play tasks, many at once, and return their trajectories in the order of the tasks.
+
+    Args:
+        make_env: Makes an environment; called once for each episode that runs at the same time.
+        agent: Who acts.
+        tasks: The tasks' ids.
+        on_done: Told the trials of each task as it ends.
+        **options: See `stream_episodes`.
+
+    Returns:
+        The trajectories; where a `Retrying` agent tried again, all trials of a task in their order.
+
+    Raises:
+        OptionError: See `stream_episodes`.
+
+    Example:
+        >>> import gymnasium as gym, comap
+        >>> from comap.agents import RandomAgent
+        >>> make_env = lambda: gym.make("comap/ALFWorld-v0", source="generated")
+        >>> tasks = make_env().unwrapped.tasks.ids[:3]
+        >>> [len(t.steps) for t in run_episodes(make_env, RandomAgent(), tasks, live=2)]
+        [50, 50, 50]
+    """
+    found: dict[int, list[Trajectory]] = {}
+    for number, trials in stream_episodes(make_env, agent, tasks, **options):
+        found[number] = trials
+        if on_done is not None:
+            on_done(trials)
+    return [trajectory for number in sorted(found) for trajectory in found[number]]
+
+
+def stream_episodes(
+    make_env: Callable[[], gymnasium.Env[str, str]],
+    agent: Agent,
+    tasks: Sequence[str],
+    *,
+    lm: LanguageModel | None = None,
+    world_model: WorldModel | str | Mapping[str, Any] | None = None,
+    live: int = 32,
+    seed: int | Sequence[int] | None = None,
+    keep: Keep = "replies",
+) -> Generator[tuple[int, list[Trajectory]], None, None]:
+    """Play tasks, many at once, and yield each task's number and trials as it ends.
+
+    Whatever goes wrong in an episode (its start included) is recorded in its trajectory and ends only
+    that episode. Environments are used for one task after another, and closed at the end.
+
+    Args:
+        make_env: Makes an environment.
+        agent: Who acts.
+        tasks: The tasks' ids.
+        lm: Answers the agent's language-model requests.
+        world_model: Answers `Imagine`; see `run_episode`. Of a `Grounded` model given by its id or
+            config every environment gets one of its own; any other is asked in batches.
+        live: How many episodes run at the same time, at most; results do not depend on it.
+        seed: Passed to every ``env.reset``; a sequence has one for each task.
+        keep: What trajectories keep of language-model calls.
+
+    Raises:
+        OptionError: An option cannot be, or the agent needs a language model and has none.
+    """
+    if type(live) is not int or live < 1:
+        raise OptionError(f"live must be a whole number of at least 1, not {live!r}")
+    if isinstance(tasks, str):
+        raise OptionError(f"tasks must be a list of task ids, not the text {tasks!r:.80}")
+    theatre = Theatre(make_env, world_model)
+    waiting = deque(enumerate(zip(tasks, _seeds(seed, len(tasks)), strict=True)))
+    return _rounds(_player(agent, lm, keep), theatre, Answers(lm), waiting, live)
+
+
+def settings_of(agent: Agent, lm: LanguageModel | None = None) -> dict[str, Any]:
+    """Return how an agent is set up, as JSON data: its config, and the name of its model.
+
+    Example:
+        >>> from comap.agents import ExpertAgent
+        >>> settings_of(ExpertAgent())
+        {}
+    """
+    describe = getattr(getattr(agent, "config", None), "describe", None)
+    settings = dict(describe()) if callable(describe) else {}
+    return settings if lm is None else settings | {"model": lm.name}
+
+
+class _Run:
+    """A task that is being played."""
+
+    def __init__(self, number: int, stage: Stage, playing: Playing[list[Trajectory]]):
+        self.number, self.stage = number, stage
+        self.questions: list[Question] = []
+        self.trials: list[Trajectory] = []
+        self._playing = playing
+
+    def go_on(self, answers: Any) -> bool:
+        """Hand out the answers to its questions; return whether the task has ended."""
+        try:
+            self.questions = self._playing.send(answers)
+        except StopIteration as stop:
+            self.trials = stop.value
+            return True
+        return False
+
+
+def _rounds(
+    player: Player,
+    theatre: Theatre,
+    answers: Answers,
+    waiting: deque[tuple[int, tuple[str, int | None]]],
+    live: int,
+) -> Generator[tuple[int, list[Trajectory]], None, None]:
+    """Play all tasks, round after round; yield each one's number and trials as it ends."""
+    running: list[_Run] = []
+    with theatre:
+        while waiting or running:
+            while waiting and len(running) < live:
+                number, (task, seed) = waiting.popleft()
+                stage = theatre.enter()
+                run = _Run(number, stage, play_task(player, stage, task, seed))
+                running.append(run)
+                if run.go_on(None):
+                    theatre.leave(running.pop().stage)
+                    yield run.number, run.trials
+            found = iter(answers([question for run in running for question in run.questions]))
+            asked, running = running, []
+            for run in asked:
+                if not run.go_on([next(found) for _ in run.questions]):
+                    running.append(run)
+                    continue
+                theatre.leave(run.stage)
+                yield run.number, run.trials
+
+
+def _player(agent: Agent, lm: LanguageModel | None, keep: Keep) -> Player:
+    if lm is not None and (isinstance(lm, type) or not isinstance(lm, LanguageModel)):
+        raise OptionError(f"expected a language model (comap.lm.LanguageModel), found {lm!r:.80}")
+    if lm is None and isinstance(getattr(agent, "config", None), AgentConfig):
+        raise OptionError(
+            f"the agent {agent.name!r} asks a language model, but none was given; pass lm=... "
+            "(on the command line: --model)"
         )
-    return decision.action, _predicted(decision.imagined)
+    return Player(agent, lm, checked_keep(keep), settings_of(agent, lm))
 
 
-def _predicted(imagined: Imagined | None) -> Predicted | None:
-    if imagined is None:
-        return None
-    said = imagined.prediction
-    return Predicted(
-        imagined.observation, imagined.facts, imagined.delta, said.source, said.confidence
-    )
-
-
-def _model_name(env: gymnasium.Env[Any, Any], asked: WorldModel | None = None) -> str | None:
-    """Return the name of the world model that was asked, or else of the imagined environment's."""
-    if asked is not None:
-        return type(asked).__name__
-    layer = env
-    while isinstance(layer, gymnasium.Wrapper):
-        if isinstance(layer, ImaginedEnv):
-            return type(layer.world_model).__name__
-        layer = layer.env
-    return None
+def _seeds(seed: int | Sequence[int] | None, number: int) -> list[int | None]:
+    if seed is None or isinstance(seed, int):
+        return [seed] * number
+    if len(seed) != number:
+        raise OptionError(f"expected one seed for each of {number} tasks, found {len(seed)}")
+    return list(seed)

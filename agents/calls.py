@@ -1,0 +1,137 @@
+"""What a trajectory keeps of a language model's replies, and whether they are replies at all."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, TypeAlias, get_args
+
+from ..errors import LanguageModelError, OptionError
+from ..lm import (
+    Completion,
+    Encode,
+    Encoding,
+    Generate,
+    LMReply,
+    LMRequest,
+    Score,
+    Scores,
+    WordProbabilities,
+    Words,
+)
+from ..trajectory import Call
+
+__all__ = ["Keep", "call_of", "checked_keep", "checked_reply"]
+
+Keep: TypeAlias = Literal["replies", "prompts", "tokens"]
+"""How much of each call a trajectory keeps: the reply's text and its token counts; the prompt as well;
+or token ids and log-probabilities as well, as trainers need them. Each includes the one before."""
+
+_REPLIES: dict[type, type] = {
+    Generate: Completion,
+    Score: Scores,
+    Words: WordProbabilities,
+    Encode: Encoding,
+}
+_LOWEST = -1e9  # stands for the logarithm of 0, which JSON has not
+
+
+def checked_keep(keep: str) -> Keep:
+    """Return `keep` if it is a `Keep`.
+
+    Raises:
+        OptionError: It is none.
+
+    Example:
+        >>> checked_keep("tokens")
+        'tokens'
+    """
+    for known in get_args(Keep):
+        if keep == known:
+            found: Keep = known
+            return found
+    raise OptionError(f"keep must be one of {', '.join(get_args(Keep))}, not {keep!r}")
+
+
+def checked_reply(request: LMRequest, reply: object, model: str) -> LMReply:
+    """Return a language model's reply, if it is one to this request.
+
+    Raises:
+        Exception: What the model returned in place of a reply.
+        LanguageModelError: The reply is of another kind or size than was asked for.
+
+    Example:
+        >>> checked_reply(Generate(()), Completion("look"), "tiny").text
+        'look'
+    """
+    if isinstance(reply, Exception):
+        raise reply
+    kind = _REPLIES[type(request)]
+    if type(reply) is not kind:
+        raise LanguageModelError(
+            f"expected {kind.__name__} from {model} in reply to {type(request).__name__}, "
+            f"found {reply!r:.80}"
+        )
+    asked: Any = request
+    said: Any = reply
+    if isinstance(said, Completion) and not isinstance(said.text, str):
+        raise LanguageModelError(f"expected text (str) from {model}, found {said.text!r:.80}")
+    if isinstance(said, Scores):
+        _check_count(len(asked.completions), said.logprobs, model)
+    elif isinstance(said, WordProbabilities):
+        _check_count(len(asked.words), said.probabilities, model)
+    return reply  # type: ignore[return-value]
+
+
+def call_of(request: LMRequest, reply: LMReply, keep: Keep) -> Call:
+    """Return the record of a request and its reply.
+
+    Example:
+        >>> asked = Generate((), purpose="draft")
+        >>> call_of(asked, Completion("look", prompt_tokens=9, completion_tokens=2), "replies").text
+        'look'
+    """
+    text, tokens, ids, logprobs, finish = _said(request, reply)
+    prompts, details = keep != "replies", keep == "tokens"
+    return Call(
+        type(request).__name__.lower(),
+        request.purpose,
+        text,
+        reply.prompt_tokens,
+        tokens,
+        tuple((role, content) for role, content in request.messages) if prompts else None,
+        request.prefix if prompts else "",
+        ids if details else None,
+        _finite(logprobs) if details else None,
+        finish,
+        request.adapter,
+    )
+
+
+_Said: TypeAlias = "tuple[str, int, tuple[int, ...] | None, tuple[float, ...] | None, str]"
+
+
+def _said(request: LMRequest, reply: LMReply) -> _Said:
+    """Return text, number of tokens, token ids, log-probabilities and finish of a reply."""
+    if isinstance(reply, Completion):
+        return reply.text, reply.completion_tokens, reply.token_ids, reply.logprobs, reply.finish
+    if isinstance(reply, Scores) and isinstance(request, Score):
+        scored = sum(len(tokens) for tokens in reply.logprobs)
+        text = request.completions[reply.best] if request.completions else ""
+        return text, scored, None, reply.totals, ""
+    if isinstance(reply, WordProbabilities) and isinstance(request, Words):
+        logs = tuple(math.log(p) if p > 0 else _LOWEST for p in reply.probabilities)
+        text = request.words[logs.index(max(logs))] if logs else ""
+        return text, 0, None, logs, ""
+    return "", 0, None, None, ""
+
+
+def _finite(logprobs: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    """Return log-probabilities that JSON can hold."""
+    if logprobs is None:
+        return None
+    return tuple(float(value) if value >= _LOWEST else _LOWEST for value in logprobs)
+
+
+def _check_count(expected: int, found: tuple[object, ...], model: str) -> None:
+    if len(found) != expected:
+        raise LanguageModelError(f"expected {expected} values from {model}, found {len(found)}")

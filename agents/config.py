@@ -1,0 +1,96 @@
+"""What every agent that asks a language model can be told."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, TypeAlias, get_args, get_type_hints
+
+from ..errors import OptionError
+from ..lm import Sampling
+
+__all__ = ["AgentConfig", "Decoding", "PromptStyle", "StateText"]
+
+Decoding: TypeAlias = Literal["free", "masked", "scored"]
+"""How an action is decoded: any text; token by token among the admissible actions; or the
+admissible action that is most probable as a whole."""
+
+StateText: TypeAlias = Literal["history", "belief"]
+"""How the present is told: the turns so far, or the belief facts put into words."""
+
+PromptStyle: TypeAlias = Literal["standard", "brief"]
+"""Prompts with instructions and examples, or only what changes, for small models that were trained
+on such prompts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    """How an agent asks its language model.
+
+    Raises:
+        OptionError: A value is none of those allowed, or out of range.
+
+    Example:
+        >>> AgentConfig(decoding="scored").describe()["decoding"]
+        'scored'
+    """
+
+    decoding: Decoding = "free"
+    """free, masked or scored. Where the action space is open, the last two act as free."""
+    state_text: StateText = "history"
+    """history (the turns so far) or belief (facts in words)."""
+    prompts: PromptStyle = "standard"
+    """standard or brief."""
+    history_turns: int | None = None
+    """With state_text=history: the last so many turns; None for all that fit."""
+    max_length: int = 2048
+    """Prompt and reply together have at most so many tokens (METHODS.md 1.11). Old turns go first."""
+    temperature: float = 0.7
+    """Temperature of what the agent writes; 0 is greedy (CoMap, Table 5)."""
+    top_p: float = 0.9
+    """Nucleus of what the agent writes (CoMap, Table 5)."""
+    draft_tokens: int = 64
+    """Most tokens of a thought and an action (CoMap, Table 5)."""
+    examples: int = 1
+    """Worked examples in standard history prompts, 0 or 1 (METHODS.md 1.11)."""
+    seed: int = 0
+    """Seed of what is sampled."""
+    adapter: str | None = None
+    """Adapter of the language model that acts."""
+
+    def __post_init__(self) -> None:
+        for name, allowed in _choices(type(self)).items():
+            if getattr(self, name) not in allowed:
+                listed = ", ".join(repr(value) for value in allowed)
+                raise OptionError(f"{name} must be one of {listed}, not {getattr(self, name)!r}")
+        for name in ("max_length", "draft_tokens"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise OptionError(f"{name} must be a whole number of at least 1, not {value!r}")
+        if self.history_turns is not None and self.history_turns < 0:
+            raise OptionError(f"history_turns must be at least 0, not {self.history_turns!r}")
+        if self.examples not in (0, 1):
+            raise OptionError(f"examples must be 0 or 1, not {self.examples!r}")
+        self.sampling(1)  # refuses a wrong temperature or top_p
+
+    def sampling(
+        self, max_new_tokens: int, stop: tuple[str, ...] = (), seed: int | None = None
+    ) -> Sampling:
+        """Return how to sample with these settings."""
+        chosen = self.seed if seed is None else seed
+        if self.temperature == 0:
+            chosen = 0  # nothing is drawn; the same request stays the same, for caches and records
+        return Sampling(max_new_tokens, float(self.temperature), float(self.top_p), stop, chosen)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the settings as JSON data, for results."""
+        return asdict(self)
+
+
+def _choices(config: type[AgentConfig]) -> dict[str, tuple[Any, ...]]:
+    """Return the allowed values of the fields that have a fixed list of them."""
+    hints = get_type_hints(config)
+    return {
+        part.name: get_args(hints[part.name])
+        for part in fields(config)
+        if getattr(hints[part.name], "__origin__", None) is Literal
+    }

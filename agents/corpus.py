@@ -1,0 +1,141 @@
+"""Text of a benchmark, from its embedded tasks: what a tiny language model's words come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from ..envs import TextEnv, state_text
+from ..errors import OptionError
+from ..trajectory import Trajectory, Turn
+from .expert import ExpertAgent
+from .random import RandomAgent
+from .runner import run_episode
+
+__all__ = ["corpus", "tiny_folder"]
+
+_MARK = "tiny.json"
+_EVERY = 8  # steps between two lists of all actions, which would else outweigh everything
+
+
+def corpus(env_id: str = "comap/ALFWorld-v0", episodes: int = 32) -> list[str]:
+    r"""Return text of a benchmark: prompts, goals, observations, actions and beliefs in words.
+
+    It is taken from an expert's and a random agent's episodes of embedded tasks, and from the prompt
+    templates of agents and world models. The same arguments give the same text on every machine.
+
+    Args:
+        env_id: The environment.
+        episodes: How many tasks to play.
+
+    Raises:
+        OptionError: `episodes` is negative, or the environment is none of comap's.
+
+    Example:
+        >>> text = "\n".join(corpus(episodes=1))
+        >>> "You are in the middle of a room" in text, "Thought:" in text
+        (True, True)
+    """
+    if episodes < 0:
+        raise OptionError(f"episodes must be at least 0, not {episodes}")
+    env = _embedded(env_id)
+    inner = env.unwrapped
+    assert isinstance(inner, TextEnv)
+    ids = inner.tasks.ids
+    count = min(episodes, len(ids))
+    texts = _templates()
+    for number in range(count):
+        for agent in (ExpertAgent(), RandomAgent()):
+            episode = run_episode(env, agent, task=ids[number * len(ids) // count])
+            texts += _text_of(episode, inner)
+    env.close()
+    return texts
+
+
+def tiny_folder(
+    directory: str | Path,
+    env_id: str = "comap/ALFWorld-v0",
+    *,
+    parameters: int = 500_000,
+    seed: int = 0,
+    episodes: int = 32,
+) -> Path:
+    """Return the folder of an untrained tiny model for a benchmark; it is built where it is missing.
+
+    Args:
+        directory: The folder.
+        env_id: The benchmark that its words come from.
+        parameters: Its size.
+        seed: Seed of its weights.
+        episodes: See `corpus`.
+
+    Raises:
+        OptionError: Something else is in the folder.
+        MissingExtra: The extra ``train`` is not installed.
+    """
+    from ..lm.tiny import build_tiny
+
+    folder = Path(directory)
+    wanted = {"env": env_id, "parameters": parameters, "seed": seed, "episodes": episodes}
+    mark = folder / _MARK
+    if mark.is_file():
+        found = mark.read_text("utf-8")
+        if json.loads(found) == wanted:
+            return folder
+        raise OptionError(
+            f"expected the tiny model {wanted} in {folder}, found {found.strip()}; choose another "
+            "folder, or remove this one"
+        )
+    build_tiny(folder, corpus(env_id, episodes), parameters=parameters, seed=seed)
+    mark.write_text(json.dumps(wanted) + "\n", "utf-8")  # last: what is there then is whole
+    return folder
+
+
+def _embedded(env_id: str) -> gymnasium.Env[str, str]:
+    """Return an environment on its embedded tasks, whatever data is on this machine."""
+    make = partial(gymnasium.make, env_id, split="train")
+    try:
+        env = make(source="generated")
+    except OptionError:
+        env = make()
+    if not isinstance(env.unwrapped, TextEnv):
+        raise OptionError(f"expected an environment of comap, found {env_id!r}")
+    return env
+
+
+def _text_of(episode: Trajectory, env: TextEnv) -> list[str]:
+    """Return the texts of an episode, those of prompts among them."""
+    texts = [episode.goal, episode.observation]
+    history = [Turn(None, episode.observation)]
+    for before, step in episode.transitions():
+        texts.append(state_text(episode.env_id, episode.goal, history, before))
+        texts.append(state_text(episode.env_id, episode.goal, history, before, step.action))
+        if step.t % _EVERY == 1:
+            texts += [f"Action: {action}" for action in env.admissible_of(before) or ()]
+        texts += [f"Action: {step.action}", f"> {step.action}", step.observation]
+        history.append(Turn(step.action, step.observation))
+    return texts
+
+
+def _templates() -> list[str]:
+    """Return all prompt templates, in the order of their names."""
+    package = (__package__ or "").rpartition(".")[0]
+    return [
+        text
+        for part in ("agents", "worldmodel")
+        for text in _texts_under(files(package) / part / "prompts")
+    ]
+
+
+def _texts_under(folder: Any) -> Iterator[str]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: str(entry.name)):
+        if entry.is_dir():
+            yield from _texts_under(entry)
+        elif entry.name.endswith(".txt"):
+            yield entry.read_text(encoding="utf-8")

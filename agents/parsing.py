@@ -1,0 +1,130 @@
+"""Reading what a language model wrote: actions, reflections, numbers. Nothing is guessed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = [
+    "Reflection",
+    "clean_action",
+    "final_action_span",
+    "first_line",
+    "number_in",
+    "parse_action",
+    "parse_reflection",
+]
+
+_ACTION = re.compile(r"^[ \t]*Action[ \t]*:[ \t]*(?P<text>.*)$", re.IGNORECASE | re.MULTILINE)
+_FIELD = re.compile(
+    r"^[ \t*]*(?P<name>Reflection|Decision|Final Action|Revise Probability)[ \t*]*:[ \t]*"
+    r"(?P<text>.*)$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]*\w)")
+_WRAPPERS = " \t\"'`*"
+_LONGEST = 1000
+
+
+def clean_action(text: str) -> str | None:
+    """Return an action without quotes and marks around it; None where nothing is left.
+
+    Example:
+        >>> clean_action(' "go to fridge 1". ')
+        'go to fridge 1'
+    """
+    action = text.strip().strip(_WRAPPERS).removesuffix(".").strip(_WRAPPERS).strip()
+    return action if action and len(action) <= _LONGEST else None
+
+
+def parse_action(text: str) -> str | None:
+    r"""Return the action of a reply ``Thought: ... Action: ...``; None where it has none.
+
+    The first ``Action:`` line counts: what a model writes after it is its own idea of what follows.
+
+    Example:
+        >>> parse_action("Thought: It is hungry.\nAction: open fridge 1\nObservation: ...")
+        'open fridge 1'
+        >>> parse_action("I do not know.") is None
+        True
+    """
+    found = _ACTION.search(text)
+    return None if found is None else clean_action(found["text"])
+
+
+def first_line(text: str) -> str:
+    r"""Return the first line that is not blank, without blanks around it.
+
+    Example:
+        >>> first_line("  \n one \n two")
+        'one'
+    """
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def number_in(text: str, low: float, high: float) -> float | None:
+    """Return the first number in a text, brought into a range; None where there is none.
+
+    Example:
+        >>> number_in("about 0.7 of 1", 0, 1), number_in("7", 0, 1), number_in("none", 0, 1)
+        (0.7, 1, None)
+    """
+    found = _NUMBER.search(text[:_LONGEST])
+    if found is None:
+        return None
+    return min(max(float(found[0]), low), high)
+
+
+@dataclass(frozen=True, slots=True)
+class Reflection:
+    """What a reply in CoMap's reflect mode says (METHODS.md 1.1); None for what it leaves out.
+
+    Attributes:
+        text: The reflection itself.
+        decision: ``"KEEP"`` or ``"REVISE"``.
+        action: The final action.
+        probability: The probability of revising, 0 to 1.
+    """
+
+    text: str | None = None
+    decision: str | None = None
+    action: str | None = None
+    probability: float | None = None
+
+
+def parse_reflection(text: str) -> Reflection:
+    r"""Read the four lines of a reflection; of a line given twice the first counts.
+
+    Example:
+        >>> parse_reflection("Reflection: It is shut.\nDecision: REVISE\n"
+        ...                  "Final Action: open safe 1\nRevise Probability: 0.9")
+        Reflection(text='It is shut.', decision='REVISE', action='open safe 1', probability=0.9)
+    """
+    found: dict[str, str] = {}
+    for match in _FIELD.finditer(text):
+        found.setdefault(match["name"].lower(), match["text"].strip())
+    decision = re.match(r"\W*(KEEP|REVISE)\b", found.get("decision", ""), re.IGNORECASE)
+    probability = found.get("revise probability")
+    return Reflection(
+        found.get("reflection") or None,
+        None if decision is None else decision[1].upper(),
+        clean_action(found.get("final action", "")),
+        None if probability is None else number_in(probability, 0.0, 1.0),
+    )
+
+
+def final_action_span(text: str) -> tuple[int, int] | None:
+    r"""Return where the final action of a reflection is written: from behind its colon, to its end.
+
+    Of a line given twice the first counts, as in `parse_reflection`; None where there is none.
+
+    Example:
+        >>> text = "Decision: KEEP\nFinal Action: open safe 1\nRevise Probability: 0.1"
+        >>> start, end = final_action_span(text) or (0, 0)
+        >>> text[:start], text[start:end]
+        ('Decision: KEEP\nFinal Action:', ' open safe 1')
+    """
+    for match in _FIELD.finditer(text):
+        if match["name"].lower() == "final action":
+            return text.rindex(":", 0, match.start("text")) + 1, match.end()
+    return None

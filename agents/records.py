@@ -1,0 +1,135 @@
+"""The trajectory file of a run: it grows by whole tasks, survives a kill, and ends up in order."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataCorrupt
+from ..trajectory import Trajectory
+
+__all__ = ["Records"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Where a trajectory is in the file, and what is known of it."""
+
+    start: int
+    end: int
+    failed: bool
+
+
+class Records:
+    """The trajectories of a run's tasks, in a file of one line each.
+
+    Opening reads what is there. A last line that was only half written is cut off.
+
+    Args:
+        path: The file; its folder exists, the file may not.
+        retrying: Whether tasks may have several trials: then nobody knows whether the last task in an
+            unfinished file had all of its own, and it is dropped, to be played again.
+
+    Raises:
+        DataCorrupt: A line that is not the last is no trajectory.
+
+    Example:
+        >>> import tempfile
+        >>> from comap.facts import State
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     records = Records(Path(folder, "trajectories.jsonl"))
+        ...     records.add([Trajectory("id", "task", "dev", "goal", "agent", "Hello.", State())])
+        ...     sorted(Records(records.path).tasks)
+        ['task']
+    """
+
+    def __init__(self, path: Path, retrying: bool = False):
+        self.path = path
+        self._lines: dict[str, list[_Line]] = {}
+        if path.exists():
+            self._read(retrying)
+
+    @property
+    def tasks(self) -> set[str]:
+        """The tasks that have ended."""
+        return set(self._lines)
+
+    @property
+    def failed(self) -> set[str]:
+        """The tasks whose last trial ended by a fault."""
+        return {task for task, lines in self._lines.items() if lines[-1].failed}
+
+    def add(self, trials: Sequence[Trajectory]) -> None:
+        """Append all trials of a task, and see to it that they are on the disk."""
+        start = self.path.stat().st_size if self.path.exists() else 0
+        written = [_encoded(trial) for trial in trials]
+        with self.path.open("ab") as file:
+            file.write(b"".join(written))
+            file.flush()
+            os.fsync(file.fileno())
+        for trial, line in zip(trials, written, strict=True):
+            self._note(trial.task, _Line(start, start + len(line), trial.error is not None))
+            start += len(line)
+
+    def drop(self, tasks: Iterable[str]) -> None:
+        """Remove tasks from the file."""
+        gone = set(tasks)
+        if gone & set(self._lines):
+            self.sort([task for task in self._lines if task not in gone])
+
+    def sort(self, tasks: Sequence[str]) -> None:
+        """Write the file anew with these tasks, in this order: the whole new one or not at all."""
+        draft = self.path.with_name(self.path.name + ".part")
+        lines: dict[str, list[_Line]] = {}
+        with draft.open("wb") as target:
+            if self.path.exists():
+                with self.path.open("rb") as source:
+                    for task in tasks:
+                        for line in self._lines.get(task, ()):
+                            source.seek(line.start)
+                            start = target.tell()
+                            target.write(source.read(line.end - line.start))
+                            moved = _Line(start, target.tell(), line.failed)
+                            lines.setdefault(task, []).append(moved)
+            target.flush()
+            os.fsync(target.fileno())
+        draft.replace(self.path)
+        self._lines = lines
+
+    def _note(self, task: str, line: _Line) -> None:
+        self._lines.setdefault(task, []).append(line)
+
+    def _read(self, retrying: bool) -> None:
+        """Take note of every line; cut off a half one at the end."""
+        start, last = 0, ""
+        size = self.path.stat().st_size
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                end = start + len(line)
+                try:
+                    record: Any = json.loads(line) if line.endswith(b"\n") else None
+                    last, failed = str(record["task"]), record["error"] is not None
+                except (ValueError, KeyError, TypeError) as error:
+                    if end < size:
+                        raise DataCorrupt(
+                            f"expected a trajectory in line {number} of {self.path}, found something "
+                            "else; remove that line (its task is played again), or begin anew in "
+                            "another folder"
+                        ) from error
+                    break
+                self._note(last, _Line(start, end, failed))
+                start = end
+        if retrying and last:
+            start = self._lines.pop(last)[0].start
+        if start < size:
+            with self.path.open("r+b") as file:
+                file.truncate(start)
+
+
+def _encoded(trajectory: Trajectory) -> bytes:
+    """Return a trajectory's line, as `write_trajectories` writes it."""
+    return (json.dumps(trajectory.to_json(), ensure_ascii=True) + "\n").encode("ascii")

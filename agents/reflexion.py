@@ -1,0 +1,151 @@
+"""Reflexion: try again, with a note on what went wrong (Shinn et al., 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..lm import Completion, Generate, Message
+from ..lm.prompts import OVERHEAD, cut_text, recent_turns
+from ..trajectory import Trajectory, Turn
+from .acting import draft_action, seed_for
+from .base import Decision, Reply, Request, View, estimate_tokens
+from .checks import require_whole
+from .config import AgentConfig
+from .prompting import converse, fill, instructions
+from .react import replies_in
+
+__all__ = ["ReflexionAgent", "ReflexionConfig"]
+
+_STOP = ("\nThought:", "\nAction:", "\nObservation:", "\nTask:", "\n---")
+_NONE = "Nothing."
+_LEFT_OUT = "[...]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReflexionConfig(AgentConfig):
+    """Settings of Reflexion (METHODS.md 3)."""
+
+    trials: int = 3
+    """Most trials of a task (the paper has 10 on ALFWorld; METHODS.md 3 takes 3 for the budget)."""
+    reflections: int = 3
+    """How many reflections, the newest, go into the next trial (METHODS.md 3: at most 3)."""
+    reflect_tokens: int = 128
+    """Most tokens of a reflection (CoMap, Table 5: the budget of a reflection)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_whole(self, 1, "trials", "reflections", "reflect_tokens")
+
+
+class ReflexionAgent:
+    """ReAct that tries a task again after a failure, with notes from the trials before.
+
+    It uses the task's success at test time: a trial follows only upon a failure, so its success rate
+    after the last trial does not compare with that of agents that try once. Report both the first
+    trial and the last.
+
+    Deviations: the failed trial is told as a plain transcript, cut from its oldest turn; an empty
+    reflection is on record in the trajectory, and not added; a trial that a fault ended is not tried
+    again, since it was not the agent that failed. Masked and scored decoding, and the belief as state
+    text, are ours, and so are the prompts.
+
+    Args:
+        config: Settings; None for the defaults.
+
+    Example:
+        >>> ReflexionAgent(ReflexionConfig(trials=10)).config.trials
+        10
+    """
+
+    name = "reflexion"
+
+    def __init__(self, config: ReflexionConfig | None = None):
+        self.config = config or ReflexionConfig()
+
+    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+        """Ask for a thought and an action, with the notes of the trials before."""
+        config, replies = self.config, replies_in(view)
+        kept = self._kept(view.memory)
+        system = ""
+        if kept:
+            told = [cut_text(note, config.reflect_tokens, view.count_tokens) for note in kept]
+            (message,) = fill(config.prompts, "notes", notes=_listed(told))
+            system = message.content
+        extra = view.count_tokens(system) if config.prompts == "brief" else 0
+        messages = converse(view, config, replies, reserve=extra, system=system)
+        draft = yield from draft_action(view, config, messages)
+        replies[view.step] = draft.text
+        return Decision(draft.action, notes={**draft.notes(), "reflections": len(kept)})
+
+    def review(
+        self, trajectory: Trajectory, memory: dict[str, Any]
+    ) -> Generator[Request, Reply, bool]:
+        """Note what went wrong, if the task was not solved and a trial is left."""
+        config = self.config
+        over = trajectory.success or trajectory.error is not None
+        if over or trajectory.trial >= config.trials:
+            return False
+        messages = self._question(trajectory, self._kept(memory))
+        seed = _seed_of_review(config, trajectory)
+        sampling = config.sampling(config.reflect_tokens, _STOP, seed)
+        said: Completion = yield Generate(
+            messages, sampling, adapter=config.adapter, purpose="reflexion"
+        )
+        note = " ".join(said.text.split())
+        if note:
+            memory["reflections"] = [*self._kept(memory), note][-config.reflections :]
+        return True
+
+    def _kept(self, memory: dict[str, Any]) -> tuple[str, ...]:
+        return tuple(memory.get("reflections", ()))[-self.config.reflections :]
+
+    def _question(self, trajectory: Trajectory, kept: Sequence[str]) -> tuple[Message, ...]:
+        """Return what asks for a reflection, with as much of the trial as fits."""
+        config = self.config
+        each = min(config.reflect_tokens, config.max_length // 12)
+        slots = {
+            "instructions": instructions(trajectory.env_id),
+            "goal": cut_text(trajectory.goal, config.max_length // 8, estimate_tokens),
+            "notes": _listed([cut_text(note, each, estimate_tokens) for note in kept]) or _NONE,
+        }
+        empty = fill(config.prompts, "review", transcript="", **slots)
+        room = config.max_length - config.reflect_tokens
+        room -= sum(estimate_tokens(message.content) + OVERHEAD for message in empty)
+        told = _transcript(trajectory, max(room, 64))
+        return fill(config.prompts, "review", transcript=told, **slots)
+
+
+def _seed_of_review(config: AgentConfig, trajectory: Trajectory) -> int:
+    """Return the seed for a request about a finished trial."""
+    view = View(
+        trajectory.env_id,
+        trajectory.task,
+        trajectory.goal,
+        (),
+        trajectory.facts,
+        None,
+        len(trajectory.steps),
+        lambda: None,
+        trial=trajectory.trial,
+    )
+    return seed_for(config, view, "reflexion")
+
+
+def _listed(notes: Sequence[str]) -> str:
+    return "\n".join(f"- {note}" for note in notes)
+
+
+def _transcript(trajectory: Trajectory, budget: int) -> str:
+    """Return a trial as text: its first observation, then the newest turns that fit."""
+    first = cut_text(trajectory.observation, budget // 2, estimate_tokens)
+    turns = [Turn(step.action, step.observation) for step in trajectory.steps]
+    room = budget - estimate_tokens(first) - estimate_tokens(_LEFT_OUT)
+    kept = recent_turns(turns, room, estimate_tokens)
+    lines = [first]
+    if len(kept) < len(turns):
+        lines.append(_LEFT_OUT)
+    for turn in kept:
+        lines += [f"> {turn.action}", turn.observation]
+    return "\n".join(lines)

@@ -1,0 +1,160 @@
+"""`run_to`: play tasks into a folder, which can be stopped at any time and gone on with.
+
+A run's folder holds ``run.json`` (what was run, with what), ``trajectories.jsonl`` (one line a trial;
+it grows as tasks end, and is in the order of the tasks at the end, byte for byte the same however many
+episodes ran at once), ``timings.jsonl`` (when each task ended) and ``summary.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from ..envs.storage import locked
+from ..errors import DownloadError, OptionError
+from ..trajectory import Trajectory
+from .base import Agent, Retrying
+from .records import Records
+from .run_description import FORMAT, Run, known_sessions
+from .run_summary import summarize
+from .runner import stream_episodes
+
+__all__ = ["RUN", "SUMMARY", "TIMINGS", "TRAJECTORIES", "Run", "run_to"]
+
+RUN = "run.json"
+"""The file that says what was run."""
+TRAJECTORIES = "trajectories.jsonl"
+"""The file of trajectories."""
+TIMINGS = "timings.jsonl"
+"""The file that says when each task ended."""
+SUMMARY = "summary.json"
+"""The file of results, written when all tasks have ended."""
+
+
+def run_to(
+    directory: str | Path,
+    run: Run,
+    *,
+    live: int = 32,
+    retry_failed: bool = False,
+    about: Mapping[str, Any] | None = None,
+    on_start: Callable[[int], object] | None = None,
+    on_done: Callable[[list[Trajectory]], object] | None = None,
+) -> dict[str, Any]:
+    """Play tasks, record them in a folder, and return the summary that is also written there.
+
+    Where the folder holds the beginning of the same run, what has ended is kept and the rest is
+    played. A kill at any moment loses the episodes that are running then, and no more.
+
+    Args:
+        directory: The folder; made where it is missing.
+        run: What is run.
+        live: How many episodes run at the same time; it may differ from session to session.
+        retry_failed: Play the tasks again that a fault ended.
+        about: What else to write down of this session: versions, hardware.
+        on_start: Told how many tasks had ended before.
+        on_done: Told the trials of each task as it ends.
+
+    Raises:
+        OptionError: The folder is another run's or in use by another process, or an option cannot be.
+        DataCorrupt: The folder's files are not what they should be.
+
+    Example:
+        >>> import tempfile, gymnasium as gym, comap
+        >>> from comap.agents import ExpertAgent
+        >>> make_env = lambda: gym.make("comap/ALFWorld-v0", source="generated")
+        >>> tasks = make_env().unwrapped.tasks.ids[:2]
+        >>> run = Run(make_env=make_env, agent=ExpertAgent(), tasks=tasks)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run_to(folder, run)["success"]["value"]
+        1.0
+    """
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        _lock(stack, folder)
+        described = run.describe()
+        sessions = known_sessions(folder / RUN, described)
+        records = Records(folder / TRAJECTORIES, _unfinished(folder, run.agent))
+        records.drop(records.failed if retry_failed else ())
+        rest = [task for task in run.tasks if task not in records.tasks]
+        playing = _play(run, rest, live)
+        sessions.append({**(about or {}), "live": live})
+        _write_json(folder / RUN, {"format": FORMAT, **described, "sessions": sessions})
+        if rest:
+            (folder / SUMMARY).unlink(missing_ok=True)
+        if on_start is not None:
+            on_start(len(run.tasks) - len(rest))
+        clock = _Clock(folder / TIMINGS, len(sessions))
+        for number, trials in playing:
+            records.add(trials)
+            clock.note(rest[number])
+            if on_done is not None:
+                on_done(trials)
+        records.sort(run.tasks)
+        summary = summarize(folder / TRAJECTORIES, clock.seconds())
+        _write_json(folder / SUMMARY, summary)
+    return summary
+
+
+def _play(run: Run, tasks: Sequence[str], live: int) -> Iterator[tuple[int, list[Trajectory]]]:
+    return stream_episodes(
+        run.make_env,
+        run.agent,
+        tasks,
+        lm=run.lm,
+        world_model=run.world_model,
+        live=live,
+        seed=run.seed,
+        keep=run.keep,
+    )
+
+
+def _lock(stack: ExitStack, folder: Path) -> None:
+    try:
+        stack.enter_context(locked(folder / "lock", wait=0))
+    except DownloadError as error:
+        raise OptionError(f"cannot write a run into {folder}: {error}") from error
+
+
+def _unfinished(folder: Path, agent: Agent) -> bool:
+    """Return whether the last task in the folder may lack trials."""
+    return isinstance(agent, Retrying) and not (folder / SUMMARY).exists()
+
+
+class _Clock:
+    """When each task ended, in seconds since its session began: in a file of its own."""
+
+    def __init__(self, path: Path, session: int):
+        self._path, self._session, self._start = path, session, time.monotonic()
+
+    def note(self, task: str) -> None:
+        """Note that a task has ended."""
+        seconds = round(time.monotonic() - self._start, 3)
+        line = {"session": self._session, "task": task, "seconds": seconds}
+        with self._path.open("a", encoding="ascii") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def seconds(self) -> float:
+        """Return for how long tasks were played, over all sessions."""
+        ends: dict[int, float] = {}
+        lines = self._path.read_bytes().splitlines() if self._path.exists() else []
+        for line in lines:
+            try:
+                record = json.loads(line)
+                session, seconds = int(record["session"]), float(record["seconds"])
+            except (ValueError, KeyError, TypeError):
+                continue  # half written when the process was killed; it tells of time alone
+            ends[session] = max(ends.get(session, 0.0), seconds)
+        return round(sum(ends.values()), 3)
+
+
+def _write_json(path: Path, value: object) -> None:
+    """Write a file so that a reader finds the old one or the new one, whole."""
+    draft = path.with_name(path.name + ".part")
+    draft.write_text(json.dumps(value, indent=2, ensure_ascii=True) + "\n", "ascii")
+    draft.replace(path)

@@ -1,0 +1,134 @@
+"""What came out of a run, in numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..metrics import success_rate
+from ..trajectory import Trajectory, read_trajectories
+
+__all__ = ["Tally", "summarize"]
+
+
+@dataclass
+class Tally:
+    """Counts over trajectories, so that a file of any size is read once.
+
+    Attributes:
+        first: Whether each task's first trial succeeded, by task.
+        last: Whether each task's last trial succeeded, by task.
+        scores: The score of each task's last trial, by task.
+        errors: Type and message of the fault that ended each task's last trial, by task.
+        trials: Number of trajectories.
+        steps: Number of steps, over all trials.
+        invalid: Number of those whose action was refused.
+        imagined: Number of those that were imagined.
+        calls: Number of language-model calls.
+        prompt_tokens: Tokens that they read.
+        completion_tokens: Tokens that they generated, or scored.
+
+    Example:
+        >>> from comap.facts import State
+        >>> tally = Tally()
+        >>> tally.add(Trajectory("id", "task", "dev", "goal", "agent", "Hello.", State()))
+        >>> tally.summary()["success"]["n"]
+        1
+    """
+
+    first: dict[str, bool] = field(default_factory=dict)
+    last: dict[str, bool] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    trials: int = 0
+    steps: int = 0
+    invalid: int = 0
+    imagined: int = 0
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Count one trial; the trials of a task come in their order."""
+        task = trajectory.task
+        self.trials += 1
+        self.first.setdefault(task, trajectory.success)
+        self.last[task], self.scores[task] = trajectory.success, trajectory.score
+        self.errors.pop(task, None)
+        if trajectory.error is not None:
+            self.errors[task] = trajectory.error
+        self.steps += len(trajectory.steps)
+        self.invalid += sum(step.invalid_action for step in trajectory.steps)
+        self.imagined += sum(step.imagined for step in trajectory.steps)
+        for call in [c for step in trajectory.steps for c in step.calls] + [*trajectory.review]:
+            self.calls += 1
+            self.prompt_tokens += call.prompt_tokens
+            self.completion_tokens += call.completion_tokens
+
+    def summary(self, seconds: float | None = None) -> dict[str, Any]:
+        """Return the results as plain data.
+
+        Args:
+            seconds: How long it took by the clock.
+        """
+        tasks, steps = max(len(self.last), 1), max(self.steps, 1)
+        result: dict[str, Any] = {
+            "n": len(self.last),
+            "success": asdict(success_rate(self.last.values())),
+            "score": sum(self.scores.values()) / tasks,
+            "steps": {"all": self.steps, "per_episode": self.steps / max(self.trials, 1)},
+            "invalid_actions": self.invalid / steps,
+            "imagined_steps": self.imagined / steps,
+            "language_model": {
+                "all": self._spent(1),
+                "per_step": self._spent(steps),
+            },
+            **self._faults(),
+        }
+        if self.trials > len(self.last):
+            first = asdict(success_rate(self.first.values()))
+            result["trials"] = {"all": self.trials, "first": first, "last": result["success"]}
+        if seconds is not None:
+            result["seconds"] = {"all": seconds, "per_step": seconds / steps}
+        return result
+
+    def _faults(self) -> dict[str, Any]:
+        """Return the number of faults of each type, and the first message of each."""
+        first: dict[str, str] = {}
+        counts: Counter[str] = Counter()
+        for error in self.errors.values():
+            kind, _, message = error.partition(": ")
+            counts[kind] += 1
+            first.setdefault(kind, message[:500])
+        return {
+            "errors": dict(sorted(counts.items())),
+            "first_errors": dict(sorted(first.items())),
+        }
+
+    def _spent(self, steps: int) -> dict[str, float]:
+        counts = {
+            "calls": self.calls,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+        }
+        return {name: count if steps == 1 else count / steps for name, count in counts.items()}
+
+
+def summarize(path: Path, seconds: float | None = None) -> dict[str, Any]:
+    """Return the summary of a file of trajectories.
+
+    Args:
+        path: The file; one that is missing holds none.
+        seconds: How long it took by the clock.
+
+    Raises:
+        DataCorrupt: A line is not a trajectory.
+    """
+    tally = Tally()
+    trajectories: Iterable[Trajectory] = read_trajectories(path) if path.exists() else ()
+    for trajectory in trajectories:
+        tally.add(trajectory)
+    return tally.summary(seconds)

@@ -1,0 +1,223 @@
+"""WebEvolver's look-ahead: simulate a few candidate actions, let a critic choose (METHODS.md 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..envs.actions import canonical_action
+from ..lm import Completion, Generate, Sampling
+from ..lm.prompts import cut_text
+from ..worldmodel import Imagined
+from .acting import Draft, choose_action, draft_action, seed_for
+from .asking import ask_about
+from .base import Decision, Imagine, Reply, Request, View
+from .checks import require_whole
+from .config import AgentConfig
+from .foresight import roll_out, told_steps
+from .parsing import number_in
+from .prompting import converse, fill, situation
+from .ranges import require_between
+from .react import replies_in
+from .together import together
+
+__all__ = ["WebEvolverAgent", "WebEvolverConfig"]
+
+_ROOM = 128  # tokens of the critic's own words, generously
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebEvolverConfig(AgentConfig):
+    """How far and how widely WebEvolver looks ahead.
+
+    Raises:
+        OptionError: A value is none of those allowed, or out of range.
+
+    Example:
+        >>> WebEvolverConfig(depth=2).candidates
+        3
+    """
+
+    start_step: int = 3
+    """The first step that looks ahead, counted from 1 (METHODS.md 3)."""
+    candidates: int = 3
+    """Different actions that are simulated (METHODS.md 3)."""
+    candidate_temperature: float = 1.0
+    """Temperature of those after the first (METHODS.md 3)."""
+    tries: int = 2
+    """How often a further candidate is asked for before there is none [D]."""
+    depth: int = 1
+    """Steps simulated after each, its own included (METHODS.md 3: 1, optionally 2)."""
+    critic_temperature: float = 0.0
+    """Temperature of the critic [D]."""
+    critic_tokens: int = 16
+    """Most tokens of the critic's score [D]."""
+    critic_adapter: str | None = None
+    """Adapter that scores; None for the one that acts."""
+    future_tokens: int = 384
+    """Most tokens of the simulated future in the critic's prompt [D]."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_whole(self, 1, "start_step", "candidates", "tries", "depth", "critic_tokens")
+        require_whole(self, 1, "future_tokens")
+        require_between(self, 0, 10, "candidate_temperature", "critic_temperature")
+
+
+class WebEvolverAgent:
+    """ReAct at first; from the third step on the best of a few simulated actions.
+
+    The first candidate is the agent's draft. Each further one is asked for as "different from" those
+    before, at temperature 1. The world model simulates each, further steps follow the agent's greedy
+    drafts; a critic, the language model, gives each future a score from 0 to 1; the first of the
+    best is taken.
+
+    Deviations from METHODS.md 3: observations are the environment's text, not an accessibility tree;
+    a further candidate that repeats an earlier one is asked for again, then left out, and so is one
+    without an ``Action:`` line; one candidate alone is taken without simulation; with masked and scored
+    decoding, which are ours, earlier candidates are taken out of the admissible actions.
+
+    Args:
+        config: Settings; None for the defaults.
+
+    Example:
+        >>> WebEvolverAgent().config.start_step
+        3
+    """
+
+    name = "webevolver"
+
+    def __init__(self, config: WebEvolverConfig | None = None):
+        self.config = config or WebEvolverConfig()
+
+    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+        """Draft; from `start_step` on gather candidates, simulate, score, and take the best."""
+        config = self.config
+        replies = replies_in(view)
+        draft = yield from draft_action(view, config, converse(view, config, replies))
+        if view.step + 1 < config.start_step or not draft.parsed:
+            replies[view.step] = draft.text
+            return Decision(draft.action, notes=draft.notes())
+        drafts = yield from self._candidates(view, draft, replies)
+        if len(drafts) == 1:
+            replies[view.step] = draft.text
+            return Decision(draft.action, notes=draft.notes() | {"candidates": []})
+        futures = yield from self._simulate(view, drafts, replies)
+        scores = yield from self._score(view, drafts, futures)
+        told = [score if score is not None else 0.0 for score in scores]
+        best = max(range(len(told)), key=lambda i: (told[i], -i))
+        chosen = drafts[best]
+        replies[view.step] = chosen.text
+        notes = draft.notes() | {"candidates": _notes(drafts, futures, scores)}
+        return Decision(chosen.action, futures[best][0], notes)
+
+    def _candidates(
+        self, view: View, first: Draft, replies: dict[int, str]
+    ) -> Generator[Request, Reply, list[Draft]]:
+        """Return the draft and further actions, all different."""
+        drafts = [first]
+        seen = {canonical_action(view.env_id, first.action)}
+        for number in range(2, self.config.candidates + 1):
+            for attempt in range(1, self.config.tries + 1):
+                purpose = f"candidate {number}, try {attempt}"
+                draft = yield from self._other(view, drafts, seen, replies, purpose)
+                if draft is None:
+                    return drafts
+                plain = canonical_action(view.env_id, draft.action)
+                if draft.parsed and plain not in seen:
+                    drafts.append(draft)
+                    seen.add(plain)
+                    break
+        return drafts
+
+    def _other(
+        self,
+        view: View,
+        drafts: Sequence[Draft],
+        seen: set[str],
+        replies: dict[int, str],
+        purpose: str,
+    ) -> Generator[Request, Reply, Draft | None]:
+        """Return one more draft, at the candidates' temperature; None where no action is left."""
+        config = replace(self.config, temperature=self.config.candidate_temperature)
+        listed = "\n".join(draft.action for draft in drafts)
+        listed = cut_text(listed, config.max_length // 8, view.count_tokens)
+        question = fill(config.prompts, "webevolver_other", actions=listed)[-1].content
+        messages = ask_about(view, config, question, config.draft_tokens, replies)
+        if config.decoding == "free" or not view.admissible_actions:
+            return (yield from draft_action(view, config, messages, purpose))
+        actions = [
+            text
+            for text in view.admissible_actions
+            if canonical_action(view.env_id, text) not in seen
+        ]
+        if not actions:
+            return None
+        action, logprobs = yield from choose_action(
+            view, config, messages, "Action:", actions=actions, purpose=purpose
+        )
+        return Draft(f"Action: {action}", action, True, config.decoding, logprobs)
+
+    def _simulate(
+        self, view: View, drafts: Sequence[Draft], replies: dict[int, str]
+    ) -> Generator[Request, Reply, list[list[Imagined]]]:
+        """Return what follows each candidate, `depth` steps of it."""
+        firsts: list[Imagined] = yield [Imagine(draft.action) for draft in drafts]
+        further = self.config.depth - 1
+        if not further:
+            return [[first] for first in firsts]
+        rollouts = [
+            roll_out(
+                view,
+                self.config,
+                further,
+                start=[first],
+                replies=replies,
+                purpose=f"simulation {number}",
+            )
+            for number, first in enumerate(firsts, 1)
+        ]
+        return (yield from together(rollouts))
+
+    def _score(
+        self, view: View, drafts: Sequence[Draft], futures: Sequence[Sequence[Imagined]]
+    ) -> Generator[Request, Reply, list[float | None]]:
+        """Return the critic's score of each candidate; None where it tells no number."""
+        asked = [
+            self._question(view, draft, future, number)
+            for number, (draft, future) in enumerate(zip(drafts, futures, strict=True), 1)
+        ]
+        said: list[Completion] = yield asked
+        return [number_in(completion.text, 0.0, 1.0) for completion in said]
+
+    def _question(
+        self, view: View, draft: Draft, future: Sequence[Imagined], number: int
+    ) -> Generate:
+        config, count = self.config, view.count_tokens
+        action = cut_text(draft.action, config.max_length // 8, count)
+        text = told_steps(future, view, min(config.future_tokens, config.max_length // 3))
+        reserve = count(action) + count(text) + config.critic_tokens + _ROOM
+        told = situation(view, config, reserve=reserve)
+        slots = {"situation": told, "action": action, "future": text}
+        messages = fill(config.prompts, "webevolver_critic", **slots)
+        seed = seed_for(config, view, f"critic {number}")
+        sampling = Sampling(config.critic_tokens, config.critic_temperature, seed=seed)
+        adapter = config.critic_adapter or config.adapter
+        return Generate(messages, sampling, "Score:", adapter=adapter, purpose=f"critic {number}")
+
+
+def _notes(
+    drafts: Sequence[Draft],
+    futures: Sequence[Sequence[Imagined]],
+    scores: Sequence[float | None],
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "action": draft.action,
+            "future": [[step.action, step.observation] for step in future],
+            "score": round(score or 0.0, 6),
+            "score_parsed": score is not None,
+        }
+        for draft, future, score in zip(drafts, futures, scores, strict=True)
+    ]

@@ -1,0 +1,349 @@
+"""Of many episodes only those fail that are to blame, and all of it is on record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from comap.agents import Decision, Imagine, View, run_episode, run_episodes
+from comap.errors import LanguageModelError
+from comap.lm import (
+    CAPABILITIES,
+    Completion,
+    Encode,
+    Encoding,
+    Generate,
+    Message,
+    Score,
+    Scores,
+    Usage,
+    WordProbabilities,
+    Words,
+)
+from comap.trajectory import Trajectory
+from comap.worldmodel import ImaginedEnv, Prediction, Query
+
+Answer = Callable[[Sequence[Generate]], Any]
+
+
+def real(**options: Any) -> gym.Env[str, str]:
+    return gym.make(
+        "comap/ALFWorld-v0", split="valid_seen", source="generated", max_episode_steps=4, **options
+    )
+
+
+TASKS: tuple[str, ...] = real().unwrapped.tasks.ids[:8]  # type: ignore[attr-defined]
+GUILTY = TASKS[3]
+
+
+class FaultyLM:
+    """Answers as a function of the requests says."""
+
+    name = "faulty"
+    capabilities = CAPABILITIES
+
+    def __init__(self, answer: Answer):
+        self.usage = Usage()
+        self._answer = answer
+
+    def generate(self, requests: Sequence[Generate]) -> list[Completion | LanguageModelError]:
+        found: Any = self._answer(requests)
+        return found  # type: ignore[no-any-return]
+
+    def score(self, requests: Sequence[Score]) -> list[Scores | LanguageModelError]:
+        return [Scores(()) for _ in requests]
+
+    def words(self, requests: Sequence[Words]) -> list[WordProbabilities | LanguageModelError]:
+        return [WordProbabilities(()) for _ in requests]
+
+    def encode(self, requests: Sequence[Encode]) -> list[Encoding | LanguageModelError]:
+        return [Encoding(()) for _ in requests]
+
+    def count_tokens(self, text: str) -> int:
+        return len(text)
+
+    def config(self) -> dict[str, Any]:
+        return {}
+
+
+def is_guilty(request: Generate) -> bool:
+    return GUILTY in request.messages[0].content
+
+
+def each(wrong: Any) -> Answer:
+    """Answer well, but the guilty task's request with `wrong`."""
+    return lambda requests: [wrong if is_guilty(r) else Completion("ok") for r in requests]
+
+
+def together(requests: Sequence[Generate]) -> list[Any]:
+    """Fail as a whole where the guilty request is among them."""
+    if any(is_guilty(request) for request in requests):
+        raise RuntimeError("out of memory")
+    return [Completion("ok") for _ in requests]
+
+
+class Asker:
+    """Asks once, then looks; `act` may do something else."""
+
+    name = "asker"
+
+    def __init__(self, act: Callable[[View], Any] = lambda view: None):
+        self._act = act
+
+    def decide(self, view: View) -> Generator[Any, Any, Any]:
+        yield Generate((Message("user", view.task),))
+        found = self._act(view)
+        if isinstance(found, Generator):
+            return (yield from found)
+        return Decision("look") if found is None else found
+
+
+def fails_alone(trajectories: Sequence[Trajectory], told: str) -> Trajectory:
+    """Check that the guilty task alone failed, and return it."""
+    assert [t.task for t in trajectories] == list(TASKS)
+    failed = [t for t in trajectories if t.error]
+    assert [t.task for t in failed] == [GUILTY], [t.error for t in failed]
+    assert failed[0].error is not None and told in failed[0].error, failed[0].error
+    assert all(len(t.steps) == 4 for t in trajectories if not t.error)
+    json.dumps([t.to_json() for t in trajectories], allow_nan=False)
+    return failed[0]
+
+
+@pytest.mark.parametrize("live", [1, 8])
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (each(LanguageModelError("the server gave up")), "LanguageModelError: the server gave up"),
+        (each(None), "LanguageModelError: expected Completion from faulty"),
+        (each("text"), "found 'text'"),
+        (each(Scores(())), "expected Completion from faulty"),
+        (each(Completion(3)), "expected text (str) from faulty, found 3"),  # type: ignore[arg-type]
+        (together, "RuntimeError: out of memory"),
+    ],
+    ids=["error", "none", "text", "kind", "number", "batch"],
+)
+def test_faults_of_the_language_model(answer: Answer, told: str, live: int) -> None:
+    done = run_episodes(real, Asker(), TASKS, lm=FaultyLM(answer), live=live)
+    assert fails_alone(done, told).steps == ()
+
+
+@pytest.mark.parametrize(
+    "answer", [lambda requests: None, lambda requests: [Completion("ok")] * 99, lambda r: 1 / 0]
+)
+def test_a_language_model_that_is_down_fails_everything_and_raises_nothing(answer: Any) -> None:
+    done = run_episodes(real, Asker(), TASKS, lm=FaultyLM(answer), live=4)
+    assert all(t.error and not t.steps for t in done)
+
+
+def test_no_language_model_at_all() -> None:
+    for trajectory in run_episodes(real, Asker(), TASKS):
+        assert (
+            trajectory.error is not None and "OptionError: expected a language" in trajectory.error
+        )
+
+
+@pytest.mark.parametrize("request_", [Score((), ("a",)), Words((), ("a",))], ids=["score", "words"])
+def test_replies_of_the_wrong_size(request_: Any) -> None:
+    def act(view: View) -> Generator[Any, Any, Decision]:
+        yield request_
+        return Decision("look")
+
+    done = run_episodes(real, Asker(act), TASKS[:2], lm=FaultyLM(each(None)))
+    assert all(t.error and "expected 1 values from faulty, found 0" in t.error for t in done)
+    assert all(len(t.review) == 1 for t in done), "what was asked before the fault is kept"
+
+
+def test_an_agent_may_catch_the_error_of_one_request() -> None:
+    class Careful:
+        name = "careful"
+
+        def decide(self, view: View) -> Generator[Any, Any, Decision]:
+            ask = Generate((Message("user", view.task),))
+            try:
+                yield [ask, ask]
+            except LanguageModelError as error:
+                return Decision("inventory", notes={"caught": str(error)})
+            return Decision("look")
+
+    lm = FaultyLM(each(LanguageModelError("too long")))
+    done = run_episodes(real, Careful(), TASKS, lm=lm)
+    assert not any(t.error for t in done)
+    assert [t.steps[0].action for t in done] == [
+        "inventory" if task == GUILTY else "look" for task in TASKS
+    ]
+    assert done[3].steps[0].notes == {"caught": "too long"} and done[3].steps[0].calls == ()
+    assert len(done[0].steps[0].calls) == 2
+
+
+def guilty(wrong: Callable[[], Any]) -> Callable[[View], Any]:
+    return lambda view: wrong() if view.task == GUILTY else None
+
+
+def nonsense(request: Any) -> Generator[Any, Any, Decision]:
+    yield request
+    return Decision("look")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda: 1 / 0, "ZeroDivisionError"),
+        (lambda: "look", "expected a Decision"),
+        (lambda: Decision(3), "found 3"),  # type: ignore[arg-type]
+        (lambda: Decision("look", notes={"a": {1}}), "notes are JSON data"),
+        (lambda: Decision("look", notes={"a": float("nan")}), "notes are JSON data"),
+        (lambda: Decision("look", notes=["a"]), "notes have names"),  # type: ignore[arg-type]
+        (lambda: nonsense("look"), "expected a request"),
+        (lambda: nonsense([Imagine("look"), None]), "expected a request"),
+        (lambda: nonsense(Imagine(3)), "an action is text"),  # type: ignore[arg-type]
+        (lambda: nonsense(Imagine("look", after=(3,))), "Error"),  # type: ignore[arg-type]
+    ],
+    ids=range(10),
+)
+@pytest.mark.parametrize("live", [1, 8])
+def test_faults_of_the_agent(wrong: Callable[[], Any], told: str, live: int) -> None:
+    lm = FaultyLM(each(Completion("ok")))
+    failed = fails_alone(run_episodes(real, Asker(guilty(wrong)), TASKS, lm=lm, live=live), told)
+    assert [call.text for call in failed.review] == ["ok"]
+
+
+def test_an_agent_without_a_generator() -> None:
+    class Plain:
+        name = "plain"
+
+        def decide(self, view: View) -> Any:
+            return Decision("look")
+
+    done = run_episodes(real, Plain(), TASKS)
+    assert all(t.error and "expected a generator of requests" in t.error for t in done)
+
+
+class Trap(gym.Wrapper[str, str, str, str]):
+    """Breaks in one task, and after that in every task: it may not be used again."""
+
+    def __init__(self, env: gym.Env[str, str], where: str, fault: type[Exception] = RuntimeError):
+        super().__init__(env)
+        self._where, self._fault, self.broken = where, fault, False
+
+    def reset(self, **options: Any) -> Any:
+        self.task = options["options"]["task"]
+        self._spring("reset")
+        return self.env.reset(**options)
+
+    def step(self, action: str) -> Any:
+        self._spring("step")
+        return self.env.step(action)
+
+    def _spring(self, where: str) -> None:
+        if self.broken or (where == self._where and self.task == GUILTY):
+            self.broken = True
+            raise self._fault("a trap")
+
+    def close(self) -> None:
+        if self.broken:
+            raise OSError("cannot be closed")
+        super().close()
+
+
+@pytest.mark.parametrize("live", [1, 8])
+@pytest.mark.parametrize("where", ["reset", "step"])
+def test_faults_of_environments(where: str, live: int) -> None:
+    lm = FaultyLM(each(Completion("ok")))
+    with pytest.warns(RuntimeWarning, match="could not be closed"):
+        done = run_episodes(lambda: Trap(real(), where), Asker(), TASKS, lm=lm, live=live)
+    failed = fails_alone(done, "RuntimeError: a trap")
+    assert (failed.env_id, failed.split, failed.steps) == ("comap/ALFWorld-v0", "valid_seen", ())
+    assert failed.fingerprint == done[0].fingerprint
+
+
+def test_tasks_that_cannot_start_are_recorded() -> None:
+    tasks = ["generated/none", TASKS[0], "\ud800 \x1b[31m"]
+    done = run_episodes(real, Asker(), tasks, lm=FaultyLM(each(Completion("ok"))), live=1, seed=3)
+    assert [t.task for t in done] == tasks
+    assert [t.error and t.error.partition(":")[0] for t in done] == [
+        "TaskNotFound",
+        None,
+        "TaskNotFound",
+    ]
+    assert done[0].seed == 3 and done[0].observation == ""
+    for trajectory in done:
+        text = json.dumps(trajectory.to_json(), ensure_ascii=True, allow_nan=False)
+        assert "\n" not in text and Trajectory.from_json(json.loads(text)) == trajectory
+
+
+class FaultyModel:
+    """A world model that fails on one goal, alone or with its whole batch."""
+
+    def __init__(self, goal: str):
+        self._goal = goal
+
+    def predict(self, queries: Sequence[Query]) -> list[Prediction]:
+        if any(query.goal == self._goal for query in queries):
+            raise RuntimeError("no idea")
+        return [Prediction("Nothing happens.") for _ in queries]
+
+
+@pytest.mark.parametrize("live", [1, 8])
+def test_faults_of_the_world_model(live: int) -> None:
+    def foresees(view: View) -> Generator[Any, Any, Decision]:
+        return Decision("look", (yield Imagine("look")))
+
+    goal = run_episode(real(), Asker(), task=GUILTY, lm=FaultyLM(each(Completion("ok")))).goal
+    lm, model = FaultyLM(each(Completion("ok"))), FaultyModel(goal)
+    tasks = [task for task in TASKS if task == GUILTY or goal_of(task) != goal]
+    asked = run_episodes(real, Asker(foresees), tasks, lm=lm, live=live, world_model=model)
+    lived = run_episodes(lambda: ImaginedEnv(real(), model), Asker(), tasks, lm=lm, live=live)
+    for done in (asked, lived):
+        assert [t.task for t in done if t.error == "RuntimeError: no idea"] == [GUILTY]
+        assert sum(t.error is not None for t in done) == 1
+    alone = [run_episode(ImaginedEnv(real(), model), Asker(), task=t, lm=lm) for t in tasks]
+    assert alone == lived
+
+
+def goal_of(task: str) -> str:
+    env = real()
+    goal: str = env.reset(options={"task": task})[1]["goal"]
+    return goal
+
+
+@pytest.mark.parametrize(
+    ("review", "told"),
+    [
+        (lambda: 1 / 0, "ZeroDivisionError"),
+        (lambda: "yes", "expected True or False from agent.review, found 'yes'"),
+        (lambda: nonsense(3), "expected a request"),
+    ],
+    ids=range(3),
+)
+def test_faults_of_a_review(review: Callable[[], Any], told: str) -> None:
+    class Reviewing(Asker):
+        def review(self, trajectory: Trajectory, memory: Any) -> Generator[Any, Any, Any]:
+            yield from ()
+            if trajectory.task != GUILTY:
+                return False
+            found = review()
+            return (yield from found) if isinstance(found, Generator) else found
+
+    lm = FaultyLM(each(Completion("ok")))
+    failed = run_episodes(real, Reviewing(), TASKS, lm=lm)
+    assert len(fails_alone(failed, told).steps) == 4
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_the_user_can_stop_it(stop: type[BaseException]) -> None:
+    def stopped(requests: Sequence[Generate]) -> Any:
+        raise stop
+
+    closed: list[int] = []
+
+    class Closing(gym.Wrapper[str, str, str, str]):
+        def close(self) -> None:
+            closed.append(1)
+
+    with pytest.raises(stop):
+        run_episodes(lambda: Closing(real()), Asker(), TASKS, lm=FaultyLM(stopped), live=4)
+    assert len(closed) == 4

@@ -1,0 +1,272 @@
+"""`comap run` and `comap view`, as one types them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.agents.corpus import corpus, tiny_folder
+from comap.agents.create import AGENTS
+from comap.cli import main
+from comap.envs.alfworld import ALFWorldEnv
+from comap.errors import OptionError
+from comap.lm.create import create_language_model
+from comap.trajectory import Trajectory, read_trajectories, write_trajectories
+
+SMALL = ["--episodes", "4", "--env-option", "source=generated"]
+HOSTILE = (
+    "\x1b[2J\x1b]0;owned\x07 <script>alert(1)</script> \u202e \ud800 [bold]red[/bold]\n{% x %}"
+)
+
+
+def run(*arguments: str) -> int:
+    return main(["run", *SMALL, *arguments])
+
+
+def episodes(folder: Path) -> list[Trajectory]:
+    return list(read_trajectories(folder / "trajectories.jsonl"))
+
+
+def test_an_expert_plays_and_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "run")
+    assert run("--agent", "expert", "--out", out) == 0
+    said = capsys.readouterr()
+    assert said.err == "" and "4 of 4 tasks, success 100.0 %" in said.out and out in said.out
+    assert [t.success for t in episodes(tmp_path / "run")] == [True] * 4
+    assert run("--agent", "expert", "--out", out, "--live", "2") == 0
+    assert "4 of 4 tasks had ended before" in capsys.readouterr().out
+    assert main(["view", out, "--no-open"]) == 0
+    page = tmp_path / "run" / "view.html"
+    assert capsys.readouterr().out == f"page: {page}\n" and "solved: put" in page.read_text("utf-8")
+    assert main(["view", out, "--out", str(tmp_path / "other.html"), "--max", "2"]) == 0
+    assert "the first 2 shown" in (tmp_path / "other.html").read_text("utf-8")
+
+
+def test_tasks_may_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = ALFWorldEnv(split="valid_unseen", source="generated").tasks.ids[5:8]
+    listed = tmp_path / "tasks.txt"
+    listed.write_text("\n".join(["", *tasks, " "]))
+    command = ["run", "--agent", "random", "--env-option", "source=generated"]
+    for name, named in {"file": [str(listed)], "ids": list(tasks)}.items():
+        assert main([*command, "--out", str(tmp_path / name), "--tasks", *named]) == 0
+        assert [t.task for t in episodes(tmp_path / name)] == list(tasks)
+
+
+@pytest.mark.parametrize("world_model", ["oracle", "null", "noisy", "retrieval"])
+def test_imagination(world_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--agent", "expert", "--imagined", "--world-model", world_model, "--fit-tasks", "2"]
+    for _ in range(2):  # the second time it goes on
+        assert run(*words, "--env-option", "expert=explore", "--out", str(tmp_path)) == 0
+    found = episodes(tmp_path)
+    assert all(t.imagined and t.error is None for t in found)
+    if world_model == "oracle":
+        assert all(t.success for t in found)
+    said = json.loads((tmp_path / "run.json").read_text())
+    assert said["imagined"]["world_model"] and str(tmp_path) not in json.dumps(said)
+
+
+def test_a_language_agent_and_world_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    words = ["--agent", "react", "--model", "tiny", "--decoding", "masked", "--prompts", "brief"]
+    words += ["--tiny-parameters", "200000", "--env-option", "max_episode_steps=3"]
+    assert run(*words, "--out", str(tmp_path), "--live", "4") == 0
+    first = (tmp_path / "trajectories.jsonl").read_bytes()
+    found = episodes(tmp_path)
+    assert all(t.error is None and len(t.steps) == 3 for t in found)
+    assert all(step.calls and not step.invalid_action for t in found for step in t.steps)
+    assert found[0].settings["decoding"] == "masked" and found[0].settings["model"] == "tiny"
+    for name in ("trajectories.jsonl", "summary.json"):
+        (tmp_path / name).unlink()
+    assert run(*words, "--out", str(tmp_path), "--live", "1") == 0
+    assert (tmp_path / "trajectories.jsonl").read_bytes() == first
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["language_model"]["per_step"]["calls"] == 1.0
+    capsys.readouterr()
+    assert run(*words, "--out", str(tmp_path), "--decoding", "scored") == 1
+    assert "agent.decoding: 'masked' there, 'scored' now" in capsys.readouterr().err
+    dream = ["--agent", "random", "--imagined", "--world-model", str(tmp_path / "model")]
+    dream += ["--world-model-prompts", "brief", "--horizon", "2"]
+    assert run(*dream, "--out", str(tmp_path / "dream")) == 0
+    assert {t.world_model for t in episodes(tmp_path / "dream")} == {"LanguageWorldModel"}
+
+
+def test_failed_episodes_are_told_and_are_no_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Any, action: str) -> Any:
+        raise RuntimeError(HOSTILE)
+
+    monkeypatch.setattr(ALFWorldEnv, "_act", broken)
+    assert run("--agent", "random", "--out", str(tmp_path)) == 0
+    told = capsys.readouterr().out
+    assert "4 of 4 episodes failed: RuntimeError 4 (the first: [U+001B]" in told
+    assert "--retry-failed" in told
+    assert not set(told) & set("\x1b\x07\u202e\ud800"), "nothing steers the terminal"
+    for line in (tmp_path / "trajectories.jsonl").read_bytes().splitlines():
+        assert line.isascii() and json.loads(line)["error"] == f"RuntimeError: {HOSTILE}"
+    monkeypatch.undo()
+    assert run("--agent", "random", "--out", str(tmp_path)) == 0
+    assert "4 of 4 episodes failed" in capsys.readouterr().out, "they are kept"
+    assert run("--agent", "random", "--out", str(tmp_path), "--retry-failed") == 0
+    assert "episodes failed" not in capsys.readouterr().out
+    assert all(t.error is None for t in episodes(tmp_path))
+
+
+def test_hostile_episodes_are_viewed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from comap.facts import State
+
+    hostile = Trajectory(
+        HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, State(), error=HOSTILE
+    )
+    write_trajectories(tmp_path / "some.jsonl", [hostile])
+    assert main(["view", str(tmp_path / "some.jsonl"), "--no-open"]) == 0
+    page = (tmp_path / "some.html").read_text("utf-8")
+    assert "<script>alert" not in page and "\x1b" not in page and "\u202e" not in page
+
+
+def test_the_browser_is_opened_where_there_is_a_display(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def browse(url: str) -> bool:
+        opened.append(url)
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", browse)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert run("--agent", "expert", "--out", str(tmp_path)) == 0
+    for display, count in (("", 0), (":0", 1)):
+        monkeypatch.setenv("DISPLAY", display)
+        monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+        assert main(["view", str(tmp_path)]) == 0
+        assert len(opened) == count
+    assert opened == [(tmp_path / "view.html").as_uri()]
+
+
+MISTAKES = [
+    (["run", "--agent", "random", "--live", "0"], "--live must be at least 1"),
+    (["run", "--agent", "random", "--episodes", "0"], "--episodes must be at least 1"),
+    (["run", "--agent", "random", "--env", "comap/ALFWord-v0"], "ALFWorld"),
+    (["run", "--agent", "random", "--env", "CartPole-v1"], "CartPole"),
+    (["run", "--agent", "random", "--split", "valid_sen"], "valid_seen"),
+    (["run", "--agent", "random", "--data-dir", "no/such/folder"], "json_2.1.1"),
+    (["run", "--agent", "random", "--tasks", "generated/none"], "generated/none"),
+    (["run", "--agent", "random", "--keep", "all"], "keep must be one of"),
+    (["run", "--agent", "random", "--env-option", "expert"], "--env-option expects NAME=VALUE"),
+    (["run", "--agent", "random", "--env-option", "exprt=plan"], "expert"),
+    (["run", "--agent", "random", "--agent-option", "sed=3"], "seed"),
+    (["run", "--agent", "random", "--imagined"], "--world-model"),
+    (["run", "--agent", "random", "--world-model", "no.jsonl"], "no.jsonl"),
+    (["run", "--agent", "random", "--world-model", "noisy", "--error-rate", "2"], "error_rate"),
+    (["run", "--agent", "react"], "--model"),
+    (["run", "--agent", "react", "--model", ""], "empty text"),
+    (["run", "--agent", "react", "--model", "replay:no/such/file"], "no such file"),
+    (["run", "--agent", "react", "--model", "http://127.0.0.1:9/v1"], "#NAME"),
+    (["run", "--agent", "react", "--model", "m", "--base-url", "ftp://x"], "ftp"),
+    (["run", "--agent", "react", "--model", "http://h/v1#m", "--device", "cpu"], "device"),
+    (["view", "no/such/run"], "comap run"),
+    (["view", "."], "trajectories.jsonl"),
+    (["view", ".", "--max", "0"], "max must be at least 1"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), MISTAKES, ids=[" ".join(a) for a, _ in MISTAKES])
+def test_mistakes_are_told_in_a_line(
+    arguments: list[str],
+    told: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 1
+    output = capsys.readouterr()
+    assert len(output.err.splitlines()) == 1 and told in output.err, output.err
+    assert not (tmp_path / "runs" / "random" / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run"], "--agent"),
+        (["run", "--agent", "raect"], "did you mean 'react'"),
+        (["run", "--agent", "random", "--decoding", "free"], "--decoding"),
+        (["run", "--agent", "react", "--decoding", "fre"], "masked"),
+        (["run", "--agent", "react", "--max-length", "long"], "--max-length"),
+        (["view"], "RUN"),
+    ],
+    ids=str,
+)
+def test_wrong_command_lines_show_the_usage(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2 and told in capsys.readouterr().err
+
+
+def test_each_agent_has_its_own_options(capsys: pytest.CaptureFixture[str]) -> None:
+    for agent in AGENTS:
+        with pytest.raises(SystemExit) as stop:
+            main(["run", "--agent", agent, "--help"])
+        assert stop.value.code == 0
+        told = capsys.readouterr().out
+        assert ("--decoding" in told) == (agent not in ("expert", "random"))
+    assert "--agent-adapter" in told and "Temperature of what the agent writes" in told
+
+
+def test_an_empty_file_has_nothing_to_show(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    assert main(["view", str(tmp_path / "empty.jsonl")]) == 1
+    assert "found none" in capsys.readouterr().err
+    for bad in ("{}\n", "rubbish\n", "[1]\n"):
+        (tmp_path / "bad.jsonl").write_text(bad)
+        assert main(["view", str(tmp_path / "bad.jsonl")]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "bad.jsonl, line 1" in line
+
+
+def test_a_run_is_viewed_while_it_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--agent", "expert", "--out", str(tmp_path)) == 0
+    file = tmp_path / "trajectories.jsonl"
+    half = file.read_bytes()[:-100]
+    file.write_bytes(half)
+    page = tmp_path / "page.html"
+    assert main(["view", str(tmp_path), "--no-open", "--out", str(page)]) == 0
+    assert page.is_file() and file.read_bytes() == half, "looking changes nothing"
+    assert main(["view", str(file), "--no-open", "--out", str(file)]) == 1
+    assert "would replace" in capsys.readouterr().err
+
+
+def test_the_corpus_is_the_same_on_every_machine() -> None:
+    first = corpus(episodes=2)
+    assert first == corpus(episodes=2) != corpus(episodes=1)
+    text = "\n".join(first)
+    assert "goal: put" in text and "held: nothing" in text and "Action: go to" in text
+    with pytest.raises(OptionError, match="at least 0"):
+        corpus(episodes=-1)
+
+
+def test_another_tiny_model_is_not_replaced(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    options: dict[str, Any] = {"parameters": 200_000, "episodes": 1}
+    folder = tiny_folder(tmp_path / "m", **options)
+    weights = (folder / "model.safetensors").read_bytes()
+    assert tiny_folder(tmp_path / "m", **options) == folder
+    with pytest.raises(OptionError, match="expected the tiny model"):
+        tiny_folder(tmp_path / "m", **options, seed=1)
+    assert (tiny_folder(tmp_path / "n", **options) / "model.safetensors").read_bytes() == weights
+    with pytest.raises(OptionError, match="must be built first"):
+        create_language_model("tiny")
