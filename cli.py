@@ -123,9 +123,9 @@ def _demo(options: argparse.Namespace) -> int:
 
 def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``comap bench``."""
-    from .benchmarks import experts, parity, runner_speed, speed
+    from .benchmarks import experts, parity, runner_speed, small_results, speed
 
     bench = commands.add_parser("bench", help="measure speed, or agreement with the original")
     kinds = bench.add_subparsers(dest="bench", required=True, metavar="WHAT")
-    for module in (speed, parity, experts, runner_speed):
+    for module in (speed, parity, experts, runner_speed, small_results):
         module.add_parser(kinds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from collections.abc import Callable, Mapping
 from importlib.resources import files
@@ -148,7 +149,99 @@ def _models() -> str:
     return "\n".join(lines)
 
 
-SECTIONS: dict[str, Callable[[], str]] = {"speed": _speed, "parity": _parity, "models": _models}
+_AGENTS = {
+    "react": "ReAct+SFT",
+    "imagine-and-act": "Imagine-and-Act+SFT",
+    "comap": "CoMap, not yet trained",
+}
+_P_SOURCES = {"verbalizer": "p from the verbalizer", "head": "p from a head at its start (0.5)"}
+
+
+def _small() -> str:
+    record = result("alfworld_small")
+    lines = ["| agent | prompt | decoding | world model | seen (140) | unseen (134) | all (274) |"]
+    lines.append("|---|---|---|---|---:|---:|---:|")
+    for cell in record["cells"]:
+        name = _AGENTS[cell["agent"]]
+        source = _P_SOURCES.get(cell["options"].get("p_source", ""))
+        rates = " | ".join(_percent(cell[split]) for split in ("valid_seen", "valid_unseen", "all"))
+        model = cell["world_model"] or ("itself" if cell["agent"] == "imagine-and-act" else "–")
+        lines.append(
+            f"| {name}{f', {source}' if source else ''} | {cell['state_text']} | {cell['decoding']} | "
+            f"{model} | {rates} |"
+        )
+    lines += ["", *_small_world_models(record)]
+    seeds, steps = len(record["seeds"]), record["max_episode_steps"]
+    parameters = next(iter(record["training"].values()))["parameters"]
+    lines += [
+        "",
+        f"Percent of games won within {steps} steps, greedily: mean ± standard deviation over "
+        f"{seeds} seeds, each with models of its own ({parameters:,} parameters). History prompts "
+        "tell the last 3 turns, and were trained on as many tokens as belief prompts. Delta-F1 on "
+        f"{record['world_models']['transitions']:,} transitions of the 274 games, half an "
+        f"expert's, half of ReAct+SFT with scored decoding. ({_on(record)}, `comap bench small`)",
+    ]
+    return "\n".join(lines)
+
+
+def _percent(rate: Mapping[str, Any]) -> str:
+    spread = "" if rate["sd"] is None else f" ± {100 * rate['sd']:.1f}"
+    return f"{100 * rate['mean']:.1f}{spread}"
+
+
+def _small_world_models(record: Mapping[str, Any]) -> list[str]:
+    """Return the table of world models, the seeds of the language model together."""
+    scores = record["world_models"]["scores"]
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for name, score in scores.items():
+        groups.setdefault(name.partition("-")[0], []).append(score)
+    lines = [
+        "| world model | Delta-F1 | changes only | same text | unreadable |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, found in groups.items():
+        shown = []
+        for key in ("delta_f1", "delta_f1_nonempty", "exact_match"):
+            values = [score[key] for score in found]
+            sd = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+            shown.append(f"{statistics.mean(values):.1f}{sd}")
+        unread = 100 * statistics.mean(score["parse_failure_rate"] for score in found)
+        lines.append(f"| {name} | {' | '.join(shown)} | {unread:.1f} |")
+    return lines
+
+
+def _runner() -> str:
+    record = result("runner_speed")
+    settings, rates = record["settings"], record["episodes_per_second"]
+    live = settings["live"]
+    lines = ["| | median | min | max |", "|---|---:|---:|---:|"]
+    rows = {
+        "runner's own time for a decision, µs": (record["overhead_microseconds"], ".0f"),
+        f"episodes a second, {live} at a time": (rates[f"live {live}"], ".2f"),
+        "episodes a second, one at a time": (rates["live 1"], ".2f"),
+        f"ratio of {live} to one": (record["ratio"], ".1f"),
+    }
+    for name, (values, form) in rows.items():
+        shown = " | ".join(format(values[key], form) for key in ("median", "min", "max"))
+        lines.append(f"| {name} | {shown} |")
+    parameters = record["model"]["parameters"]
+    lines += [
+        "",
+        f"The runner's own time is all but the environment's, with a model that answers at once; the "
+        f"episodes are played by a tiny model ({parameters:,} parameters, one thread), "
+        f"{settings['episodes']} episodes of {settings['steps']} steps, both ways in turns, "
+        f"{settings['repeats']} times. ({_on(record)}, `comap bench runner`)",
+    ]
+    return "\n".join(lines)
+
+
+SECTIONS: dict[str, Callable[[], str]] = {
+    "speed": _speed,
+    "parity": _parity,
+    "models": _models,
+    "small": _small,
+    "runner": _runner,
+}
 """The parts of the README that are written from results, by the name in their marks."""
 
 
