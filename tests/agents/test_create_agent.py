@@ -64,7 +64,7 @@ def test_defaults_are_json(name: str) -> None:
         ("react", {"decodin": "free"}, "has no option 'decodin'; did you mean 'decoding'"),
         ("react", {"config": None}, "has no option 'config'"),
         ("react", {"decoding": "loud"}, "decoding must be one of"),
-        ("react", {"temperature": "hot"}, "expected options of the agent 'react'"),
+        ("react", {"temperature": "hot"}, "temperature must be a number, not 'hot'"),
         ("react", {"temperature": -1}, "temperature"),
         ("expert", {"seed": 1}, "it has no options"),
         ("random", {"mixed": 2}, "mixed must be from 0 to 1"),
