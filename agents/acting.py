@@ -8,22 +8,20 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import LanguageModelError
 from ..lm import Completion, Generate, Message, Sampling, Score, Scores
-from ..lm.prompts import OVERHEAD
+from ..lm.prompts import OVERHEAD, cut_text
 from .base import Reply, Request, View
 from .config import AgentConfig
 from .parsing import clean_action, first_line, parse_action
-from .prompting import ask_on
+from .prompting import ask_on, fill
 
 __all__ = ["Draft", "choose_action", "draft_action", "seed_for"]
 
 STOP = ("\nObservation:", "\nTask:", "\n---")
 """Where a reply ends that goes on to tell what follows (METHODS.md 1.1)."""
 
-_REMINDER = (
-    "Your reply had no line that starts with 'Action:'. Answer again in the form\n"
-    "Thought: <one short line>\nAction: <one action>"
-)
+_LONGEST_RAW = 200  # characters of a reply that is an action only for the environment to refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +30,8 @@ class Draft:
 
     Attributes:
         text: The reply, as it goes into the conversation.
-        action: The action, or the whole reply where it could not be read: the environment will
-            refuse that.
+        action: The action, or the beginning of the reply where it could not be read: the environment
+            will refuse that.
         parsed: Whether the reply could be read.
         decoding: How it was really decoded: ``"free"`` also where the action space is open.
         logprobs: Log-probability of each token of the reply, where known; with scored decoding of
@@ -60,6 +58,8 @@ class Draft:
 def seed_for(config: AgentConfig, view: View, purpose: str = "") -> int:
     """Return the seed for one request: from the agent's seed, the task, the trial and the step.
 
+    An episode's own seed counts as well, unless it is 0.
+
     Example:
         >>> from comap.facts import State
         >>> view = View("id", "task", "goal", (), State(), None, 0, lambda: None)
@@ -69,6 +69,8 @@ def seed_for(config: AgentConfig, view: View, purpose: str = "") -> int:
         False
     """
     said = f"{config.seed}\n{view.task}\n{view.trial}\n{view.step}\n{purpose}"
+    if view.seed:
+        said += f"\n{view.seed}"
     digest = hashlib.sha256(said.encode("utf-8", "replace")).digest()
     return int.from_bytes(digest[:4], "big") >> 1  # servers take 31 bits
 
@@ -88,6 +90,9 @@ def draft_action(
         config: How to ask.
         messages: The conversation that asks.
         purpose: What it is for.
+
+    Raises:
+        LanguageModelError: The model failed, or cannot do what the decoding needs.
     """
     if config.decoding == "free" or not view.admissible_actions:
         return (yield from _free(view, config, tuple(messages), purpose))
@@ -111,6 +116,7 @@ def choose_action(
     *,
     actions: Sequence[str] | None = None,
     purpose: str = "draft",
+    ended: bool = True,
 ) -> Generator[Request, Reply, tuple[str, tuple[float, ...]]]:
     """Let the model choose one of some actions, after a given beginning of its reply.
 
@@ -121,29 +127,39 @@ def choose_action(
         prefix: The beginning of the reply, up to ``Action:``.
         actions: The actions; None for the admissible ones.
         purpose: What it is for.
+        ended: Whether the reply ends with the action; with scored decoding its end counts then.
 
     Returns:
-        The action, and the log-probability of each of its tokens, the end of the message included.
+        The action, and the log-probability of each of its tokens and of the end of the message.
+
+    Raises:
+        LanguageModelError: The model failed, cannot do this, or answered with none of the actions.
     """
     options = tuple(view.admissible_actions or () if actions is None else actions)
     texts = tuple(f" {action}" for action in options)
     if config.decoding == "scored":
-        scores: Scores = yield Score(
-            tuple(messages), texts, prefix, adapter=config.adapter, purpose=purpose
-        )
+        asked = Score(tuple(messages), texts, prefix, ended, config.adapter, purpose)
+        scores: Scores = yield asked
         best = _pick(scores, config, seed_for(config, view, purpose))
         return options[best], scores.logprobs[best]
     longest = 8 + max(len(text.encode("utf-8", "replace")) for text in texts)
     sampling = config.sampling(longest, seed=seed_for(config, view, purpose))
-    found: Completion = yield Generate(
-        tuple(messages), sampling, prefix, texts, config.adapter, purpose
+    choosing = Generate(tuple(messages), sampling, prefix, texts, config.adapter, purpose)
+    found: Completion = yield choosing
+    for option, text in zip(options, texts, strict=True):
+        if found.text.strip() == text.strip():
+            return option, found.logprobs or ()
+    raise LanguageModelError(
+        f"expected one of the {len(texts)} given actions, found {found.text!r:.80}; the model does not "
+        "keep to choices: use decoding='free'"
     )
-    return found.text.strip(), found.logprobs or ()
 
 
 def _pick(scores: Scores, config: AgentConfig, seed: int) -> int:
     """Return the best option, or with a temperature one drawn by its probability."""
-    if config.temperature == 0:
+    if not all(value < math.inf for tokens in scores.logprobs for value in tokens):
+        raise LanguageModelError("expected log-probabilities of given actions, found inf or nan")
+    if config.temperature == 0 or scores.totals[scores.best] == -math.inf:
         return scores.best
     import random
 
@@ -177,7 +193,7 @@ def _free(
         said = yield Generate(again, sampling, adapter=config.adapter, purpose=retry)
         action = parse_action(said.text)
     if action is None:
-        raw = clean_action(said.text.strip()[:200]) or "..."
+        raw = clean_action(said.text.strip()[:_LONGEST_RAW]) or "..."
         return Draft(said.text.strip(), raw, False, "free", said.logprobs)
     return Draft(said.text.strip(), action, True, "free", said.logprobs)
 
@@ -187,8 +203,10 @@ def _reminding(
 ) -> tuple[Message, ...]:
     """Return what reminds of the form: after the reply, or without it where that does not fit."""
     room = config.max_length - config.draft_tokens
-    for before in ((*messages, Message("assistant", said)), messages):
-        asked = ask_on(before, _REMINDER)
+    quoted = cut_text(said, config.max_length // 8, view.count_tokens)
+    (reminder,) = fill("reminder", config.prompts)
+    for before in ((*messages, Message("assistant", quoted)), messages):
+        asked = ask_on(before, reminder.content)
         if sum(view.count_tokens(message.content) + OVERHEAD for message in asked) <= room:
             return asked
     return messages  # asked once more as it was, with another seed

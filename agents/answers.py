@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ..errors import OptionError
-from ..lm import LanguageModel, LMRequest, answer
-from ..worldmodel import ask
+from ..lm import Completion, Generate, LanguageModel, LMRequest, answer
+from ..worldmodel import Prediction, ask
+from ..worldmodel.language import LanguageWorldModel, prediction_of
+from .calls import checked_reply
 from .stage import Foresight, is_grounded
 
-__all__ = ["Answers", "Question"]
+__all__ = ["Answers", "Foretold", "Question"]
 
 Question: TypeAlias = "LMRequest | Foresight"
 """What an episode waits for: a request to the language model, or a question to a world model."""
@@ -18,12 +20,35 @@ Question: TypeAlias = "LMRequest | Foresight"
 _Ask: TypeAlias = "Callable[[Sequence[Any]], list[Any]]"
 
 
+class Foretold(NamedTuple):
+    """What a world model said, and what a language model was asked for it.
+
+    Attributes:
+        prediction: What it said.
+        request: What its language model was asked; None where it has none.
+        completion: What that replied.
+    """
+
+    prediction: Prediction
+    request: Generate | None = None
+    completion: Completion | None = None
+
+
+class _Asked(NamedTuple):
+    """A request, and the language model that it goes to."""
+
+    lm: LanguageModel | None
+    request: LMRequest
+
+
 class Answers:
     """Answers questions in batches; what fails has its exception in place of an answer.
 
     Each kind of language-model request is one batch, and so is everything that one world model is
-    asked. World models that are `Grounded` know one episode at a time: they are told of it first, and
-    asked for each episode by itself.
+    asked. A question to a `LanguageWorldModel` becomes the request to its language model that it
+    comes to: so one that fails costs its own episode alone, what it costs is known, and where agent
+    and world model share a language model, so do their batches. World models that are `Grounded`
+    know one episode at a time: they are told of it first, and asked for each episode by itself.
 
     Args:
         lm: The language model, if there is one.
@@ -39,32 +64,45 @@ class Answers:
         self._grounded: dict[int, object] = {}
 
     def __call__(self, questions: Sequence[Question]) -> list[Any]:
-        """Return an answer, or the exception that stands for it, for each question, in order."""
+        """Return an answer, or the exception that stands for it, for each question, in order.
+
+        The answer to a request is a reply of the language model; that to a `Foresight` is a
+        `Foretold`.
+        """
+        routed = [self._routed(question) for question in questions]
         batches: dict[Hashable, list[int]] = {}
-        for place, question in enumerate(questions):
-            batches.setdefault(self._batch_of(question), []).append(place)
-        answers: list[Any] = [None] * len(questions)
+        for place, asked in enumerate(routed):
+            if not isinstance(asked, Exception):
+                batches.setdefault(_batch_of(asked), []).append(place)
+        answers: list[Any] = list(routed)
         for places in batches.values():
-            batch = [questions[place] for place in places]
-            for place, found in zip(places, self._answer(batch), strict=True):
-                answers[place] = found
+            found = self._answer([routed[place] for place in places])
+            for place, one in zip(places, found, strict=True):
+                answers[place] = _read(questions[place], routed[place], one)
         return answers
 
-    @staticmethod
-    def _batch_of(question: Question) -> Hashable:
-        """Return a key that questions have in common which can be asked together."""
+    def _routed(self, question: Question) -> _Asked | Foresight | Exception:
+        """Return what is asked of whom, or why it cannot be asked."""
         if not isinstance(question, Foresight):
-            return type(question).__name__
-        return id(question.model), id(question.stage) if is_grounded(question.model) else None
+            return _Asked(self._lm, question)
+        model = question.model
+        if type(model) is not LanguageWorldModel:  # a subclass may predict in a way of its own
+            return question
+        try:
+            messages = model.prompt(question.query)
+        except Exception as error:
+            return error
+        request = Generate(messages, model.sampling, adapter=model.adapter, purpose="world model")
+        return _Asked(model.lm, request)
 
     def _answer(self, batch: Sequence[Any]) -> list[Any]:
         first = batch[0]
         if isinstance(first, Foresight):
-            return _each(lambda part: self._foresee(part), batch)
-        lm = self._lm
+            return _each(self._foresee, batch)
+        lm, requests = first.lm, [asked.request for asked in batch]
         if lm is None:
-            return [_no_lm(question) for question in batch]
-        return _each(lambda part: answer(lm, part), batch)
+            return [_no_lm(request) for request in requests]
+        return _each(lambda part: answer(lm, part), requests)
 
     def _foresee(self, batch: Sequence[Foresight]) -> list[Any]:
         model, _, stage = batch[0]
@@ -73,6 +111,28 @@ class Answers:
             stage.ground(model)
             self._grounded[id(model)] = stage.moment
         return list(ask(model, [question.query for question in batch]))
+
+
+def _batch_of(asked: _Asked | Foresight) -> Hashable:
+    """Return a key that questions have in common which can be asked together."""
+    if isinstance(asked, _Asked):
+        return id(asked.lm), type(asked.request)
+    return id(asked.model), id(asked.stage) if is_grounded(asked.model) else None
+
+
+def _read(question: Question, asked: Any, found: Any) -> Any:
+    """Return the answer that a reply is; an exception stays one."""
+    if not isinstance(question, Foresight) or isinstance(found, Exception):
+        return found
+    model = question.model
+    if not (isinstance(asked, _Asked) and isinstance(model, LanguageWorldModel)):
+        return Foretold(found)
+    request: Any = asked.request
+    try:
+        said: Any = checked_reply(request, found, model.lm.name)
+        return Foretold(prediction_of(said, model.source, model.ending), request, said)
+    except Exception as error:
+        return error
 
 
 def _each(ask_all: _Ask, batch: Sequence[Any]) -> list[Any]:

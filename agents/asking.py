@@ -1,4 +1,4 @@
-"""Asking about the present: a question on top of the conversation, with room for its reply."""
+"""Asking about the present, with room for the reply: in the conversation, or apart from it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ..lm import Message
 from ..lm.prompts import OVERHEAD
 from .base import View
 from .config import AgentConfig
-from .prompting import ask_on, converse
+from .prompting import ask_on, converse, fill, situation
 
-__all__ = ["ask_about"]
+__all__ = ["ask_about", "ask_apart"]
 
 
 def ask_about(
@@ -41,3 +41,28 @@ def ask_about(
     """
     reserve = view.count_tokens(question) + OVERHEAD + reply_tokens - config.draft_tokens
     return ask_on(converse(view, config, replies, reserve=reserve), question)
+
+
+def ask_apart(
+    view: View, config: AgentConfig, name: str, reply_tokens: int, **slots: str
+) -> tuple[Message, ...]:
+    r"""Return a prompt of its own that tells the present in its slot ``situation``.
+
+    Args:
+        view: What the agent sees.
+        config: Style, state text and sizes.
+        name: The prompt's name.
+        reply_tokens: The most tokens of the reply, with what it is given to begin with.
+        **slots: The other slots; who fills them sees to their length.
+
+    Example:
+        >>> from comap.facts import State
+        >>> from comap.trajectory import Turn
+        >>> view = View("id", "task", "Wait.", (Turn(None, "Hm."),), State(), None, 0, lambda: None)
+        >>> ask_apart(view, AgentConfig(prompts="brief"), "wkm_state", 8)[-1].content
+        'Hm.\nWait.\nstate:'
+    """
+    bare = fill(config.prompts, name, situation="", **slots)
+    reserve = reply_tokens + sum(view.count_tokens(part.content) + OVERHEAD for part in bare)
+    told = situation(view, config, reserve=reserve)
+    return fill(config.prompts, name, situation=told, **slots)

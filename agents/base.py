@@ -50,6 +50,8 @@ class View:
         memory: What the agent wrote down in this task: the same dictionary at every step of every
             trial of the task, empty at the first, and of no other task.
         trial: Which attempt at the task this is, from 1.
+        seed: The episode's seed, 0 where it has none: with other seeds, episodes of one task sample
+            other replies.
     """
 
     env_id: str
@@ -63,6 +65,7 @@ class View:
     count_tokens: Callable[[str], int] = estimate_tokens
     memory: dict[str, Any] = field(default_factory=dict)
     trial: int = 1
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

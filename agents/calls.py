@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..errors import LanguageModelError, OptionError
@@ -20,11 +21,16 @@ from ..lm import (
 )
 from ..trajectory import Call
 
-__all__ = ["Keep", "call_of", "checked_keep", "checked_reply"]
+__all__ = ["IMAGINE", "Keep", "call_of", "checked_keep", "checked_reply", "imagine_call_of"]
 
 Keep: TypeAlias = Literal["replies", "prompts", "tokens"]
 """How much of each call a trajectory keeps: the reply's text and its token counts; the prompt as well;
-or token ids and log-probabilities as well, as trainers need them. Each includes the one before."""
+or token ids and log-probabilities (to six decimals) as well, as trainers need them. Each includes
+the one before."""
+
+IMAGINE = "imagine"
+"""The kind of a call that a world model made of its own language model; calls of all other kinds are
+the agent's."""
 
 _REPLIES: dict[type, type] = {
     Generate: Completion,
@@ -33,6 +39,7 @@ _REPLIES: dict[type, type] = {
     Encode: Encoding,
 }
 _LOWEST = -1e9  # stands for the logarithm of 0, which JSON has not
+_DIGITS = 6  # what a batch of another size changes is far below, and so is not on record
 
 
 def checked_keep(keep: str) -> Keep:
@@ -107,6 +114,19 @@ def call_of(request: LMRequest, reply: LMReply, keep: Keep) -> Call:
     )
 
 
+def imagine_call_of(request: Generate, reply: Completion, keep: Keep) -> Call:
+    """Return the record of what a world model asked its own language model.
+
+    It is a generation like others, under a kind of its own, so that nobody takes the world model's
+    words for the agent's.
+
+    Example:
+        >>> imagine_call_of(Generate(()), Completion("It is dark."), "replies").kind
+        'imagine'
+    """
+    return replace(call_of(request, reply, keep), kind=IMAGINE)
+
+
 _Said: TypeAlias = "tuple[str, int, tuple[int, ...] | None, tuple[float, ...] | None, str]"
 
 
@@ -126,10 +146,11 @@ def _said(request: LMRequest, reply: LMReply) -> _Said:
 
 
 def _finite(logprobs: tuple[float, ...] | None) -> tuple[float, ...] | None:
-    """Return log-probabilities that JSON can hold."""
+    """Return log-probabilities that JSON can hold, the same whatever else was in the batch."""
     if logprobs is None:
         return None
-    return tuple(float(value) if value >= _LOWEST else _LOWEST for value in logprobs)
+    known = (float(value) if value >= _LOWEST else _LOWEST for value in logprobs)
+    return tuple(round(value, _DIGITS) + 0.0 for value in known)  # there is no -0.0 then
 
 
 def _check_count(expected: int, found: tuple[object, ...], model: str) -> None:

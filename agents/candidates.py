@@ -34,7 +34,7 @@ class Candidate:
 
 
 def mean_log_prob(logprobs: Sequence[float] | None) -> float | None:
-    """Return the mean log-probability of an action's tokens, at least -100; None if unknown.
+    """Return the mean log-probability of an action's tokens, from -100 to 0; None if unknown.
 
     Example:
         >>> mean_log_prob((-1.0, -0.5)), mean_log_prob((float("-inf"),)), mean_log_prob(())
@@ -42,8 +42,9 @@ def mean_log_prob(logprobs: Sequence[float] | None) -> float | None:
     """
     if not logprobs:
         return None
-    mean = math.fsum(max(value, _LEAST) for value in logprobs) / len(logprobs)
-    return _LEAST if math.isnan(mean) else mean
+    if any(math.isnan(value) for value in logprobs):
+        return _LEAST
+    return math.fsum(min(max(value, _LEAST), 0.0) for value in logprobs) / len(logprobs)
 
 
 def propose_candidates(
@@ -85,10 +86,11 @@ def propose_candidates(
 def _messages(view: View, config: RAPConfig, replies: dict[int, str]) -> tuple[Message, ...]:
     """Return the agent's usual conversation; in standard prompts the admissible actions follow."""
     listed = listed_actions(view, config.max_length // 4)
+    room = max(config.action_tokens - config.draft_tokens, 0)
     if config.prompts == "brief" or not listed:
-        return converse(view, config, replies)
+        return converse(view, config, replies, reserve=room)
     question = fill("standard", "rap_act", actions=listed)[-1].content
-    room = view.count_tokens(question)
+    room += view.count_tokens(question)
     return ask_on(converse(view, config, replies, reserve=room), question)
 
 

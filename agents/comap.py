@@ -15,14 +15,14 @@ from .acting import Draft, draft_action
 from .asking import ask_about
 from .base import Decision, Imagine, Reply, Request, View
 from .checks import require_whole
+from .comap_record import history_reply, step_notes
 from .config import AgentConfig
 from .gates import action_gate
-from .parsing import first_line
 from .prompting import converse, fill
 from .ranges import require_between
 from .react import replies_in
 from .refinement import RefinementHead
-from .reflecting import Reflected, ask_reflection, weigh
+from .reflecting import PROBABILITY_ROOM, Reflected, ask_reflection, weigh
 
 __all__ = ["CoMapAgent", "CoMapConfig", "ConfidenceSource", "ProbabilitySource"]
 
@@ -52,9 +52,11 @@ class CoMapConfig(AgentConfig):
     """Most further tokens where the reflection's final action is lacking (CoMap, Table 5; used as
     METHODS.md 1.1 decided). 0 asks for none, for servers that cannot continue a reply."""
     p_source: ProbabilitySource = "head"
-    """head (reconstructed), verbalizer (ours) or verbal (the authors' code)."""
+    """head (reconstructed; needs `Encode`), verbalizer (ours; `Words`) or verbal (the authors' code;
+    any model)."""
     q_source: ConfidenceSource = "token_geo_mean"
-    """token_geo_mean (reconstructed), min_token (ours) or proxy (the authors' code)."""
+    """token_geo_mean (reconstructed), min_token (ours), or proxy (the authors' code; any model).
+    The first two need `Score`, or with free decoding a backend that tells its tokens."""
     future_state: bool = True
     """False is the ablation "w/o Future State": the reflection is told nothing of what follows."""
     action_gate: bool = True
@@ -69,6 +71,22 @@ class CoMapConfig(AgentConfig):
         require_whole(self, 1, "reflect_tokens")
         require_whole(self, 0, "final_tokens")
 
+    def needs(self) -> frozenset[str]:
+        """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings.
+
+        A head needs ``encode`` besides: see `CoMapAgent.needs`. What is written ``score|tokens`` is
+        either of the two.
+
+        Example:
+            >>> sorted(CoMapConfig().needs())
+            ['generate', 'prefix', 'prefix|tokens', 'score|tokens']
+        """
+        free = self.decoding == "free"
+        words = {"words", "prefix"} if self.p_source == "verbalizer" else set()
+        score = {"score|tokens", "prefix|tokens"} if free else {"score", "prefix"}
+        prefix = {"prefix"} if free and self.final_tokens else set()
+        return super().needs() | words | (set() if self.q_source == "proxy" else score) | prefix
+
 
 class CoMapAgent:
     """Drafts an action, asks a world model what follows, reflects, and takes one of the two actions.
@@ -77,16 +95,29 @@ class CoMapAgent:
     after it; ask the same language model, which now sees that, for a reflected action; take the
     reflected action if ``p > tau_p``, ``q > tau_q`` and it is another action than the draft. That is
     at most three texts a step, the world model's included, but for one reminder of a draft's form and
-    one continuation of a reflection that was cut short. The numbers p and q may need passes over the
-    prompt that write nothing.
+    one continuation of a reflection that was cut short. Masked and scored decoding write the same
+    texts in parts, each going on where the one before ended. The numbers p and q may need passes over
+    the prompt that write nothing.
+
+    Not every model can do all of it. Hugging Face models in this process can. Behind a server (chat
+    completions) there are neither hidden states nor log-probabilities of given texts: use
+    ``p_source="verbal"``, or ``"verbalizer"`` where the server continues replies. With
+    ``decoding="free"`` and a server that tells the tokens it wrote and their log-probabilities (vLLM
+    and OpenAI do, ``transformers serve`` does not), q is that of the tokens that wrote the action,
+    each counted whole; a reflection that was continued needs ``prefix_mode="continue"`` for that, as
+    of a repeated beginning no tokens are known, or ``final_tokens=0``. With other servers, and with
+    ``decoding="masked"`` (vLLM), use ``q_source="proxy"``. Runners refuse settings that a model is
+    known not to serve before anything is played, and say which would do: see `needs`. That a server
+    tells no tokens is known only once it answers: then that is the episode's error.
 
     Deviations: the formula of q and the head are reconstructed (METHODS.md 1.3); a draft that cannot
     be read goes to the environment with no further call, as in the authors' code, but never becomes
-    another action, as it does there; the final action is scored as it is taken, without quotes. With
-    verbalizer, p is 0 where the model gives neither word any probability. Masked and scored decoding
-    ask for the analysis, then for one of the admissible actions, then (verbal) for the probability;
-    with brief prompts the analysis is the decision alone. The belief as state text is ours, and so
-    are the prompts.
+    another action, as it does there; the final action is scored as it is taken, without quotes; one
+    that was cut short is continued too, not only one that is missing. With verbalizer, p is 0 where
+    the model gives neither word any probability; with verbal, percentages are read. Masked and
+    scored decoding ask for the analysis, then for one of the admissible actions, then (verbal) for
+    the probability; with brief prompts the analysis is the decision alone. The belief as state text
+    is ours, and so are the prompts.
 
     Args:
         config: Settings; None for the defaults.
@@ -106,13 +137,18 @@ class CoMapAgent:
         self.config = config or CoMapConfig()
         self.head = RefinementHead.load(head) if isinstance(head, str | Path) else head
 
+    def needs(self) -> frozenset[str]:
+        """Return which of `comap.lm.CAPABILITIES` the language model must have."""
+        reads = self.config.p_source == "head" and self.head is not None
+        return self.config.needs() | ({"encode"} if reads else set())
+
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Draft, look ahead, reflect and choose; the notes tell all of it."""
         config, replies = self.config, replies_in(view)
         draft = yield from draft_action(view, config, converse(view, config, replies))
         if not draft.parsed:
             replies[view.step] = draft.text
-            return Decision(draft.action, notes=_notes(draft, "draft_only_fallback"))
+            return Decision(draft.action, notes=step_notes(draft, "draft_only_fallback"))
         imagined: Imagined | None = None
         if config.future_state:
             imagined = yield Imagine(draft.action)
@@ -125,10 +161,10 @@ class CoMapAgent:
             p, q = yield from weigh(config, messages, reply, p)
         verdict = self._verdict(view, draft, reply, p, q)
         action: str = verdict["exec_action"]
-        replies[view.step] = _history_reply(draft, reply, action)
+        replies[view.step] = history_reply(draft, reply, action)
         path = "reflection_skipped" if reply is None else "reflected"
         kept = imagined if action == draft.action else None  # it is of no other action
-        return Decision(action, kept, _notes(draft, path, future, reply) | verdict)
+        return Decision(action, kept, step_notes(draft, path, future, reply) | verdict)
 
     def question(
         self, view: View, replies: Mapping[int, str], draft: Draft, future: str
@@ -147,10 +183,12 @@ class CoMapAgent:
             config.prompts,
             "reflect",
             draft=cut_text(draft.text, room, view.count_tokens),
-            action=draft.action,
+            action=cut_text(draft.action, room, view.count_tokens),
             future=cut_text(future.strip() or _UNKNOWN, 2 * room, view.count_tokens),
         )
         tokens = config.reflect_tokens + config.final_tokens
+        if config.prompts == "standard" and config.p_source == "verbal":
+            tokens += PROBABILITY_ROOM
         return ask_about(view, config, question.content, tokens, replies)
 
     def _early_probability(
@@ -161,9 +199,8 @@ class CoMapAgent:
             return None
         if self.head is None:
             return 0.5
-        state: Encoding = yield Encode(
-            messages, adapter=self.config.adapter, purpose="reflect: state"
-        )
+        asked = Encode(messages, adapter=self.config.adapter, purpose="reflect: state")
+        state: Encoding = yield asked
         return self.head.probability(state.vector)
 
     def _skips(self, p: float | None) -> bool:
@@ -200,36 +237,3 @@ class CoMapAgent:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, _DIGITS)
-
-
-def _history_reply(draft: Draft, reply: Reflected | None, action: str) -> str:
-    """Return what goes into the conversation as the agent's reply (METHODS.md 1.2)."""
-    said = None if reply is None else reply.said.text
-    thought = first_line(said or draft.thought or "")
-    return f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
-
-
-def _notes(
-    draft: Draft, path: str, future: str = "", reply: Reflected | None = None
-) -> dict[str, Any]:
-    """Return what a trajectory keeps of a decision (METHODS.md 1.0.1, StepRecord)."""
-    said = None if reply is None else reply.said
-    return {
-        "path": path,
-        "decoding": draft.decoding,
-        "draft_action": draft.action,
-        "draft_parsed": draft.parsed,
-        "draft_response": draft.text,
-        "predicted_next_state": future or None,
-        "reflect_response": None if reply is None else reply.text,
-        "reflection_text": said and said.text,
-        "decision": said and said.decision,
-        "ref_action": said and said.action,
-        "p": None,
-        "p_source": None,
-        "q": None,
-        "q_source": None,
-        "gate": False,
-        "gate_parts": None,
-        "exec_action": draft.action,
-    }

@@ -62,24 +62,58 @@ class AgentConfig:
             if getattr(self, name) not in allowed:
                 listed = ", ".join(repr(value) for value in allowed)
                 raise OptionError(f"{name} must be one of {listed}, not {getattr(self, name)!r}")
-        for name in ("max_length", "draft_tokens"):
+        turns = () if self.history_turns is None else (("history_turns", 0),)
+        for name, least in (("max_length", 1), ("draft_tokens", 1), *turns):
             value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise OptionError(f"{name} must be a whole number of at least 1, not {value!r}")
-        if self.history_turns is not None and self.history_turns < 0:
-            raise OptionError(f"history_turns must be at least 0, not {self.history_turns!r}")
+            if type(value) is not int or value < least:
+                raise OptionError(
+                    f"{name} must be a whole number of at least {least}, not {value!r}"
+                )
+        for name, kinds, what in (
+            ("temperature", (int, float), "a number"),
+            ("top_p", (int, float), "a number"),
+            ("seed", (int,), "a whole number"),
+        ):
+            if type(getattr(self, name)) not in kinds:
+                raise OptionError(f"{name} must be {what}, not {getattr(self, name)!r}")
         if self.examples not in (0, 1):
             raise OptionError(f"examples must be 0 or 1, not {self.examples!r}")
         self.sampling(1)  # refuses a wrong temperature or top_p
 
     def sampling(
-        self, max_new_tokens: int, stop: tuple[str, ...] = (), seed: int | None = None
+        self,
+        max_new_tokens: int,
+        stop: tuple[str, ...] = (),
+        seed: int | None = None,
+        *,
+        temperature: float | None = None,
+        top_p: float | None = None,
     ) -> Sampling:
-        """Return how to sample with these settings."""
+        """Return how to sample with these settings.
+
+        Args:
+            max_new_tokens: The most tokens.
+            stop: Where the text ends.
+            seed: The request's seed; None for that of the settings.
+            temperature: Another temperature than the settings'.
+            top_p: Another nucleus than the settings'.
+        """
+        heat = float(self.temperature if temperature is None else temperature)
+        nucleus = float(self.top_p if top_p is None else top_p)
         chosen = self.seed if seed is None else seed
-        if self.temperature == 0:
+        if heat == 0:
             chosen = 0  # nothing is drawn; the same request stays the same, for caches and records
-        return Sampling(max_new_tokens, float(self.temperature), float(self.top_p), stop, chosen)
+        return Sampling(max_new_tokens, heat, nucleus, stop, chosen)
+
+    def needs(self) -> frozenset[str]:
+        """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings.
+
+        Example:
+            >>> sorted(AgentConfig(decoding="masked").needs())
+            ['choices', 'generate', 'prefix']
+        """
+        further = {"free": (), "masked": ("choices", "prefix"), "scored": ("score", "prefix")}
+        return frozenset({"generate", *further[self.decoding]})
 
     def describe(self) -> dict[str, Any]:
         """Return the settings as JSON data, for results."""

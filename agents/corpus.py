@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 
 from ..envs import TextEnv, state_text
-from ..errors import OptionError
+from ..errors import MissingExtra, OptionError
 from ..trajectory import Trajectory, Turn
 from .expert import ExpertAgent
 from .random import RandomAgent
@@ -76,24 +76,35 @@ def tiny_folder(
         episodes: See `corpus`.
 
     Raises:
-        OptionError: Something else is in the folder.
+        OptionError: Something else is in the folder, or it cannot be written.
         MissingExtra: The extra ``train`` is not installed.
     """
     from ..lm.tiny import build_tiny
 
+    try:
+        from safetensors import SafetensorError
+    except ImportError as error:
+        raise MissingExtra.of("train", "building a tiny language model") from error
     folder = Path(directory)
     wanted = {"env": env_id, "parameters": parameters, "seed": seed, "episodes": episodes}
     mark = folder / _MARK
+    written = json.dumps(wanted) + "\n"
     if mark.is_file():
         found = mark.read_text("utf-8")
-        if json.loads(found) == wanted:
+        if found == written:
             return folder
         raise OptionError(
-            f"expected the tiny model {wanted} in {folder}, found {found.strip()}; choose another "
-            "folder, or remove this one"
+            f"expected the tiny model {written.strip()} in {folder}, found {found.strip():.200}; "
+            "choose another folder, or remove this one"
         )
-    build_tiny(folder, corpus(env_id, episodes), parameters=parameters, seed=seed)
-    mark.write_text(json.dumps(wanted) + "\n", "utf-8")  # last: what is there then is whole
+    text = corpus(env_id, episodes)
+    try:
+        build_tiny(folder, text, parameters=parameters, seed=seed)
+        draft = mark.with_name(mark.name + ".part")
+        draft.write_text(written, "utf-8")
+        draft.replace(mark)  # last: what is there then is whole
+    except (OSError, SafetensorError) as error:
+        raise OptionError(f"cannot write the tiny model into {folder}: {error}") from error
     return folder
 
 

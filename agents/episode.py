@@ -17,7 +17,7 @@ from ..trajectory import Call, Predicted, Step, Trajectory, Turn
 from ..worldmodel import Imagined
 from .base import Decision, Retrying, View, estimate_tokens
 from .stage import Stage
-from .thinking import Player, Playing, think
+from .thinking import Player, Playing, prediction_in, think
 
 __all__ = ["play_episode", "play_task"]
 
@@ -72,12 +72,12 @@ def play_episode(
     while True:
         calls: list[Call] = []
         try:
-            view = _view(player, stage, tuple(history), info, memory, trial)
+            view = _view(player, stage, tuple(history), info, memory, trial, seed or 0)
             decision = yield from think(player, stage, player.agent.decide(view), calls)
             action, prediction, notes = _checked(decision)
             if action is None:
                 break
-            step, info = yield from _act(stage, action, prediction, tuple(calls), notes)
+            step, info = yield from _act(player, stage, action, prediction, calls, notes)
         except Exception as fault:
             error = _told(fault)
             break
@@ -116,6 +116,7 @@ def _view(
     info: Mapping[str, Any],
     memory: dict[str, Any],
     trial: int,
+    seed: int,
 ) -> View:
     return View(
         stage.inner.env_id,
@@ -129,23 +130,26 @@ def _view(
         estimate_tokens if player.lm is None else player.lm.count_tokens,
         memory,
         trial,
+        seed,
     )
 
 
 def _act(
+    player: Player,
     stage: Stage,
     action: str,
     prediction: Predicted | None,
-    calls: tuple[Call, ...],
+    calls: list[Call],
     notes: Mapping[str, Any],
 ) -> Playing[tuple[Step, Mapping[str, Any]]]:
     """Take an action; return its record and the environment's info."""
     question = stage.question_of_step(action)
     if question is not None:
         (answer,) = yield [question]
-        stage.prepare_step(action, answer)
+        failed = isinstance(answer, Exception)
+        stage.prepare_step(action, answer if failed else prediction_in(answer, player, calls))
     reply = stage.step(action)
-    return Step.of(action, reply, prediction, calls, notes), reply[4]
+    return Step.of(action, reply, prediction, tuple(calls), notes), reply[4]
 
 
 def _review(

@@ -32,7 +32,7 @@ def sample_alternatives(
 ) -> Generator[Request, Reply, tuple[str, ...]]:
     """Sample actions from the policy, one batch; what has no action in it is left out.
 
-    With masked and scored decoding they are admissible ones.
+    With masked and scored decoding they are admissible ones, sampled token by token among these.
     """
     choices: tuple[str, ...] | None = None
     tokens, prefix = config.draft_tokens, ""
@@ -98,7 +98,7 @@ def explore(
         moment = snapshot(env)
         _, info = restore(env, moment)
         query = query_about(env, action)
-        view = _view(query, info, memory)
+        view = _view(query, info, memory, seed or 0)
         proposed = yield from propose(view)
         others = []
         for other in _distinct(query, proposed)[:k]:
@@ -196,7 +196,7 @@ class _Estimating:
         return estimate_tokens(text)
 
 
-def _view(query: Query, info: dict[str, Any], memory: dict[str, Any]) -> View:
+def _view(query: Query, info: dict[str, Any], memory: dict[str, Any], seed: int) -> View:
     return View(
         query.env_id,
         info["task"],
@@ -207,6 +207,7 @@ def _view(query: Query, info: dict[str, Any], memory: dict[str, Any]) -> View:
         info["step"],
         lambda: None,
         memory=memory,
+        seed=seed,
     )
 
 

@@ -102,7 +102,7 @@ def told_steps(steps: Sequence[Imagined], view: View, budget: int) -> str:
 
 
 def listed_actions(view: View, budget: int) -> str:
-    """Return the admissible actions, one a line, as far as they fit; empty where there are none.
+    """Return the admissible actions, one a line, the first that fit; empty where there are none.
 
     Example:
         >>> from comap.facts import State
@@ -111,7 +111,16 @@ def listed_actions(view: View, budget: int) -> str:
         look
         wait
     """
-    return cut_text("\n".join(view.admissible_actions or ()), budget, view.count_tokens)
+    actions = view.admissible_actions or ()
+    if view.count_tokens("\n".join(actions)) <= budget:
+        return "\n".join(actions)
+    kept: list[str] = []
+    for action in actions:
+        budget -= view.count_tokens(f"{action}\n")
+        if budget < 0:
+            break
+        kept.append(action)
+    return "\n".join(kept)
 
 
 def matching_action(action: str, admissible: Sequence[str] | None, least: float) -> tuple[str, str]:

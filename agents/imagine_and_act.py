@@ -44,7 +44,8 @@ class ImagineAndActAgent:
 
     Deviations: no source gives the prompts, so they are ours. A proposal that cannot be read, after
     one reminder, goes to the environment as it is, with no further call, as in every agent here
-    (METHODS.md 1.1); where the choice cannot be read, after one reminder, the proposal is kept.
+    (METHODS.md 1.1); where the choice cannot be read, after one reminder, the proposal is kept. What
+    is imagined is sampled as all else is, and its length is that of a world model's prediction.
     Masked and scored decoding, and the belief as state text, are ours.
 
     Args:
@@ -94,7 +95,8 @@ class ImagineAndActAgent:
     ) -> Generator[Request, Reply, str]:
         """Return what the model imagines, without labels; empty where it wrote nothing."""
         config = self.config
-        (question,) = fill(config.prompts, "imagine", action=proposal.action)
+        action = cut_text(proposal.action, config.max_length // 8, view.count_tokens)
+        (question,) = fill(config.prompts, "imagine", action=action)
         messages = ask_about(view, config, question.content, config.imagine_tokens, replies)
         seed = seed_for(config, view, "imagine")
         sampling = config.sampling(config.imagine_tokens, _STOP, seed)
@@ -112,7 +114,7 @@ class ImagineAndActAgent:
             config.prompts,
             "choose",
             proposal=cut_text(proposal.text, room, view.count_tokens),
-            action=proposal.action,
+            action=cut_text(proposal.action, room, view.count_tokens),
             imagined=cut_text(imagined or _NOTHING, 2 * room, view.count_tokens),
         )
         messages = ask_about(view, config, question.content, config.draft_tokens, replies)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import OptionError
-from ..lm import Completion, Encode, Encoding, Generate, Message, Sampling
+from ..lm import Completion, Encode, Encoding, Generate, Message
 from ..lm.prompts import cut_text
 from ..worldmodel import Imagined
 from .acting import Draft, draft_action, seed_for
@@ -26,7 +26,6 @@ from .react import replies_in
 
 __all__ = ["ITPAgent", "ITPConfig"]
 
-_ACTION_ROOM = 64  # masked and scored actions come on top of a thought of full length
 _K_MAX = {"ALFWorld-v0": 5}
 _K_MAX_ELSEWHERE = 3
 _NO_FORESIGHT = "No step ahead was imagined."
@@ -80,6 +79,12 @@ class ITPConfig(AgentConfig):
         require_whole(self, 0, "k_fallback", *(("k_max",) if self.k_max is not None else ()))
         require_between(self, 0, 10, "k_temperature", "foresight_temperature")
         require_between(self, 0, 1, "similarity")
+
+    def needs(self) -> frozenset[str]:
+        """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings."""
+        head = {"encode", "prefix"} if self.k_source == "head" else set()
+        generate = {"prefix"} if self.foresight == "generate" else set()
+        return super().needs() | head | generate
 
     def k_max_of(self, env_id: str) -> int:
         """Return the greatest K in an environment."""
@@ -154,12 +159,8 @@ class ITPAgent:
             return k, {"k": k, "k_logits": [round(value, 6) for value in logits]}
         question = fill(config.prompts, "itp_depth", k_max=str(most))[-1].content
         messages = ask_about(view, config, question, config.k_tokens, replies)
-        sampling = Sampling(
-            config.k_tokens,
-            config.k_temperature,
-            config.top_p,
-            seed=seed_for(config, view, "depth"),
-        )
+        seed = seed_for(config, view, "depth")
+        sampling = config.sampling(config.k_tokens, (), seed, temperature=config.k_temperature)
         said: Completion = yield Generate(
             messages, sampling, adapter=config.adapter, purpose="depth"
         )
@@ -175,12 +176,8 @@ class ITPAgent:
         question = fill(config.prompts, "itp_foresight", k=str(k))[-1].content
         messages = ask_about(view, config, question, config.foresight_tokens, replies)
         seed = seed_for(config, view, "foresight")
-        sampling = Sampling(
-            config.foresight_tokens,
-            config.foresight_temperature,
-            stop=("</foresight>",),
-            seed=seed,
-        )
+        heat, stop = config.foresight_temperature, ("</foresight>",)
+        sampling = config.sampling(config.foresight_tokens, stop, seed, temperature=heat, top_p=1.0)
         adapter = config.foresight_adapter or config.adapter
         said: Completion = yield Generate(
             messages, sampling, "<foresight>", adapter=adapter, purpose="foresight"
@@ -198,15 +195,13 @@ class ITPAgent:
     def _messages(
         self, view: View, config: ITPConfig, foresight: str, replies: dict[int, str]
     ) -> Sequence[Message]:
-        room = config.max_length // 4
-        slots = {"foresight": cut_text(foresight, room, view.count_tokens)}
-        listed = listed_actions(view, room)
+        slots = {"foresight": cut_text(foresight, config.max_length // 6, view.count_tokens)}
+        listed = listed_actions(view, config.max_length // 4)
         name = "itp_act" if listed else "itp_act_open"
         if listed:
             slots["actions"] = listed
         question = fill(config.prompts, name, **slots)[-1].content
-        tokens = config.draft_tokens + _ACTION_ROOM
-        return ask_about(view, config, question, tokens, replies)
+        return ask_about(view, config, question, config.draft_tokens, replies)
 
 
 def _reply(draft: Draft, action: str) -> str:

@@ -41,7 +41,8 @@ class IWMAgent(ReActAgent):
 
     It asks no world model.
 
-    Deviations from METHODS.md 3: masked and scored decoding, and the belief as state text, are ours.
+    Deviations from METHODS.md 3: those of `ReActAgent`; and alternatives that mean the same action
+    count once, so that a state may have fewer than `IWMConfig.alternatives`.
 
     Args:
         config: Settings; None for the defaults.

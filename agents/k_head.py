@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import DataCorrupt, DataNotFound, MissingExtra, OptionError
+from ..errors import DataCorrupt, DataNotFound, LanguageModelError, MissingExtra, OptionError
 
 __all__ = ["KHead", "pseudo_label_k"]
 
@@ -81,14 +81,17 @@ class KHead:
 
         Raises:
             OptionError: The state is not of the size that this head was made for.
+            LanguageModelError: It is not finite.
         """
-        state = np.asarray(vector, dtype=np.float32)
+        state = np.asarray(vector, dtype=np.float64)
         if state.shape != self.weight.shape[1:]:
             raise OptionError(
                 f"this K head reads hidden states of {self.weight.shape[1]} values, found "
                 f"{state.shape}; use it with the language model that it was trained on"
             )
-        return tuple(float(value) for value in self.weight @ state + self.bias)
+        if not (np.abs(state) <= np.finfo(np.float32).max).all():  # nor of nan
+            raise LanguageModelError("expected a finite hidden state, found one with inf or nan")
+        return tuple(float(value) for value in self.weight.astype(np.float64) @ state + self.bias)
 
     def choose(self, vector: Sequence[float]) -> int:
         """Return the depth with the greatest logit, the first of equals."""

@@ -5,36 +5,32 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING
 
-from ..lm import Completion, Generate, Message, Sampling
+from ..lm import Completion, Generate, Message
 from ..trajectory import Trajectory
 from ..worldmodel import Query, transitions_of
 from .acting import seed_for
+from .asking import ask_apart
 from .base import Reply, Request, View
 from .knowledge import Knowledge, KnowledgeBase
-from .prompting import fill, instructions, situation
+from .prompting import instructions
 
 if TYPE_CHECKING:
     from .wkm import WKMConfig
 
 __all__ = ["gather_knowledge", "state_request", "task_request"]
 
-_ROOM = 160  # tokens of a knowledge prompt's own words, generously
-
 
 def task_request(view: View, config: WKMConfig) -> Generate:
     """Return the question for task knowledge: what to know before the task is begun."""
     rules = instructions(view.env_id)
-    reserve = config.task_tokens + _ROOM + view.count_tokens(rules)
-    text = situation(view, config, reserve=reserve)
-    messages = fill(config.prompts, "wkm_task", situation=text, instructions=rules)
+    messages = ask_apart(view, config, "wkm_task", config.task_tokens, instructions=rules)
     seed = seed_for(config, view, "task knowledge")
     return _request(messages, config, config.task_tokens, seed, "task knowledge")
 
 
 def state_request(view: View, config: WKMConfig) -> Generate:
     """Return the question for state knowledge: the present in words that fit like states too."""
-    text = situation(view, config, reserve=config.state_tokens + _ROOM)
-    messages = fill(config.prompts, "wkm_state", situation=text)
+    messages = ask_apart(view, config, "wkm_state", config.state_tokens)
     seed = seed_for(config, view, "state knowledge")
     return _request(messages, config, config.state_tokens, seed, "state knowledge")
 
@@ -42,7 +38,8 @@ def state_request(view: View, config: WKMConfig) -> Generate:
 def _request(
     messages: tuple[Message, ...], config: WKMConfig, tokens: int, seed: int, purpose: str
 ) -> Generate:
-    sampling = Sampling(tokens, config.knowledge_temperature, stop=("\n---",), seed=seed)
+    heat = config.knowledge_temperature
+    sampling = config.sampling(tokens, ("\n---",), seed, temperature=heat, top_p=1.0)
     return Generate(messages, sampling, adapter=config.knowledge_adapter, purpose=purpose)
 
 

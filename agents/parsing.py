@@ -65,14 +65,19 @@ def first_line(text: str) -> str:
 def number_in(text: str, low: float, high: float) -> float | None:
     """Return the first number in a text, brought into a range; None where there is none.
 
+    With a percent sign it counts hundredths. What is written ``nan`` or ``inf`` is no number.
+
     Example:
         >>> number_in("about 0.7 of 1", 0, 1), number_in("7", 0, 1), number_in("none", 0, 1)
         (0.7, 1, None)
+        >>> number_in("10 %", 0, 1)
+        0.1
     """
     found = _NUMBER.search(text[:_LONGEST])
     if found is None:
         return None
-    return min(max(float(found[0]), low), high)
+    hundredths = text[found.end() :].lstrip(" ").startswith("%")
+    return min(max(float(found[0]) / (100 if hundredths else 1), low), high)
 
 
 @dataclass(frozen=True, slots=True)

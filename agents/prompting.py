@@ -30,7 +30,7 @@ def load_template(style: str, name: str) -> tuple[tuple[str, str], ...]:
     """Return the messages of one of the agents' templates: see `comap.lm.prompts`.
 
     Args:
-        style: ``standard``, ``brief`` or ``tasks``.
+        style: ``standard``, ``brief``, ``tasks`` or ``reminder``.
         name: The prompt's name.
 
     Raises:
@@ -108,6 +108,7 @@ def _told(
     later = list(turns[1:])
     if config.history_turns is not None:
         later = later[max(len(later) - config.history_turns, 0) :]
+    later = [turn._replace(action=_brought(view, config, turn.action or "")) for turn in later]
     rest = budget  # what the present does not need, up to half of all
     if later:
         last = count(later[-1].action or "") + count(later[-1].observation) + overhead
@@ -116,6 +117,25 @@ def _told(
     if view.goal and view.goal not in first:
         first = f"{first}\n{cut_text(view.goal, rest // 4, count)}"
     return first, recent_turns(later, budget - count(first), count, overhead)
+
+
+def _brought(view: View, config: AgentConfig, action: str) -> str:
+    """Return an action as prompts show it: one of absurd length is cut."""
+    longest = config.max_length // 8
+    if len(action.encode("utf-8", "replace")) <= longest:  # a token has at least a byte
+        return action
+    return cut_text(action, longest, view.count_tokens)
+
+
+def _further(view: View, config: AgentConfig) -> int:
+    """Return the tokens that a draft in standard prompts may need beside its own.
+
+    Either there is a reminder, or a chosen action comes after a thought of full length.
+    """
+    if config.decoding == "free" or not view.admissible_actions:
+        return _size(view, fill("reminder", "standard"))
+    longest = max(view.admissible_actions, key=len)
+    return view.count_tokens(f"\nAction: {longest}") + OVERHEAD
 
 
 def converse(
@@ -137,16 +157,18 @@ def converse(
         config: Style, state text and sizes.
         replies: What the agent wrote at each step, by step from 0; a step without one shows its
             action alone.
-        reserve: Further tokens to leave free, beside the draft's.
+        reserve: Further tokens to leave free, beside the draft's and, in standard prompts, those of a
+            reminder or of an action after a thought.
         system: Text to add to the instruction.
     """
     reserve += config.draft_tokens
     if config.prompts == "brief":
+        reserve += view.count_tokens(f"{system}\n") if system else 0
         text = situation(view, config, reserve=reserve + OVERHEAD)
         return fill("brief", "act", situation=f"{system}\n{text}" if system else text)
     rules = f"{instructions(view.env_id)}\n\n{system}" if system else instructions(view.env_id)
     head = fill("standard", "act", instructions=rules)
-    reserve += _size(view, head)
+    reserve += _size(view, head) + _further(view, config)
     if config.examples and config.state_text == "history":
         example = example_of(view.env_id)
         size = _size(view, example)
@@ -168,7 +190,7 @@ def _turns_as_messages(
     shown = []
     for step, turn in enumerate(view.history[1:]):
         plain = f"Action: {turn.action}"
-        reply = replies.get(step, plain)
+        reply = replies.get(step) or plain
         fits = view.count_tokens(reply) <= longest
         shown.append(Turn(reply if fits else plain, turn.observation))
     turns = (view.history[0], *shown)

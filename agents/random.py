@@ -16,7 +16,8 @@ _WORDS = ("look", "inventory", "help")
 class RandomAgent:
     """Takes random admissible actions, and now and then one that mixes two of them.
 
-    The choice depends on the seed, the task and the step alone, not on other episodes.
+    The choice depends on the seed, the task, the step and the episode's seed (unless that is 0)
+    alone, not on other episodes.
 
     Args:
         seed: Seed of the choices.
@@ -43,7 +44,10 @@ class RandomAgent:
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Return a random action."""
         yield from ()
-        rng = random.Random(f"{self.seed}\n{view.task}\n{view.step}".encode("utf-8", "replace"))
+        said = f"{self.seed}\n{view.task}\n{view.step}"
+        if view.seed:
+            said += f"\n{view.seed}"
+        rng = random.Random(said.encode("utf-8", "replace"))
         actions = view.admissible_actions or _WORDS
         action = rng.choice(actions)
         if rng.random() < self.mixed:

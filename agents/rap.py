@@ -9,19 +9,20 @@ from typing import Any, Literal
 from ..lm import WordProbabilities, Words
 from ..worldmodel import Imagined
 from .acting import draft_action
+from .asking import ask_apart
 from .base import Decision, Imagine, Reply, Request, View
 from .candidates import Candidate, propose_candidates
 from .checks import require_whole
 from .config import AgentConfig
 from .foresight import ended, view_after
-from .prompting import converse, cut_text, fill, situation
+from .prompting import converse, cut_text
 from .ranges import require_between
 from .react import replies_in
 from .search_tree import Node, back_up, best_child, descend, most_promising
 
 __all__ = ["RAPAgent", "RAPConfig", "goal_overlap"]
 
-_ROOM = 96  # tokens of the self-evaluation's own words, generously
+_ANSWER = 8  # tokens of what its answer begins with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +79,12 @@ class RAPConfig(AgentConfig):
         require_between(self, 0, 10, "log_prob_weight", "evaluation_weight", "overlap_weight")
         require_between(self, 0, 1, "discount")
         require_between(self, 1e-6, 1, "candidate_top_p")
+
+    def needs(self) -> frozenset[str]:
+        """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings."""
+        words = {"words"} if self.evaluation_weight else set()
+        score = {"score"} if self.log_probs == "scored" else set()
+        return super().needs() | {"prefix"} | words | score
 
 
 def goal_overlap(goal: str, text: str, letters: int = 4) -> float:
@@ -202,13 +209,8 @@ class _Search:
         config, count = self.config, there.count_tokens
         action = cut_text(action, config.max_length // 8, count)
         observation = cut_text(observation, config.max_length // 4, count)
-        reserve = count(action) + count(observation) + _ROOM
-        slots = {
-            "situation": situation(there, config, reserve=reserve),
-            "action": action,
-            "observation": observation,
-        }
-        messages = fill(config.prompts, "rap_evaluate", **slots)
+        slots = {"action": action, "observation": observation}
+        messages = ask_apart(there, config, "rap_evaluate", _ANSWER, **slots)
         purpose = f"{name}: evaluation"
         return Words(messages, (" Yes", " No"), "Answer:", config.adapter, purpose)
 

@@ -36,8 +36,9 @@ def replies_in(view: View) -> dict[int, str]:
 class ReActAgent:
     """One call a step: a thought and an action, in the conversation so far.
 
-    With a model that was trained on demonstrations this is the row "ReAct+SFT". Deviations: masked
-    and scored decoding, and the belief as state text, are ours.
+    With a model that was trained on demonstrations this is the row "ReAct+SFT". Deviations: of a
+    reply that cannot be read, after one reminder, the environment gets the first 200 characters, to
+    refuse them; masked and scored decoding, and the belief as state text, are ours.
 
     Args:
         config: Settings; None for the defaults.

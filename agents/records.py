@@ -4,15 +4,42 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataCorrupt
+from ..errors import DataCorrupt, OptionError
 from ..trajectory import Trajectory
 
-__all__ = ["Records"]
+__all__ = ["Records", "writing"]
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Say in a run's own words that it cannot be written: a full disk, a folder that is closed.
+
+    Args:
+        folder: The run's folder.
+
+    Raises:
+        OptionError: Something in the block raised an `OSError`.
+
+    Example:
+        >>> with writing(Path("run")):
+        ...     raise OSError(28, "No space left on device")
+        Traceback (most recent call last):
+        comap.errors.OptionError: cannot write the run in run: No space left on device; what was \
+recorded is kept: mend that, and give the same command again to go on
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OptionError(
+            f"cannot write the run in {folder}: {error.strerror or error}; what was recorded is "
+            "kept: mend that, and give the same command again to go on"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +91,21 @@ class Records:
         return {task for task, lines in self._lines.items() if lines[-1].failed}
 
     def add(self, trials: Sequence[Trajectory]) -> None:
-        """Append all trials of a task, and see to it that they are on the disk."""
+        """Append all trials of a task, and see to it that they are on the disk.
+
+        Raises:
+            OSError: They cannot be written; the file is as before.
+        """
         start = self.path.stat().st_size if self.path.exists() else 0
         written = [_encoded(trial) for trial in trials]
-        with self.path.open("ab") as file:
-            file.write(b"".join(written))
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with self.path.open("ab") as file:
+                file.write(b"".join(written))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            self._cut(start)
+            raise
         for trial, line in zip(trials, written, strict=True):
             self._note(trial.task, _Line(start, start + len(line), trial.error is not None))
             start += len(line)
@@ -83,13 +118,16 @@ class Records:
 
     def sort(self, tasks: Sequence[str]) -> None:
         """Write the file anew with these tasks, in this order: the whole new one or not at all."""
+        kept = [task for task in tasks if task in self._lines]
+        if kept == list(self._lines):
+            return  # it is so already: no second copy is needed, which may be large
         draft = self.path.with_name(self.path.name + ".part")
         lines: dict[str, list[_Line]] = {}
         with draft.open("wb") as target:
             if self.path.exists():
                 with self.path.open("rb") as source:
-                    for task in tasks:
-                        for line in self._lines.get(task, ()):
+                    for task in kept:
+                        for line in self._lines[task]:
                             source.seek(line.start)
                             start = target.tell()
                             target.write(source.read(line.end - line.start))
@@ -99,6 +137,11 @@ class Records:
             os.fsync(target.fileno())
         draft.replace(self.path)
         self._lines = lines
+
+    def _cut(self, size: int) -> None:
+        """Take away what was written beyond a size, if that can be done."""
+        with suppress(OSError):  # else it is cut off when the run is gone on with
+            os.truncate(self.path, size)
 
     def _note(self, task: str, line: _Line) -> None:
         self._lines.setdefault(task, []).append(line)

@@ -79,7 +79,7 @@ class RefinementHead:
                 f"expected a hidden state of {self.size} numbers for this refinement head, found "
                 f"{state.size}; use the head that was trained with this model"
             )
-        if not np.isfinite(state).all():
+        if not (np.abs(state) <= np.finfo(np.float32).max).all():  # nor of nan
             raise LanguageModelError("expected a finite hidden state, found one with inf or nan")
         logit = float(self.weight.astype(np.float64) @ state) + self.bias
         if logit >= 0:

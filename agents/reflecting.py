@@ -11,12 +11,23 @@ from ..errors import LanguageModelError
 from ..lm import Completion, Generate, Message, Score, Words
 from .acting import STOP, choose_action, seed_for
 from .base import Reply, Request, View
+from .generated_tokens import Piece, logprobs_of_span
 from .parsing import Reflection, final_action_span, parse_reflection
 
 if TYPE_CHECKING:
     from .comap import CoMapConfig
 
-__all__ = ["Reflected", "ask_reflection", "token_confidence", "verbal_probability", "weigh"]
+__all__ = [
+    "PROBABILITY_ROOM",
+    "Reflected",
+    "ask_reflection",
+    "token_confidence",
+    "verbal_probability",
+    "weigh",
+]
+
+PROBABILITY_ROOM = 24
+"""Tokens of a last line that states a probability, where it is asked for by itself, generously."""
 
 _LABEL = "Final Action:"
 _DECISIONS = ("KEEP", "REVISE")
@@ -31,22 +42,35 @@ class Reflected:
         text: The whole reply.
         head: Its beginning, up to and with ``Final Action:``; empty where it has no such line.
         said: What it says.
+        logprobs: The log-probabilities of the tokens that wrote the final action, as it is taken;
+            None where they are not known without scoring it.
     """
 
     text: str
     head: str
     said: Reflection
+    logprobs: tuple[float, ...] | None = None
 
     @classmethod
-    def of(cls, text: str) -> Reflected:
+    def of(cls, text: str, pieces: Sequence[Piece] = ()) -> Reflected:
         r"""Read a reply.
+
+        Args:
+            text: The reply.
+            pieces: What was generated of it, if the backend may have told the tokens.
 
         Example:
             >>> Reflected.of("Decision: KEEP\nFinal Action: look").head
             'Decision: KEEP\nFinal Action:'
         """
-        span = final_action_span(text)
-        return cls(text, "" if span is None else text[: span[0]], parse_reflection(text))
+        span, said = final_action_span(text), parse_reflection(text)
+        if span is None:
+            return cls(text, "", said)
+        logprobs = None
+        if said.action is not None:
+            start = text.index(said.action, span[0])
+            logprobs = logprobs_of_span(pieces, start, start + len(said.action))
+        return cls(text, text[: span[0]], said, logprobs)
 
 
 def ask_reflection(
@@ -89,13 +113,15 @@ def _written(
         view, config, messages, "reflect", config.reflect_tokens, STOP
     )
     text = said.text.strip()
+    first = Piece(said, said.text.find(text), len(text), at=0)
     if said.finish != "length" or not config.final_tokens or _complete(text):
-        return Reflected.of(text)
+        return Reflected.of(text, (first,))
     head = _up_to_action(text)
     more: Completion = yield _generate(
         view, config, messages, "reflect: final action", config.final_tokens, ("\n",), head
     )
-    return Reflected.of(head + more.text)
+    rest = Piece(more, 0, len(more.text), at=len(head))
+    return Reflected.of(head + more.text, (first, rest))
 
 
 def _complete(text: str) -> bool:
@@ -124,7 +150,13 @@ def _chosen(
         lead = analysis.text.strip()
     else:
         decision, _ = yield from choose_action(
-            view, config, messages, "Decision:", actions=_DECISIONS, purpose="reflect: decision"
+            view,
+            config,
+            messages,
+            "Decision:",
+            actions=_DECISIONS,
+            purpose="reflect: decision",
+            ended=False,
         )
         lead = f"Decision: {decision}"
     head = f"{lead}\n{_LABEL}" if lead else _LABEL
@@ -148,6 +180,8 @@ def weigh(
 ) -> Generator[Request, Reply, tuple[float, float]]:
     """Return ``p``, how probable a revision is, and ``q``, how sure the final action is.
 
+    The final action is scored, unless the backend told the tokens that wrote it.
+
     Args:
         config: Its ``p_source`` and ``q_source`` say how (METHODS.md 1.3).
         messages: The conversation that asked for the reflection.
@@ -155,23 +189,14 @@ def weigh(
         p: The probability, where it is known without the reply.
 
     Raises:
-        LanguageModelError: The model's numbers are none.
+        LanguageModelError: The model's numbers are none, or it cannot tell them.
     """
     requests: list[Any] = []
     if p is None and config.p_source == "verbalizer":
         requests.append(_words(config, messages, reply))
-    if reply.said.action is not None and config.q_source != "proxy":
-        completions = (f" {reply.said.action}",)
-        requests.append(
-            Score(
-                tuple(messages),
-                completions,
-                reply.head,
-                ended=False,
-                adapter=config.adapter,
-                purpose="reflect: confidence",
-            )
-        )
+    known = reply.logprobs
+    if reply.said.action is not None and config.q_source != "proxy" and known is None:
+        requests.append(_score(config, messages, reply))
     found = list((yield requests) if requests else ())
     if p is None and config.p_source == "verbalizer":
         revise, keep = found.pop(0).probabilities
@@ -182,7 +207,12 @@ def weigh(
         return p, 0.0
     if config.q_source == "proxy":
         return p, 1.0 if "Decision:" in reply.text else 0.7
-    return p, token_confidence(found[0].logprobs[0], config.q_source)
+    return p, token_confidence(found[0].logprobs[0] if known is None else known, config.q_source)
+
+
+def _score(config: CoMapConfig, messages: Sequence[Message], reply: Reflected) -> Score:
+    completions, purpose = (f" {reply.said.action}",), "reflect: confidence"
+    return Score(tuple(messages), completions, reply.head, False, config.adapter, purpose)
 
 
 def _words(config: CoMapConfig, messages: Sequence[Message], reply: Reflected) -> Words:
@@ -201,6 +231,8 @@ def _share(revise: float, keep: float) -> float:
 
 def verbal_probability(said: Reflection) -> float:
     """Return the probability that a reply states; without one 1, or 0 if it has no action either.
+
+    What is no number (``high``, ``nan``) counts as none.
 
     Example:
         >>> verbal_probability(Reflection(action="look")), verbal_probability(Reflection())
@@ -229,5 +261,5 @@ def token_confidence(logprobs: Sequence[float], source: str = "token_geo_mean") 
         return 0.0
     if any(math.isnan(value) for value in logprobs):
         raise LanguageModelError("expected log-probabilities of an action's tokens, found nan")
-    known = min(logprobs) if source == "min_token" else math.fsum(logprobs) / len(logprobs)
-    return min(math.exp(known), 1.0)
+    told = [min(value, 0.0) for value in logprobs]  # rounding may leave a hair above
+    return math.exp(min(told) if source == "min_token" else math.fsum(told) / len(told))

@@ -70,11 +70,10 @@ class ReflexionAgent:
         kept = self._kept(view.memory)
         system = ""
         if kept:
-            told = [cut_text(note, config.reflect_tokens, view.count_tokens) for note in kept]
+            told = [cut_text(note, self._room(), view.count_tokens) for note in kept]
             (message,) = fill(config.prompts, "notes", notes=_listed(told))
             system = message.content
-        extra = view.count_tokens(system) if config.prompts == "brief" else 0
-        messages = converse(view, config, replies, reserve=extra, system=system)
+        messages = converse(view, config, replies, system=system)
         draft = yield from draft_action(view, config, messages)
         replies[view.step] = draft.text
         return Decision(draft.action, notes={**draft.notes(), "reflections": len(kept)})
@@ -101,10 +100,14 @@ class ReflexionAgent:
     def _kept(self, memory: dict[str, Any]) -> tuple[str, ...]:
         return tuple(memory.get("reflections", ()))[-self.config.reflections :]
 
+    def _room(self) -> int:
+        """Return the most tokens of a note in a prompt."""
+        return min(self.config.reflect_tokens, self.config.max_length // 12)
+
     def _question(self, trajectory: Trajectory, kept: Sequence[str]) -> tuple[Message, ...]:
         """Return what asks for a reflection, with as much of the trial as fits."""
         config = self.config
-        each = min(config.reflect_tokens, config.max_length // 12)
+        each = self._room()
         slots = {
             "instructions": instructions(trajectory.env_id),
             "goal": cut_text(trajectory.goal, config.max_length // 8, estimate_tokens),
@@ -129,6 +132,7 @@ def _seed_of_review(config: AgentConfig, trajectory: Trajectory) -> int:
         len(trajectory.steps),
         lambda: None,
         trial=trajectory.trial,
+        seed=trajectory.seed or 0,
     )
     return seed_for(config, view, "reflexion")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..envs.storage import locked
 from ..errors import DownloadError, OptionError
 from ..trajectory import Trajectory
 from .base import Agent, Retrying
-from .records import Records
+from .records import Records, writing
 from .run_description import FORMAT, Run, known_sessions
 from .run_summary import summarize
 from .runner import stream_episodes
@@ -60,7 +60,8 @@ def run_to(
         on_done: Told the trials of each task as it ends.
 
     Raises:
-        OptionError: The folder is another run's or in use by another process, or an option cannot be.
+        OptionError: The folder is another run's, in use by another process or cannot be written, or
+            an option cannot be.
         DataCorrupt: The folder's files are not what they should be.
 
     Example:
@@ -74,34 +75,39 @@ def run_to(
         1.0
     """
     folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         _lock(stack, folder)
         described = run.describe()
         sessions = known_sessions(folder / RUN, described)
-        records = Records(folder / TRAJECTORIES, _unfinished(folder, run.agent))
-        records.drop(records.failed if retry_failed else ())
+        with writing(folder):
+            records = Records(folder / TRAJECTORIES, _unfinished(folder, run.agent))
+            records.drop(records.failed if retry_failed else ())
         rest = [task for task in run.tasks if task not in records.tasks]
-        playing = _play(run, rest, live)
+        playing = stack.enter_context(closing(_play(run, rest, live)))
         sessions.append({**(about or {}), "live": live})
-        _write_json(folder / RUN, {"format": FORMAT, **described, "sessions": sessions})
-        if rest:
-            (folder / SUMMARY).unlink(missing_ok=True)
+        with writing(folder):
+            _write_json(folder / RUN, {"format": FORMAT, **described, "sessions": sessions})
+            if rest:
+                (folder / SUMMARY).unlink(missing_ok=True)
         if on_start is not None:
             on_start(len(run.tasks) - len(rest))
         clock = _Clock(folder / TIMINGS, len(sessions))
         for number, trials in playing:
-            records.add(trials)
-            clock.note(rest[number])
+            with writing(folder):
+                records.add(trials)
+                clock.note(rest[number])
             if on_done is not None:
                 on_done(trials)
-        records.sort(run.tasks)
-        summary = summarize(folder / TRAJECTORIES, clock.seconds())
-        _write_json(folder / SUMMARY, summary)
+        with writing(folder):
+            records.sort(run.tasks)
+            summary = summarize(folder / TRAJECTORIES, clock.seconds())
+            _write_json(folder / SUMMARY, summary)
     return summary
 
 
-def _play(run: Run, tasks: Sequence[str], live: int) -> Iterator[tuple[int, list[Trajectory]]]:
+def _play(
+    run: Run, tasks: Sequence[str], live: int
+) -> Generator[tuple[int, list[Trajectory]], None, None]:
     return stream_episodes(
         run.make_env,
         run.agent,
@@ -115,6 +121,13 @@ def _play(run: Run, tasks: Sequence[str], live: int) -> Iterator[tuple[int, list
 
 
 def _lock(stack: ExitStack, folder: Path) -> None:
+    """Make the folder where it is missing, and see to it that nobody else writes there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(
+            f"cannot make the folder {folder} for the run: {error.strerror}; give another folder"
+        ) from error
     try:
         stack.enter_context(locked(folder / "lock", wait=0))
     except DownloadError as error:

@@ -9,9 +9,32 @@ from pathlib import Path
 from typing import Any
 
 from ..metrics import success_rate
-from ..trajectory import Trajectory, read_trajectories
+from ..trajectory import Call, Trajectory, read_trajectories
+from .calls import IMAGINE
 
 __all__ = ["Tally", "summarize"]
+
+
+@dataclass
+class _Spent:
+    """What language models were asked, in numbers."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def add(self, call: Call) -> None:
+        self.calls += 1
+        self.prompt_tokens += call.prompt_tokens
+        self.completion_tokens += call.completion_tokens
+
+    def summary(self, steps: int) -> dict[str, dict[str, float]]:
+        """Return the numbers, in all and for each step."""
+        counts = asdict(self)
+        return {
+            "all": counts,
+            "per_step": {name: count / max(steps, 1) for name, count in counts.items()},
+        }
 
 
 @dataclass
@@ -27,9 +50,9 @@ class Tally:
         steps: Number of steps, over all trials.
         invalid: Number of those whose action was refused.
         imagined: Number of those that were imagined.
-        calls: Number of language-model calls.
-        prompt_tokens: Tokens that they read.
-        completion_tokens: Tokens that they generated, or scored.
+        language_model: What the agent's language model was asked: number of calls, tokens that it
+            read, tokens that it generated or scored.
+        world_model: What the world model's language model was asked, if it has one.
 
     Example:
         >>> from comap.facts import State
@@ -47,9 +70,8 @@ class Tally:
     steps: int = 0
     invalid: int = 0
     imagined: int = 0
-    calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    language_model: _Spent = field(default_factory=_Spent)
+    world_model: _Spent = field(default_factory=_Spent)
 
     def add(self, trajectory: Trajectory) -> None:
         """Count one trial; the trials of a task come in their order."""
@@ -64,9 +86,7 @@ class Tally:
         self.invalid += sum(step.invalid_action for step in trajectory.steps)
         self.imagined += sum(step.imagined for step in trajectory.steps)
         for call in [c for step in trajectory.steps for c in step.calls] + [*trajectory.review]:
-            self.calls += 1
-            self.prompt_tokens += call.prompt_tokens
-            self.completion_tokens += call.completion_tokens
+            (self.world_model if call.kind == IMAGINE else self.language_model).add(call)
 
     def summary(self, seconds: float | None = None) -> dict[str, Any]:
         """Return the results as plain data.
@@ -82,10 +102,8 @@ class Tally:
             "steps": {"all": self.steps, "per_episode": self.steps / max(self.trials, 1)},
             "invalid_actions": self.invalid / steps,
             "imagined_steps": self.imagined / steps,
-            "language_model": {
-                "all": self._spent(1),
-                "per_step": self._spent(steps),
-            },
+            "language_model": self.language_model.summary(self.steps),
+            "world_model": self.world_model.summary(self.steps),
             **self._faults(),
         }
         if self.trials > len(self.last):
@@ -107,14 +125,6 @@ class Tally:
             "errors": dict(sorted(counts.items())),
             "first_errors": dict(sorted(first.items())),
         }
-
-    def _spent(self, steps: int) -> dict[str, float]:
-        counts = {
-            "calls": self.calls,
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-        }
-        return {name: count if steps == 1 else count / steps for name, count in counts.items()}
 
 
 def summarize(path: Path, seconds: float | None = None) -> dict[str, Any]:

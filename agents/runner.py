@@ -20,8 +20,8 @@ from ..worldmodel import WorldModel
 from .answers import Answers, Question
 from .base import Agent
 from .calls import Keep, checked_keep
-from .config import AgentConfig
 from .episode import play_episode, play_task
+from .needs import check_needs
 from .stage import Stage
 from .theatre import Theatre
 from .thinking import Player, Playing
@@ -55,7 +55,8 @@ def run_episode(
         keep: What the trajectory keeps of them; see `Keep`.
 
     Raises:
-        OptionError: `env` is not one of comap's, or the agent needs a language model and has none.
+        OptionError: `env` is not one of comap's, or the agent needs a language model that can do
+            what this one cannot: see `check_needs`.
 
     Example:
         >>> import gymnasium as gym, comap
@@ -143,7 +144,8 @@ def stream_episodes(
         keep: What trajectories keep of language-model calls.
 
     Raises:
-        OptionError: An option cannot be, or the agent needs a language model and has none.
+        OptionError: An option cannot be, or the agent needs a language model that can do what this
+            one cannot: see `check_needs`.
     """
     if type(live) is not int or live < 1:
         raise OptionError(f"live must be a whole number of at least 1, not {live!r}")
@@ -218,11 +220,7 @@ def _rounds(
 def _player(agent: Agent, lm: LanguageModel | None, keep: Keep) -> Player:
     if lm is not None and (isinstance(lm, type) or not isinstance(lm, LanguageModel)):
         raise OptionError(f"expected a language model (comap.lm.LanguageModel), found {lm!r:.80}")
-    if lm is None and isinstance(getattr(agent, "config", None), AgentConfig):
-        raise OptionError(
-            f"the agent {agent.name!r} asks a language model, but none was given; pass lm=... "
-            "(on the command line: --model)"
-        )
+    check_needs(agent, lm)
     return Player(agent, lm, checked_keep(keep), settings_of(agent, lm))
 
 

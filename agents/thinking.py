@@ -9,13 +9,13 @@ from typing import Any, TypeAlias, TypeVar
 from ..errors import InvalidAction
 from ..lm import Encode, Generate, LanguageModel, Score, Words
 from ..trajectory import Call
-from ..worldmodel import imagined_of
-from .answers import Question
+from ..worldmodel import Prediction, imagined_of
+from .answers import Foretold, Question
 from .base import Agent, Imagine
-from .calls import Keep, call_of, checked_reply
+from .calls import Keep, call_of, checked_reply, imagine_call_of
 from .stage import Foresight, Stage
 
-__all__ = ["Player", "Playing", "think"]
+__all__ = ["Player", "Playing", "prediction_in", "think"]
 
 _LM_REQUESTS = (Generate, Score, Words, Encode)
 
@@ -50,7 +50,7 @@ def think(player: Player, stage: Stage, thinking: Any, calls: list[Call]) -> Pla
         player: Whose generator it is.
         stage: Where.
         thinking: What `decide` or `review` returned.
-        calls: Takes the record of each reply of the language model.
+        calls: Takes the record of each reply of a language model.
 
     Raises:
         InvalidAction: `thinking` is no generator.
@@ -76,6 +76,23 @@ def think(player: Player, stage: Stage, thinking: Any, calls: list[Call]) -> Pla
             reply, fault = (yield from _reply(player, stage, request, calls)), None
         except Exception as error:
             fault = error
+
+
+def prediction_in(answer: Foretold, player: Player, calls: list[Call]) -> Prediction:
+    """Return what a world model said, and keep the record of what that took.
+
+    Args:
+        answer: The answer to a `Foresight`.
+        player: Who plays: says how much is kept.
+        calls: Takes the record of the reply of a world model's language model.
+
+    Example:
+        >>> prediction_in(Foretold(Prediction("It is dark.")), Player(None), []).observation
+        'It is dark.'
+    """
+    if answer.request is not None and answer.completion is not None:
+        calls.append(imagine_call_of(answer.request, answer.completion, player.keep))
+    return answer.prediction
 
 
 def _reply(player: Player, stage: Stage, request: Any, calls: list[Call]) -> Playing[Any]:
@@ -111,7 +128,8 @@ def _read(player: Player, question: Question, answer: Any, calls: list[Call]) ->
     if isinstance(answer, Exception):
         raise answer
     if isinstance(question, Foresight):
-        return imagined_of(question.stage.env, question.query, answer)
+        prediction = prediction_in(answer, player, calls)
+        return imagined_of(question.stage.env, question.query, prediction)
     reply = checked_reply(question, answer, "no model" if player.lm is None else player.lm.name)
     calls.append(call_of(question, reply, player.keep))
     return reply

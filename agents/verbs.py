@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -63,11 +64,13 @@ def mixed_verbs(agent: dict[str, float], known: dict[str, float], gamma: float) 
 def normalized(values: dict[str, float], verbs: Iterable[str]) -> dict[str, float]:
     """Return values over some verbs with the sum 1; empty where they have none.
 
+    What is no positive, finite number counts as 0.
+
     Example:
         >>> normalized({"go": 1.0, "look": 3.0, "sit": 9.0}, ["go", "look"])
         {'go': 0.25, 'look': 0.75}
     """
     found = {verb: values.get(verb, 0.0) for verb in verbs}
-    found = {verb: value if value > 0 else 0.0 for verb, value in found.items()}  # also of nan
+    found = {verb: value if 0 < value < math.inf else 0.0 for verb, value in found.items()}
     total = sum(found.values())
     return {verb: value / total for verb, value in found.items()} if total > 0 else {}

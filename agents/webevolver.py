@@ -7,24 +7,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..envs.actions import canonical_action
-from ..lm import Completion, Generate, Sampling
+from ..lm import Completion, Generate
 from ..lm.prompts import cut_text
 from ..worldmodel import Imagined
 from .acting import Draft, choose_action, draft_action, seed_for
-from .asking import ask_about
+from .asking import ask_about, ask_apart
 from .base import Decision, Imagine, Reply, Request, View
 from .checks import require_whole
 from .config import AgentConfig
 from .foresight import roll_out, told_steps
 from .parsing import number_in
-from .prompting import converse, fill, situation
+from .prompting import converse, fill
 from .ranges import require_between
 from .react import replies_in
 from .together import together
 
 __all__ = ["WebEvolverAgent", "WebEvolverConfig"]
 
-_ROOM = 128  # tokens of the critic's own words, generously
+_BEGUN = 8  # tokens of what the critic's reply begins with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +64,10 @@ class WebEvolverConfig(AgentConfig):
         require_whole(self, 1, "future_tokens")
         require_between(self, 0, 10, "candidate_temperature", "critic_temperature")
 
+    def needs(self) -> frozenset[str]:
+        """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings."""
+        return super().needs() | {"prefix"}
+
 
 class WebEvolverAgent:
     """ReAct at first; from the third step on the best of a few simulated actions.
@@ -74,9 +78,11 @@ class WebEvolverAgent:
     best is taken.
 
     Deviations from METHODS.md 3: observations are the environment's text, not an accessibility tree;
-    a further candidate that repeats an earlier one is asked for again, then left out, and so is one
-    without an ``Action:`` line; one candidate alone is taken without simulation; with masked and scored
-    decoding, which are ours, earlier candidates are taken out of the admissible actions.
+    a draft that cannot be read goes to the environment as it is; a further candidate that repeats an
+    earlier one is asked for again, then left out, and so is one without an ``Action:`` line; one
+    candidate alone is taken without simulation; a critic's reply without a number counts as 0; with
+    masked and scored decoding, which are ours, earlier candidates are taken out of the admissible
+    actions, and further ones have no thought.
 
     Args:
         config: Settings; None for the defaults.
@@ -197,12 +203,11 @@ class WebEvolverAgent:
         config, count = self.config, view.count_tokens
         action = cut_text(draft.action, config.max_length // 8, count)
         text = told_steps(future, view, min(config.future_tokens, config.max_length // 3))
-        reserve = count(action) + count(text) + config.critic_tokens + _ROOM
-        told = situation(view, config, reserve=reserve)
-        slots = {"situation": told, "action": action, "future": text}
-        messages = fill(config.prompts, "webevolver_critic", **slots)
+        tokens, heat = config.critic_tokens, config.critic_temperature
+        slots = {"action": action, "future": text}
+        messages = ask_apart(view, config, "webevolver_critic", tokens + _BEGUN, **slots)
         seed = seed_for(config, view, f"critic {number}")
-        sampling = Sampling(config.critic_tokens, config.critic_temperature, seed=seed)
+        sampling = config.sampling(tokens, (), seed, temperature=heat, top_p=1.0)
         adapter = config.critic_adapter or config.adapter
         return Generate(messages, sampling, "Score:", adapter=adapter, purpose=f"critic {number}")
 

@@ -62,6 +62,10 @@ class WKMConfig(AgentConfig):
         require_between(self, 0, 1, "gamma")
         require_between(self, 0, 10, "knowledge_temperature")
 
+    def needs(self) -> frozenset[str]:
+        """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings."""
+        return super().needs() | {"prefix", "words"}
+
 
 class WKMAgent:
     """Knows the task from the start, and in each state what is usually done next.
@@ -106,11 +110,11 @@ class WKMAgent:
         system = yield from self._task_knowledge(view)
         room = self.config.draft_tokens  # the action comes on top of a thought of full length
         messages = converse(view, self.config, replies, reserve=room, system=system)
-        state, lead = yield from self._state_and_thought(view, messages)
+        verbs = self._verbs(view)
+        state, lead = yield from self._state_and_thought(view, messages, bool(verbs))
         neighbours = self.knowledge.retrieve(state, self.config.neighbours)
         previous = view.history[-1].action or ""
         known = next_verbs(neighbours, previous)
-        verbs = self._verbs(view)
         notes: dict[str, Any] = {
             "state_knowledge": state,
             "neighbours": len(neighbours),
@@ -151,14 +155,14 @@ class WKMAgent:
         return fill(self.config.prompts, "wkm_agent", knowledge=knowledge)[-1].content
 
     def _state_and_thought(
-        self, view: View, messages: tuple[Message, ...]
+        self, view: View, messages: tuple[Message, ...], thinks: bool
     ) -> Generator[Request, Reply, tuple[str, str]]:
-        """Return the state knowledge, and what the agent says before its action."""
+        """Return the state knowledge, and, if it is to think, what the agent says before its action."""
         config = self.config
         asked: list[Generate] = []
         if config.state_knowledge == "lm":
             asked.append(state_request(view, config))
-        if config.prompts == "standard":
+        if thinks and config.prompts == "standard":
             seed = seed_for(config, view, "thought")
             sampling = config.sampling(config.draft_tokens, ("Action:", *STOP), seed)
             asked.append(Generate(messages, sampling, adapter=config.adapter, purpose="thought"))

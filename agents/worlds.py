@@ -8,10 +8,11 @@ from typing import Any
 
 import gymnasium
 
-from ..errors import OptionError
+from ..errors import CoMapError, OptionError
 from ..lm import LanguageModel
 from ..worldmodel import RetrievalWorldModel, WorldModel, transitions_of
 from .expert import ExpertAgent
+from .needs import check_adapter
 from .random import RandomAgent
 from .runner import run_episodes
 
@@ -39,7 +40,7 @@ def choose_world_model(
         language: Options of `LanguageWorldModel`.
 
     Raises:
-        OptionError, CoMapError: There is no such model, or it cannot be made.
+        CoMapError: There is no such model, or it cannot be made.
 
     Example:
         >>> choose_world_model("oracle", language_model=None, retrieval=None)
@@ -55,7 +56,17 @@ def choose_world_model(
         return RetrievalWorldModel(spec)
     from ..worldmodel.language import LanguageWorldModel
 
-    return LanguageWorldModel(language_model(spec), **dict(language or {}))
+    lm, options = language_model(spec), dict(language or {})
+    try:
+        model = LanguageWorldModel(lm, **options)
+    except CoMapError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            f"expected options of a language world model, found {options!r:.200}: {error}"
+        ) from error
+    check_adapter(lm, model.adapter)
+    return model
 
 
 def fit_retrieval(

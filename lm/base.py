@@ -32,9 +32,10 @@ __all__ = [
     "answer",
 ]
 
-CAPABILITIES = frozenset({"generate", "choices", "prefix", "score", "words", "encode"})
+CAPABILITIES = frozenset({"generate", "choices", "prefix", "tokens", "score", "words", "encode"})
 """What a backend may be able to do: free text, text restricted to choices, continuing a reply that
-was begun, log-probabilities of given text, next-word probabilities, hidden states."""
+was begun, telling text and log-probability of each token that it wrote (`Completion.tokens`),
+log-probabilities of given text, next-word probabilities, hidden states."""
 
 ROLES = ("system", "user", "assistant")
 
@@ -176,6 +177,10 @@ class Completion:
             complete) or ``"length"``.
         prompt_tokens: Number of tokens in the prompt.
         completion_tokens: Number of generated tokens.
+        tokens: The text of each generated token, one for each log-probability; joined they are the
+            generated text before anything was cut off, perhaps with special tokens that `text` has
+            not. A token that ends inside a character is empty and a later one has the character.
+            None where the backend does not tell: see ``"tokens"`` in `CAPABILITIES`.
     """
 
     text: str
@@ -184,6 +189,7 @@ class Completion:
     finish: str = "stop"
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    tokens: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import OptionError
 from .base import LanguageModel
 
-__all__ = ["create_language_model"]
+__all__ = ["create_language_model", "kind_of"]
 
 _REPLAY = "replay:"
 _URLS = ("http://", "https://")
@@ -17,6 +17,23 @@ _LOCAL = ("device", "dtype", "batch_tokens", "batch_rows", "max_length", "revisi
 _PATIENCE = ("concurrency", "timeout", "max_retries", "backoff", "max_wait")
 _REMOTE = ("api_key_env", "prefix_mode", "choices_mode", "extra_body", "prices", "logprobs")
 _BOTH = ("adapters", "name")
+
+
+def kind_of(spec: str, base_url: str | None = None) -> Literal["local", "remote", "replay"]:
+    """Return which kind of model `spec` describes: options of one kind mean nothing to another.
+
+    Args:
+        spec: See `create_language_model`.
+        base_url: The same.
+
+    Example:
+        >>> kind_of("tiny"), kind_of("http://127.0.0.1:8000/v1#m"), kind_of("replay:calls.jsonl")
+        ('local', 'remote', 'replay')
+    """
+    spec = spec.strip()
+    if base_url is not None or spec.startswith(_URLS):
+        return "remote"
+    return "replay" if spec.startswith(_REPLAY) else "local"
 
 
 def create_language_model(
@@ -55,9 +72,10 @@ def create_language_model(
     spec = spec.strip()
     if not spec:
         raise OptionError("expected the name of a language model, found an empty text")
-    if base_url is not None or spec.startswith(_URLS):
+    kind = kind_of(spec, base_url)
+    if kind == "remote":
         return _remote(spec, base_url, given)
-    if spec.startswith(_REPLAY):
+    if kind == "replay":
         return _replayed(spec.removeprefix(_REPLAY), given)
     from .hf import HFLanguageModel
 

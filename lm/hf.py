@@ -59,7 +59,7 @@ class HFLanguageModel:
 
     Attributes:
         name: How results call this model.
-        capabilities: All there are.
+        capabilities: All there are but ``tokens``: it scores given texts, which is more exact.
         usage: What was done so far. Tokens of scored completions count as read.
         tokenizer: The tokenizer of the transformers library.
         device: The torch device.
@@ -94,7 +94,7 @@ class HFLanguageModel:
         'no'
     """
 
-    capabilities: frozenset[str] = CAPABILITIES
+    capabilities: frozenset[str] = CAPABILITIES - {"tokens"}
 
     def __init__(
         self,

@@ -34,6 +34,11 @@ from .openai_options import Patience, check_one_of, check_texts, public_name
 __all__ = ["OpenAILanguageModel"]
 
 _TOP_WORDS = 20
+_INSTEAD_OF_SCORES = (
+    "if they are for an agent's confidence in its action, the server told no log-probabilities of "
+    "the tokens that wrote it, or not their texts: set q_source='proxy'; or use a model that runs "
+    "in this process, such as a Hugging Face one"
+)
 
 
 class OpenAILanguageModel:
@@ -55,7 +60,8 @@ class OpenAILanguageModel:
     * `Completion.logprobs` are what the server says, mostly without the end token; with vLLM those
       of the model itself, unless it runs with another ``--logprobs-mode``. They cover the whole
       answer, also what is cut off at a stop string; there are none where a repeated prefix was
-      taken off. A server that refuses to tell them is not asked again.
+      taken off. A server that refuses to tell them is not asked again. `Completion.tokens` come
+      with them, where the server tells every token's text.
     * vLLM (written after its documentation of ``/v1/chat/completions``, and tested here against a
       stand-in only) applies the model's own ``generation_config.json``, such as a ``top_k``; start
       it with ``--generation-config vllm`` for plain sampling. `Completion.token_ids` come with
@@ -86,7 +92,8 @@ class OpenAILanguageModel:
             thinking first. Nothing of the kind is sent without it.
         choices_mode: ``"vllm"`` where the server restricts answers as vLLM does.
         adapters: What the server calls our adapters; vLLM serves each LoRA as a model.
-        logprobs: Whether to ask for log-probabilities.
+        logprobs: Whether to ask for the log-probabilities of what is written. Say False for a server
+            that does not tell them, so that agents which need them are refused beforehand.
         backoff: Seconds to wait after a first failure.
         max_wait: The most seconds to wait. A server that asks for more is given up.
         name: How results call this model; the model's name if None.
@@ -94,8 +101,9 @@ class OpenAILanguageModel:
     Attributes:
         name: As given.
         capabilities: ``generate`` and ``prefix``; with ``prefix_mode="continue"`` also ``words``,
-            and with ``choices_mode="vllm"`` also ``choices``. Never ``score`` or ``encode``: chat
-            completions offer neither.
+            with ``choices_mode="vllm"`` also ``choices``, and with ``logprobs`` also ``tokens``,
+            which takes the server at its word: whether it tells them is known only once it answers.
+            Never ``score`` or ``encode``: chat completions offer neither.
         usage: Sums so far, of the tokens the server told of, else of characters divided by four.
 
     Raises:
@@ -106,7 +114,7 @@ class OpenAILanguageModel:
     Example:
         >>> lm = OpenAILanguageModel("Qwen/Qwen3-8B", "http://127.0.0.1:8000/v1")
         >>> lm.config()["host"], sorted(lm.capabilities)
-        ('loopback', ['generate', 'prefix'])
+        ('loopback', ['generate', 'prefix', 'tokens'])
     """
 
     def __init__(
@@ -143,7 +151,7 @@ class OpenAILanguageModel:
         self._asker = Asker(
             self.name, self._address, api_key_env, patience, self._accounting, dialect
         )
-        self.capabilities = _capabilities(prefix_mode, choices_mode)
+        self.capabilities = _capabilities(prefix_mode, choices_mode, self._ask_logprobs)
         self.usage: Usage = self._accounting.usage
 
     def __repr__(self) -> str:
@@ -177,7 +185,8 @@ class OpenAILanguageModel:
 
     def score(self, requests: Sequence[Score]) -> list[Scores | LanguageModelError]:
         """Return an error for each request: chat completions cannot score a given text."""
-        return [self._unable("the log-probabilities of given texts") for _ in requests]
+        what, advice = "the log-probabilities of given texts", _INSTEAD_OF_SCORES
+        return [self._unable(what, advice) for _ in requests]
 
     def encode(self, requests: Sequence[Encode]) -> list[Encoding | LanguageModelError]:
         """Return an error for each request: chat completions tell no hidden states."""
@@ -236,10 +245,11 @@ class OpenAILanguageModel:
 
     def _completion(self, request: Generate, chat: Chat) -> Completion:
         text, logprobs, token_ids = chat.text, chat.token_logprobs(), chat.token_ids
+        tokens = chat.token_texts()
         if request.prefix and self._prefix_mode == "ask":
             text = without_prefix(text, request.prefix)
             if text != chat.text:
-                logprobs = token_ids = None
+                logprobs = token_ids = tokens = None
         finish = chat.finish
         if request.choices is None:
             text, cut = cut_at_stop(text, request.sampling.stop)
@@ -247,7 +257,7 @@ class OpenAILanguageModel:
         elif text not in request.choices:
             raise _no_choice(chat)
         prompt, completion = self._account(request, chat)
-        return Completion(text, token_ids, logprobs, finish, prompt, completion)
+        return Completion(text, token_ids, logprobs, finish, prompt, completion, tokens)
 
     def _account(self, request: Generate | Words, chat: Chat) -> tuple[int, int]:
         """Count an answer, and return the tokens of its prompt and its own."""
@@ -291,10 +301,11 @@ class OpenAILanguageModel:
         )
 
 
-def _capabilities(prefix_mode: str, choices_mode: str) -> frozenset[str]:
+def _capabilities(prefix_mode: str, choices_mode: str, logprobs: bool) -> frozenset[str]:
     words = {"words"} if prefix_mode == "continue" else set()
     choices = {"choices"} if choices_mode == "vllm" else set()
-    return frozenset({"generate", "prefix"} | words | choices)
+    tokens = {"tokens"} if logprobs else set()
+    return frozenset({"generate", "prefix"} | words | choices | tokens)
 
 
 def _no_choice(chat: Chat) -> Failure:

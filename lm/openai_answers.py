@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -69,6 +70,23 @@ class Chat:
         if self.token_ids is not None and len(self.token_ids) != len(found):
             raise _malformed(f"{len(found)} log-probabilities of {len(self.token_ids)} tokens")
         return found
+
+    def token_texts(self) -> tuple[str, ...] | None:
+        """Return the text of each token, where the server told them all.
+
+        A character of several tokens comes whole with the last of them, where their bytes are told.
+
+        Example:
+            >>> entries = ({"token": " sa"}, {"token": "fe"})
+            >>> Chat(" safe", "stop", entries, None, None, None).token_texts()
+            (' sa', 'fe')
+        """
+        if self.logprobs is None:
+            return None
+        if not all(isinstance(entry.get("token"), str) for entry in self.logprobs):
+            return None
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return tuple(decoder.decode(_token_bytes(entry)) for entry in self.logprobs)
 
 
 def read_chat(body: bytes, key: str = "") -> Chat:

@@ -137,7 +137,8 @@ class Asker:
             said = answer.body.decode("utf-8", "replace")
             raise refusal(answer.status, answer.headers, said, key, self._variable)
         chat = read_chat(answer.body, key)
-        if len(key) >= _SHORTEST_SECRET and key in chat.text:
+        told = chat.text + "".join(chat.token_texts() or ())
+        if len(key) >= _SHORTEST_SECRET and key in told:
             advice = "do not use this server, and replace the key"
             raise Failure("an answer that repeats the key", advice, again=False)
         return chat

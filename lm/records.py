@@ -97,8 +97,9 @@ def reply_to_json(reply: LMReply) -> dict[str, Any]:
         >>> reply_to_json(Encoding((0.5, 1.0)))
         {'kind': 'encode', 'vector': {'float32': 'AAAAPwAAgD8='}, 'prompt_tokens': 0}
     """
+    data: dict[str, Any]
     if isinstance(reply, Completion):
-        return {
+        data = {
             "kind": "generate",
             "text": reply.text,
             "token_ids": _list(reply.token_ids),
@@ -107,7 +108,7 @@ def reply_to_json(reply: LMReply) -> dict[str, Any]:
             "prompt_tokens": reply.prompt_tokens,
             "completion_tokens": reply.completion_tokens,
         }
-    data: dict[str, Any]
+        return data if reply.tokens is None else data | {"tokens": list(reply.tokens)}
     if isinstance(reply, Scores):
         data = {"kind": "score", "logprobs": [list(tokens) for tokens in reply.logprobs]}
     elif isinstance(reply, WordProbabilities):
@@ -222,6 +223,14 @@ def _whole(value: Any) -> int:
     return value
 
 
+def _texts(values: Any) -> tuple[str, ...] | None:
+    if values is None:
+        return None
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"{values!r:.40} is no list of texts")
+    return tuple(values)
+
+
 def _completion(data: Mapping[str, Any]) -> Completion:
     text, finish, token_ids, logprobs = (
         data[name] for name in ("text", "finish", "token_ids", "logprobs")
@@ -236,6 +245,7 @@ def _completion(data: Mapping[str, Any]) -> Completion:
         finish,
         _whole(data["prompt_tokens"]),
         _whole(data["completion_tokens"]),
+        _texts(data.get("tokens")),  # older records have none
     )
 
 

@@ -34,9 +34,11 @@ _RESERVED = 64
 class LanguageWorldModel:
     """Asks a language model for the next observation: greedy, in batches, one prompt a query.
 
-    The prompt tells the goal, the history (or the belief in words), the action and what to answer.
-    Where it does not fit, the history is cut from its oldest turn; the goal, the action, the
-    instruction and the output marker never are. Nothing of what really follows is in it.
+    The prompt tells the goal, the history (or the belief in words), the action and what to answer, as
+    one message of the user in the model's own chat template. Where it does not fit, the history is
+    cut from its oldest turn; the goal, the action, the instruction and the output marker are not
+    (but for a goal that would fill half of it, or an action a quarter). Nothing of what really follows
+    is in it. The goal is told by itself only where the first observation does not tell it.
 
     Args:
         lm: The language model, or what `comap.lm.create_language_model` makes one from.
@@ -123,7 +125,8 @@ class LanguageWorldModel:
     def prompt(self, query: Query) -> tuple[Message, ...]:
         """Return what the language model is asked."""
         ending = _ASK_DONE if self.ending == "words" and self.prompts == "standard" else ""
-        slots = {"action": query.action, "env": query.env_id, "ending": ending}
+        action = cut_text(query.action, self.max_length // 4, self.lm.count_tokens)
+        slots = {"action": action, "env": query.env_id, "ending": ending}
         package = __package__ or ""
         bare = fill_template(package, self.prompts, "predict", situation="", **slots)
         fixed = sum(self.lm.count_tokens(message.content) + OVERHEAD for message in bare)
@@ -141,20 +144,16 @@ class LanguageWorldModel:
         if self.state_text == "belief":
             text = belief_text(query.env_id, query.goal, query.history, query.state, query.action)
             return cut_text(text, budget, count)
-        first = query.history[0].observation if query.history else ""
-        goal = (
-            ""
-            if query.goal in first
-            else f"Task goal: {cut_text(query.goal, budget // 2, count)}\n"
-        )
-        room = budget - count(goal) if goal else budget
-        if query.goal in first and count(first) > room // 2:  # the goal stands at the end of it
-            goal = f"Task goal: {query.goal}\n"
-            room -= count(goal)
-        head = goal + cut_text(first, max(room // 2, 1), count)
         turns = list(query.history[1:])
         if self.history_turns is not None:
             turns = turns[max(len(turns) - self.history_turns, 0) :]
+        first = query.history[0].observation if query.history else ""
+        parts = 2 if turns else 1  # the first observation leaves half of the room to turns
+        goal = ""
+        if query.goal not in first or count(first) > budget // parts:  # it stands at the end of it
+            goal = f"Task goal: {cut_text(query.goal, budget // 2, count)}\n"
+        room = budget - (count(goal) if goal else 0)
+        head = goal + cut_text(first, max(room // parts, 1), count)
         lines = [head]
         for turn in recent_turns(turns, budget - count(head), count) if turns else ():
             lines += [f"> {turn.action}", turn.observation]
@@ -165,7 +164,7 @@ def prediction_of(completion: Completion, source: str, ending: Ending = "facts")
     r"""Return what a completion predicts.
 
     A leading ``Observation:`` or the like is dropped. The confidence is the geometric mean of the
-    tokens' probabilities, where they are known.
+    tokens' probabilities, where they are known and are numbers.
 
     Example:
         >>> prediction_of(Completion("Observation: It is dark."), "me").observation
@@ -182,9 +181,9 @@ def prediction_of(completion: Completion, source: str, ending: Ending = "facts")
             reward = float(terminated)
             text = text[: said.start()].strip()
     confidence = None
-    if completion.logprobs:
-        mean = math.fsum(completion.logprobs) / len(completion.logprobs)
-        confidence = round(math.exp(min(mean, 0.0)), 6)
+    logprobs = [min(value, 0.0) for value in completion.logprobs or ()]
+    if logprobs and not any(math.isnan(value) for value in logprobs):
+        confidence = round(math.exp(math.fsum(logprobs) / len(logprobs)), 6)
     return Prediction(text, confidence, reward, terminated, source)
 
 

@@ -152,6 +152,9 @@ def test_faults_pass_through() -> None:
         {"state_text": "x"},
         {"prompts": "x"},
         {"history_turns": -1},
+        {"history_turns": "2"},
+        {"seed": 1.5},
+        {"temperature": "hot"},
         {"max_length": 0},
         {"draft_tokens": 1.5},
         {"temperature": -1},
@@ -163,3 +166,31 @@ def test_faults_pass_through() -> None:
 def test_wrong_settings_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=next(iter(options))):
         AgentConfig(**options)
+
+
+def test_the_reminder_speaks_of_the_form_that_the_prompts_have() -> None:
+    standard = draft(["I wonder.", "Action: look"]).requests[1].messages[-1].content
+    assert "Thought: <one short line>" in standard and "'Action:'" in standard
+    brief = draft(["I wonder.", "Action: look"], prompts="brief").requests[1].messages
+    assert brief[-2:] == (("assistant", "I wonder."), ("user", "Action:"))
+
+
+def test_the_reminder_quotes_no_more_than_has_room() -> None:
+    said = "word " * 9000  # from a server that did not keep to the tokens it was given
+    again = draft([said, "Action: look"]).requests[1].messages
+    assert again[-2].role == "assistant" and again[-2].content.endswith(" [...]")
+    assert view().count_tokens(again[-2].content) <= 2048 // 8
+    assert "'Action:'" in again[-1].content
+
+
+def test_a_reminder_has_room_in_every_standard_prompt() -> None:
+    for turns in range(20, 120):
+        full = view(*[("look", "You see nothing." + "!" * turns)] * turns)
+        again = draft(["w" * 192, "Action: look"], full).requests[1].messages
+        assert "'Action:'" in again[-1].content
+        assert sum(full.count_tokens(m.content) + 8 for m in again) + 64 <= 2048
+
+
+def test_an_empty_reply_is_told_as_its_action() -> None:
+    told = converse(view(("...", "Nothing happens.")), AgentConfig(), {0: ""})
+    assert ("assistant", "Action: ...") in told

@@ -66,7 +66,7 @@ FOUR = "Reflection: a\nDecision: KEEP\nFinal Action: look\nRevise Probability: 0
         ("Decision: KEEP\nDecision: REVISE", Reflection(None, "KEEP")),
         ("Final Action: a\nFinal Action: b", Reflection(action="a")),
         ("Revise Probability: about 0.7", Reflection(probability=0.7)),
-        ("Revise Probability: 70%", Reflection(probability=1.0)),
+        ("Revise Probability: 70%", Reflection(probability=0.7)),
         ("Revise Probability: high", Reflection()),
         ("Revise Probability: nan", Reflection()),
         ("Revise Probability: 1e999", Reflection(probability=1.0)),

@@ -168,12 +168,59 @@ def logprobs_of(*values: float) -> dict[str, Any]:
 
 
 def test_logprobs_and_token_ids() -> None:
-    told = hostile.says("ab", logprobs=logprobs_of(-0.5, -1.25), token_ids=[4, 2])
-    with hostile.HostileServer(told) as server:
+    says = hostile.says("ab", logprobs=logprobs_of(-0.5, -1.25), token_ids=[4, 2])
+    with hostile.HostileServer(says) as server:
         reply = ask(made(server, extra_body={"return_token_ids": True}))
         assert server.requests[0]["logprobs"] is True
         assert server.requests[0]["return_token_ids"] is True
     assert reply.logprobs == (-0.5, -1.25) and reply.token_ids == (4, 2)
+
+
+def told(*tokens: Any, **changes: Any) -> Any:
+    content = [{"token": token, "logprob": -1.0} for token in tokens]
+    return hostile.says("go north", logprobs={"content": content}, **changes)
+
+
+def test_the_texts_of_tokens() -> None:
+    with hostile.HostileServer(told("go", " north", "\n", "<|im_end|>")) as server:
+        model = made(server)
+        assert "tokens" in model.capabilities
+        reply = ask(model, sampling=Sampling(stop=("\n",)))
+    assert reply.tokens == ("go", " north", "\n", "<|im_end|>") and reply.text == "go north"
+    assert reply.logprobs is not None and len(reply.logprobs) == len(reply.tokens)
+
+
+def test_no_texts_of_tokens() -> None:
+    assert "tokens" not in OpenAILanguageModel("tiny", LOCAL, logprobs=False).capabilities
+    with hostile.HostileServer(told("go", None), told("go", 3), hostile.says()) as server:
+        model = made(server)
+        first, second, third = ask(model), ask(model), ask(model)
+    assert first.tokens is second.tokens is third.tokens is None and third.logprobs is None
+    assert first.logprobs == second.logprobs == (-1.0, -1.0)
+
+
+def test_a_character_of_several_tokens_comes_with_the_last() -> None:
+    content = [
+        {"token": f"bytes:{byte}", "bytes": [byte], "logprob": -1.0} for byte in "é".encode()
+    ]
+    halves = [{"token": "\ud83d", "logprob": -1.0}, {"token": "x", "logprob": -1.0}]
+    split = hostile.says("é", logprobs={"content": content})
+    with hostile.HostileServer(split, hostile.says("?x", logprobs={"content": halves})) as server:
+        model = made(server)
+        assert ask(model).tokens == ("", "é")
+        assert ask(model).tokens == ("?", "x")
+
+
+def test_no_token_tells_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-1234567890")
+    with hostile.HostileServer(told("sk-secret", "-1234567890")) as server:
+        text = error_of(made(server), Generate(MESSAGES))
+    assert "repeats the key" in text and "sk-secret" not in text
+
+
+def test_a_refused_score_says_what_to_set() -> None:
+    text = error_of(OpenAILanguageModel("tiny", LOCAL), Score(MESSAGES, ("a",)))
+    assert "set q_source='proxy'" in text
 
 
 def test_no_logprobs_are_told() -> None:
@@ -250,7 +297,7 @@ def test_a_prefix_that_the_model_is_asked_to_continue() -> None:
         model = made(server)
         first, second = ask(model, prefix="Action: go"), ask(model, prefix="Action: go")
         sent = server.requests[0]
-    assert (first.text, first.logprobs) == (" north", None)
+    assert (first.text, first.logprobs, first.tokens) == (" north", None, None)
     assert (second.text, second.logprobs) == (" south", (-2.0,))
     assert [m["role"] for m in sent["messages"]] == ["system", "user", "assistant", "user"]
     assert sent["messages"][-1]["content"] == CONTINUE

@@ -111,6 +111,11 @@ def test_a_record_replays_exactly(tmp_path: Path) -> None:
     assert ReplayLanguageModel(file, name="other").name == "other"
 
 
+def test_records_from_before_tokens_were_told_are_read() -> None:
+    data = reply_to_json(Completion("a", (1,), (-1.0,)))
+    assert "tokens" not in data and reply_from_json(data) == Completion("a", (1,), (-1.0,))
+
+
 def test_usage_is_what_recording_counted_without_cost(tmp_path: Path) -> None:
     file, model = tmp_path / "r.jsonl", Model()
     recorder = ReplayLanguageModel(file, model)
@@ -453,6 +458,7 @@ REPLIES: st.SearchStrategy[LMReply] = st.one_of(
         st.sampled_from(["stop", "length"]),
         COUNTS,
         COUNTS,
+        st.none() | st.lists(st.text(), max_size=4).map(tuple),
     ),
     st.builds(Scores, st.lists(LOGPROBS, max_size=3).map(tuple), COUNTS),
     st.builds(WordProbabilities, LOGPROBS, COUNTS),
@@ -480,6 +486,8 @@ def test_replies_come_back_exactly(reply: LMReply) -> None:
         {"kind": "words", "probabilities": ["1"], "prompt_tokens": 0},
         {"kind": "words", "probabilities": [1.0], "prompt_tokens": -1},
         {"kind": "score", "logprobs": [1.0], "prompt_tokens": 0},
+        reply_to_json(Completion("a")) | {"tokens": "a"},
+        reply_to_json(Completion("a")) | {"tokens": [1]},
     ],
     ids=str,
 )
