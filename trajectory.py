@@ -60,7 +60,8 @@ class Call:
     """One request to a language model, and what came back.
 
     Attributes:
-        kind: ``"generate"``, ``"score"``, ``"words"`` or ``"encode"``.
+        kind: ``"generate"``, ``"score"``, ``"words"`` or ``"encode"``; ``"imagine"`` where a world
+            model asked its language model.
         purpose: What the agent asked for, in its own words: ``"draft"``, ``"reflect"``.
         text: The reply: generated text, or the text that scored best.
         prompt_tokens: Tokens read.

@@ -1,7 +1,8 @@
 """What the trajectory viewer of a report shows, as plain data.
 
 Texts and facts are stored once, in two lists, and referred to by number; beliefs are stored once
-and then as changes, which the page folds. So hundreds of episodes stay a file of moderate size.
+and then as changes, which the page folds. So hundreds of episodes stay a file of moderate size: the
+messages of prompts, which grow from step to step, are stored once each.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from typing import Any
 
 from ..facts import Fact, State, apply, diff, fact_to_text
 from ..metrics import delta_f1
-from ..trajectory import Predicted, Step, Trajectory
+from ..trajectory import Call, Predicted, Step, Trajectory
 
 __all__ = ["Episode", "script_json", "viewer_data"]
+
+_MOST_CALLS = 100  # shown of a step: a tree search makes thousands
+_MOST_LETTERS = 20_000  # shown of a note
 
 _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
@@ -75,7 +79,35 @@ class _Writer:
             "score": _number(step.score),
         }
         flags = _flags(step)
+        told = {"notes": self.pairs(step.notes), **self.calls("calls", step.calls)}
+        record |= {name: part for name, part in told.items() if part}
         return record | self.change(before, step.facts) | ({"flags": flags} if flags else {})
+
+    def pairs(self, named: Mapping[str, Any]) -> list[list[int]]:
+        """Return names and values, the values as text."""
+        return [[self.text(str(name)), self.text(_told(value))] for name, value in named.items()]
+
+    def calls(self, name: str, calls: Sequence[Call]) -> dict[str, Any]:
+        """Return what language models were asked, under a name; how many more there were."""
+        left_out = max(len(calls) - _MOST_CALLS, 0)
+        written = [self.call(call) for call in calls[:_MOST_CALLS]]
+        return {name: written} | ({f"{name}_left_out": left_out} if left_out else {})
+
+    def call(self, call: Call) -> dict[str, Any]:
+        named = {
+            "kind": call.kind,
+            "purpose": call.purpose,
+            "prefix": call.prefix,
+            "finish": call.finish,
+            "adapter": call.adapter,
+        }
+        record: dict[str, Any] = {
+            "text": self.text(call.text),
+            "tokens": [_number(call.prompt_tokens), _number(call.completion_tokens)],
+        }
+        if call.messages is not None:
+            record["messages"] = [[self.text(str(part)) for part in pair] for pair in call.messages]
+        return record | {key: self.text(str(value)) for key, value in named.items() if value}
 
     def prediction(self, before: State, action: str, said: Predicted | None) -> Any:
         if said is None:
@@ -98,6 +130,8 @@ class _Writer:
             "success": trajectory.success,
             "score": _number(trajectory.score),
         }
+        if trajectory.review:
+            record |= self.calls("review", trajectory.review)
         named = {"world_model": trajectory.world_model, "error": trajectory.error}
         return record | {key: self.text(value) for key, value in named.items() if value is not None}
 
@@ -121,12 +155,14 @@ class _Writer:
             "goal": real.goal,
             "agent": real.agent,
             "seed": None if real.seed is None else str(real.seed),
+            "trial": str(real.trial) if real.trial > 1 else None,
         }
         return {
             "about": {key: self.text(value) for key, value in about.items() if value is not None},
             "real": self.trajectory(real),
             "imagined": self.predictions(real) if imagined is None else self.trajectory(imagined),
             "delta_f1": _scores(real, imagined),
+            **({"settings": self.pairs(real.settings)} if real.settings else {}),
         }
 
 
@@ -162,6 +198,17 @@ def _number(value: float) -> float | str:
     """Return a number that JSON has, or else its name."""
     value = float(value)
     return round(value, 6) if math.isfinite(value) else str(value)
+
+
+def _told(value: object) -> str:
+    """Return a note as text that is easy to read."""
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, list | dict):
+        text = json.dumps(value, ensure_ascii=False, indent=1)
+    else:
+        text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]} [...]"
 
 
 def _flags(step: Step) -> list[str]:

@@ -6,6 +6,7 @@ import argparse
 import ast
 import inspect
 import json
+import re
 import textwrap
 from collections.abc import Collection, Sequence
 from dataclasses import fields
@@ -15,7 +16,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ..errors import OptionError
 
-__all__ = ["add_fields", "field_help", "pairs"]
+__all__ = ["add_fields", "argument_help", "field_help", "pairs"]
 
 
 def add_fields(
@@ -84,6 +85,22 @@ def field_help(config: type) -> dict[str, str]:
                 if isinstance(text, ast.Constant) and isinstance(text.value, str):
                     told[ast.unparse(node.target)] = " ".join(text.value.split())
     return told
+
+
+def argument_help(made: type) -> dict[str, str]:
+    """Return what a class's docstring says of each argument of its constructor.
+
+    Example:
+        >>> from comap.agents import RandomAgent
+        >>> argument_help(RandomAgent)["seed"]
+        'Seed of the choices.'
+    """
+    text = inspect.cleandoc(made.__doc__ or "")
+    section = re.search(r"^Args:\n((?:[ \t]+.*\n?|\n)*)", text, re.MULTILINE)
+    lines = textwrap.dedent(section[1]) if section else ""
+    found = re.findall(r"^(\w+):((?:.*\n?)(?:[ \t]+.*\n?)*)", lines, re.MULTILINE)
+    told = {name: " ".join(said.split()) for name, said in found}
+    return {name: told.get(name, "") for name in inspect.signature(made).parameters}
 
 
 def pairs(texts: Sequence[str] | None, option: str, *, plain: bool = False) -> dict[str, Any]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from ..agents.run import RUN
+from ..agents.run_description import read_run
 from ..errors import MissingExtra
 from ..trajectory import Trajectory
 from .marks import one_line
 from .tables import Table
 
-__all__ = ["Shown", "failures", "run_progress", "summary_table"]
+__all__ = ["Shown", "failures", "run_progress", "summary_table", "version_note"]
 
 _LINES = 10  # of progress where standard output is no terminal
 
@@ -96,7 +99,8 @@ class Shown:
 
     def __str__(self) -> str:
         failed = f", {self._failed} failed" if self._failed else ""
-        return f"success {100 * self._wins / max(self._played, 1):.1f} %{failed}"
+        since = f" of {self._played} played now" if self._before else ""
+        return f"success {100 * self._wins / max(self._played, 1):.1f} %{since}{failed}"
 
 
 def summary_table(title: str, summary: Mapping[str, Any]) -> Table:
@@ -107,7 +111,6 @@ def summary_table(title: str, summary: Mapping[str, Any]) -> Table:
         >>> summary_table("run", Tally().summary()).rows[0]
         ('success', '0.0 % [0.0, 100.0] (n=0)')
     """
-    spent, each = summary["language_model"]["all"], summary["language_model"]["per_step"]
     rows = [("success", _rate(summary["success"]))]
     if "trials" in summary:
         rows.append(("success in the first trial", _rate(summary["trials"]["first"])))
@@ -117,14 +120,12 @@ def summary_table(title: str, summary: Mapping[str, Any]) -> Table:
         ("steps in all", f"{summary['steps']['all']:,}"),
         ("refused actions", f"{100 * summary['invalid_actions']:.1f} %"),
     ]
-    if spent["calls"]:
-        tokens = ("prompt_tokens", "completion_tokens")
-        read, written = (f"{each[name]:,.0f} in a step, {spent[name]:,} in all" for name in tokens)
-        calls = f"{each['calls']:.2f} in a step, {spent['calls']:,} in all"
-        rows += [("model calls", calls), ("tokens read", read), ("tokens written", written)]
+    rows += _spent(summary["language_model"], "model")
+    rows += _spent(summary["world_model"], "world model")
     if "seconds" in summary:
         seconds = summary["seconds"]
-        rows.append(("seconds", f"{seconds['per_step']:.3f} a step, {seconds['all']:,.1f} in all"))
+        each = f"{seconds['per_step']:.3f} a step, " if summary["steps"]["all"] else ""
+        rows.append(("seconds", f"{each}{seconds['all']:,.1f} in all"))
     return Table(title, ("", "value"), tuple(rows))
 
 
@@ -143,6 +144,47 @@ def failures(summary: Mapping[str, Any]) -> str:
         for kind, count in errors.items()
     )
     return f"{sum(errors.values())} of {summary['n']} episodes failed: {told}"
+
+
+def version_note(folder: Path, about: Mapping[str, Any]) -> str:
+    """Return what to say where a run goes on with other versions than before; empty if it does not.
+
+    Args:
+        folder: The run's folder.
+        about: What `circumstances` says now.
+
+    Raises:
+        DataCorrupt: The folder holds something else.
+
+    Example:
+        >>> version_note(Path("no/such/run"), {"versions": {"comap": "2.0"}})
+        ''
+    """
+    if not (folder / RUN).is_file():
+        return ""
+    sessions = read_run(folder / RUN)["sessions"]
+    last = sessions[-1] if sessions else {}
+    before = last.get("versions", {}) if isinstance(last, Mapping) else {}
+    changed = [
+        f"{name} {one_line(str(before[name]), 40)}, now {version}"
+        for name, version in about["versions"].items()
+        if name in before and before[name] != version
+    ]
+    if not changed:
+        return ""
+    return f"this run goes on with other versions than before: {'; '.join(changed)}"
+
+
+def _spent(spent: Mapping[str, Mapping[str, float]], whose: str) -> list[tuple[str, str]]:
+    """Return rows that tell what a language model was asked; none where it was asked nothing."""
+    every, each = spent["all"], spent["per_step"]
+    if not every["calls"]:
+        return []
+    told = [(f"{whose} calls", f"{each['calls']:.2f} in a step, {every['calls']:,} in all")]
+    for name, what in (("prompt_tokens", "tokens read"), ("completion_tokens", "tokens written")):
+        value = f"{each[name]:,.0f} in a step, {every[name]:,} in all"
+        told.append((f"{whose}: {what}", value))
+    return told
 
 
 def _rate(rate: Mapping[str, Any]) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,24 +14,24 @@ import gymnasium
 
 from ..agents import Agent
 from ..agents.calls import checked_keep
-from ..agents.corpus import tiny_folder
 from ..agents.create import agent_options, create_agent
+from ..agents.needs import check_needs
 from ..agents.run import Run
-from ..agents.worlds import choose_world_model, fit_retrieval
+from ..agents.worlds import fit_retrieval
 from ..envs import TextEnv
 from ..errors import CoMapError, DataNotFound, OptionError
-from ..lm import LanguageModel
-from ..lm.create import create_language_model
-from ..worldmodel import ImaginedEnv, RetrievalWorldModel, WorldModel
+from ..worldmodel import ImaginedEnv, RetrievalWorldModel
 from .options import pairs
+from .run_models import AnyWorldModel, Models, kind_of_world, world_model_of
 
-__all__ = ["PACKAGES", "setup"]
+__all__ = ["PACKAGES", "check_place", "setup"]
 
 PACKAGES = ("gymnasium", "numpy", "rapidfuzz", "torch", "transformers", "openai")
 """The packages whose versions a run's record names."""
 
 MakeEnv = Callable[[], gymnasium.Env[str, str]]
-AnyWorldModel = WorldModel | str | Mapping[str, Any] | None
+
+_ENV_OPTIONS = {"split": "--split", "data_dir": "--data-dir", "id": "--env"}
 
 
 def setup(options: argparse.Namespace, out: Path) -> Run:
@@ -43,17 +45,20 @@ def setup(options: argparse.Namespace, out: Path) -> Run:
         CoMapError: Something is not right; the message says what and how to mend it.
     """
     keep = checked_keep(options.keep)
-    for name in ("live", "episodes", "fit_tasks"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise OptionError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    _check_numbers(options)
     agent, agent_config = _agent(options)
+    asks = agent_options(options.agent) is not None
+    if options.model is None:
+        check_needs(agent, None)
     env_options = _env_options(options)
     make_env: MakeEnv = partial(_make_env, options.env, options.split, env_options)
     tasks = _tasks(options, make_env)
-    models = _Models(options, out)
-    lm = None if options.model is None else models(options.model)
-    world_model = _world_model(options, models, out, env_options)
+    check_place(out)
+    models = Models(options, out)
+    lm = None if options.model is None or not asks else models(options.model)
+    check_needs(agent, lm)
+    retrieval = partial(_retrieval, options, out, env_options)
+    world_model = world_model_of(options, models, retrieval)
     if options.imagined:
         make_env = _imagined(options, make_env, world_model)
     return Run(
@@ -69,9 +74,40 @@ def setup(options: argparse.Namespace, out: Path) -> Run:
             "split": options.split,
             "env_options": {key: env_options[key] for key in env_options if key != "data_dir"},
             "agent": agent_config,
-            "world_model": None if world_model is None else _kind(options),
+            "world_model": kind_of_world(options),
         },
     )
+
+
+def check_place(out: Path) -> None:
+    """Refuse a folder that cannot be written, before models are loaded.
+
+    Raises:
+        OptionError: It is a file, or it may not be written.
+
+    Example:
+        >>> check_place(Path(__file__))
+        Traceback (most recent call last):
+        comap.errors.OptionError: expected a folder for the run at ..., found a file; give another \
+--out
+    """
+    there = next(place for place in (out.absolute(), *out.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise OptionError(
+            f"expected a folder for the run at {there}, found a file; give another --out"
+        )
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise OptionError(f"expected to write into {there}, may not; give another --out")
+
+
+def _check_numbers(options: argparse.Namespace) -> None:
+    least = {"live": 1, "episodes": 1, "fit_tasks": 1, "horizon": 1, "real_every": 1, "seed": 0}
+    for name, least_value in least.items():
+        value, option = getattr(options, name), f"--{name.replace('_', '-')}"
+        if value is not None and value < least_value:
+            raise OptionError(f"{option} must be at least {least_value}, not {value}")
+        if name in ("horizon", "real_every") and value is not None and not options.imagined:
+            raise OptionError(f"{option} is about imagined episodes; add --imagined")
 
 
 def _agent(options: argparse.Namespace) -> tuple[Agent, dict[str, Any]]:
@@ -86,6 +122,9 @@ def _agent(options: argparse.Namespace) -> tuple[Agent, dict[str, Any]]:
 
 def _env_options(options: argparse.Namespace) -> dict[str, Any]:
     chosen = pairs(options.env_option, "--env-option")
+    for name, option in _ENV_OPTIONS.items():
+        if name in chosen:
+            raise OptionError(f"give {name} as {option}, not as an --env-option")
     return chosen if options.data_dir is None else chosen | {"data_dir": options.data_dir}
 
 
@@ -96,7 +135,8 @@ def _make_env(env_id: str, split: str, options: Mapping[str, Any]) -> gymnasium.
     except (CoMapError, gymnasium.error.Error):
         raise
     except (ImportError, TypeError, ValueError) as error:
-        raise OptionError(f"expected an environment of comap, found {env_id!r} ({error})") from None
+        given = f" with {dict(options)}" if options else ""
+        raise OptionError(f"cannot make the environment {env_id!r}{given}: {error}") from None
     if not isinstance(env.unwrapped, TextEnv):
         raise OptionError(f"expected an environment of comap, found {env_id!r}")
     return env
@@ -109,20 +149,20 @@ def _panel(env: gymnasium.Env[str, str]) -> tuple[str, ...]:
 
 def _tasks(options: argparse.Namespace, make_env: MakeEnv) -> list[str]:
     """Return the tasks to play; those that were named are looked up."""
-    env = make_env()
-    if options.tasks is None:
-        return _spread(_panel(env), options.episodes)
-    tasks = list(options.tasks)
-    if len(tasks) == 1 and Path(tasks[0]).is_file():
-        lines = Path(tasks[0]).read_text("utf-8").splitlines()
-        tasks = [line.strip() for line in lines if line.strip()]
-        if not tasks:
-            raise DataNotFound(f"expected a task on each line of {options.tasks[0]}, found none")
-    known = set(_panel(env))
-    for task in tasks:
-        if task not in known:
+    with closing(make_env()) as env:
+        known = _panel(env)
+        if options.tasks is None:
+            return _spread(known, options.episodes)
+        tasks = list(options.tasks)
+        if len(tasks) == 1 and Path(tasks[0]).is_file():
+            lines = Path(tasks[0]).read_text("utf-8", errors="replace").splitlines()
+            tasks = [line.strip() for line in lines if line.strip()]
+            if not tasks:
+                raise DataNotFound(
+                    f"expected a task on each line of {options.tasks[0]}, found none"
+                )
+        for task in sorted(set(tasks) - set(known)):
             env.reset(options={"task": task})  # says what is wrong with it
-    env.close()
     return _spread(tasks, options.episodes)
 
 
@@ -133,73 +173,13 @@ def _spread(items: Sequence[str], number: int | None) -> list[str]:
     return [items[place * len(items) // number] for place in range(number)]
 
 
-class _Models:
-    """The language models of a run, each loaded once: agent and world model may share one."""
-
-    def __init__(self, options: argparse.Namespace, out: Path):
-        self._options, self._out = options, out
-        self._made: dict[str, LanguageModel] = {}
-
-    def __call__(self, spec: str) -> LanguageModel:
-        """Return the language model of this name."""
-        if spec not in self._made:
-            self._made[spec] = self._make(spec)
-        return self._made[spec]
-
-    def _make(self, spec: str) -> LanguageModel:
-        options = self._options
-        _hush()
-        return create_language_model(
-            spec,
-            base_url=options.base_url,
-            build_tiny=self._tiny,
-            adapters=pairs(options.adapter, "--adapter", plain=True) or None,
-            device=options.device,
-            dtype=options.dtype,
-            **pairs(options.model_option, "--model-option"),
-        )
-
-    def _tiny(self) -> Path:
-        size, seed = self._options.tiny_parameters, self._options.seed
-        return tiny_folder(self._out / "model", self._options.env, parameters=size, seed=seed)
-
-
-def _hush() -> None:
-    """Keep the progress bars of transformers from the terminal, where they mean nothing here."""
-    try:
-        from transformers.utils import logging
-    except ImportError:
-        return
-    logging.disable_progress_bar()
-
-
-def _world_model(
-    options: argparse.Namespace, models: _Models, out: Path, env_options: Mapping[str, Any]
-) -> AnyWorldModel:
-    if options.world_model is None:
-        if options.imagined:
-            raise OptionError("--imagined needs a world model to imagine with; add --world-model")
-        return None
-    language = {
-        "prompts": options.world_model_prompts,
-        "state_text": options.world_model_state_text,
-        "adapter": options.world_model_adapter,
-    }
-    return choose_world_model(
-        options.world_model,
-        language_model=models,
-        retrieval=partial(_retrieval, options, out, env_options),
-        noisy={"error_rate": options.error_rate, "seed": options.seed},
-        language={name: value for name, value in language.items() if value is not None},
-    )
-
-
 def _retrieval(
     options: argparse.Namespace, out: Path, env_options: Mapping[str, Any]
 ) -> RetrievalWorldModel:
     """Return a retrieval model that learnt from the training split."""
     make_env: MakeEnv = partial(_make_env, options.env, "train", env_options)
-    tasks = _spread(_panel(make_env()), options.fit_tasks)
+    with closing(make_env()) as env:
+        tasks = _spread(_panel(env), options.fit_tasks)
     return fit_retrieval(out / "retrieval.jsonl", make_env, tasks, options.seed)
 
 
@@ -209,11 +189,3 @@ def _imagined(
     assert world_model is not None
     limits = {"horizon": options.horizon, "real_every": options.real_every}
     return lambda: ImaginedEnv(make_env(), world_model, **limits)
-
-
-def _kind(options: argparse.Namespace) -> str:
-    """Return which kind of world model was asked for; what it is made of is recorded elsewhere."""
-    spec: str = options.world_model
-    if spec == "retrieval":
-        return f"retrieval, fitted on {options.fit_tasks} tasks of train, seed {options.seed}"
-    return spec if spec in ("oracle", "noisy", "null", "tiny") else "given"

@@ -3,152 +3,61 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 
-from ..agents import Agent, Decision, Reply, Request, View, run_episodes
+from ..agents import Agent, create_agent, run_episodes
 from ..errors import LanguageModelError, OptionError
-from ..lm import (
-    CAPABILITIES,
-    Completion,
-    Encode,
-    Encoding,
-    Generate,
-    LanguageModel,
-    Message,
-    Sampling,
-    Score,
-    Scores,
-    Usage,
-    WordProbabilities,
-    Words,
-)
+from ..lm import LanguageModel
+from ..trajectory import Trajectory
 from .record import circumstances, spread, write_result
+from .runner_parts import ConstantLanguageModel, OneCallAgent, TimedEnv
 
-__all__ = ["ConstantLanguageModel", "OneCallAgent", "TimedEnv", "add_parser", "main", "run"]
+__all__ = ["add_parser", "main", "overhead", "run", "throughput"]
 
 _ENV = "comap/ALFWorld-v0"
 _PACKAGES = ("gymnasium", "numpy", "torch", "transformers")
 _WHAT = (
-    "overhead: seconds of run_episodes, less those inside env.reset and env.step, for each decision "
-    "of an agent that makes one Generate a decision, with a language model that answers a constant "
-    "at once. Building views, running the agent, gathering and handing out requests, and records "
-    "are all counted, and so is the making of environments. throughput: episodes a second with a "
-    "tiny model, many at once and one at a time in turns; ratio: the one by the other of the same "
-    "turn."
+    "overhead: processor seconds of run_episodes, less those inside env.reset, env.step and the "
+    "making of environments, for each decision of an agent that makes one Generate a decision, with "
+    "a language model that answers a constant at once. Building views, running the agent, gathering "
+    "and handing out requests, and records are all counted. throughput: episodes a second by the "
+    "clock, environments and all, with a tiny model; the same tasks many at once and one at a time, "
+    "in turns, the one first and then the other; ratio: the two of the same turn. one-call asks for "
+    "16 tokens after a prompt of some 50, another one in each episode; react is comap's agent as it "
+    "comes, greedy, whose prompts are some 1,000 tokens long: reading them takes most of the time, "
+    "and on a processor a batch is read no faster than its prompts one by one. same: whether the "
+    "trajectories were the same both ways."
 )
 
 
-class ConstantLanguageModel:
-    """Answers every request for text with one text, at once: what is left is the runner's time.
+class _Played(NamedTuple):
+    """What playing took, and what came of it."""
 
-    Example:
-        >>> ConstantLanguageModel().generate([Generate(())])[0].text
-        'look'
-    """
+    seconds: float
+    processor_seconds: float
+    spent: float
+    trajectories: list[Trajectory]
 
-    name = "constant"
-    capabilities = CAPABILITIES
-
-    def __init__(self) -> None:
-        self.usage = Usage()
-        self._reply = Completion("look", prompt_tokens=64, completion_tokens=2)
-
-    def generate(self, requests: Sequence[Generate]) -> list[Completion | LanguageModelError]:
-        """Return the constant for each."""
-        return [self._reply for _ in requests]
-
-    def score(self, requests: Sequence[Score]) -> list[Scores | LanguageModelError]:
-        """Return errors."""
-        return [LanguageModelError("it answers with text alone") for _ in requests]
-
-    def words(self, requests: Sequence[Words]) -> list[WordProbabilities | LanguageModelError]:
-        """Return errors."""
-        return [LanguageModelError("it answers with text alone") for _ in requests]
-
-    def encode(self, requests: Sequence[Encode]) -> list[Encoding | LanguageModelError]:
-        """Return errors."""
-        return [LanguageModelError("it answers with text alone") for _ in requests]
-
-    def count_tokens(self, text: str) -> int:
-        """Return the number of words."""
-        return len(text.split())
-
-    def config(self) -> dict[str, Any]:
-        """Return what this is."""
-        return {"kind": "constant"}
-
-
-class OneCallAgent:
-    """Makes one request a decision, and then takes admissible actions in turn, whatever the reply.
-
-    Args:
-        tokens: The most tokens of the reply.
-
-    Example:
-        >>> OneCallAgent().name
-        'one-call'
-    """
-
-    name = "one-call"
-
-    def __init__(self, tokens: int = 16):
-        self._sampling = Sampling(tokens)
-
-    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
-        """Ask once, then act."""
-        text = f"{view.goal}\n{view.history[-1].observation}"
-        yield Generate((Message("user", text),), self._sampling)
-        actions = view.admissible_actions or ("look",)
-        return Decision(actions[view.step % len(actions)])
-
-
-class TimedEnv(gymnasium.Wrapper[str, str, str, str]):
-    """Adds up the seconds inside an environment.
-
-    Args:
-        env: The environment.
-        spent: The seconds are added to its first item.
-
-    Example:
-        >>> import comap
-        >>> spent = [0.0]
-        >>> observation, info = TimedEnv(gymnasium.make("comap/ALFWorld-v0"), spent).reset(seed=0)
-        >>> spent[0] > 0
-        True
-    """
-
-    def __init__(self, env: gymnasium.Env[str, str], spent: list[float]):
-        super().__init__(env)
-        self._spent = spent
-
-    def reset(self, **options: Any) -> tuple[str, dict[str, Any]]:
-        """Start an episode."""
-        start = time.perf_counter()
-        answer = self.env.reset(**options)
-        self._spent[0] += time.perf_counter() - start
-        return answer
-
-    def step(self, action: str) -> tuple[str, Any, bool, bool, dict[str, Any]]:
-        """Take an action."""
-        start = time.perf_counter()
-        answer = self.env.step(action)
-        self._spent[0] += time.perf_counter() - start
-        return answer
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [trajectory.to_json() for trajectory in self.trajectories]
 
 
 def run(
     *,
     episodes: int = 64,
     live: int = 32,
-    repeats: int = 7,
+    repeats: int = 5,
     steps: int = 8,
+    react_steps: int = 2,
     model: str | Path | None = None,
     out: str | Path | None = None,
     progress: Callable[[str], object] = lambda line: None,
@@ -157,15 +66,16 @@ def run(
 
     Args:
         episodes: Episodes in each measurement.
-        live: How many at once.
-        repeats: How often everything is measured, the one kind after the other.
+        live: How many at once; of react's episodes as many are played.
+        repeats: How often everything is measured.
         steps: Length of the episodes that the tiny model plays; the overhead is of whole episodes.
+        react_steps: Length of react's episodes; 0 leaves them out.
         model: Folder of a tiny model; None builds one.
         out: File for the result, or None.
         progress: Told of each measurement.
 
     Returns:
-        The result, as written to `out`: seconds by the clock, with their spread.
+        The result, as written to `out`, with the spread of all numbers.
 
     Raises:
         OptionError: A number is less than 1.
@@ -174,79 +84,132 @@ def run(
     for name, value in {"episodes": episodes, "live": live, "repeats": repeats}.items():
         if value < 1:
             raise OptionError(f"{name} must be at least 1, not {value}")
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    cost: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         lm = _tiny(Path(folder) if model is None else Path(model), build=model is None)
-        rows: dict[str, list[float]] = {name: [] for name in ("overhead", "many", "one", "ratio")}
+        kinds = {"one-call": _Comparison(lm, OneCallAgent(), episodes, live, steps)}
+        if react_steps:
+            react = create_agent("react", temperature=0.0)
+            kinds["react"] = _Comparison(lm, react, live, live, react_steps)
         overhead(episodes, live)  # warms up imports and caches
-        throughput(lm, live, live, steps)
+        for kind in kinds.values():
+            kind.warm_up()
         for number in range(1, repeats + 1):
-            rows["overhead"].append(overhead(episodes, live))
-            rows["many"].append(throughput(lm, episodes, live, steps))
-            rows["one"].append(throughput(lm, episodes, 1, steps))
-            rows["ratio"].append(rows["many"][-1] / rows["one"][-1])
-            latest = {name: round(values[-1], 6) for name, values in rows.items()}
-            progress(f"{number}/{repeats} {latest}")
+            cost.append(overhead(episodes, live))
+            for name, kind in kinds.items():
+                kind.measure(many_first=number % 2 == 1)
+                progress(f"{number}/{repeats} {name}: {kind}")
+    main_kind = kinds["one-call"].result()
     result = circumstances(_PACKAGES) | {
         "what": _WHAT,
-        "settings": {"episodes": episodes, "live": live, "repeats": repeats, "steps": steps},
-        "model": lm.config(),
-        "overhead_microseconds": spread([1e6 * value for value in rows["overhead"]]),
-        "episodes_per_second": {
-            f"live {live}": spread(rows["many"]),
-            "live 1": spread(rows["one"]),
+        "settings": {
+            "episodes": episodes,
+            "live": live,
+            "repeats": repeats,
+            "steps": steps,
+            "react_steps": react_steps,
         },
-        "ratio": spread(rows["ratio"]),
+        "load_average_before": load,
+        "model": lm.config(),
+        "overhead_microseconds": spread([1e6 * value for value in cost]),
+        **main_kind,
+        "react": kinds["react"].result() if react_steps else None,
     }
     if out is not None:
         write_result(Path(out), result)
     return result
 
 
+class _Comparison:
+    """The same episodes, many at once and one at a time."""
+
+    def __init__(self, lm: LanguageModel, agent: Agent, episodes: int, live: int, steps: int):
+        self._lm, self._agent = lm, agent
+        self._episodes, self._live, self._steps = episodes, live, steps
+        self._rates: dict[int, list[float]] = {live: [], 1: []}
+        self._ratios: list[float] = []
+        self._same = True
+
+    def warm_up(self) -> None:
+        """Play a few steps both ways, so that nothing is done for the first time later."""
+        for live in (self._live, 1):
+            _play(self._lm, self._agent, min(2, self._episodes), live, max_episode_steps=1)
+
+    def measure(self, many_first: bool) -> None:
+        """Play everything both ways, in this order."""
+        ways = [self._live, 1] if many_first else [1, self._live]
+        played = {live: self._play(live) for live in ways}
+        rates = {live: self._episodes / found.seconds for live, found in played.items()}
+        if self._live != 1:
+            self._same = self._same and played[self._live].lines == played[1].lines
+        for live, rate in rates.items():
+            self._rates[live].append(rate)
+        self._ratios.append(rates[self._live] / rates[1])
+
+    def result(self) -> dict[str, Any]:
+        """Return the rates, their ratio, and whether the work was the same."""
+        return {
+            "episodes_per_second": {
+                f"live {live}": spread(rates) for live, rates in self._rates.items()
+            },
+            "ratio": spread(self._ratios),
+            "same": self._same,
+        }
+
+    def __str__(self) -> str:
+        rates = ", ".join(f"{rates[-1]:.2f} at live {n}" for n, rates in self._rates.items())
+        return f"episodes a second {rates}, ratio {self._ratios[-1]:.2f}"
+
+    def _play(self, live: int) -> _Played:
+        return _play(self._lm, self._agent, self._episodes, live, max_episode_steps=self._steps)
+
+
 def overhead(episodes: int, live: int) -> float:
-    """Return the seconds that a decision costs beside the environment's own.
+    """Return the processor seconds that a decision costs beside the environment's own.
 
     Example:
         >>> overhead(2, 2) < 0.01
         True
     """
-    spent = [0.0]
-    seconds, decisions = _play(ConstantLanguageModel(), OneCallAgent(), episodes, live, spent)
-    return (seconds - spent[0]) / decisions
+    played = _play(ConstantLanguageModel(), OneCallAgent(), episodes, live)
+    decisions = sum(len(trajectory.steps) for trajectory in played.trajectories)
+    return (played.processor_seconds - played.spent) / decisions
 
 
 def throughput(lm: LanguageModel, episodes: int, live: int, steps: int) -> float:
-    """Return the episodes a second that a language model plays.
+    """Return the episodes a second, by the clock, that a language model plays.
 
     Example:
         >>> throughput(ConstantLanguageModel(), 2, 2, steps=4) > 1
         True
     """
-    options = {"max_episode_steps": steps}
-    return episodes / _play(lm, OneCallAgent(), episodes, live, [0.0], **options)[0]
+    played = _play(lm, OneCallAgent(), episodes, live, max_episode_steps=steps)
+    return episodes / played.seconds
 
 
-def _play(
-    lm: LanguageModel,
-    agent: Agent,
-    episodes: int,
-    live: int,
-    spent: list[float],
-    **options: Any,
-) -> tuple[float, int]:
-    """Return the seconds that episodes took, and how many decisions were made in them."""
+def _play(lm: LanguageModel, agent: Agent, episodes: int, live: int, **options: Any) -> _Played:
+    """Play episodes; `options` are the environment's."""
+    spent = [0.0]
 
     def make_env() -> gymnasium.Env[str, str]:
-        return TimedEnv(gymnasium.make(_ENV, source="generated", **options), spent)
+        start = time.process_time()
+        env = TimedEnv(gymnasium.make(_ENV, source="generated", **options), spent)
+        spent[0] += time.process_time() - start
+        return env
 
-    ids: tuple[str, ...] = make_env().get_wrapper_attr("tasks").ids
+    env = make_env()
+    ids: tuple[str, ...] = env.get_wrapper_attr("tasks").ids
+    env.close()
     tasks = [ids[number % len(ids)] for number in range(episodes)]
-    start = time.perf_counter()
+    spent[0] = 0.0
+    start, processor = time.perf_counter(), time.process_time()
     played = run_episodes(make_env, agent, tasks, lm=lm, live=live)
-    seconds = time.perf_counter() - start
+    seconds, used = time.perf_counter() - start, time.process_time() - processor
     faults = [trajectory.error for trajectory in played if trajectory.error]
     if faults:
         raise LanguageModelError(f"expected episodes without faults, found: {faults[0]:.200}")
-    return seconds, sum(len(trajectory.steps) for trajectory in played)
+    return _Played(seconds, used, spent[0], played)
 
 
 def _tiny(folder: Path, build: bool) -> LanguageModel:
@@ -270,8 +233,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     numbers = (
         ("episodes", 64, "in each measurement"),
         ("live", 32, "episodes at once"),
-        ("repeats", 7, "measurements of each kind"),
+        ("repeats", 5, "measurements of each kind"),
         ("steps", 8, "of the tiny model's episodes"),
+        ("react-steps", 2, "of the episodes that react plays; 0 leaves them out"),
     )
     for name, default, text in numbers:
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} ({default})")
@@ -291,13 +255,19 @@ def main(args: argparse.Namespace) -> int:
         live=args.live,
         repeats=args.repeats,
         steps=args.steps,
+        react_steps=args.react_steps,
         model=args.model,
         out=args.out,
         progress=lambda line: print(line, file=sys.stderr),
     )
-    cost, gain = result["overhead_microseconds"], result["ratio"]
-    rates = {name: values["median"] for name, values in result["episodes_per_second"].items()}
+    cost = result["overhead_microseconds"]
     print(f"overhead: {cost['median']:.1f} us a decision ({cost['min']:.1f} to {cost['max']:.1f})")
-    print("; ".join(f"{name}: {rate:.2f} episodes/s" for name, rate in rates.items()))
-    print(f"ratio: {gain['median']:.2f} ({gain['min']:.2f} to {gain['max']:.2f})")
+    for name, found in (("one-call", result), ("react", result["react"])):
+        if found is None:
+            continue
+        rates = {live: values["median"] for live, values in found["episodes_per_second"].items()}
+        told = ", ".join(f"{rate:.2f} at {live}" for live, rate in rates.items())
+        gain, same = found["ratio"], "the same" if found["same"] else "NOT the same"
+        print(f"{name}: episodes a second {told}; trajectories {same}")
+        print(f"{name}: ratio {gain['median']:.2f} ({gain['min']:.2f} to {gain['max']:.2f})")
     return 0

@@ -42,7 +42,7 @@ def view_run(run: str | Path, out: str | Path | None = None, most: int = 200) ->
 nothing; 'comap run' makes one
     """
     if most < 1:
-        raise OptionError(f"max must be at least 1, not {most}")
+        raise OptionError(f"--max must be at least 1, not {most}")
     file = _trajectories_of(Path(run))
     page = file.with_name(PAGE if file.name == TRAJECTORIES else f"{file.stem}.html")
     page = page if out is None else Path(out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import webbrowser
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from comap.agents.corpus import corpus, tiny_folder
 from comap.agents.create import AGENTS
+from comap.benchmarks import run_models
 from comap.cli import main
 from comap.envs.alfworld import ALFWorldEnv
 from comap.errors import OptionError
@@ -153,6 +155,25 @@ def test_the_browser_is_opened_where_there_is_a_display(
 
 MISTAKES = [
     (["run", "--agent", "random", "--live", "0"], "--live must be at least 1"),
+    (["run", "--agent", "random", "--seed", "-1"], "--seed must be at least 0"),
+    (["run", "--agent", "random", "--horizon", "3"], "add --imagined"),
+    (["run", "--agent", "random", "--real-every", "2"], "add --imagined"),
+    (["run", "--agent", "random", "--env-option", "split=dev"], "give split as --split"),
+    (
+        ["run", "--agent", "random", "--env-option", "max_episode_steps=x"],
+        "'max_episode_steps': 'x'",
+    ),
+    (["run", "--agent", "random", "--world-model", "orcle"], "did you mean 'oracle'"),
+    (["run", "--agent", "react", "--model", "tny"], "did you mean 'tiny'"),
+    (
+        ["run", "--agent", "react", "--model", "http://127.0.0.1:9/v1#m", "--decoding", "masked"],
+        "set decoding='free', or if the server is vLLM say so (--model-option choices_mode=vllm)",
+    ),
+    (["run", "--agent", "rap", "--model", "http://127.0.0.1:9/v1#m"], "evaluation_weight=0"),
+    (
+        ["run", "--agent", "react", "--model", "http://127.0.0.1:9/v1#m", "--agent-adapter", "a"],
+        "--adapter a=",
+    ),
     (["run", "--agent", "random", "--episodes", "0"], "--episodes must be at least 1"),
     (["run", "--agent", "random", "--env", "comap/ALFWord-v0"], "ALFWorld"),
     (["run", "--agent", "random", "--env", "CartPole-v1"], "CartPole"),
@@ -197,6 +218,9 @@ def test_mistakes_are_told_in_a_line(
     ("arguments", "told"),
     [
         (["run"], "--agent"),
+        (["run", "--agent", "react", "--decodin", "free"], "did you mean '--decoding'?"),
+        (["run", "--agent", "random", "free"], "expected options, found 'free'"),
+        (["run", "--agent", "random", "--seed", "x"], "comap run --agent random --help"),
         (["run", "--agent", "raect"], "did you mean 'react'"),
         (["run", "--agent", "random", "--decoding", "free"], "--decoding"),
         (["run", "--agent", "react", "--decoding", "fre"], "masked"),
@@ -205,12 +229,14 @@ def test_mistakes_are_told_in_a_line(
     ],
     ids=str,
 )
-def test_wrong_command_lines_show_the_usage(
+def test_wrong_command_lines_are_told_in_a_line(
     arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
         main(arguments)
-    assert stop.value.code == 2 and told in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert stop.value.code == 2 and told in said
+    assert arguments[0] == "view" or len(said.splitlines()) == 1
 
 
 def test_each_agent_has_its_own_options(capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,8 +245,83 @@ def test_each_agent_has_its_own_options(capsys: pytest.CaptureFixture[str]) -> N
             main(["run", "--agent", agent, "--help"])
         assert stop.value.code == 0
         told = capsys.readouterr().out
-        assert ("--decoding" in told) == (agent not in ("expert", "random"))
+        assert ("--decoding {free" in told) == (agent not in ("expert", "random"))
+        further = {"comap": "head:", "random": "mixed:", "itp": "k_head:", "wkm": "knowledge:"}
+        assert (f"--agent-option of {agent}:" in told) == (agent in further)
+        assert further.get(agent, "") in told
     assert "--agent-adapter" in told and "Temperature of what the agent writes" in told
+
+
+def test_the_help_names_all_agents_and_tells_of_their_options(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "comap run --agent NAME --help" in told and all(agent in told for agent in AGENTS)
+
+
+OPTIONS: dict[str, Any] = {
+    "model": None,
+    "world_model": None,
+    "base_url": None,
+    "adapter": None,
+    "world_model_adapter": None,
+    "device": None,
+    "dtype": None,
+    "model_option": None,
+}
+SERVER, OTHER = "http://127.0.0.1:9/v1#m", "http://127.0.0.1:9/v1#other"
+
+
+def made(monkeypatch: pytest.MonkeyPatch, spec: str, **options: Any) -> dict[str, Any]:
+    """What a model is made with."""
+    found: list[dict[str, Any]] = []
+
+    def make(spec: str, **given: Any) -> str:
+        del given["build_tiny"]
+        found.append({name: value for name, value in given.items() if value is not None})
+        return spec
+
+    monkeypatch.setattr(run_models, "create_language_model", make)
+    run_models.Models(Namespace(**OPTIONS | options), Path("run"))(spec)
+    return found[0]
+
+
+def test_options_of_models_go_to_models_of_their_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = {"model": "tiny", "world_model": SERVER, "dtype": "float32"}
+    assert made(monkeypatch, "tiny", **tiny) == {"dtype": "float32"}
+    assert made(monkeypatch, SERVER, **tiny) == {}, "what a server computes with is its affair"
+    two = {"model": SERVER, "world_model": OTHER, "model_option": ["concurrency=3"]}
+    assert made(monkeypatch, SERVER, **two) == made(monkeypatch, OTHER, **two) == {"concurrency": 3}
+    named = {"model": "m", "world_model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
+    assert made(monkeypatch, "m", **named) == {"base_url": "http://127.0.0.1:9/v1"}
+    assert made(monkeypatch, "tiny", **named) == {}
+    assert made(monkeypatch, "other", **named) == {"base_url": "http://127.0.0.1:9/v1"}
+    alone = {"world_model": "tiny", "dtype": "float32"}
+    assert made(monkeypatch, "tiny", **alone) == {"dtype": "float32"}
+
+
+def test_adapters_go_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {"adapter": ["actor=a", "wm=w"], "world_model_adapter": "wm"}
+    both = {"actor": "a", "wm": "w"}
+    shared = given | {"model": "tiny", "world_model": "tiny"}
+    assert made(monkeypatch, "tiny", **shared) == {"adapters": both}
+    apart = given | {"model": "tiny", "world_model": SERVER}
+    assert made(monkeypatch, "tiny", **apart) == {"adapters": {"actor": "a"}}
+    assert made(monkeypatch, SERVER, **apart) == {"adapters": {"wm": "w"}}
+    assert made(monkeypatch, "tiny", adapter=["actor=a"], model="tiny") == {
+        "adapters": {"actor": "a"}
+    }
+
+
+def test_no_model_is_loaded_for_agents_that_ask_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        run("--agent", "expert", "--model", "http://127.0.0.1:9/v1#m", "--out", str(tmp_path)) == 0
+    )
+    assert json.loads((tmp_path / "run.json").read_text())["language_model"] is None
 
 
 def test_an_empty_file_has_nothing_to_show(

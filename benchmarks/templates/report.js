@@ -9,7 +9,7 @@
   const stepList = document.getElementById("steps");
   const detail = document.getElementById("detail");
   const filter = document.getElementById("filter");
-  const state = { episode: 0, step: 0, beliefsOpen: false };
+  const state = { episode: 0, step: 0, open: { beliefs: false, notes: true, calls: false } };
 
   // Direction marks, controls, lone surrogates: what would hide or reorder text is shown by name.
   const HIDDEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Noncharacter_Code_Point}]/gu;
@@ -125,11 +125,27 @@
     return highlighted(tokens[0], differences(...tokens)[0]);
   }
 
+  // A part that is folded until it is wanted; whether it is open stays from step to step.
+  function folded(kind, label, contents) {
+    const box = make("details", kind, make("summary", "", label));
+    const fill = () => {
+      if (box.open && box.childElementCount === 1) box.append(contents());
+    };
+    box.addEventListener("toggle", () => {
+      state.open[kind] = box.open;
+      fill();
+      for (const one of detail.querySelectorAll(`details.${kind}`)) one.open = box.open;
+    });
+    box.open = Boolean(state.open[kind]);
+    fill();
+    return box;
+  }
+
   // ---- The two columns of a step
 
   function badges(names) {
     const list = make("span", "badges");
-    for (const name of names) list.append(make("span", `badge ${name.replace(" ", "-")}`, name));
+    for (const name of names) list.append(make("span", `badge ${name.replaceAll(" ", "-")}`, name));
     return list;
   }
 
@@ -154,10 +170,7 @@
   function beliefs(own, other, step) {
     const apart = other ? [...own].filter((fact) => !other.has(fact)).length : 0;
     const note = apart ? `, ${apart} not in the other` : "";
-    const box = make("details", "beliefs");
-    box.append(make("summary", "", `Belief: ${plural(own.size, "fact")}${note}`));
-    const fill = () => {
-      if (!box.open || box.querySelector("ul")) return;
+    return folded("beliefs", `Belief: ${plural(own.size, "fact")}${note}`, () => {
       const added = new Set(step.added);
       const isApart = (fact) => Boolean(other && !other.has(fact));
       const rank = (fact) => (isApart(fact) ? 0 : added.has(fact) ? 1 : 2); // what matters first
@@ -167,16 +180,8 @@
         list.append(
           factItem(fact, added.has(fact) ? "+" : "", isApart(fact) ? "not in the other" : "")
         );
-      box.append(list);
-    };
-    box.addEventListener("toggle", () => {
-      state.beliefsOpen = box.open;
-      fill();
-      for (const one of detail.querySelectorAll("details.beliefs")) one.open = box.open;
+      return list;
     });
-    box.open = state.beliefsOpen;
-    fill();
-    return box;
   }
 
   function sideName(side, step, fallback) {
@@ -222,6 +227,63 @@
     return box;
   }
 
+  // ---- What the agent noted, and what language models were asked
+
+  function named(pairs) {
+    const list = make("dl", "named");
+    for (const [name, value] of pairs)
+      list.append(make("div", "", make("dt", "", isolated(text(name))), make("dd", "", isolated(text(value)))));
+    return list;
+  }
+
+  function prompt(messages) {
+    const box = make("details", "prompt", make("summary", "", `Prompt: ${plural(messages.length, "message")}`));
+    box.addEventListener("toggle", () => {
+      if (!box.open || box.childElementCount > 1) return;
+      for (const [role, said] of messages)
+        box.append(make("p", "role", isolated(text(role))), make("div", "said", isolated(text(said))));
+    });
+    return box;
+  }
+
+  function call(one) {
+    const [read, written] = one.tokens;
+    const facts = [`${read} tokens read`];
+    if (written) facts.push(`${written} written`);
+    const head = make("p", "call-head", make("strong", "", isolated(one.purpose === undefined ? "(no purpose)" : text(one.purpose))), " ");
+    head.append(make("span", "badge", isolated(text(one.kind))), " ", make("span", "model", facts.join(", ")));
+    if (one.adapter !== undefined) head.append(" ", make("span", "model", "adapter ", isolated(text(one.adapter))));
+    if (one.finish !== undefined && text(one.finish) === "length") head.append(" ", badges(["cut off"]));
+    const reply = make("div", "said");
+    if (one.prefix !== undefined) reply.append(make("span", "given", isolated(text(one.prefix))));
+    reply.append(isolated(text(one.text)));
+    return make("li", "call", head, one.messages ? prompt(one.messages) : null, reply);
+  }
+
+  function calls(list, leftOut, label) {
+    const count = list.length + (leftOut || 0);
+    return folded("calls", `${label}: ${plural(count, "call")}`, () => {
+      const items = make("ol", "call-list", ...list.map(call));
+      if (leftOut) items.append(make("li", "nothing", `${leftOut} more are not shown.`));
+      if (list.length && !list.some((one) => one.messages))
+        items.append(make("li", "nothing", "Their prompts are not on record: comap run --keep prompts keeps them."));
+      return items;
+    });
+  }
+
+  function thinking(episode, index) {
+    const parts = [];
+    for (const [name, side] of [["", episode.real], ["Imagined: ", episode.imagined]]) {
+      if (!side || side.predicted) continue;
+      const own = index ? side.steps[index - 1] : null;
+      if (own && own.notes) parts.push(folded("notes", `${name}What the agent noted`, () => named(own.notes)));
+      if (own && own.calls) parts.push(calls(own.calls, own.calls_left_out, `${name}What language models said`));
+      if (side.review && index === side.steps.length)
+        parts.push(calls(side.review, side.review_left_out, `${name}What they said after the last step`));
+    }
+    return parts.length ? make("section", "thinking", ...parts) : null;
+  }
+
   // ---- The page's parts
 
   const length = (episode) =>
@@ -240,6 +302,7 @@
       facts.append(make("div", "", make("dt", "", "mean Delta-F1"), make("dd", "", decimal(mean))));
     }
     header.append(facts);
+    if (episode.settings) header.append(folded("settings", "Settings of the agent", () => named(episode.settings)));
     for (const [name, side] of [["Real", episode.real], ["Imagined", episode.imagined]])
       if (side && side.error !== undefined)
         header.append(make("p", "error", `${name} episode ended by an error: `, isolated(text(side.error))));
@@ -272,7 +335,8 @@
     const columns = make("div", `columns${episode.imagined ? "" : " single"}`);
     columns.append(column(episode, "Real", state.step));
     if (episode.imagined) columns.append(column(episode, "Imagined", state.step));
-    detail.replaceChildren(about(episode), moves(episode), columns);
+    const parts = [about(episode), moves(episode), columns, thinking(episode, state.step)];
+    detail.replaceChildren(...parts.filter((part) => part !== null));
   }
 
   function button(className, onClick, ...children) {

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -127,21 +125,16 @@ def test_a_folder_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path:
         run_to(tmp_path / "run", run)
 
 
-def waited_for(happened: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 60
-    while not happened() and time.monotonic() < end:
-        time.sleep(0.005)
-    return happened()
-
-
-SLOW = """
-import sys, time
+KILLED = """
+import os, signal, sys
 from comap.agents.random import RandomAgent
-decide = RandomAgent.decide
-def slowly(self, view):
-    time.sleep(0.004)
+decide, left = RandomAgent.decide, [220]
+def until_killed(self, view):
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
     return (yield from decide(self, view))
-RandomAgent.decide = slowly
+RandomAgent.decide = until_killed
 from comap.cli import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -151,18 +144,17 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize("live", [1, 4])
 def test_a_killed_command_goes_on(live: int, tmp_path: Path, whole: Path) -> None:
     words = [*WORDS, "--live", str(live), "--out", str(tmp_path)]
-    process = subprocess.Popen([sys.executable, "-c", SLOW, *words], stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-c", KILLED, *words]
+    killed = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    assert killed.returncode == -signal.SIGKILL
     file = tmp_path / "trajectories.jsonl"
-    assert waited_for(lambda: file.exists() and file.read_bytes().count(b"\n") >= 3)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    ended = file.read_bytes().count(b"\n")
-    assert 3 <= ended < 12
+    assert file.read_bytes().count(b"\n") == 4, "220 steps are 4 episodes of 50, and some more"
     file.write_bytes(file.read_bytes() + b'{"schema": 2, "task": "gen')  # as a kill may leave it
     assert main(words) == 0
     assert text(tmp_path) == text(whole)
-    played = {json.loads(line)["task"] for line in (tmp_path / "timings.jsonl").open("rb")}
-    assert len(played) == 12 and len(list(read_trajectories(file))) == 12
+    lines = (tmp_path / "timings.jsonl").read_bytes().splitlines()
+    assert [json.loads(line)["session"] for line in lines] == [1] * 4 + [2] * 8
+    assert len(list(read_trajectories(file))) == 12
 
 
 def test_another_version_that_goes_on_is_told(

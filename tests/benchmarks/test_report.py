@@ -28,7 +28,7 @@ from comap.benchmarks.report import (
 )
 from comap.errors import MissingExtra, OptionError
 from comap.facts import Delta, State, apply, diff, fact_to_text
-from comap.trajectory import Predicted, Step, Trajectory
+from comap.trajectory import Call, Predicted, Step, Trajectory
 
 pytest.importorskip("jinja2", reason="the extra viz is not installed")
 pytest.importorskip("matplotlib", reason="the extra viz is not installed")
@@ -111,10 +111,12 @@ def foreseen() -> Episode:
 def evil() -> Episode:
     after = state((EVIL, EVIL), (EVIL,), parsed=False)
     said = Predicted(EVIL, after, diff(START, after), EVIL, float("nan"))
-    steps = (
-        step(1, START, after, action=EVIL, observation=EVIL, reward=float("inf"), prediction=said),
-    )
-    real = trajectory(*steps, text=EVIL, error=EVIL, world_model=EVIL, seed=3)
+    call = Call(EVIL, EVIL, EVIL, 3, 2, ((EVIL, EVIL),), EVIL, finish=EVIL, adapter=EVIL)
+    told: dict[str, Any] = {"calls": (call,), "notes": {EVIL: EVIL, "list": [EVIL, {EVIL: None}]}}
+    told |= {"reward": float("inf"), "prediction": said}
+    steps = (step(1, START, after, action=EVIL, observation=EVIL, **told),)
+    more: dict[str, Any] = {"settings": {EVIL: EVIL}, "review": (call,), "trial": 2}
+    real = trajectory(*steps, text=EVIL, error=EVIL, world_model=EVIL, seed=3, **more)
     return Episode(EVIL, real, trajectory(*steps, text=EVIL, error=EVIL, world_model=EVIL))
 
 
@@ -431,6 +433,96 @@ def long_episode(i: int) -> Episode:
 def test_two_hundred_episodes_stay_a_moderate_file() -> None:
     block = script_json(viewer_data([long_episode(i) for i in range(200)]))
     assert len(block) < 5_000_000
+
+
+def thoughtful() -> Episode:
+    prompt = (("system", "You are a robot."), ("user", "You see a safe."))
+    calls = (
+        Call(
+            "generate", "draft", "Action: open safe", 40, 6, prompt, "Thought: it", finish="length"
+        ),
+        Call("imagine", "world model", "It opens.", 30, 3, prompt, adapter="wm"),
+        Call("score", "reflect: confidence", " open safe", 60, 2),
+    )
+    notes = {"gate": True, "p": 0.7, "predicted_next_state": "It opens.", "tried": [1, {"a": None}]}
+    first = step(1, START, OPENED, calls=calls, notes=notes)
+    many = step(2, OPENED, FILLED, calls=calls[2:] * 150)
+    real = trajectory(first, many, review=calls[:1], settings={"decoding": "free", "tau_p": 0.5})
+    return Episode("thoughtful", real, None)
+
+
+def test_what_was_asked_and_noted_is_in_the_data() -> None:
+    data = viewer_data([thoughtful()])
+    (episode,) = data["episodes"]
+    first, second = episode["real"]["steps"]
+
+    def named(pairs: list[list[int]]) -> dict[str, str]:
+        return {data["texts"][name]: data["texts"][value] for name, value in pairs}
+
+    def said(call: dict[str, Any], name: str) -> str:
+        text: str = data["texts"][call[name]]
+        return text
+
+    notes = named(first["notes"])
+    assert notes["gate"] == "true" and notes["p"] == "0.7"
+    assert notes["predicted_next_state"] == "It opens." and json.loads(notes["tried"])[0] == 1
+    draft, imagined, scored = first["calls"]
+    assert said(draft, "text") == "Action: open safe" and said(draft, "prefix") == "Thought: it"
+    assert draft["tokens"] == [40, 6] and said(draft, "finish") == "length"
+    assert [data["texts"][part] for part in draft["messages"][0]] == ["system", "You are a robot."]
+    assert draft["messages"] == imagined["messages"], "and they are stored once"
+    assert said(imagined, "kind") == "imagine" and said(imagined, "adapter") == "wm"
+    assert "messages" not in scored and "prefix" not in scored
+    assert len(second["calls"]) + second["calls_left_out"] == 150 and "notes" not in second
+    assert len(episode["real"]["review"]) == 1 and named(episode["settings"])["tau_p"] == "0.5"
+
+
+def test_prompts_that_grow_from_step_to_step_are_stored_once() -> None:
+    def talk(t: int) -> tuple[tuple[str, str], ...]:
+        return tuple(
+            (role, f"{role} {n} " * 200) for n in range(t) for role in ("user", "assistant")
+        )
+
+    steps = [
+        step(t, START, START, calls=(Call("generate", "draft", f"say {t}", messages=talk(t)),))
+        for t in range(1, 31)
+    ]
+    block = script_json(viewer_data([Episode("long", trajectory(*steps), None)]))
+    assert len(block) < 30 * 2 * 200 * 14 * 1.5
+
+
+NODE = shutil.which("node")
+
+
+@pytest.mark.skipif(NODE is None, reason="no node on the PATH")
+def test_the_viewer_shows_what_was_asked_and_noted(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    write_report(page, title="", summary={}, tables=[], plots=[], episodes=[thoughtful(), evil()])
+
+    stand_in = Path(__file__).with_name("stand_in_for_a_browser.js")
+
+    def shown(place: str) -> str:
+        command = [str(NODE), str(stand_in), str(page), place]
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        found = json.loads(done.stdout)
+        own = {"button", "details", "h4", "h5", "strong", "summary", "mark"}
+        assert set(found["tags"]) <= own | set(HTML_TAGS.split()) - {"script", "style"}
+        text: str = found["text"]
+        return text
+
+    first = shown("#episode-1-step-1")
+    for text in ("What the agent noted", "predicted_next_state", "It opens.", "Thought: it"):
+        assert text in first
+    assert "What language models said: 3 calls" in first and "You are a robot." in first
+    assert "40 tokens read, 6 written" in first and "cut off" in first and "adapter wm" in first
+    assert "Settings of the agent" in first and "tau_p" in first
+    second = shown("#episode-1-step-2")
+    assert "150 calls" in second and "50 more are not shown." in second
+    assert "after the last step: 1 call" in second and "--keep prompts keeps them" in second
+    hostile = shown("#episode-2-step-1")
+    assert hostile.count("<img src=x onerror=") > 12 and "U+202E" in hostile
+    assert not set(hostile) & set("\x1b\x00\u202e\u2028")
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
