@@ -124,15 +124,21 @@ class Engine:
         least = max(torch.finfo(dtype).min, torch.finfo(torch.float32).min) / 2
         return mask.masked_fill_(~allowed, least)
 
-    def causal(self, valid: Any) -> Any:
-        """Return the mask of padded prompts, or None where nothing is padded."""
-        if bool(valid.all()):
+    def causal(self, valid: Any, before: int = 0) -> Any:
+        """Return the mask of padded prompts, or None where none is needed.
+
+        Args:
+            valid: Where there are tokens, rows by length.
+            before: Number of tokens in the cache, which all rows see.
+        """
+        if not before and bool(valid.all()):
             return None
         import torch
 
         width = valid.shape[1]
         earlier = torch.ones(width, width, dtype=torch.bool, device=self.device).tril_()
-        return self.additive((earlier & valid[:, None, :])[:, None])
+        seen = torch.nn.functional.pad(earlier & valid[:, None, :], (before, 0), value=True)
+        return self.additive(seen[:, None])
 
     def new_cache(self) -> Any:
         """Return an empty cache for this model."""

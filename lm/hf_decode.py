@@ -18,6 +18,8 @@ from .trie import TokenTrie
 
 __all__ = ["Row", "decode"]
 
+_WORTH_SHARING = 64  # tokens; one more pass costs about as much as a small model's token
+
 
 @dataclass(slots=True, eq=False)
 class Row:
@@ -126,18 +128,26 @@ def _longest(row: Row) -> int:
 def _read(engine: Engine, rows: Sequence[Row]) -> tuple[Any, Any, Any, Any]:
     """Return the first logits, the cache, where there are tokens, and the lengths of the prompts.
 
-    Equal prompts (many samples of one) are read once.
+    Equal prompts (many samples of one) are read once, and so is a long beginning that all have in
+    common (instructions and examples).
     """
     import torch
 
     number: dict[tuple[int, ...], int] = {}
     which = [number.setdefault(tuple(row.prompt), len(number)) for row in rows]
-    ids, positions, valid = engine.pad(list(number))
+    prompts = list(number)
     cache = engine.new_cache()
+    shared = _common(prompts)
+    if shared:
+        _read_beginning(engine, prompts[0][:shared], cache, len(prompts))
+    ids, positions, valid = engine.pad([prompt[shared:] for prompt in prompts])
+    positions = positions + shared
+    mask = engine.causal(valid, shared)
+    valid = torch.nn.functional.pad(valid, (shared, 0), value=True)
     logits = engine.model(
         input_ids=ids,
         position_ids=positions,
-        attention_mask=engine.causal(valid),
+        attention_mask=mask,
         past_key_values=cache,
         use_cache=True,
         logits_to_keep=1,
@@ -147,6 +157,31 @@ def _read(engine: Engine, rows: Sequence[Row]) -> tuple[Any, Any, Any, Any]:
         cache.batch_select_indices(index)
         logits, positions, valid = logits[index], positions[index], valid[index]
     return logits, cache, valid, positions[:, -1] + 1
+
+
+def _common(prompts: Sequence[tuple[int, ...]]) -> int:
+    """Return how many tokens all of some prompts begin with, if it is worth reading them apart."""
+    if len(prompts) < 2:
+        return 0
+    first, last = min(prompts), max(prompts)  # what these two share, all between them share
+    most = min(len(prompt) for prompt in prompts) - 1  # each has a token of its own left to read
+    pairs = zip(first[:most], last[:most], strict=True)
+    shared = next((i for i, (one, other) in enumerate(pairs) if one != other), most)
+    return shared if shared >= _WORTH_SHARING else 0
+
+
+def _read_beginning(engine: Engine, tokens: Sequence[int], cache: Any, rows: int) -> None:
+    """Read what all prompts begin with, once, and put it into the cache of every row."""
+    import torch
+
+    engine.model(
+        input_ids=torch.tensor([tokens], device=engine.device),
+        position_ids=torch.arange(len(tokens), device=engine.device)[None],
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    cache.batch_select_indices(torch.zeros(rows, dtype=torch.long, device=engine.device))
 
 
 def _choose(logits: Any, rows: Sequence[Row]) -> tuple[list[int], list[float]]:

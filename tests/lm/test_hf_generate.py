@@ -79,6 +79,30 @@ def test_an_answer_depends_neither_on_its_batch_nor_on_the_order(folder: Path) -
     assert together == [rounded(reply) for reply in lm.generate(requests[::-1])][::-1]
 
 
+@pytest.mark.parametrize("shared", [40, 64, 90])
+def test_a_common_beginning_is_read_once_and_changes_nothing(
+    lm: HFLanguageModel, monkeypatch: pytest.MonkeyPatch, shared: int
+) -> None:
+    """Also where a prompt is the beginning of another, and where prompts are of one length."""
+    beginning = "go " * shared
+    tails = ["", "to", "to cabinet", "to shelf 2 and", "take", "take"]
+    sampling = Sampling(max_new_tokens=6)
+    requests = [Generate(talk(beginning + tail), sampling) for tail in tails]
+    requests += [Generate(talk(beginning + tail), sampling, choices=("a", "to")) for tail in tails]
+    alone = [rounded(lm.generate([request])[0]) for request in requests]
+    widths: list[int] = []
+    forward = type(lm.model).forward
+
+    def counting(self: Any, *args: Any, **options: Any) -> Any:
+        widths.append(options["input_ids"].numel())
+        return forward(self, *args, **options)
+
+    monkeypatch.setattr(type(lm.model), "forward", counting)
+    assert [rounded(reply) for reply in lm.generate(requests)] == alone
+    whole = len(set(tails)) * min(reply[4] for reply in alone)
+    assert (widths[0] < whole) == (shared >= 64), "the common part was read for every prompt"
+
+
 def test_generation_is_that_of_the_library(lm: HFLanguageModel) -> None:
     requests = [Generate(talk(text), Sampling(12)) for text in ("go", "You see a cabinet 1", "")]
     for request, reply in zip(requests, lm.generate(requests), strict=True):
