@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
 from ..lm import Completion, Generate
@@ -16,7 +16,7 @@ from .config import AgentConfig
 from .prompting import converse, fill
 from .react import replies_in
 
-__all__ = ["ImagineAndActAgent", "ImagineAndActConfig"]
+__all__ = ["ImagineAndActAgent", "ImagineAndActConfig", "imagined_text", "imagining"]
 
 _STOP = ("\nThought:", "\nAction:", "\nTask:", "\n---")
 _LABEL = re.compile(r"^(?:next observation|observation)[ \t]*:", re.IGNORECASE)
@@ -33,6 +33,37 @@ class ImagineAndActConfig(AgentConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_whole(self, 1, "imagine_tokens")
+
+
+def imagining(
+    view: View,
+    config: ImagineAndActConfig,
+    action: str,
+    replies: Mapping[int, str] | None = None,
+) -> Generate:
+    """Return the request with which the agent asks its own model what would follow an action.
+
+    Args:
+        view: What the agent sees.
+        config: How it asks.
+        action: The action in question.
+        replies: What the agent wrote at each step.
+    """
+    shown = cut_text(action, config.max_length // 8, view.count_tokens)
+    (question,) = fill(config.prompts, "imagine", action=shown)
+    messages = ask_about(view, config, question.content, config.imagine_tokens, replies)
+    sampling = config.sampling(config.imagine_tokens, _STOP, seed_for(config, view, "imagine"))
+    return Generate(messages, sampling, adapter=config.adapter, purpose="imagine")
+
+
+def imagined_text(said: Completion) -> str:
+    """Return what was imagined, without a label before it; empty where nothing was written.
+
+    Example:
+        >>> imagined_text(Completion("Observation: It is dark."))
+        'It is dark.'
+    """
+    return _LABEL.sub("", said.text.strip()).strip()
 
 
 class ImagineAndActAgent:
@@ -94,16 +125,8 @@ class ImagineAndActAgent:
         self, view: View, proposal: Draft, replies: dict[int, str]
     ) -> Generator[Request, Reply, str]:
         """Return what the model imagines, without labels; empty where it wrote nothing."""
-        config = self.config
-        action = cut_text(proposal.action, config.max_length // 8, view.count_tokens)
-        (question,) = fill(config.prompts, "imagine", action=action)
-        messages = ask_about(view, config, question.content, config.imagine_tokens, replies)
-        seed = seed_for(config, view, "imagine")
-        sampling = config.sampling(config.imagine_tokens, _STOP, seed)
-        said: Completion = yield Generate(
-            messages, sampling, adapter=config.adapter, purpose="imagine"
-        )
-        return _LABEL.sub("", said.text.strip()).strip()
+        said: Completion = yield imagining(view, self.config, proposal.action, replies)
+        return imagined_text(said)
 
     def _choose(
         self, view: View, proposal: Draft, imagined: str, replies: dict[int, str]

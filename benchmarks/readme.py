@@ -199,6 +199,10 @@ def _small_world_models(record: Mapping[str, Any]) -> list[str]:
         "| world model | Delta-F1 | changes only | same text | unreadable |",
         "|---|---:|---:|---:|---:|",
     ]
+    titles = {
+        "language": "language (CoMap's)",
+        "itself": "the policy itself (Imagine-and-Act's)",
+    }
     for name, found in groups.items():
         shown = []
         for key in ("delta_f1", "delta_f1_nonempty", "exact_match"):
@@ -206,7 +210,7 @@ def _small_world_models(record: Mapping[str, Any]) -> list[str]:
             sd = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
             shown.append(f"{statistics.mean(values):.1f}{sd}")
         unread = 100 * statistics.mean(score["parse_failure_rate"] for score in found)
-        lines.append(f"| {name} | {' | '.join(shown)} | {unread:.1f} |")
+        lines.append(f"| {titles.get(name, name)} | {' | '.join(shown)} | {unread:.1f} |")
     return lines
 
 

@@ -21,17 +21,21 @@ from typing import Any
 import gymnasium
 
 from ..agents import ExpertAgent, run_episode, run_episodes
+from ..agents.base import View
 from ..agents.create import create_agent
+from ..agents.imagine_and_act import ImagineAndActConfig, imagined_text, imagining
 from ..envs import TextEnv
-from ..errors import DataNotFound
+from ..errors import DataNotFound, LanguageModelError
 from ..facts import State
-from ..lm import LanguageModel
+from ..lm import Generate, LanguageModel
 from ..lm.cache import CachedLanguageModel
 from ..lm.hf import HFLanguageModel
 from ..metrics import delta_f1_report, success_rate
 from ..trajectory import Trajectory
 from ..worldmodel import (
     NullWorldModel,
+    Prediction,
+    Query,
     RetrievalWorldModel,
     Transition,
     WorldModel,
@@ -203,6 +207,36 @@ class Bench:
         return found
 
 
+class _OwnImagination:
+    """A policy as a world model: what Imagine-and-Act's own model imagines of an action."""
+
+    def __init__(self, lm: LanguageModel, settings: Mapping[str, Any]):
+        self._lm = lm
+        self._config = ImagineAndActConfig(temperature=0.0, **settings)
+
+    def predict(self, queries: Sequence[Query]) -> list[Prediction]:
+        found = []
+        for reply in self._lm.generate([self._request(query) for query in queries]):
+            if isinstance(reply, LanguageModelError):
+                raise reply
+            found.append(Prediction(imagined_text(reply), source="itself"))
+        return found
+
+    def _request(self, query: Query) -> Generate:
+        view = View(
+            query.env_id,
+            "",
+            query.goal,
+            query.history,
+            query.state,
+            query.admissible_actions,
+            len(query.history) - 1,
+            lambda: None,
+            self._lm.count_tokens,
+        )
+        return imagining(view, self._config, query.action)
+
+
 def evaluate(bench: Bench, cell: Cell, seed: int) -> dict[str, Any]:
     """Play all games of one cell, unless that was done, and return its numbers."""
     path = bench.out / "cells" / f"{cell.name}-{seed}.json"
@@ -260,6 +294,8 @@ def score_world_models(bench: Bench, seeds: Sequence[int]) -> dict[str, Any]:
         model = bench.world_model("language", seed)
         assert model is not None
         models[f"language-{seed}"] = model
+        policy = bench.model("belief", seed)
+        models[f"itself-{seed}"] = _OwnImagination(policy, agent_settings("belief", bench.config))
     inner = bench.env("valid_seen").unwrapped
     assert isinstance(inner, TextEnv)
     scores = {name: _delta_f1(inner, model, frozen) for name, model in models.items()}
