@@ -12,12 +12,12 @@ from ..errors import CoMapError, EngineError, OptionError
 from ..worldmodel import (
     CachedWorldModel,
     Grounded,
-    ImaginedEnv,
     Query,
     WorldModel,
     asked_model,
     query_about,
 )
+from ..worldmodel.lookahead import imagined_layer
 from .base import Imagine
 
 __all__ = ["Foresight", "Stage", "is_grounded"]
@@ -83,7 +83,7 @@ class Stage:
                 f"{type(inner).__name__}"
             )
         self.env, self.inner = env, inner
-        self.layer = _imagined_layer(env)
+        self.layer = imagined_layer(env)
         self.model = asked_model(env, world_model)
         self.fingerprint = inner.fingerprint()
         self.expert_action = env.get_wrapper_attr("expert_action")
@@ -152,12 +152,3 @@ class Stage:
     def _note(self, fault: Exception) -> None:
         """Let nobody play here again after a fault that the environment did not foresee."""
         self.broken = self.broken or not isinstance(fault, CoMapError)
-
-
-def _imagined_layer(env: gymnasium.Env[Any, Any]) -> ImaginedEnv | None:
-    layer = env
-    while isinstance(layer, gymnasium.Wrapper):
-        if isinstance(layer, ImaginedEnv):
-            return layer
-        layer = layer.env
-    return None

@@ -16,6 +16,7 @@ import gymnasium
 
 from ..agents import Agent, ExpertAgent, RandomAgent, run_episode
 from ..envs import TextEnv
+from ..envs.panel import evenly
 from ..errors import CoMapError, OptionError
 from ..metrics import (
     Consistency,
@@ -127,7 +128,7 @@ class _Demo:
             options["data_dir"] = config.data_dir
         self.train = _make(config.env, config.train_split, options)
         self.test = _make(config.env, config.test_split, options)
-        self.tasks = _spread(_tasks(self.test), config.test_tasks)
+        self.tasks = evenly(_tasks(self.test), config.test_tasks)
         inner = self.test.unwrapped
         assert isinstance(inner, TextEnv)
         self.out.mkdir(parents=True, exist_ok=True)
@@ -143,7 +144,7 @@ class _Demo:
 
     def gather(self, env: gymnasium.Env[str, str], number: int, label: str) -> list[Trajectory]:
         """Return an expert's and a random agent's episode of each task."""
-        tasks = _spread(_tasks(env), number)
+        tasks = evenly(_tasks(env), number)
         found = []
         with progress(label, total=len(tasks)) as advance:
             for task in tasks:
@@ -214,7 +215,7 @@ class _Demo:
     def _pairs(self, episodes: Sequence[Trajectory], model: WorldModel) -> list[Episode]:
         """Return some real episodes beside the same actions in imagination."""
         imagined = ImaginedEnv(self.test, model, horizon=10**6)
-        chosen = _spread(episodes, _SHOWN)
+        chosen = evenly(episodes, _SHOWN)
         return [Episode(f"{e.agent}: {e.goal}", e, replay(imagined, e)) for e in chosen]
 
     def report(self, episodes: Sequence[Episode]) -> Path:
@@ -261,13 +262,6 @@ def _make(env_id: str, split: str, options: dict[str, Any]) -> gymnasium.Env[str
 def _tasks(env: gymnasium.Env[str, str]) -> tuple[str, ...]:
     ids: tuple[str, ...] = env.get_wrapper_attr("tasks").ids
     return ids
-
-
-def _spread(items: Sequence[Any], number: int) -> list[Any]:
-    """Return about `number` items, evenly spread over all."""
-    if number >= len(items):
-        return list(items)
-    return [items[place * len(items) // number] for place in range(number)]
 
 
 def _tables(results: _Results) -> list[Table]:

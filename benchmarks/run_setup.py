@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from ..agents.needs import check_needs
 from ..agents.run import Run
 from ..agents.worlds import fit_retrieval
 from ..envs import TextEnv
+from ..envs.panel import evenly
 from ..errors import CoMapError, DataNotFound, OptionError
 from ..worldmodel import ImaginedEnv, RetrievalWorldModel
 from .options import pairs
@@ -152,7 +153,7 @@ def _tasks(options: argparse.Namespace, make_env: MakeEnv) -> list[str]:
     with closing(make_env()) as env:
         known = _panel(env)
         if options.tasks is None:
-            return _spread(known, options.episodes)
+            return evenly(known, options.episodes)
         tasks = list(options.tasks)
         if len(tasks) == 1 and Path(tasks[0]).is_file():
             lines = Path(tasks[0]).read_text("utf-8", errors="replace").splitlines()
@@ -163,14 +164,7 @@ def _tasks(options: argparse.Namespace, make_env: MakeEnv) -> list[str]:
                 )
         for task in sorted(set(tasks) - set(known)):
             env.reset(options={"task": task})  # says what is wrong with it
-    return _spread(tasks, options.episodes)
-
-
-def _spread(items: Sequence[str], number: int | None) -> list[str]:
-    """Return so many items, evenly spread over all; all of them for None."""
-    if number is None or number >= len(items):
-        return list(items)
-    return [items[place * len(items) // number] for place in range(number)]
+    return evenly(tasks, options.episodes)
 
 
 def _retrieval(
@@ -179,7 +173,7 @@ def _retrieval(
     """Return a retrieval model that learnt from the training split."""
     make_env: MakeEnv = partial(_make_env, options.env, "train", env_options)
     with closing(make_env()) as env:
-        tasks = _spread(_panel(env), options.fit_tasks)
+        tasks = evenly(_panel(env), options.fit_tasks)
     return fit_retrieval(out / "retrieval.jsonl", make_env, tasks, options.seed)
 
 

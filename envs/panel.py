@@ -7,12 +7,27 @@ in every result, so that two runs can tell whether they played the same tasks.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ..errors import TaskNotFound, suggest
 
-__all__ = ["Panel"]
+__all__ = ["Panel", "evenly"]
+
+_Item = TypeVar("_Item")
+
+
+def evenly(items: Sequence[_Item], number: int | None) -> list[_Item]:
+    """Return so many items, spread evenly over all; all of them where there are no more, or for None.
+
+    Example:
+        >>> evenly("abcdef", 3), evenly("ab", None)
+        (['a', 'c', 'e'], ['a', 'b'])
+    """
+    if number is None or number >= len(items):
+        return list(items)
+    return [items[place * len(items) // number] for place in range(number)]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,14 @@ from .create import create_world_model
 from .imagined import ImaginedEnv
 from .oracle import OracleWorldModel
 
-__all__ = ["Imagined", "asked_model", "imagine", "imagined_of", "query_about"]
+__all__ = [
+    "Imagined",
+    "asked_model",
+    "imagine",
+    "imagined_layer",
+    "imagined_of",
+    "query_about",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +79,7 @@ def imagine(
     """
     query = query_about(env, action, after)
     model = asked_model(env, world_model)
-    layer = _imagined_layer(env)
+    layer = imagined_layer(env)
     if isinstance(model, Grounded) and (layer is None or model is not layer.world_model):
         model.ground(env)
     (prediction,) = ask(model, [query])
@@ -92,7 +99,7 @@ def query_about(env: gymnasium.Env[str, str], action: str, after: Sequence[Imagi
         raise InvalidAction(
             f"an action is text (str), found {type(action).__name__}: {action!r:.80}"
         )
-    layer = _imagined_layer(env)
+    layer = imagined_layer(env)
     query = _query_of(inner, action) if layer is None else layer.query(action)
     if not after:
         return query
@@ -114,7 +121,7 @@ def asked_model(
         WorldModelError: There is no such model.
     """
     if world_model is None:
-        layer = _imagined_layer(env)
+        layer = imagined_layer(env)
         return OracleWorldModel() if layer is None else layer.world_model
     if isinstance(world_model, str | Mapping):
         return create_world_model(world_model)
@@ -160,7 +167,8 @@ def _query_of(env: TextEnv, action: str) -> Query:
     )
 
 
-def _imagined_layer(env: gymnasium.Env[Any, Any]) -> ImaginedEnv | None:
+def imagined_layer(env: gymnasium.Env[Any, Any]) -> ImaginedEnv | None:
+    """Return the imagined environment among an environment's wrappers; None where all is real."""
     layer = env
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, ImaginedEnv):
