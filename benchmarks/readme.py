@@ -224,7 +224,8 @@ def _runner() -> str:
         f"episodes a second, {live} at a time": (rates[f"live {live}"], ".2f"),
         "episodes a second, one at a time": (rates["live 1"], ".2f"),
         f"ratio of {live} to one": (record["ratio"], ".1f"),
-        "the same ratio for ReAct with standard prompts": (record["react"]["ratio"], ".1f"),
+        "that ratio for ReAct, brief belief prompts": (record["react_brief"]["ratio"], ".1f"),
+        "that ratio for ReAct, standard prompts": (record["react"]["ratio"], ".1f"),
     }
     for name, (values, form) in rows.items():
         shown = " | ".join(format(values[key], form) for key in ("median", "min", "max"))

@@ -33,7 +33,9 @@ _WHAT = (
     "in turns, the one first and then the other; ratio: the two of the same turn. one-call asks for "
     "16 tokens after a prompt of some 50, another one in each episode; react is comap's agent as it "
     "comes, greedy, whose prompts are some 1,000 tokens long: reading them takes most of the time, "
-    "and on a processor a batch is read no faster than its prompts one by one. same: whether the "
+    "and on a processor a batch is read little faster than its prompts one by one; react_brief is "
+    "the same agent with brief prompts and the belief as state text, as small models use it. "
+    "same: whether the "
     "trajectories were the same both ways."
 )
 
@@ -92,6 +94,8 @@ def run(
         if react_steps:
             react = create_agent("react", temperature=0.0)
             kinds["react"] = _Comparison(lm, react, live, live, react_steps)
+            brief = create_agent("react", prompts="brief", state_text="belief", temperature=0.0)
+            kinds["react_brief"] = _Comparison(lm, brief, live, live, react_steps)
         overhead(episodes, live)  # warms up imports and caches
         for kind in kinds.values():
             kind.warm_up()
@@ -115,6 +119,7 @@ def run(
         "overhead_microseconds": spread([1e6 * value for value in cost]),
         **main_kind,
         "react": kinds["react"].result() if react_steps else None,
+        "react_brief": kinds["react_brief"].result() if react_steps else None,
     }
     if out is not None:
         write_result(Path(out), result)
@@ -262,7 +267,11 @@ def main(args: argparse.Namespace) -> int:
     )
     cost = result["overhead_microseconds"]
     print(f"overhead: {cost['median']:.1f} us a decision ({cost['min']:.1f} to {cost['max']:.1f})")
-    for name, found in (("one-call", result), ("react", result["react"])):
+    for name, found in (
+        ("one-call", result),
+        ("react", result["react"]),
+        ("react_brief", result["react_brief"]),
+    ):
         if found is None:
             continue
         rates = {live: values["median"] for live, values in found["episodes_per_second"].items()}

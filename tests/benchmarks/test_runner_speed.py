@@ -69,9 +69,10 @@ def test_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "runner", *words]) == 0
     told = capsys.readouterr().out
     assert "us a decision" in told and "one-call: ratio " in told and "react: ratio " in told
-    assert told.count("trajectories the same") == 2
+    assert "react_brief: ratio " in told
+    assert told.count("trajectories the same") == 3
     result = json.loads(out.read_text("utf-8"))
-    for found in (result, result["react"]):
+    for found in (result, result["react"], result["react_brief"]):
         assert set(found["episodes_per_second"]) == {"live 2", "live 1"}
         assert found["same"] is True and found["ratio"]["median"] > 0
     assert result["overhead_microseconds"]["median"] > 0 and result["versions"]["torch"]
