@@ -124,15 +124,30 @@ class LanguageWorldModel:
 
     def prompt(self, query: Query) -> tuple[Message, ...]:
         """Return what the language model is asked."""
+        return self.fill(query, __package__ or "", "predict")
+
+    def fill(
+        self, query: Query, package: str, name: str, **slots: str
+    ) -> tuple[Message, ...]:
+        """Return a prompt about a query from a template with the slots of this model's own.
+
+        Args:
+            query: The question; its state's text is cut so that all of it fits.
+            package: The package whose folder ``prompts`` holds the template.
+            name: The template's name.
+            **slots: What fills its further slots.
+
+        Raises:
+            OptionError: There is no such template.
+        """
         ending = _ASK_DONE if self.ending == "words" and self.prompts == "standard" else ""
         action = cut_text(query.action, self.max_length // 4, self.lm.count_tokens)
-        slots = {"action": action, "env": query.env_id, "ending": ending}
-        package = __package__ or ""
-        bare = fill_template(package, self.prompts, "predict", situation="", **slots)
+        slots |= {"action": action, "env": query.env_id, "ending": ending}
+        bare = fill_template(package, self.prompts, name, situation="", **slots)
         fixed = sum(self.lm.count_tokens(message.content) + OVERHEAD for message in bare)
         budget = max(self.max_length - self.sampling.max_new_tokens - fixed, _RESERVED)
         text = self._situation(query, budget)
-        return fill_template(package, self.prompts, "predict", situation=text, **slots)
+        return fill_template(package, self.prompts, name, situation=text, **slots)
 
     def config(self) -> dict[str, Any] | None:
         """Return what makes an equal model, where the language model was given by name."""
