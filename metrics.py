@@ -24,6 +24,7 @@ __all__ = [
     "delta_f1",
     "delta_f1_report",
     "goal_condition_success",
+    "histogram",
     "revision_rates",
     "success_rate",
 ]
@@ -271,6 +272,32 @@ def goal_condition_success(scores: Iterable[float]) -> float:
         0.75
     """
     return _mean(list(scores))
+
+
+def histogram(values: Iterable[float], bins: int = 10) -> list[int]:
+    """Return how many values lie in each of some equal parts of 0 to 1.
+
+    A value on the border of two parts counts in the upper one, and 1 in the last.
+
+    Args:
+        values: Numbers from 0 to 1.
+        bins: Number of parts.
+
+    Raises:
+        OptionError: A value is outside of 0 to 1 or no number, or `bins` is below 1.
+
+    Example:
+        >>> histogram([0.0, 0.5, 0.7, 1.0], bins=2)
+        [1, 3]
+    """
+    if bins < 1:
+        raise OptionError(f"expected at least 1 bin, found {bins}")
+    counts = [0] * bins
+    for value in values:
+        if not 0 <= value <= 1:
+            raise OptionError(f"expected values from 0 to 1, found {value!r}")
+        counts[min(int(value * bins), bins - 1)] += 1
+    return counts
 
 
 def revision_rates(decisions: Iterable[tuple[bool, bool, bool]]) -> RevisionRates:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import Agent, Decision, Imagine, Reply, Request, Retrying, View
+from .base import Agent, Decision, Imagine, Probe, Probed, Reply, Request, Retrying, View
 from .calls import Keep
 from .config import AgentConfig
 from .create import AGENTS, agent_options, create_agent
@@ -20,6 +20,8 @@ __all__ = [
     "ExpertAgent",
     "Imagine",
     "Keep",
+    "Probe",
+    "Probed",
     "RandomAgent",
     "ReplayAgent",
     "Reply",

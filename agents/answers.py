@@ -10,12 +10,13 @@ from ..lm import Completion, Generate, LanguageModel, LMRequest, answer
 from ..worldmodel import Prediction, ask
 from ..worldmodel.language import LanguageWorldModel, prediction_of
 from .calls import checked_reply
-from .stage import Foresight, is_grounded
+from .stage import Foresight, Probing, is_grounded
 
 __all__ = ["Answers", "Foretold", "Question"]
 
-Question: TypeAlias = "LMRequest | Foresight"
-"""What an episode waits for: a request to the language model, or a question to a world model."""
+Question: TypeAlias = "LMRequest | Foresight | Probing"
+"""What an episode waits for: a request to the language model, or a question to a world model or to its
+own environment."""
 
 _Ask: TypeAlias = "Callable[[Sequence[Any]], list[Any]]"
 
@@ -49,6 +50,7 @@ class Answers:
     comes to: so one that fails costs its own episode alone, what it costs is known, and where agent
     and world model share a language model, so do their batches. World models that are `Grounded`
     know one episode at a time: they are told of it first, and asked for each episode by itself.
+    Environments are probed one by one, and last: nothing then brings them back without need.
 
     Args:
         lm: The language model, if there is one.
@@ -67,7 +69,7 @@ class Answers:
         """Return an answer, or the exception that stands for it, for each question, in order.
 
         The answer to a request is a reply of the language model; that to a `Foresight` is a
-        `Foretold`.
+        `Foretold`, and that to a `Probing` a `Probed`.
         """
         routed = [self._routed(question) for question in questions]
         batches: dict[Hashable, list[int]] = {}
@@ -75,14 +77,16 @@ class Answers:
             if not isinstance(asked, Exception):
                 batches.setdefault(_batch_of(asked), []).append(place)
         answers: list[Any] = list(routed)
-        for places in batches.values():
+        for places in sorted(batches.values(), key=lambda some: _is_probe(routed[some[0]])):
             found = self._answer([routed[place] for place in places])
             for place, one in zip(places, found, strict=True):
                 answers[place] = _read(questions[place], routed[place], one)
         return answers
 
-    def _routed(self, question: Question) -> _Asked | Foresight | Exception:
+    def _routed(self, question: Question) -> _Asked | Foresight | Probing | Exception:
         """Return what is asked of whom, or why it cannot be asked."""
+        if isinstance(question, Probing):
+            return question
         if not isinstance(question, Foresight):
             return _Asked(self._lm, question)
         model = question.model
@@ -99,6 +103,8 @@ class Answers:
         first = batch[0]
         if isinstance(first, Foresight):
             return _each(self._foresee, batch)
+        if isinstance(first, Probing):
+            return _each(lambda part: [one.stage.probe(one.action) for one in part], batch)
         lm, requests = first.lm, [asked.request for asked in batch]
         if lm is None:
             return [_no_lm(request) for request in requests]
@@ -113,10 +119,16 @@ class Answers:
         return list(ask(model, [question.query for question in batch]))
 
 
-def _batch_of(asked: _Asked | Foresight) -> Hashable:
+def _is_probe(asked: object) -> bool:
+    return isinstance(asked, Probing)
+
+
+def _batch_of(asked: _Asked | Foresight | Probing) -> Hashable:
     """Return a key that questions have in common which can be asked together."""
     if isinstance(asked, _Asked):
         return id(asked.lm), type(asked.request)
+    if isinstance(asked, Probing):
+        return id(asked)
     return id(asked.model), id(asked.stage) if is_grounded(asked.model) else None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from ..facts import State
+from ..facts import Delta, State
 from ..lm import Encode, Generate, Score, Words
 from ..trajectory import Trajectory, Turn
 from ..worldmodel import Imagined
@@ -15,6 +15,8 @@ __all__ = [
     "Agent",
     "Decision",
     "Imagine",
+    "Probe",
+    "Probed",
     "Reply",
     "Request",
     "Retrying",
@@ -83,6 +85,57 @@ class Imagine:
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """A request: what does the real environment answer to this action? The reply is a `Probed`.
+
+    The episode goes on from before it (METHODS.md 1.2, steps 3 and 7): for training only. If the agent
+    then decides on the same action, the environment is not asked again.
+
+    Attributes:
+        action: The action in question.
+    """
+
+    action: str
+
+
+def _as_no_facts(text: str) -> State:
+    return State(parsed=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What the real environment answers to an action.
+
+    Attributes:
+        observation: The text that follows.
+        facts: The belief after it.
+        delta: What it changes in the belief.
+        reward: The reward of this step.
+        terminated: Whether the episode ends there by its own rules.
+        truncated: Whether it is cut there.
+        success: Whether the task is solved then.
+        invalid_action: Whether the environment refuses the action.
+        reads: Returns the belief that another text would lead to, if it were the answer to the same
+            action: the environment's own canonicalizer.
+    """
+
+    observation: str
+    facts: State
+    delta: Delta
+    reward: float
+    terminated: bool
+    truncated: bool
+    success: bool
+    invalid_action: bool
+    reads: Callable[[str], State] = field(default=_as_no_facts, repr=False, compare=False)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode is over after this action."""
+        return self.terminated or self.truncated
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What an agent decided.
 
@@ -98,15 +151,15 @@ class Decision:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-Single: TypeAlias = "Generate | Score | Words | Encode | Imagine"
+Single: TypeAlias = "Generate | Score | Words | Encode | Imagine | Probe"
 
 Request: TypeAlias = "Single | list[Any]"
-"""What an agent may yield: a request to its language model, to the world model, or a list of such,
-which are answered together."""
+"""What an agent may yield: a request to its language model, to the world model, to the environment, or
+a list of such, which are answered together."""
 
 Reply: TypeAlias = Any
-"""What comes back: `Completion`, `Scores`, `WordProbabilities`, `Encoding` or `Imagined`, as asked; a
-list of replies for a list. A request that failed raises its error at the ``yield``."""
+"""What comes back: `Completion`, `Scores`, `WordProbabilities`, `Encoding`, `Imagined` or `Probed`, as
+asked; a list of replies for a list. A request that failed raises its error at the ``yield``."""
 
 
 class Agent(Protocol):

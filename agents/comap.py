@@ -15,7 +15,7 @@ from .acting import Draft, draft_action
 from .asking import ask_about
 from .base import Decision, Imagine, Reply, Request, View
 from .checks import require_whole
-from .comap_record import history_reply, step_notes
+from .comap_record import Foreseen, history_reply, step_notes
 from .config import AgentConfig
 from .gates import action_gate
 from .prompting import converse, fill
@@ -148,23 +148,35 @@ class CoMapAgent:
         draft = yield from draft_action(view, config, converse(view, config, replies))
         if not draft.parsed:
             replies[view.step] = draft.text
-            return Decision(draft.action, notes=step_notes(draft, "draft_only_fallback"))
-        imagined: Imagined | None = None
-        if config.future_state:
-            imagined = yield Imagine(draft.action)
-        future = "" if imagined is None else imagined.observation
-        messages = self.question(view, replies, draft, future)
-        reply, q = None, None
-        p = yield from self._early_probability(messages)
-        if not self._skips(p):
+            notes = step_notes(draft, "draft_only_fallback", draft.text)
+            return Decision(draft.action, notes=notes)
+        foreseen = yield from self.look_ahead(view, draft)
+        messages = self.question(view, replies, draft, foreseen.text)
+        reply, p, q = None, None, None
+        if foreseen.reflect:
+            p = yield from self._early_probability(messages)
+        if foreseen.reflect and not self._skips(p):
             reply = yield from ask_reflection(view, config, messages)
             p, q = yield from weigh(config, messages, reply, p)
         verdict = self._verdict(view, draft, reply, p, q)
         action: str = verdict["exec_action"]
-        replies[view.step] = history_reply(draft, reply, action)
+        shown = replies[view.step] = history_reply(draft, reply, action)
         path = "reflection_skipped" if reply is None else "reflected"
-        kept = imagined if action == draft.action else None  # it is of no other action
-        return Decision(action, kept, step_notes(draft, path, future, reply) | verdict)
+        notes = step_notes(draft, path, shown, foreseen.text, reply)
+        kept = foreseen.imagined if action == draft.action else None  # it is of no other action
+        return Decision(action, kept, {**notes, **foreseen.notes, **verdict})
+
+    def look_ahead(self, view: View, draft: Draft) -> Generator[Request, Reply, Foreseen]:
+        """Return what the reflection is told of the future: what the world model says of the draft.
+
+        Args:
+            view: What the agent sees.
+            draft: A draft that could be read.
+        """
+        if not self.config.future_state:
+            return Foreseen()
+        imagined: Imagined = yield Imagine(draft.action)
+        return Foreseen(imagined.observation, imagined)
 
     def question(
         self, view: View, replies: Mapping[int, str], draft: Draft, future: str

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+from ..worldmodel import Imagined
 from .acting import Draft
 from .parsing import first_line
 from .reflecting import Reflected
 
-__all__ = ["history_reply", "step_notes"]
+__all__ = ["Foreseen", "history_reply", "step_notes"]
+
+
+class Foreseen(NamedTuple):
+    """What is known of the future before a reflection.
+
+    Attributes:
+        text: What the reflection is told would follow the draft; empty where nothing is known.
+        imagined: What the world model said of the draft, if it was asked.
+        notes: What the trajectory keeps of this, in addition to or in place of `step_notes`.
+        reflect: Whether there is a reflection at all; else the draft is taken.
+
+    Example:
+        >>> Foreseen("It is dark.").reflect
+        True
+    """
+
+    text: str = ""
+    imagined: Imagined | None = None
+    notes: Mapping[str, Any] = {}
+    reflect: bool = True
 
 
 def history_reply(draft: Draft, reply: Reflected | None, action: str) -> str:
@@ -29,7 +51,7 @@ def history_reply(draft: Draft, reply: Reflected | None, action: str) -> str:
 
 
 def step_notes(
-    draft: Draft, path: str, future: str = "", reply: Reflected | None = None
+    draft: Draft, path: str, shown: str, future: str = "", reply: Reflected | None = None
 ) -> dict[str, Any]:
     """Return what a trajectory keeps of a decision (METHODS.md 1.0.1, StepRecord), as JSON data.
 
@@ -38,11 +60,12 @@ def step_notes(
     Args:
         draft: The draft.
         path: How the decision was made: ``draft_only_fallback``, ``reflection_skipped``, ``reflected``.
+        shown: The reply as later conversations show it.
         future: What was predicted to follow the draft.
         reply: The reflection, if there was one.
 
     Example:
-        >>> step_notes(Draft("look", "look", True, "free"), "reflected", "A desk.")["exec_action"]
+        >>> step_notes(Draft("look", "look", True, "free"), "reflected", "look")["exec_action"]
         'look'
     """
     said = None if reply is None else reply.said
@@ -64,4 +87,5 @@ def step_notes(
         "gate": False,
         "gate_parts": None,
         "exec_action": draft.action,
+        "shown": shown,
     }

@@ -6,20 +6,35 @@ runner can play many tasks at once and have their questions answered together.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..errors import InvalidAction, OptionError
+from ..errors import OptionError
 from ..facts import State
 from ..trajectory import Call, Predicted, Step, Trajectory, Turn
-from ..worldmodel import Imagined
-from .base import Decision, Retrying, View, estimate_tokens
+from .base import Retrying, View, estimate_tokens
+from .decisions import read_decision
 from .stage import Stage
 from .thinking import Player, Playing, prediction_in, think
 
-__all__ = ["play_episode", "play_task"]
+__all__ = ["Played", "play_episode", "play_on", "play_task", "told_of"]
+
+
+class Played(NamedTuple):
+    """What came of the rest of an episode.
+
+    Attributes:
+        steps: The steps that were taken.
+        info: The environment's last info; that of the beginning where no step was taken.
+        error: Type and message of the fault that ended the episode, if one did.
+        calls: What language models were asked for a last decision that led to no step.
+    """
+
+    steps: tuple[Step, ...]
+    info: Mapping[str, Any]
+    error: str | None
+    calls: tuple[Call, ...]
 
 
 def play_task(
@@ -40,7 +55,7 @@ def play_task(
             known = {"task": task or "", "split": stage.fingerprint.get("split", "")}
             nothing = {"goal": "", "observation": "", "facts": State()}
             trial = len(trials) + 1
-            failed = _record(player, stage, seed, trial, _told(fault), **known, **nothing)
+            failed = _record(player, stage, seed, trial, told_of(fault), **known, **nothing)
             return [*trials, failed]
         trial = len(trials) + 1
         trajectory = yield from play_episode(player, stage, start, seed, memory, trial)
@@ -65,32 +80,57 @@ def play_episode(
     trajectory's `review`.
     """
     observation, first = start
-    info: Mapping[str, Any] = first
+    history = (Turn(None, observation),)
+    played = yield from play_on(player, stage, history, first, seed, memory, trial)
+    told: dict[str, Any] = {key: first[key] for key in ("task", "split", "goal", "facts")}
+    asked = any(step.prediction is not None for step in played.steps)
+    told |= {"observation": observation, "steps": played.steps, "review": played.calls}
+    name = stage.model_name(asked)
+    return _record(player, stage, seed, trial, played.error, world_model=name, **told)
+
+
+def play_on(
+    player: Player,
+    stage: Stage,
+    history: Sequence[Turn],
+    info: Mapping[str, Any],
+    seed: int | None,
+    memory: dict[str, Any],
+    trial: int = 1,
+) -> Playing[Played]:
+    """Play the episode that is under way to its end and return what came of it.
+
+    Args:
+        player: Who plays.
+        stage: Where the episode is.
+        history: Its turns so far; the last one's observation is the present.
+        info: The environment's info of the present.
+        seed: The episode's seed.
+        memory: The agent's memory of this task.
+        trial: Which attempt at the task this is.
+    """
+    turns = list(history)
     steps: list[Step] = []
     error: str | None = None
-    history = [Turn(None, observation)]
     while True:
         calls: list[Call] = []
         try:
-            view = _view(player, stage, tuple(history), info, memory, trial, seed or 0)
+            view = _view(player, stage, tuple(turns), info, memory, trial, seed or 0)
             decision = yield from think(player, stage, player.agent.decide(view), calls)
-            action, prediction, notes = _checked(decision)
+            action, prediction, notes = read_decision(decision)
             if action is None:
                 break
             step, info = yield from _act(player, stage, action, prediction, calls, notes)
         except Exception as fault:
-            error = _told(fault)
+            error = told_of(fault)
             break
         calls = []
         steps.append(step)
-        history.append(Turn(action, step.observation))
+        turns.append(Turn(action, step.observation))
         error = info.get("error")
         if step.terminated or step.truncated:
             break
-    told: dict[str, Any] = {key: first[key] for key in ("task", "split", "goal", "facts")}
-    asked = any(step.prediction is not None for step in steps)
-    told |= {"observation": observation, "steps": tuple(steps), "review": tuple(calls)}
-    return _record(player, stage, seed, trial, error, world_model=stage.model_name(asked), **told)
+    return Played(tuple(steps), info, error, tuple(calls))
 
 
 def _record(
@@ -164,48 +204,16 @@ def _review(
         if not isinstance(again, bool):
             raise OptionError(f"expected True or False from agent.review, found {again!r:.80}")
     except Exception as fault:
-        error, again = error or _told(fault), False
+        error, again = error or told_of(fault), False
     review = (*trajectory.review, *calls)
     return replace(trajectory, review=review, error=error), again
 
 
-def _checked(decision: object) -> tuple[str | None, Predicted | None, Mapping[str, Any]]:
-    """Return the action of a decision, what was predicted of it, and its notes as JSON data."""
-    if not isinstance(decision, Decision):
-        raise InvalidAction(f"expected a Decision from agent.decide, found {decision!r:.80}")
-    action, imagined = decision.action, decision.imagined
-    if not isinstance(action, str | None):
-        raise InvalidAction(
-            f"a decision is for an action, which is text (str), or None; found {action!r:.80}"
-        )
-    if not isinstance(imagined, Imagined | None):
-        raise InvalidAction(
-            f"a decision's `imagined` is the reply to Imagine, or None; found {imagined!r:.80}"
-        )
-    return action, _predicted(imagined), _json_of(decision.notes)
+def told_of(fault: Exception) -> str:
+    """Return how records tell of a fault: its type and its message.
 
-
-def _json_of(notes: Any) -> dict[str, Any]:
-    """Return a copy of notes as they come back from a file."""
-    if not notes:
-        return {}
-    try:
-        copy = json.loads(json.dumps(notes, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidAction(f"a decision's notes are JSON data, found: {error}") from error
-    if not isinstance(copy, dict):
-        raise InvalidAction(f"a decision's notes have names, found {notes!r:.80}")
-    return copy
-
-
-def _predicted(imagined: Imagined | None) -> Predicted | None:
-    if imagined is None:
-        return None
-    said = imagined.prediction
-    return Predicted(
-        imagined.observation, imagined.facts, imagined.delta, said.source, said.confidence
-    )
-
-
-def _told(fault: Exception) -> str:
+    Example:
+        >>> told_of(ValueError("no"))
+        'ValueError: no'
+    """
     return f"{type(fault).__name__}: {fault}"

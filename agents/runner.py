@@ -1,13 +1,13 @@
 """Running episodes: many at once, their questions answered together.
 
 An agent is a generator of requests (`comap.agents.base`). The runner plays up to `live` episodes, each
-in an environment of its own. In each round it gathers what all of them wait for, has it answered in
-batches, and hands the answers out. What comes of an episode does not depend on what else is running.
+in an environment of its own, in rounds (`comap.agents.rounds`): it gathers what all of them wait for,
+has it answered in batches, and hands the answers out. What comes of an episode does not depend on what
+else is running.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
@@ -17,16 +17,24 @@ from ..errors import OptionError
 from ..lm import LanguageModel
 from ..trajectory import Trajectory
 from ..worldmodel import WorldModel
-from .answers import Answers, Question
+from .answers import Answers
 from .base import Agent
 from .calls import Keep, checked_keep
 from .episode import play_episode, play_task
 from .needs import check_needs
+from .rounds import play_rounds
 from .stage import Stage
 from .theatre import Theatre
 from .thinking import Player, Playing
 
-__all__ = ["run_episode", "run_episodes", "settings_of", "stream_episodes"]
+__all__ = [
+    "check_live",
+    "player_for",
+    "run_episode",
+    "run_episodes",
+    "settings_of",
+    "stream_episodes",
+]
 
 
 def run_episode(
@@ -65,7 +73,7 @@ def run_episode(
         >>> trajectory.success, trajectory.error
         (True, None)
     """
-    player, stage, answers = _player(agent, lm, keep), Stage(env, world_model), Answers(lm)
+    player, stage, answers = player_for(agent, lm, keep), Stage(env, world_model), Answers(lm)
     start = stage.reset(task, seed)
     playing = play_episode(player, stage, start, seed, {})
     replies: Any = None
@@ -147,13 +155,30 @@ def stream_episodes(
         OptionError: An option cannot be, or the agent needs a language model that can do what this
             one cannot: see `check_needs`.
     """
-    if type(live) is not int or live < 1:
-        raise OptionError(f"live must be a whole number of at least 1, not {live!r}")
+    check_live(live)
     if isinstance(tasks, str):
         raise OptionError(f"tasks must be a list of task ids, not the text {tasks!r:.80}")
     theatre = Theatre(make_env, world_model)
-    waiting = deque(enumerate(zip(tasks, _seeds(seed, len(tasks)), strict=True)))
-    return _rounds(_player(agent, lm, keep), theatre, Answers(lm), waiting, live)
+    items = list(zip(tasks, _seeds(seed, len(tasks)), strict=True))
+    player = player_for(agent, lm, keep)
+
+    def play(stage: Stage, item: tuple[str, int | None]) -> Playing[list[Trajectory]]:
+        return play_task(player, stage, *item)
+
+    return play_rounds(theatre, Answers(lm), items, live, play)
+
+
+def check_live(live: object) -> None:
+    """Do nothing, if so many episodes can run at the same time.
+
+    Raises:
+        OptionError: It is no whole number of at least 1.
+
+    Example:
+        >>> check_live(32)
+    """
+    if type(live) is not int or live < 1:
+        raise OptionError(f"live must be a whole number of at least 1, not {live!r}")
 
 
 def settings_of(agent: Agent, lm: LanguageModel | None = None) -> dict[str, Any]:
@@ -169,55 +194,22 @@ def settings_of(agent: Agent, lm: LanguageModel | None = None) -> dict[str, Any]
     return settings if lm is None else settings | {"model": lm.name}
 
 
-class _Run:
-    """A task that is being played."""
+def player_for(agent: Agent, lm: LanguageModel | None, keep: Keep = "replies") -> Player:
+    """Return who plays: the agent with its language model, once both fit each other.
 
-    def __init__(self, number: int, stage: Stage, playing: Playing[list[Trajectory]]):
-        self.number, self.stage = number, stage
-        self.questions: list[Question] = []
-        self.trials: list[Trajectory] = []
-        self._playing = playing
+    Args:
+        agent: Who acts.
+        lm: Answers its requests.
+        keep: What is kept of them.
 
-    def go_on(self, answers: Any) -> bool:
-        """Hand out the answers to its questions; return whether the task has ended."""
-        try:
-            self.questions = self._playing.send(answers)
-        except StopIteration as stop:
-            self.trials = stop.value
-            return True
-        return False
+    Raises:
+        OptionError: `lm` is no language model, or cannot do what the agent needs: see `check_needs`.
 
-
-def _rounds(
-    player: Player,
-    theatre: Theatre,
-    answers: Answers,
-    waiting: deque[tuple[int, tuple[str, int | None]]],
-    live: int,
-) -> Generator[tuple[int, list[Trajectory]], None, None]:
-    """Play all tasks, round after round; yield each one's number and trials as it ends."""
-    running: list[_Run] = []
-    with theatre:
-        while waiting or running:
-            while waiting and len(running) < live:
-                number, (task, seed) = waiting.popleft()
-                stage = theatre.enter()
-                run = _Run(number, stage, play_task(player, stage, task, seed))
-                running.append(run)
-                if run.go_on(None):
-                    theatre.leave(running.pop().stage)
-                    yield run.number, run.trials
-            found = iter(answers([question for run in running for question in run.questions]))
-            asked, running = running, []
-            for run in asked:
-                if not run.go_on([next(found) for _ in run.questions]):
-                    running.append(run)
-                    continue
-                theatre.leave(run.stage)
-                yield run.number, run.trials
-
-
-def _player(agent: Agent, lm: LanguageModel | None, keep: Keep) -> Player:
+    Example:
+        >>> from comap.agents import ExpertAgent
+        >>> player_for(ExpertAgent(), None).agent.name
+        'expert'
+    """
     if lm is not None and (isinstance(lm, type) or not isinstance(lm, LanguageModel)):
         raise OptionError(f"expected a language model (comap.lm.LanguageModel), found {lm!r:.80}")
     check_needs(agent, lm)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
 
-from ..envs import TextEnv
-from ..errors import CoMapError, EngineError, OptionError
+from ..envs import Snapshot, TextEnv, restore, snapshot
+from ..errors import CoMapError, EngineError, InvalidAction, OptionError
 from ..worldmodel import (
     CachedWorldModel,
     Grounded,
@@ -18,9 +20,11 @@ from ..worldmodel import (
     query_about,
 )
 from ..worldmodel.lookahead import imagined_layer
-from .base import Imagine
+from .base import Imagine, Probed
 
-__all__ = ["Foresight", "Stage", "is_grounded"]
+__all__ = ["Foresight", "Probing", "Stage", "is_grounded"]
+
+_Answer: TypeAlias = "tuple[str, Any, bool, bool, dict[str, Any]]"
 
 _KEYS = {"task", "split", "goal", "facts", "admissible_actions", "step"}
 
@@ -52,8 +56,25 @@ class Foresight(NamedTuple):
     stage: Stage
 
 
+class Probing(NamedTuple):
+    """A question to the real environment of an episode: what does it answer to an action?
+
+    Attributes:
+        stage: Where the episode is.
+        action: The action.
+    """
+
+    stage: Stage
+    action: str
+
+
 class Stage:
     """An environment, and what a runner knows of it.
+
+    After a probe the environment stays where the probed action led, until something else needs it: if
+    the episode takes that very action, there is nothing more to do; before all else it is brought back
+    to the present (METHODS.md 1.2, step 7). A wrapper with a memory of its own must follow
+    `comap.envs.restore` for that, as Gymnasium's do that ``gym.make`` adds.
 
     Args:
         env: An environment of comap, wrapped or not.
@@ -66,6 +87,9 @@ class Stage:
         layer: The `ImaginedEnv` among the wrappers, or None.
         moment: Another object whenever the episode has moved.
         broken: Whether the environment may not be used for another episode.
+        probes: How many actions were taken in probes, since this object was made.
+        restores: How many times the environment was brought back after one.
+        kept: How many steps had been taken in a probe already.
 
     Raises:
         OptionError: `env` is not one of comap's.
@@ -86,9 +110,11 @@ class Stage:
         self.layer = imagined_layer(env)
         self.model = asked_model(env, world_model)
         self.fingerprint = inner.fingerprint()
-        self.expert_action = env.get_wrapper_attr("expert_action")
         self.moment = object()
         self.broken = False
+        self.probes = self.restores = self.kept = 0
+        self._before: Snapshot | None = None  # the present, where a probe has left it
+        self._probed: tuple[str, _Answer] | None = None
         self._batched = None
         if self.layer is not None and not is_grounded(self.layer.world_model):
             self._batched = self.layer
@@ -96,12 +122,10 @@ class Stage:
     def reset(self, task: str | None, seed: int | None) -> tuple[str, dict[str, Any]]:
         """Start an episode, as ``env.reset`` does."""
         self.moment = object()
-        try:
+        self._before = self._probed = None
+        with self._noting():
             answer = self.env.reset(seed=seed, options=None if task is None else {"task": task})
             missing = _KEYS - answer[1].keys()
-        except Exception as fault:
-            self._note(fault)
-            raise
         if missing:
             raise EngineError(
                 f"expected an info as of comap.envs.Info from env.reset, found one without "
@@ -111,14 +135,69 @@ class Stage:
             raise EngineError(f"expected task {task!r} to start, found {answer[1]['task']!r:.120}")
         return answer
 
-    def step(self, action: str) -> tuple[str, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> _Answer:
         """Take an action, as ``env.step`` does."""
         self.moment = object()
-        try:
+        if self._probed is not None and self._probed[0] == action:
+            answer = self._probed[1]
+            self._before = self._probed = None
+            self.kept += 1
+            return answer
+        self.settle()
+        with self._noting():
             return self.env.step(action)
-        except Exception as fault:
-            self._note(fault)
-            raise
+
+    def probe(self, action: str) -> Probed:
+        """Return what the real environment answers to an action; the episode stays before it.
+
+        Raises:
+            OptionError: The environment is imagined.
+            InvalidAction: `action` is not a ``str``.
+            EngineError: The engine broke.
+        """
+        if self.layer is not None:
+            raise OptionError(
+                "a probe needs the real environment, found an imagined one; play this agent without "
+                "ImaginedEnv"
+            )
+        if not isinstance(action, str):
+            raise InvalidAction(
+                f"an action is text (str), found {type(action).__name__}: {action!r:.80}"
+            )
+        if self._probed is None or self._probed[0] != action:
+            self._try(action)
+        assert self._probed is not None and self._before is not None
+        observation, reward, terminated, truncated, info = self._probed[1]
+        return Probed(
+            observation,
+            info["facts"],
+            info["delta"],
+            float(reward),
+            bool(terminated),
+            bool(truncated),
+            info["success"],
+            info["invalid_action"],
+            partial(self.inner.canonicalizer.update, self._before.facts, action),
+        )
+
+    def settle(self) -> None:
+        """Bring the environment back to the present, if a probe has led away from it.
+
+        Raises:
+            SnapshotError: The engine does not arrive there.
+        """
+        if self._before is None:
+            return
+        with self._noting():
+            restore(self.env, self._before)
+        self._before = self._probed = None
+        self.restores += 1
+
+    def expert_action(self) -> str | None:
+        """Return what the environment's expert would do in the present."""
+        self.settle()
+        action: str | None = self.env.get_wrapper_attr("expert_action")()
+        return action
 
     def question_of_step(self, action: str) -> Foresight | None:
         """Return what an imagined step will ask, if it can be asked with others in a batch."""
@@ -135,10 +214,12 @@ class Stage:
 
     def foresee(self, request: Imagine) -> Foresight:
         """Return the question that an agent's request comes to."""
+        self.settle()
         return Foresight(self.model, query_about(self.env, request.action, request.after), self)
 
     def ground(self, model: WorldModel) -> None:
         """Tell a world model where the episode is, unless the imagined environment does so."""
+        self.settle()
         own = self.layer is not None and model is self.layer.world_model
         if isinstance(model, Grounded) and not own:
             model.ground(self.env)
@@ -149,6 +230,25 @@ class Stage:
             return type(self.model).__name__
         return None if self.layer is None else type(self.layer.world_model).__name__
 
-    def _note(self, fault: Exception) -> None:
+    def _try(self, action: str) -> None:
+        """Take an action from the present, and remember the present and the answer."""
+        self.settle()
+        with self._noting():
+            self._before = snapshot(self.env)
+            self.probes += 1
+            answer = self.env.step(action)
+        if "error" in answer[4]:
+            raise EngineError(
+                f"expected an answer to the probed action {action!r:.80}, found "
+                f"{answer[4]['error']}"
+            )
+        self._probed = (action, answer)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
         """Let nobody play here again after a fault that the environment did not foresee."""
-        self.broken = self.broken or not isinstance(fault, CoMapError)
+        try:
+            yield
+        except Exception as fault:
+            self.broken = self.broken or not isinstance(fault, CoMapError)
+            raise

@@ -11,9 +11,9 @@ from ..lm import Encode, Generate, LanguageModel, Score, Words
 from ..trajectory import Call
 from ..worldmodel import Prediction, imagined_of
 from .answers import Foretold, Question
-from .base import Agent, Imagine
+from .base import Agent, Imagine, Probe
 from .calls import Keep, call_of, checked_reply, imagine_call_of
-from .stage import Foresight, Stage
+from .stage import Foresight, Probing, Stage
 
 __all__ = ["Player", "Playing", "prediction_in", "think"]
 
@@ -115,11 +115,13 @@ def _reply(player: Player, stage: Stage, request: Any, calls: list[Call]) -> Pla
 def _question(stage: Stage, request: Any) -> Question:
     if isinstance(request, Imagine):
         return stage.foresee(request)
+    if isinstance(request, Probe):
+        return Probing(stage, request.action)
     if isinstance(request, _LM_REQUESTS):
         return request
     raise InvalidAction(
-        "expected a request from the agent (Generate, Score, Words, Encode, Imagine, or a list of "
-        f"such), found {request!r:.80}"
+        "expected a request from the agent (Generate, Score, Words, Encode, Imagine, Probe, or a list "
+        f"of such), found {request!r:.80}"
     )
 
 
@@ -127,6 +129,8 @@ def _read(player: Player, question: Question, answer: Any, calls: list[Call]) ->
     """Return the reply that an answer is, and keep its record; raise what stands for it."""
     if isinstance(answer, Exception):
         raise answer
+    if isinstance(question, Probing):
+        return answer
     if isinstance(question, Foresight):
         prediction = prediction_in(answer, player, calls)
         return imagined_of(question.stage.env, question.query, prediction)

@@ -2,75 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import lzma
 import random
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Generator, Iterable, Iterator
 
 import gymnasium
 
 from ..agents import Decision, RandomAgent, Reply, Request, View, run_episode
 from ..agents.config import AgentConfig
 from ..agents.prompting import converse
-from ..errors import DataCorrupt, DataNotFound
 from ..lm.sft import Row
 from ..trajectory import Trajectory, Turn
 from ..worldmodel import transitions_of
 from ..worldmodel.language import LanguageWorldModel
 
-__all__ = [
-    "demonstrations",
-    "policy_rows",
-    "read_demonstrations",
-    "side_steps",
-    "world_model_rows",
-]
-
-
-def read_demonstrations(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the task and the commands of each demonstration in a file.
-
-    Args:
-        path: A file of JSON lines, plain or ``.xz``, with ``game`` and ``steps`` of ``command``, as
-            ``shared/data/alfworld/README.md`` describes.
-
-    Raises:
-        DataNotFound: There is no such file.
-        DataCorrupt: A line is not a demonstration.
-    """
-    opened = lzma.open if path.suffix == ".xz" else open
-    try:
-        with opened(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                yield _demonstration(path, number, line)
-    except OSError as error:
-        raise DataNotFound(f"cannot read demonstrations at {path}: {error}") from error
-
-
-def _demonstration(path: Path, number: int, line: str) -> tuple[str, tuple[str, ...]]:
-    try:
-        record = json.loads(line)
-        parts = Path(record["game"]).parts
-        commands = tuple(step["command"] for step in record["steps"] if step["command"] is not None)
-        return "/".join(parts[-4:-1]), commands
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataCorrupt(
-            f"{path}, line {number}: expected a demonstration with game and steps, found {error!r}"
-        ) from error
-
-
-class _Player:
-    """Takes given commands, one after the other."""
-
-    name = "demonstration"
-
-    def __init__(self, commands: Sequence[str]):
-        self._commands = commands
-
-    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
-        yield from ()
-        return Decision(self._commands[view.step] if view.step < len(self._commands) else None)
+__all__ = ["policy_rows", "side_steps", "world_model_rows"]
 
 
 class _Wanderer:
@@ -88,14 +33,6 @@ class _Wanderer:
         if planned is None or rng.random() < self._share:
             return (yield from self._random.decide(view))
         return Decision(planned)
-
-
-def demonstrations(
-    env: gymnasium.Env[str, str], plans: Iterable[tuple[str, Sequence[str]]]
-) -> Iterator[Trajectory]:
-    """Play recorded commands and yield the trajectories."""
-    for task, commands in plans:
-        yield run_episode(env, _Player(commands), task=task)
 
 
 def side_steps(

@@ -31,6 +31,7 @@ from ..lm import Generate, LanguageModel
 from ..lm.cache import CachedLanguageModel
 from ..lm.hf import HFLanguageModel
 from ..metrics import delta_f1_report, success_rate
+from ..trainers.demonstrations import demonstrations, read_demonstrations
 from ..trajectory import Trajectory
 from ..worldmodel import (
     NullWorldModel,
@@ -44,7 +45,7 @@ from ..worldmodel import (
 )
 from ..worldmodel.language import LanguageWorldModel
 from .record import circumstances, write_result
-from .small_data import demonstrations, read_demonstrations, side_steps
+from .small_data import side_steps
 from .small_training import (
     PARTS,
     SmallConfig,
@@ -190,7 +191,7 @@ class Bench:
 
     def play(self, cell: Cell, seed: int) -> list[Trajectory]:
         """Return the episodes of one cell, in the order of the tasks."""
-        settings = agent_settings(cell.state_text, self.config)
+        settings = agent_settings(cell.state_text, self.config.history_turns)
         agent = create_agent(
             cell.agent, decoding=cell.decoding, temperature=0.0, **settings, **dict(cell.options)
         )
@@ -295,7 +296,7 @@ def score_world_models(bench: Bench, seeds: Sequence[int]) -> dict[str, Any]:
         assert model is not None
         models[f"language-{seed}"] = model
         policy = bench.model("belief", seed)
-        models[f"itself-{seed}"] = _OwnImagination(policy, agent_settings("belief", bench.config))
+        models[f"itself-{seed}"] = _OwnImagination(policy, agent_settings("belief"))
     inner = bench.env("valid_seen").unwrapped
     assert isinstance(inner, TextEnv)
     scores = {name: _delta_f1(inner, model, frozen) for name, model in models.items()}

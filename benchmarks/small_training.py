@@ -16,21 +16,27 @@ from ..agents.config import AgentConfig
 from ..errors import OptionError
 from ..lm.sft import Row, SFTConfig, fine_tune
 from ..lm.tiny import build_tiny
+from ..trainers.demonstrations import demonstrations, read_demonstrations
 from ..trajectory import Trajectory
 from ..worldmodel.language import LanguageWorldModel
 from .record import circumstances, write_result
-from .small_data import (
-    demonstrations,
-    policy_rows,
-    read_demonstrations,
-    side_steps,
-    world_model_rows,
-)
+from .small_data import policy_rows, side_steps, world_model_rows
 
-__all__ = ["PARTS", "SmallConfig", "agent_settings", "train_part", "world_model_settings"]
+__all__ = [
+    "PACKAGES",
+    "PARTS",
+    "SmallConfig",
+    "agent_settings",
+    "corpus_of",
+    "progress",
+    "prompt_maker",
+    "train_part",
+    "world_model_settings",
+]
 
 _ENV = "comap/ALFWorld-v0"
-_PACKAGES = ("torch", "transformers", "tokenizers", "gymnasium", "numpy")
+PACKAGES = ("torch", "transformers", "tokenizers", "gymnasium", "numpy")
+"""What results name the versions of."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +65,16 @@ class SmallConfig:
     """Turns in a history prompt."""
 
 
-def agent_settings(state_text: str, config: SmallConfig) -> dict[str, Any]:
-    """Return the settings of an agent whose policy was trained here."""
+def agent_settings(state_text: str, history_turns: int = 3) -> dict[str, Any]:
+    """Return the settings of an agent whose policy was trained here.
+
+    Args:
+        state_text: ``belief`` or ``history``.
+        history_turns: Turns in a history prompt.
+    """
     settings: dict[str, Any] = {"state_text": state_text, "prompts": "brief"}
     if state_text == "history":
-        settings["history_turns"] = config.history_turns
+        settings["history_turns"] = history_turns
     return settings
 
 
@@ -100,17 +111,18 @@ def train_part(part: str, seed: int, config: SmallConfig) -> Path:
         "history": config.history_tokens,
         "world-model": config.world_model_tokens,
     }[part]
-    report = fine_tune(base, out, rows, SFTConfig(tokens=tokens, seed=seed), _progress(part, seed))
+    report = fine_tune(base, out, rows, SFTConfig(tokens=tokens, seed=seed), progress(part, seed))
     seconds = {
         "prepare": round(prepared - start, 1),
         "train": round(time.process_time() - prepared, 1),
     }
-    result = {"part": part, "cpu_seconds": seconds, **report, **circumstances(_PACKAGES)}
+    result = {"part": part, "cpu_seconds": seconds, **report, **circumstances(PACKAGES)}
     write_result(out / "training.json", result)
     return out
 
 
-def _progress(part: str, seed: int) -> Any:
+def progress(part: str, seed: int) -> Any:
+    """Return what prints how far a training is, now and then."""
     start, last = time.perf_counter(), [0.0]
 
     def tell(done: int, total: int, loss: float) -> None:
@@ -132,12 +144,12 @@ def _prepared(part: str, seed: int, config: SmallConfig) -> tuple[Path, list[Row
     lost = [t.task for t in shown if t.error or not t.success]
     if lost:
         raise OptionError(f"{len(lost)} demonstrations do not win, the first is {lost[0]}")
-    texts = _corpus(shown, config)
+    texts = corpus_of(shown, config.history_turns)
     base = Path(config.out) / f"untrained-{part}-{seed}"
     build_tiny(base, texts, parameters=config.parameters, seed=seed, vocabulary=config.vocabulary)
     if part == "world-model":
         return base, _world_model_rows(shown, sorted({task for task, _ in plans}), seed, config)
-    settings = AgentConfig(**agent_settings(part, config))
+    settings = AgentConfig(**agent_settings(part, config.history_turns))
     return base, list(policy_rows(shown, settings))
 
 
@@ -156,7 +168,8 @@ class _Counter:
         return len(text) // 4
 
 
-def _world_model() -> LanguageWorldModel:
+def prompt_maker() -> LanguageWorldModel:
+    """Return a world model that makes prompts, and cannot be asked."""
     return LanguageWorldModel(_Counter(), **world_model_settings())  # type: ignore[arg-type]
 
 
@@ -167,18 +180,20 @@ def _world_model_rows(
     rng = random.Random(seed)
     picked = rng.sample(tasks, min(config.side_games, len(tasks)))
     env = _env(config, expert="explore", max_episode_steps=24)
-    model = _world_model()
+    model = prompt_maker()
     side = list(world_model_rows(side_steps(env, picked, seed), model))
     plain = list(world_model_rows(shown, model))
     return side + rng.sample(plain, min(len(plain), 2 * len(side)))
 
 
-def _corpus(shown: Sequence[Trajectory], config: SmallConfig) -> Iterator[str]:
+def corpus_of(shown: Sequence[Trajectory], history_turns: int = 3) -> Iterator[str]:
     """Yield the text that the tokenizer's words come from; the same for all parts and seeds."""
     some = shown[::10]
     for state_text in ("belief", "history"):
-        yield from _texts(policy_rows(some, AgentConfig(**agent_settings(state_text, config))))
-    yield from _texts(world_model_rows(some, _world_model()))
+        yield from _texts(
+            policy_rows(some, AgentConfig(**agent_settings(state_text, history_turns)))
+        )
+    yield from _texts(world_model_rows(some, prompt_maker()))
     words = [
         "Nothing happens. You are facing the. Next to it, you see. You are carrying. help look"
     ]

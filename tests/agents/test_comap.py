@@ -76,6 +76,7 @@ def test_notes_tell_the_whole_decision() -> None:
         "gate": True,
         "gate_parts": {"p": True, "q": True, "changed": True},
         "exec_action": "go to safe 1",
+        "shown": "Thought: The pen goes into the safe.\nAction: go to safe 1",
     }
 
 

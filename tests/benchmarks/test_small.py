@@ -10,17 +10,12 @@ import pytest
 from comap.agents import AgentConfig
 from comap.agents.base import View
 from comap.agents.prompting import converse
-from comap.benchmarks.small_data import (
-    demonstrations,
-    policy_rows,
-    read_demonstrations,
-    side_steps,
-    world_model_rows,
-)
+from comap.benchmarks.small_data import policy_rows, side_steps, world_model_rows
 from comap.benchmarks.small_results import Bench, Cell, collect, evaluate, score_world_models
 from comap.benchmarks.small_training import SmallConfig, agent_settings, train_part
 from comap.envs.alfworld.generate import generate
 from comap.errors import DataCorrupt, DataNotFound, OptionError
+from comap.trainers.demonstrations import demonstrations, read_demonstrations
 from comap.trajectory import Turn
 from comap.worldmodel.language import LanguageWorldModel
 
@@ -72,7 +67,7 @@ def test_rows_are_what_agents_and_world_models_ask(config: SmallConfig) -> None:
     (shown, *_) = demonstrations(bench.env("train", max_episode_steps=200), plans[:1])
     assert shown.success and [step.action for step in shown.steps] == list(plans[0][1])
     for kind in ("belief", "history"):
-        settings = AgentConfig(**agent_settings(kind, config))
+        settings = AgentConfig(**agent_settings(kind, config.history_turns))
         rows = list(policy_rows([shown], settings))
         assert [row.answer for row in rows] == [f"Action: {action}" for action in plans[0][1]]
         first = View(

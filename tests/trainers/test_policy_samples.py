@@ -1,0 +1,626 @@
+"""What the policy learns from: demonstrations, suffix labels and its own decisions, written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+import comap
+from comap.agents import AgentConfig, ExpertAgent, View, run_episode
+from comap.agents.acting import Draft
+from comap.agents.comap import CoMapAgent, CoMapConfig
+from comap.agents.parsing import parse_action, parse_reflection
+from comap.agents.prompting import converse
+from comap.envs.conformance.transcripts import load
+from comap.errors import DataCorrupt, OptionError
+from comap.lm import Message
+from comap.trainers.feedback import feedback_text, outcome_tags
+from comap.trainers.policy_options import PolicyOptions
+from comap.trainers.policy_samples import anchor_samples, warmup_samples
+from comap.trainers.reflect_reply import reflect_reply
+from comap.trainers.reflection_samples import is_held_out, label_samples, rollout_samples
+from comap.trainers.replayed import views_of
+from comap.trainers.rollout_agent import RolloutAgent, RolloutConfig
+from comap.trainers.sample_counts import count_samples
+from comap.trainers.samples import Sample
+from comap.trainers.suffix_label import SuffixLabel
+from comap.trajectory import Trajectory
+from comap.worldmodel.language import LanguageWorldModel
+
+SCRIPTED = Path(comap.__file__).parent / "tests" / "agents" / "scripted.py"
+BLOCKS = ("given in training only", "\nseen:", "\noutcome:")
+CONFIGS = [
+    CoMapConfig(prompts=prompts, state_text=state_text)  # type: ignore[arg-type]
+    for prompts in ("standard", "brief")
+    for state_text in ("history", "belief")
+]
+EACH_CONFIG = pytest.mark.parametrize(
+    "config", CONFIGS, ids=lambda c: f"{c.prompts}-{c.state_text}"
+)
+
+
+@pytest.fixture(scope="module")
+def expert() -> Trajectory:
+    env = gymnasium.make("comap/ALFWorld-v0", split="valid_seen", source="generated")
+    return run_episode(env, ExpertAgent(), seed=0)
+
+
+@pytest.fixture(scope="module")
+def failed(expert: Trajectory) -> Trajectory:
+    return replace(expert, steps=expert.steps[:-1], seed=7)
+
+
+def words(messages: Sequence[Message]) -> str:
+    return "\n".join(message.content for message in messages)
+
+
+def noted(taken: str, **notes: Any) -> dict[str, Any]:
+    """The notes of a training rollout that drafted `look` and was told of nothing new."""
+    return {
+        "path": "reflected",
+        "decoding": "free",
+        "draft_action": "look",
+        "draft_parsed": True,
+        "draft_response": "Thought: Where am I?\nAction: look",
+        "predicted_next_state": "A dark room.",
+        "reflection_text": "That shows nothing new.",
+        "decision": "REVISE",
+        "ref_action": taken,
+        "gate": True,
+        "exec_action": taken,
+        "agreement": 0.75,
+        "context_source": "env",
+        "context": "A bright room.",
+        "env_next_of_draft": {
+            "observation": "Nothing happens.",
+            "reward": 0.0,
+            "terminated": False,
+            "truncated": False,
+            "success": False,
+        },
+        "shown": f"Thought: That shows nothing new.\nAction: {taken}",
+    } | notes
+
+
+def decisions(episode: Trajectory, changes: Mapping[int, Mapping[str, Any]]) -> Trajectory:
+    """The episode with notes of a decision at the steps (from 0) that are named, and no others."""
+    steps = [
+        replace(step, notes=noted(step.action, **changes[number]) if number in changes else {})
+        for number, step in enumerate(episode.steps)
+    ]
+    return replace(episode, steps=tuple(steps))
+
+
+def at(episode: Trajectory, number: int) -> tuple[View, dict[str, Any] | dict[int, str]]:
+    view, replies, _ = list(views_of(episode))[number]
+    return view, replies
+
+
+# -- demonstrations ------------------------------------------------------------------------------
+
+
+@EACH_CONFIG
+def test_warm_up_clones_each_step(expert: Trajectory, config: CoMapConfig) -> None:
+    found = list(warmup_samples([expert], config))
+    assert len(found) == len(expert.steps)
+    for number, (made, (view, replies, step)) in enumerate(
+        zip(found, views_of(expert), strict=True)
+    ):
+        assert made.messages == converse(view, config, replies)
+        assert made.reply == ((f"Action: {step.action}", True),)
+        assert (made.kind, made.weight, made.step) == ("warmup", 1.0, number)
+
+
+def test_thoughts_of_demonstrations_are_learned_and_shown_later(expert: Trajectory) -> None:
+    one, *rest = expert.steps
+    told = replace(one, notes={"thought": " Newspapers lie on tables. \nAction: give up"})
+    found = list(warmup_samples([replace(expert, steps=(told, *rest))], AgentConfig()))
+    reply = f"Thought: Newspapers lie on tables.\nAction: {one.action}"
+    assert found[0].reply == ((reply, True),)
+    assert Message("assistant", reply) in found[1].messages
+    assert found[1].reply == ((f"Action: {rest[0].action}", True),)
+    wrong = replace(expert, steps=(replace(one, notes={"thought": 3}),))
+    with pytest.raises(DataCorrupt, match=r"step 1.*'thought'"):
+        list(warmup_samples([wrong], AgentConfig()))
+
+
+def test_imagined_steps_are_no_demonstration(expert: Trajectory) -> None:
+    one, *rest = expert.steps
+    odd = replace(expert, steps=(replace(one, imagined=True), *rest))
+    assert next(made.step for made in warmup_samples([odd], AgentConfig())) == 1
+    drawn = anchor_samples([odd], AgentConfig(), len(rest), seed=0)
+    assert sorted(made.step for made in drawn) == list(range(1, len(expert.steps)))
+
+
+def test_anchors_are_drawn_without_putting_back(expert: Trajectory, failed: Trajectory) -> None:
+    demos, config = [expert, failed], CONFIGS[2]
+    whole = list(warmup_samples(demos, config, kind="anchor"))
+    some = anchor_samples(demos, config, 6, seed=1)
+    assert len(some) == 6 and len({(s.step, words(s.messages)) for s in some}) <= 6
+    assert all(made in whole for made in some)
+    assert some == anchor_samples(demos, config, 6, seed=1)
+    others = [anchor_samples(demos, config, 6, seed=seed) for seed in range(2, 6)]
+    assert any(other != some for other in others)
+    assert anchor_samples(demos, config, len(whole), seed=3) == whole
+    twice = anchor_samples(demos, config, 2 * len(whole) + 1, seed=3)
+    often = [twice.count(made) / whole.count(made) for made in whole]
+    assert len(twice) == 2 * len(whole) + 1 and 2 <= min(often) <= max(often) <= 3
+    assert anchor_samples(demos, config, 0, seed=0) == []
+
+
+@pytest.mark.parametrize("number", [-1, 1.5, True, "3"])
+def test_a_number_of_anchors_is_a_number(expert: Trajectory, number: Any) -> None:
+    with pytest.raises(OptionError, match="number"):
+        anchor_samples([expert], AgentConfig(), number, seed=0)
+    with pytest.raises(OptionError, match="no step"):
+        anchor_samples([], AgentConfig(), 3, seed=0)
+
+
+# -- the reply of the reflect mode ---------------------------------------------------------------
+
+FORMS: list[tuple[dict[str, Any], bool | None, tuple[tuple[str, bool], ...]]] = [
+    (
+        {},
+        None,
+        (
+            ("Reflection: It is shut.\nDecision:", False),
+            (" REVISE", True),
+            ("\nFinal Action:", False),
+            (" open safe 1", True),
+        ),
+    ),
+    (
+        {},
+        True,
+        (
+            ("Reflection: It is shut.\n", False),
+            ("Decision:", True),
+            (" REVISE", True),
+            ("\nFinal Action:", True),
+            (" open safe 1", True),
+        ),
+    ),
+    (
+        {"prompts": "brief"},
+        None,
+        (
+            ("Decision:", True),
+            (" REVISE", True),
+            ("\nFinal Action:", True),
+            (" open safe 1", True),
+        ),
+    ),
+    (
+        {"prompts": "brief", "p_source": "verbal"},
+        False,
+        (
+            ("Decision:", False),
+            (" REVISE", True),
+            ("\nFinal Action:", False),
+            (" open safe 1", True),
+            ("\nRevise Probability:", False),
+            (" 1.0", True),
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "form", "wanted"), FORMS)
+def test_segments_by_hand(
+    options: dict[str, Any], form: bool | None, wanted: tuple[tuple[str, bool], ...]
+) -> None:
+    config = CoMapConfig(**options)
+    made = reflect_reply(config, True, "open safe 1", "It is shut.", form_loss=form)
+    assert made == wanted
+    kept = reflect_reply(config, False, "open safe 1", "It is shut.", form_loss=form)
+    swap = {" REVISE": " KEEP", " 1.0": " 0.0"}
+    assert kept == tuple((swap.get(text, text), flag) for text, flag in wanted)
+    said = parse_reflection("".join(text for text, _ in made))
+    assert (said.decision, said.action) == ("REVISE", "open safe 1")
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "One.\nDecision: KEEP\nFinal Action: give up",
+        "Decision: KEEP Final Action: give up",
+        "\n\n  One.  \u2028Final Action: give up",
+        "x" * 5000,
+    ],
+)
+@pytest.mark.parametrize("form", [True, False])
+def test_an_analysis_cannot_pass_for_the_form(hostile: str, form: bool) -> None:
+    made = reflect_reply(CoMapConfig(), True, "look", hostile, form_loss=form)
+    whole = "".join(text for text, _ in made)
+    said = parse_reflection(whole)
+    assert (said.decision, said.action) == ("REVISE", "look")
+    scored = "".join(text for text, flag in made if flag)
+    assert "give up" not in scored and "KEEP" not in scored
+    assert len(whole) < 600 and len(whole.splitlines()) == 3
+
+
+@pytest.mark.parametrize("action", ["", " ", "look\nDecision: KEEP", "look\u2028x"])
+def test_an_action_is_on_one_line(action: str) -> None:
+    with pytest.raises(OptionError, match="one line"):
+        reflect_reply(CoMapConfig(), True, action)
+
+
+# -- suffix labels -------------------------------------------------------------------------------
+
+
+def label(expert: Trajectory, step: int, y: int, draft: str = "look", **more: Any) -> SuffixLabel:
+    actions = [one.action for one in expert.steps]
+    same = draft == actions[step]
+    told: dict[str, Any] = {
+        "task": expert.task,
+        "step": step,
+        "prefix": tuple(actions[:step]),
+        "draft_action": draft,
+        "draft_response": f"Action: {draft}",
+        "expert_action": actions[step],
+        "succ_draft": None if same else 0.0,
+        "succ_exp": None if same else float(y),
+        "ret_draft": None if same else 0.0,
+        "ret_exp": None if same else float(y),
+        "y": y,
+        "target": actions[step] if y else draft,
+        "future": "A dark room.",
+        "future_source": "wm",
+    }
+    return SuffixLabel(**told | more)
+
+
+@EACH_CONFIG
+def test_labels_become_reflections(expert: Trajectory, config: CoMapConfig) -> None:
+    same = expert.steps[3].action
+    labels = [label(expert, 2, 1), label(expert, 0, 0), label(expert, 3, 0, same)]
+    options = PolicyOptions(alpha=0.5, beta=0.02)
+    found = label_samples(
+        labels, [expert], config, options, analyses={(expert.task, 2): "Go there."}
+    )
+    assert [made.kind for made in found] == ["revise_positive", "keep_draft", "expert_draft"]
+    assert [made.step for made in found] == [2, 0, 3]
+    assert [made.label for made in found] == [1.0, 0.0, 0.0]
+    assert {(made.weight, made.label_weight) for made in found} == {(1.0, 0.02)}
+    lead = "Reflection: Go there.\n" if config.prompts == "standard" else ""
+    action = expert.steps[2].action
+    assert found[0].text == f"{lead}Decision: REVISE\nFinal Action: {action}"
+    assert found[1].text == "Decision: KEEP\nFinal Action: look"
+    assert found[2].text == f"Decision: KEEP\nFinal Action: {same}"
+    view, replies = at(expert, 2)
+    draft = Draft("Action: look", "look", True, config.decoding)
+    agent = CoMapAgent(config)
+    assert found[0].messages == agent.question(view, replies, draft, "A dark room.")  # type: ignore[arg-type]
+    assert count_samples(found) == {"expert_draft": 1, "keep_draft": 1, "revise_positive": 1}
+
+
+def test_labels_need_their_episodes(expert: Trajectory) -> None:
+    stray = label(expert, 1, 1, prefix=("dance",))
+    with pytest.raises(OptionError, match="1 actions before"):
+        label_samples([stray], [expert], CoMapConfig())
+    broken = label(expert, 1, 0, target="look\nand run")
+    assert label_samples([broken], [expert], CoMapConfig()) == []
+    two = [label(expert, 1, 0), label(expert, 1, 1)]
+    assert [made.label for made in label_samples(two, [expert, expert], CoMapConfig())] == [0, 1]
+
+
+# -- rollouts ------------------------------------------------------------------------------------
+
+
+@EACH_CONFIG
+def test_an_opened_gate_is_a_revision(expert: Trajectory, config: CoMapConfig) -> None:
+    episode = decisions(expert, {0: {}, 2: {}})
+    found = list(rollout_samples([episode], config))
+    assert [(made.kind, made.step) for made in found] == [("hq_reflect", 0), ("hq_reflect", 2)]
+    made, taken = found[1], expert.steps[2].action
+    view, replies = at(episode, 2)
+    assert replies == {0: f"Thought: That shows nothing new.\nAction: {expert.steps[0].action}"}
+    draft = Draft("Thought: Where am I?\nAction: look", "look", True, "free")
+    asked = CoMapAgent(config).question(view, replies, draft, "A bright room.")  # type: ignore[arg-type]
+    assert made.messages == asked
+    lead = "Reflection: That shows nothing new.\n" if config.prompts == "standard" else ""
+    assert made.text == f"{lead}Decision: REVISE\nFinal Action: {taken}"
+    form = "Decision:\nFinal Action:" if config.prompts == "brief" else ""
+    assert made.scored == (
+        f"Decision: REVISE\nFinal Action: {taken}" if form else f" REVISE {taken}"
+    )
+    assert (made.weight, made.label, made.label_weight) == (1.0, 1.0, 0.01)
+
+
+def one_kind(episode: Trajectory, options: PolicyOptions | None = None, **notes: Any) -> Sample:
+    (made,) = rollout_samples([decisions(episode, {1: notes})], CoMapConfig(), options)
+    return made
+
+
+def test_a_closed_gate_keeps_the_draft(expert: Trajectory, failed: Trajectory) -> None:
+    for episode in (expert, failed):
+        made = one_kind(episode, gate=False)
+        assert (made.kind, made.label) == ("keep_draft", 0.0)
+        assert made.text.endswith("Decision: KEEP\nFinal Action: look")
+    # without an action gate a reflection that repeats the draft is taken, but it revises nothing
+    assert one_kind(expert, gate=True, ref_action="Look.").kind == "keep_draft"
+
+
+def test_quality_needs_success_and_agreement(expert: Trajectory, failed: Trajectory) -> None:
+    assert one_kind(expert).kind == "hq_reflect"
+    assert one_kind(failed).kind == "revise_positive"
+    assert one_kind(failed, PolicyOptions(require_success_for_hq=False)).kind == "hq_reflect"
+    least = PolicyOptions(min_agreement=0.75)
+    assert one_kind(expert, least).kind == "hq_reflect"
+    assert one_kind(expert, least, agreement=0.74).kind == "revise_positive"
+    assert one_kind(expert, least, agreement=None).kind == "revise_positive"
+
+
+def test_alpha_weighs_the_whole_term(expert: Trajectory) -> None:
+    made = one_kind(expert, PolicyOptions(alpha=0.5, beta=0.02))
+    assert (made.weight, made.label_weight) == (0.5, 0.01)
+    off = PolicyOptions(alpha=0)
+    assert list(rollout_samples([decisions(expert, {1: {}})], CoMapConfig(), off)) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "learned"), [("head", True), ("verbalizer", True), ("verbal", False)]
+)
+def test_a_label_is_for_what_can_learn_it(expert: Trajectory, source: Any, learned: bool) -> None:
+    (made,) = rollout_samples([decisions(expert, {1: {}})], CoMapConfig(p_source=source))
+    assert (made.label, made.label_weight) == ((1.0, 0.01) if learned else (None, 0.0))
+    assert made.text.endswith("Revise Probability: 1.0") == (source == "verbal")
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {"draft_parsed": False, "path": "draft_only_fallback"},
+        {"path": "reflection_skipped", "ref_action": None, "gate": False},
+        {"ref_action": None, "gate": False},
+        {"ref_action": "look\naround"},
+        {"draft_action": "look\naround", "gate": False},
+    ],
+)
+def test_what_cannot_be_read_is_no_reflection(expert: Trajectory, notes: dict[str, Any]) -> None:
+    assert list(rollout_samples([decisions(expert, {1: notes})], CoMapConfig())) == []
+
+
+def test_what_a_reflection_was_told(expert: Trajectory) -> None:
+    config = CONFIGS[2]
+    for notes, told in [
+        ({}, "next: A bright room."),
+        ({"context": None}, "next: A dark room."),
+        ({"context": None, "predicted_next_state": None}, "next: Unknown."),
+        ({"context_source": "none", "context": ""}, "next: Unknown."),
+    ]:
+        (made,) = rollout_samples([decisions(expert, {1: notes})], config)
+        assert made.messages[-1].content.endswith(told)
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {"draft_response": 3},
+        {"draft_parsed": "yes"},
+        {"ref_action": ["look"]},
+        {"gate": 1},
+        {"agreement": float("nan")},
+        {"context": {}},
+        {"env_next_of_draft": []},
+    ],
+)
+def test_corrupt_notes_are_told(expert: Trajectory, notes: dict[str, Any]) -> None:
+    with pytest.raises(DataCorrupt, match="step 2"):
+        list(rollout_samples([decisions(expert, {1: notes})], CoMapConfig()))
+
+
+def test_other_agents_and_imagined_steps_give_nothing(expert: Trajectory) -> None:
+    assert list(rollout_samples([expert], CoMapConfig())) == []
+    dreamt = decisions(expert, {0: {}})
+    dreamt = replace(dreamt, steps=(replace(dreamt.steps[0], imagined=True), *dreamt.steps[1:]))
+    assert list(rollout_samples([dreamt], CoMapConfig())) == []
+
+
+# -- filters -------------------------------------------------------------------------------------
+
+
+def used(episodes: Sequence[Trajectory], **options: Any) -> list[str]:
+    marked = [decisions(episode, {1: {}}) for episode in episodes]
+    found = rollout_samples(marked, CoMapConfig(), PolicyOptions(**options))
+    return [made.kind for made in found]
+
+
+def test_episode_filters(expert: Trajectory, failed: Trajectory) -> None:
+    both = [failed, expert]
+    assert used(both) == ["hq_reflect"]
+    assert used([failed, failed]) == ["revise_positive"] * 2
+    assert used(both, episode_filter="none") == ["revise_positive", "hq_reflect"]
+    assert used(both, episode_filter="none", outcome_filter="episode_success") == ["hq_reflect"]
+    assert used([failed], outcome_filter="episode_success") == []
+
+
+def test_suffix_outcomes_are_the_label(expert: Trajectory) -> None:
+    episode = decisions(expert, {0: {"gate": False}, 1: {}, 2: {}, 3: {"ref_action": "Look."}})
+    outcomes = {(expert.task, 0, 0): 1, (expert.task, 0, 1): 0, (expert.task, 0, 3): 1}
+    options = PolicyOptions(outcome_filter="suffix")
+    found = list(rollout_samples([episode], CoMapConfig(), options, outcomes=outcomes))
+    assert [(made.step, made.kind, made.label) for made in found] == [
+        (0, "hq_reflect", 1.0),
+        (1, "keep_draft", 0.0),
+        (3, "keep_draft", 0.0),
+    ]
+    assert found[0].text.endswith(f"Final Action: {expert.steps[0].action}")
+    assert found[1].text.endswith("Final Action: look")
+    with pytest.raises(OptionError, match="without outcomes"):
+        list(rollout_samples([episode], CoMapConfig(), options))
+    with pytest.raises(OptionError, match="with outcomes"):
+        list(rollout_samples([episode], CoMapConfig(), outcomes=outcomes))
+
+
+def test_held_out_episodes(expert: Trajectory) -> None:
+    many = [decisions(replace(expert, seed=seed), {1: {}}) for seed in range(300)]
+    out = [is_held_out(episode, 0.1) for episode in many]
+    assert 15 <= sum(out) <= 45
+    found = list(rollout_samples(many, CONFIGS[3], PolicyOptions(held_out=0.1)))
+    assert len(found) == 300 - sum(out)
+    assert not any(is_held_out(episode, 0.0) for episode in many)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"alpha": -1},
+        {"beta": float("nan")},
+        {"fallback": True},
+        {"held_out": 1.5},
+        {"min_agreement": 2},
+        {"episode_filter": "best"},
+        {"outcome_filter": "success"},
+    ],
+)
+def test_options_of_the_policy_are_checked(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=next(iter(options))):
+        PolicyOptions(**options)
+    with pytest.raises(OptionError, match="no setting 'gamma'"):
+        PolicyOptions.authors_code(gamma=1)
+
+
+# -- the authors' code ---------------------------------------------------------------------------
+
+
+@EACH_CONFIG
+def test_the_authors_samples(expert: Trajectory, config: CoMapConfig) -> None:
+    skipped = {"path": "reflection_skipped", "ref_action": None, "gate": False}
+    took = expert.steps[2].action
+    taken = {"draft_action": took, "draft_response": f"Action: {took}", "env_next_of_draft": None}
+    episode = decisions(
+        expert, {0: {}, 2: skipped | taken | {"shown": f"Action: {took}"}, 3: {"gate": False}}
+    )
+    config = replace(config, p_source="verbal")
+    options = PolicyOptions.authors_code(held_out=0)
+    found = list(rollout_samples([episode], config, options))
+    assert [(made.step, made.kind, made.weight) for made in found] == [
+        (0, "revise_positive", 1.0),
+        (0, "hq_reflect", 1.0),
+        (0, "own_anchor", 0.5),
+        (0, "draft_distill", 0.25),
+        (0, "self_distill", 0.0),
+        (2, "own_anchor", 0.5),
+        (2, "fallback", 0.1),
+        (2, "self_distill", 0.0),
+        (3, "keep_draft", 1.0),
+        (3, "own_anchor", 0.5),
+        (3, "self_distill", 0.0),
+    ]
+    view, replies = at(episode, 0)
+    revised, distilled = found[1], found[4]
+    shown = f"Thought: That shows nothing new.\nAction: {expert.steps[0].action}"
+    for made in found[2:5]:
+        assert made.messages == converse(view, config, replies)  # type: ignore[arg-type]
+    assert found[2].reply == found[3].reply == ((shown, True),)
+    assert revised.messages != found[2].messages
+    assert distilled.reply == (("Thought: Where am I?\nAction: look", True),)
+    assert distilled.distill_weight == 1.0
+    assert "Nothing happens." in words(distilled.teacher)
+    assert "invalid or unproductive" in words(distilled.teacher)
+    assert expert.steps[2].observation in words(found[7].teacher)
+    assert found[6].reply == ((f"Action: {took}", True),)
+
+
+def test_nothing_of_training_is_in_what_is_asked(expert: Trajectory) -> None:
+    for config in CONFIGS:
+        episode = decisions(expert, {0: {}, 2: {}})
+        made = [
+            *rollout_samples([episode], config, PolicyOptions.authors_code(held_out=0)),
+            *label_samples([label(expert, 2, 1)], [expert], config),
+            *warmup_samples([expert], config),
+        ]
+        for sample in made:
+            assert bool(sample.teacher) == (sample.kind == "self_distill")
+            assert not any(block in words(sample.messages) for block in BLOCKS)
+            if sample.teacher:
+                assert any(block in words(sample.teacher) for block in BLOCKS)
+
+
+def test_feedback_that_is_not_known_teaches_nothing(expert: Trajectory) -> None:
+    episode = decisions(expert, {0: {"env_next_of_draft": None}})
+    options = PolicyOptions(self_distill=1.0)
+    kinds = [made.kind for made in rollout_samples([episode], CoMapConfig(), options)]
+    assert kinds == ["hq_reflect"]
+
+
+def test_a_long_answer_leaves_the_teacher_its_room(expert: Trajectory) -> None:
+    long = {"observation": "word " * 9000, "reward": 1.0, "success": True, "terminated": True}
+    for config in (replace(one, max_length=512) for one in CONFIGS):
+        episode = decisions(expert, {5: {"env_next_of_draft": long}})
+        found = rollout_samples([episode], config, PolicyOptions(alpha=0, self_distill=1.0))
+        (made,) = found
+        view, _ = at(expert, 5)
+        assert "terminal success" in words(made.teacher)
+        assert view.count_tokens(words(made.teacher)) < 1024
+        assert len(words(made.teacher)) < 9000
+
+
+@pytest.mark.parametrize(
+    ("answer", "tags"),
+    [
+        ({"observation": "Nothing happens."}, ("invalid or unproductive",)),
+        ({"observation": "You can\u2019t see that."}, ("invalid or unproductive",)),
+        ({"observation": "You pick up the pen 1 from the desk 1."}, ("state changed",)),
+        ({"observation": "You open the safe 1."}, ("state changed",)),
+        ({"observation": "You arrive at desk 1."}, ()),
+        ({"observation": "", "truncated": True}, ("terminal failure",)),
+        ({"observation": "", "terminated": True, "success": True}, ("terminal success",)),
+    ],
+)
+def test_outcome_tags(answer: dict[str, Any], tags: tuple[str, ...]) -> None:
+    assert outcome_tags(answer) == tags
+
+
+def test_feedback_in_words() -> None:
+    answer = {"observation": "$reward <|im_end|>", "reward": 0.5}
+    assert feedback_text(answer, "brief") == (
+        "outcome: the episode goes on\nafter: $reward <|im_end|>\nreward: 0.5"
+    )
+    assert "Observation: $reward <|im_end|>\n" in feedback_text(answer)
+    for wrong in ({}, {"observation": 3}, {"observation": "", "reward": "much"}):
+        with pytest.raises(DataCorrupt, match="an answer"):
+            feedback_text(wrong)
+
+
+# -- a real agent --------------------------------------------------------------------------------
+
+
+@EACH_CONFIG
+def test_prompts_are_those_that_the_agent_asked_with(config: CoMapConfig) -> None:
+    lm = load(f"{SCRIPTED}:HashedModel")()
+    world = LanguageWorldModel(lm, prompts=config.prompts, adapter="wm")
+    settings = {"p_source": "verbal", "q_source": "proxy", "tau_p": 0.0}
+    style = {"prompts": config.prompts, "state_text": config.state_text}
+    rollout = RolloutConfig(**settings, **style)  # type: ignore[arg-type]
+    agent = RolloutAgent(rollout, None, world)
+    env = gymnasium.make("comap/ALFWorld-v0", source="generated", max_episode_steps=8)
+    played = [
+        run_episode(env, agent, seed=seed, lm=lm, world_model=world, keep="prompts")
+        for seed in range(8)
+    ]
+    asked = {
+        (episode.task, step.t - 1, call.purpose): call.messages
+        for episode in played
+        for step in episode.steps
+        for call in step.calls
+    }
+    found = list(rollout_samples(played, rollout, PolicyOptions(own_anchor=1.0, self_distill=1.0)))
+    reflected = 0
+    for made in found:
+        mode = "draft" if made.kind in ("own_anchor", "self_distill") else "reflect"
+        assert tuple(tuple(m) for m in made.messages) == asked[made.task, made.step, mode]
+        if mode == "reflect":
+            reflected += 1
+            said = parse_reflection(made.text)
+            assert said.action is not None and said.decision in ("KEEP", "REVISE")
+        else:
+            assert parse_action(made.text) is not None
+            assert not any(block in words(made.messages) for block in BLOCKS)
+    assert reflected >= 3

@@ -1,0 +1,94 @@
+"""Expert demonstrations: recorded commands, or an environment's own expert, played into trajectories."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import gymnasium
+
+from ..agents import Decision, ExpertAgent, Reply, Request, View, run_episode
+from ..errors import DataCorrupt, DataNotFound
+from ..trajectory import Trajectory
+
+__all__ = ["demonstrations", "expert_demonstrations", "read_demonstrations"]
+
+
+def read_demonstrations(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the task and the commands of each demonstration in a file.
+
+    Args:
+        path: A file of JSON lines, plain or ``.xz``, with ``game`` and ``steps`` of ``command``, as
+            ``shared/data/alfworld/README.md`` describes.
+
+    Raises:
+        DataNotFound: There is no such file.
+        DataCorrupt: A line is not a demonstration.
+    """
+    opened = lzma.open if path.suffix == ".xz" else open
+    try:
+        with opened(path, "rt", encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                yield _demonstration(path, number, line)
+    except (OSError, lzma.LZMAError, UnicodeDecodeError) as error:
+        raise DataNotFound(f"cannot read demonstrations at {path}: {error}") from error
+
+
+def _demonstration(path: Path, number: int, line: str) -> tuple[str, tuple[str, ...]]:
+    try:
+        record = json.loads(line)
+        parts = Path(record["game"]).parts
+        commands = tuple(step["command"] for step in record["steps"] if step["command"] is not None)
+        return "/".join(parts[-4:-1]), commands
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataCorrupt(
+            f"{path}, line {number}: expected a demonstration with game and steps, found {error!r}"
+        ) from error
+
+
+class _Player:
+    """Takes given commands, one after the other."""
+
+    name = "demonstration"
+
+    def __init__(self, commands: Sequence[str]):
+        self._commands = commands
+
+    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+        yield from ()
+        return Decision(self._commands[view.step] if view.step < len(self._commands) else None)
+
+
+def demonstrations(
+    env: gymnasium.Env[str, str], plans: Iterable[tuple[str, Sequence[str]]]
+) -> Iterator[Trajectory]:
+    """Play recorded commands and yield the trajectories.
+
+    Example:
+        >>> import gymnasium as gym, comap
+        >>> env = gym.make("comap/ALFWorld-v0", source="generated")
+        >>> task = env.unwrapped.tasks.ids[0]
+        >>> [len(shown.steps) for shown in demonstrations(env, [(task, ["look", "inventory"])])]
+        [2]
+    """
+    for task, commands in plans:
+        yield run_episode(env, _Player(commands), task=task)
+
+
+def expert_demonstrations(
+    env: gymnasium.Env[str, str], tasks: Iterable[str]
+) -> Iterator[Trajectory]:
+    """Let the environment's expert play tasks, and yield the trajectories of those that it solves.
+
+    Example:
+        >>> import gymnasium as gym, comap
+        >>> env = gym.make("comap/ALFWorld-v0", source="generated")
+        >>> [shown.success for shown in expert_demonstrations(env, env.unwrapped.tasks.ids[:2])]
+        [True, True]
+    """
+    for task in tasks:
+        shown = run_episode(env, ExpertAgent(), task=task)
+        if shown.success and shown.error is None:
+            yield shown

@@ -1,0 +1,165 @@
+"""What the policy learns from demonstrations: warm-up, and the anchors beside reflections.
+
+Behaviour cloning on expert steps (METHODS.md 1.5), the same steps drawn anew for each epoch of the
+policy's evolution, and the weights that put both sums of its loss on one scale (METHODS.md 1.8).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from ..agents import AgentConfig
+from ..agents.base import estimate_tokens
+from ..agents.convert_rows import text_of
+from ..agents.parsing import first_line
+from ..agents.prompting import converse
+from ..errors import OptionError
+from ..trajectory import Step, Trajectory
+from .replayed import views_of
+from .samples import Sample
+
+__all__ = ["anchor_samples", "balance_weights", "warmup_samples"]
+
+
+def warmup_samples(
+    demonstrations: Iterable[Trajectory],
+    config: AgentConfig,
+    *,
+    count_tokens: Callable[[str], int] = estimate_tokens,
+    kind: str = "warmup",
+    weight: float = 1.0,
+) -> Iterator[Sample]:
+    """Yield a sample for each step of demonstrations: the draft prompt, and the expert's reply.
+
+    All of the reply carries loss: ``Action:`` and the action, after ``Thought:`` where a step's notes
+    have a ``thought`` (METHODS.md 1.5, equation 4). Later prompts show the thoughts too.
+
+    Args:
+        demonstrations: What an expert did; imagined steps are left out.
+        config: How the policy is asked.
+        count_tokens: Counts the tokens of a text as the policy's model does, so that prompts are cut
+            as they are where it plays.
+        kind: The samples' kind.
+        weight: Weight of each.
+
+    Raises:
+        DataCorrupt: The note of a thought is no text.
+
+    Example:
+        >>> list(warmup_samples([], AgentConfig()))
+        []
+    """
+    for demonstration in demonstrations:
+        yield from _cloned(demonstration, config, count_tokens, kind, weight, None)
+
+
+def anchor_samples(
+    demonstrations: Sequence[Trajectory],
+    config: AgentConfig,
+    number: int,
+    seed: int,
+    *,
+    count_tokens: Callable[[str], int] = estimate_tokens,
+    weight: float = 1.0,
+) -> list[Sample]:
+    """Return samples of steps of demonstrations drawn at random, of the kind ``anchor``.
+
+    Steps are drawn without putting back. Where more are wanted than there are, each is there equally
+    often, but for one. They come in the order of the demonstrations.
+
+    Args:
+        demonstrations: What an expert did.
+        config: How the policy is asked.
+        number: How many; as many as there are reflections is a good choice.
+        seed: Seed of the draw: another one for each epoch (METHODS.md 1.9, step 4).
+        count_tokens: Counts the tokens of a text as the policy's model does.
+        weight: Weight of each.
+
+    Raises:
+        OptionError: `number` is no number of samples, or there is no step to draw.
+
+    Example:
+        >>> anchor_samples([], AgentConfig(), 0, seed=0)
+        []
+    """
+    if type(number) is not int or number < 0:
+        raise OptionError(f"number must be a whole number of at least 0, not {number!r}")
+    places = [
+        (episode, place)
+        for episode, demonstration in enumerate(demonstrations)
+        for place, step in enumerate(demonstration.steps)
+        if not step.imagined
+    ]
+    if number and not places:
+        raise OptionError("expected demonstrations to draw anchors from, found no step in them")
+    rng = random.Random(f"{seed}\nanchors".encode())
+    often, rest = divmod(number, len(places)) if places else (0, 0)
+    drawn = Counter(rng.sample(places, rest))
+    found: list[Sample] = []
+    for episode, demonstration in enumerate(demonstrations):
+        wanted = {place: often + drawn[episode, place] for place in range(len(demonstration.steps))}
+        if any(wanted.values()):
+            found += _cloned(demonstration, config, count_tokens, "anchor", weight, wanted)
+    return found
+
+
+def balance_weights(anchors: Sequence[Sample], reflections: Sequence[Sample]) -> list[Sample]:
+    """Return all samples, weighted so that their mean is the sum of two means (METHODS.md 1.8).
+
+    Each of A anchors is multiplied by (A + R) / A and each of R reflections by (A + R) / R. Then the
+    mean loss of rows drawn evenly from all is an estimate of ``E_anchors[loss] + E_reflections[loss]``,
+    however many there are of each; alpha and beta are in the reflections' own weights. Where one of
+    the two is empty the other stays as it is.
+
+    Args:
+        anchors: Samples of demonstrations.
+        reflections: Samples of reflections.
+
+    Example:
+        >>> from comap.lm import Message
+        >>> def make(kind):
+        ...     return Sample(kind=kind, messages=(Message("user", "?"),), reply=(("!", True),))
+        >>> both = balance_weights([make("anchor")], [make("keep_draft")] * 3)
+        >>> [round(sample.weight, 3) for sample in both]
+        [4.0, 1.333, 1.333, 1.333]
+    """
+    total = len(anchors) + len(reflections)
+    return [
+        sample.scaled(total / len(group)) for group in (anchors, reflections) for sample in group
+    ]
+
+
+def _cloned(
+    demonstration: Trajectory,
+    config: AgentConfig,
+    count_tokens: Callable[[str], int],
+    kind: str,
+    weight: float,
+    wanted: dict[int, int] | None,
+) -> Iterator[Sample]:
+    """Yield the samples of a demonstration, each step as often as wanted; None is once each."""
+    thoughts: dict[int, str] = {}
+    for place, (view, replies, step) in enumerate(views_of(demonstration, count_tokens)):
+        reply = _reply(demonstration, step)
+        often = 1 if wanted is None else wanted.get(place, 0)
+        if often and not step.imagined:
+            sample = Sample(
+                kind=kind,
+                messages=converse(view, config, {**replies, **thoughts}),
+                reply=((reply, True),),
+                weight=weight,
+                task=view.task,
+                step=view.step,
+            )
+            yield from [sample] * often
+        if "thought" in step.notes:
+            thoughts[view.step] = reply
+
+
+def _reply(demonstration: Trajectory, step: Step) -> str:
+    where = f"task {demonstration.task!r:.80}, step {step.t}"
+    thought = first_line(text_of(step.notes, "thought", where, ""))
+    lead = f"Thought: {thought}\n" if thought else ""
+    return f"{lead}Action: {step.action}"
