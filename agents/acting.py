@@ -21,6 +21,8 @@ __all__ = ["Draft", "choose_action", "draft_action", "seed_for"]
 STOP = ("\nObservation:", "\nTask:", "\n---")
 """Where a reply ends that goes on to tell what follows (METHODS.md 1.1)."""
 
+_LEADS = {"standard": "Thought:", "brief": "Action:"}  # what replies begin with
+
 _LONGEST_RAW = 200  # characters of a reply that is an action only for the environment to refuse
 
 
@@ -183,19 +185,27 @@ def _sampling(config: AgentConfig, view: View, purpose: str, stop: tuple[str, ..
 def _free(
     view: View, config: AgentConfig, messages: tuple[Message, ...], purpose: str
 ) -> Generator[Request, Reply, Draft]:
-    sampling = _sampling(config, view, purpose, STOP)
-    said: Completion = yield Generate(messages, sampling, adapter=config.adapter, purpose=purpose)
-    action = parse_action(said.text)
+    lead = _LEADS[config.prompts] if config.form == "given" else ""
+    said: Completion = yield Generate(
+        messages,
+        _sampling(config, view, purpose, STOP),
+        lead,
+        adapter=config.adapter,
+        purpose=purpose,
+    )
+    text = f"{lead}{said.text}"
+    action = parse_action(text)
     if action is None:
         retry = f"{purpose}: retry"
-        again = _reminding(view, config, messages, said.text.strip() or "...")
+        again = _reminding(view, config, messages, text.strip() or "...")
         sampling = _sampling(config, view, retry, STOP)
-        said = yield Generate(again, sampling, adapter=config.adapter, purpose=retry)
-        action = parse_action(said.text)
+        said = yield Generate(again, sampling, lead, adapter=config.adapter, purpose=retry)
+        text = f"{lead}{said.text}"
+        action = parse_action(text)
     if action is None:
-        raw = clean_action(said.text.strip()[:_LONGEST_RAW]) or "..."
-        return Draft(said.text.strip(), raw, False, "free", said.logprobs)
-    return Draft(said.text.strip(), action, True, "free", said.logprobs)
+        raw = clean_action(text.strip()[:_LONGEST_RAW]) or "..."
+        return Draft(text.strip(), raw, False, "free", said.logprobs)
+    return Draft(text.strip(), action, True, "free", said.logprobs)
 
 
 def _reminding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, SupportsFloat, TypeAlias, runtime_checkable
 
 from ..facts import Delta, State
 from ..lm import Encode, Generate, Score, Words
@@ -128,6 +128,26 @@ class Probed:
     success: bool
     invalid_action: bool
     reads: Callable[[str], State] = field(default=_as_no_facts, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        answer: tuple[str, SupportsFloat, bool, bool, Mapping[str, Any]],
+        reads: Callable[[str], State] = _as_no_facts,
+    ) -> Probed:
+        """Return what ``env.step(action)`` answered, as an answer to `Probe`."""
+        observation, reward, terminated, truncated, info = answer
+        return cls(
+            observation,
+            info["facts"],
+            info["delta"],
+            float(reward),
+            bool(terminated),
+            bool(truncated),
+            info["success"],
+            info["invalid_action"],
+            reads,
+        )
 
     @property
     def ended(self) -> bool:

@@ -8,11 +8,14 @@ from typing import Any, Literal, TypeAlias, get_args, get_type_hints
 from ..errors import OptionError
 from ..lm import Sampling
 
-__all__ = ["AgentConfig", "Decoding", "PromptStyle", "StateText"]
+__all__ = ["AgentConfig", "Decoding", "Form", "PromptStyle", "StateText"]
 
 Decoding: TypeAlias = Literal["free", "masked", "scored"]
 """How an action is decoded: any text; token by token among the admissible actions; or the
 admissible action that is most probable as a whole."""
+
+Form: TypeAlias = Literal["asked", "given"]
+"""Whether a reply's first fixed word (``Action:``) is the model's to write, or written for it."""
 
 StateText: TypeAlias = Literal["history", "belief"]
 """How the present is told: the turns so far, or the belief facts put into words."""
@@ -40,6 +43,9 @@ class AgentConfig:
     """history (the turns so far) or belief (facts in words)."""
     prompts: PromptStyle = "standard"
     """standard or brief."""
+    form: Form = "asked"
+    """asked, or given: the model goes on after the first fixed word of a draft's or a reflection's form
+    (ours: small models mix up the forms). Only with free decoding; the others always give it."""
     history_turns: int | None = None
     """With state_text=history: the last so many turns; None for all that fit."""
     max_length: int = 2048
@@ -113,7 +119,8 @@ class AgentConfig:
             ['choices', 'generate', 'prefix']
         """
         further = {"free": (), "masked": ("choices", "prefix"), "scored": ("score", "prefix")}
-        return frozenset({"generate", *further[self.decoding]})
+        given = ("prefix",) if self.form == "given" else ()
+        return frozenset({"generate", *further[self.decoding], *given})
 
     def describe(self) -> dict[str, Any]:
         """Return the settings as JSON data, for results."""

@@ -30,6 +30,7 @@ PROBABILITY_ROOM = 24
 """Tokens of a last line that states a probability, where it is asked for by itself, generously."""
 
 _LABEL = "Final Action:"
+_LEADS = {"standard": "Reflection:", "brief": "Decision:"}  # what replies begin with
 _DECISIONS = ("KEEP", "REVISE")
 _NUMBER_TOKENS = 8
 
@@ -109,11 +110,13 @@ def _generate(
 def _written(
     view: View, config: CoMapConfig, messages: tuple[Message, ...]
 ) -> Generator[Request, Reply, Reflected]:
+    lead = _LEADS[config.prompts] if config.form == "given" else ""
     said: Completion = yield _generate(
-        view, config, messages, "reflect", config.reflect_tokens, STOP
+        view, config, messages, "reflect", config.reflect_tokens, STOP, lead
     )
-    text = said.text.strip()
-    first = Piece(said, said.text.find(text), len(text), at=0)
+    text = f"{lead}{said.text}".strip()
+    start = 0 if lead else said.text.find(text)
+    first = Piece(said, start, len(text) - len(lead), at=len(lead))
     if said.finish != "length" or not config.final_tokens or _complete(text):
         return Reflected.of(text, (first,))
     head = _up_to_action(text)

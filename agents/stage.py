@@ -167,18 +167,8 @@ class Stage:
         if self._probed is None or self._probed[0] != action:
             self._try(action)
         assert self._probed is not None and self._before is not None
-        observation, reward, terminated, truncated, info = self._probed[1]
-        return Probed(
-            observation,
-            info["facts"],
-            info["delta"],
-            float(reward),
-            bool(terminated),
-            bool(truncated),
-            info["success"],
-            info["invalid_action"],
-            partial(self.inner.canonicalizer.update, self._before.facts, action),
-        )
+        reads = partial(self.inner.canonicalizer.update, self._before.facts, action)
+        return Probed.of(self._probed[1], reads)
 
     def settle(self) -> None:
         """Bring the environment back to the present, if a probe has led away from it.
