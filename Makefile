@@ -31,8 +31,9 @@ $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-$(VENV)/.demo: $(VENV)/.venv pyproject.toml constraints.txt
-	$(PIP) --editable ".[viz]"
+# torch and transformers are all that the demo's learned agent needs.
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml constraints.txt
+	$(PIP) --editable ".[viz,local]"
 	touch $@
 
 # torch comes first and alone: on a machine without a GPU that is the CPU build.

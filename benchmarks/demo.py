@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import gymnasium
 from ..agents import Agent, ExpertAgent, RandomAgent, run_episode
 from ..envs import TextEnv
 from ..envs.panel import evenly
-from ..errors import CoMapError, OptionError
+from ..errors import CoMapError, DataNotFound, MissingExtra, OptionError
 from ..metrics import (
     Consistency,
     DeltaF1Report,
@@ -37,13 +38,14 @@ from ..worldmodel import (
     transitions_of,
 )
 from .imagination import RolloutPoint, predicted, replay, rollouts, success
+from .learned import MOST, Learned, chosen, learned_models, learned_table, play_learned
 from .record import circumstances, write_result
 from .report import Episode, Plot, Series, Table, print_table, progress, write_report
 
 __all__ = ["DemoConfig", "run_demo"]
 
 _SHOWN = 12
-_PACKAGES = ("gymnasium", "numpy", "rapidfuzz")
+_PACKAGES = ("gymnasium", "numpy", "rapidfuzz", "torch", "transformers")
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class _Results:
     rollouts: dict[str, list[RolloutPoint]] = field(default_factory=dict)
     agents: list[tuple[str, str, Rate, float]] = field(default_factory=list)
     plans: dict[str, Consistency] = field(default_factory=dict)
+    learned: list[Learned] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -114,7 +117,9 @@ def run_demo(config: DemoConfig) -> Path:
         job.score_rollouts(models, test)
     with job.phase("agents"):
         pairs = job.act(models)
-    return job.report(pairs)
+    with job.phase("learned agent"):
+        shown = job.act_learned()
+    return job.report(shown + pairs)
 
 
 class _Demo:
@@ -127,12 +132,14 @@ class _Demo:
         if config.data_dir is not None:
             options["data_dir"] = config.data_dir
         self.train = _make(config.env, config.train_split, options)
-        self.test = _make(config.env, config.test_split, options)
+        self.make_test = partial(_make, config.env, config.test_split, options)
+        self.test = self.make_test()
         self.tasks = evenly(_tasks(self.test), config.test_tasks)
         inner = self.test.unwrapped
         assert isinstance(inner, TextEnv)
         self.out.mkdir(parents=True, exist_ok=True)
         self.results = _Results(inner.fingerprint())
+        self.learned_parameters = 0
         self.agents: tuple[Agent, ...] = (ExpertAgent(), RandomAgent(config.seed, mixed=0.1))
 
     @contextmanager
@@ -212,6 +219,22 @@ class _Demo:
         write_trajectories(self.out / "trajectories.jsonl", real)
         return self._pairs(real, models["retrieval"])
 
+    def act_learned(self) -> list[Episode]:
+        """Let the agent act that comap ships; return episodes to look at, none where it cannot."""
+        try:
+            models = learned_models(self.config.env)
+        except (DataNotFound, MissingExtra) as error:
+            print(f"No learned agent is shown: {error}", flush=True)
+            return []
+        tasks = evenly(self.tasks, MOST)
+        with progress("Acting, with learned models", total=2 * len(tasks)) as advance:
+            found, episodes = play_learned(
+                self.make_test, tasks, models, seed=self.config.seed, advance=advance
+            )
+        self.results.learned, self.learned_parameters = found, models.parameters
+        write_trajectories(self.out / "learned.jsonl", episodes)
+        return [Episode(f"{e.agent}, learned: {e.goal}", e, None) for e in chosen(episodes)]
+
     def _pairs(self, episodes: Sequence[Trajectory], model: WorldModel) -> list[Episode]:
         """Return some real episodes beside the same actions in imagination."""
         imagined = ImaginedEnv(self.test, model, horizon=10**6)
@@ -221,6 +244,8 @@ class _Demo:
     def report(self, episodes: Sequence[Episode]) -> Path:
         """Print the tables, write the results and the report, and return the report's path."""
         tables = _tables(self.results)
+        if self.results.learned:
+            tables.append(learned_table(self.results.learned, self.learned_parameters))
         for table in tables:
             print_table(table)
         record = circumstances(_PACKAGES) | {

@@ -15,13 +15,15 @@ from ..lm import LanguageModel
 from ..lm.create import create_language_model, kind_of
 from ..worldmodel import RetrievalWorldModel, WorldModel
 from .options import pairs
+from .run_shipped import world_model_defaults
 
-__all__ = ["AnyWorldModel", "Models", "kind_of_world", "world_model_of"]
+__all__ = ["AnyWorldModel", "Models", "hush", "kind_of_world", "world_model_of"]
 
 AnyWorldModel: TypeAlias = "WorldModel | str | Mapping[str, Any] | None"
 """A world model, its id or its config; None for none."""
 
-_WORLDS = ("oracle", "noisy", "retrieval", "null", "tiny")
+_OWN = ("tiny", "shipped", "shipped:agent", "shipped:wm")
+_WORLDS = ("oracle", "noisy", "retrieval", "null", *_OWN)
 _LANGUAGE = {
     "prompts": "world_model_prompts",
     "state_text": "world_model_state_text",
@@ -65,10 +67,10 @@ name: ./tny)
         options = self._options
         base_url = options.base_url if self._is_main(spec) or _is_bare(spec) else None
         if base_url is None:
-            _check_name(spec, ("tiny",), "model")
+            _check_name(spec, _OWN, "model")
             if _is_bare(spec):
                 print(f"loading {spec} from the hub, where it is not on this machine", flush=True)
-        _hush()
+        hush()
         return create_language_model(
             spec,
             base_url=base_url,
@@ -127,12 +129,13 @@ def world_model_of(
         _check_name(options.world_model, _WORLDS, "world model")
     further = pairs(options.world_model_option, "--world-model-option")
     named = {name: getattr(options, field) for name, field in _LANGUAGE.items()}
+    chosen = {name: value for name, value in named.items() if value is not None} | further
     return choose_world_model(
         options.world_model,
         language_model=models,
         retrieval=retrieval,
         noisy={"error_rate": options.error_rate, "seed": options.seed, **further},
-        language={name: value for name, value in named.items() if value is not None} | further,
+        language=world_model_defaults(options) | chosen,
     )
 
 
@@ -151,7 +154,7 @@ def kind_of_world(options: argparse.Namespace) -> str | None:
 
 def _is_bare(spec: str) -> bool:
     """Return whether a text is nothing but a name, which the server of ``--base-url`` may know."""
-    return spec != "tiny" and kind_of(spec) == "local" and not Path(spec).expanduser().is_dir()
+    return spec not in _OWN and kind_of(spec) == "local" and not Path(spec).expanduser().is_dir()
 
 
 def _check_name(spec: str, known: tuple[str, ...], what: str) -> None:
@@ -166,8 +169,12 @@ def _check_name(spec: str, known: tuple[str, ...], what: str) -> None:
         )
 
 
-def _hush() -> None:
-    """Keep the progress bars and the warnings of libraries from the terminal."""
+def hush() -> None:
+    """Keep the progress bars and the warnings of libraries from the terminal.
+
+    Example:
+        >>> hush()  # doctest: +SKIP
+    """
     try:
         import huggingface_hub.utils
         from transformers.utils import logging

@@ -14,13 +14,15 @@ from .options import add_fields, argument_help
 __all__ = ["RunParser", "declare"]
 
 _MODEL = (
-    "who writes: tiny (untrained, built into OUT/model), a folder of save_pretrained, a name on the "
-    "hub (Qwen/Qwen3-4B), http://HOST:PORT/v1#NAME, or replay:FILE"
+    "who writes: shipped (small, trained, comes with comap), tiny (untrained, built into OUT/model), a "
+    "folder of save_pretrained, a name on the hub (Qwen/Qwen3-4B), http://HOST:PORT/v1#NAME, or "
+    "replay:FILE; default: shipped, in the environments that it was trained for"
 )
 _WORLD = (
     "who says what follows an action: oracle (the real environment, tried out), noisy (the oracle "
     "with errors), retrieval (fitted on the train split), null (nothing happens), FILE.jsonl (a saved "
-    "retrieval model), or a language model as for --model; default: oracle, for agents that ask"
+    "retrieval model), or a language model as for --model; default: oracle, for agents that ask, but "
+    "shipped for comap with the shipped model"
 )
 
 

@@ -21,9 +21,11 @@ from ..agents.worlds import fit_retrieval
 from ..envs import TextEnv
 from ..envs.panel import evenly
 from ..errors import CoMapError, DataNotFound, OptionError
+from ..lm.shipped import shipped
 from ..worldmodel import ImaginedEnv, RetrievalWorldModel
 from .options import pairs
 from .run_models import AnyWorldModel, Models, kind_of_world, world_model_of
+from .run_shipped import agent_defaults, with_shipped
 
 __all__ = ["PACKAGES", "check_place", "setup"]
 
@@ -47,6 +49,7 @@ def setup(options: argparse.Namespace, out: Path) -> Run:
     """
     keep = checked_keep(options.keep)
     _check_numbers(options)
+    options = with_shipped(options)
     agent, agent_config = _agent(options)
     asks = agent_options(options.agent) is not None
     if options.model is None:
@@ -114,11 +117,15 @@ def _check_numbers(options: argparse.Namespace) -> None:
 def _agent(options: argparse.Namespace) -> tuple[Agent, dict[str, Any]]:
     """Return the agent, and what it was told."""
     given = vars(options)
-    chosen = {field: given[name] for name, field in options.fields.items() if name in given}
+    chosen = agent_defaults(options)
+    chosen |= {field: given[name] for name, field in options.fields.items() if name in given}
     chosen |= pairs(options.agent_option, "--agent-option")
     if agent_options(options.agent) is not None or options.agent == "random":
         chosen.setdefault("seed", options.seed)
-    return create_agent(options.agent, **chosen), chosen
+    made = dict(chosen)
+    if made.get("head") == "shipped":
+        made["head"] = shipped().head
+    return create_agent(options.agent, **made), chosen
 
 
 def _env_options(options: argparse.Namespace) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ..errors import OptionError
 from .base import LanguageModel
+from .shipped import check_packages, folder_of, full_name
 
 __all__ = ["create_language_model", "kind_of"]
 
@@ -47,6 +48,8 @@ def create_language_model(
 
     ============================  ==================================================================
     ``tiny``                      an untrained tiny model, from the folder that `build_tiny` returns
+    ``shipped``                   the small policy that comap ships for ALFWorld; ``shipped:wm`` is its
+                                  world model (see `comap.lm.shipped`)
     ``replay:FILE``               what a `ReplayLanguageModel` recorded
     ``http://HOST:PORT/v1#NAME``  the model of this name on a server; also NAME with a `base_url`
     a folder, or a hub's name     a Hugging Face model in this process
@@ -61,6 +64,7 @@ def create_language_model(
 
     Raises:
         OptionError: `spec` is none of those, or an option is not for such a model.
+        DataNotFound: comap was built without the models that it ships.
         LanguageModelError: The model cannot be loaded.
         MissingExtra: A package is missing.
 
@@ -86,6 +90,9 @@ def create_language_model(
                 "the tiny model must be built first; give the folder it was built into"
             )
         return HFLanguageModel(build_tiny(), **{"name": "tiny", **given})
+    if (shipped := full_name(spec)) is not None:
+        check_packages()
+        return HFLanguageModel(folder_of(shipped), **{"name": shipped, **given})
     return HFLanguageModel(spec, **given)
 
 

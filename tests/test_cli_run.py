@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 
 from comap.agents.corpus import corpus, tiny_folder
-from comap.agents.create import AGENTS
+from comap.agents.create import AGENTS, create_agent
 from comap.benchmarks import run_models
+from comap.benchmarks.run_shipped import agent_defaults
 from comap.cli import main
 from comap.envs.alfworld import ALFWorldEnv
+from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
+from comap.lm import shipped
 from comap.lm.create import create_language_model
 from comap.trajectory import Trajectory, read_trajectories, write_trajectories
 
@@ -187,7 +190,9 @@ MISTAKES = [
     (["run", "--agent", "random", "--imagined"], "--world-model"),
     (["run", "--agent", "random", "--world-model", "no.jsonl"], "no.jsonl"),
     (["run", "--agent", "random", "--world-model", "noisy", "--error-rate", "2"], "error_rate"),
-    (["run", "--agent", "react"], "--model"),
+    (["run", "--agent", "react", "--base-url", "http://127.0.0.1:9/v1"], "--model"),
+    (["run", "--agent", "react", "--model", "shiped"], "did you mean 'shipped'"),
+    (["run", "--agent", "react", "--model", "shipped:world"], "shipped:agent or shipped:wm"),
     (["run", "--agent", "react", "--model", ""], "empty text"),
     (["run", "--agent", "react", "--model", "replay:no/such/file"], "no such file"),
     (["run", "--agent", "react", "--model", "http://127.0.0.1:9/v1"], "#NAME"),
@@ -371,3 +376,106 @@ def test_another_tiny_model_is_not_replaced(tmp_path: Path) -> None:
     assert (tiny_folder(tmp_path / "n", **options) / "model.safetensors").read_bytes() == weights
     with pytest.raises(OptionError, match="must be built first"):
         create_language_model("tiny")
+
+
+STAND_IN = f"{Path(__file__).parent / 'lm' / 'shipped_stand_in.py'}:stand_in"
+SHORT = ["--env-option", "max_episode_steps=2", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch")
+    place: Path = load(STAND_IN)(tmp_path_factory.mktemp("models"))
+    return place
+
+
+@pytest.fixture
+def shipping(models: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Tiny models in the place of those that comap ships."""
+    monkeypatch.setattr(shipped, "_package_folder", lambda: models)
+    return models
+
+
+def test_comap_plays_out_of_the_box(
+    shipping: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--agent", "comap", *SHORT, "--out", str(tmp_path)) == 0
+    told = capsys.readouterr().out
+    assert "model: the small one that comap ships (0.2 M parameters" in told
+    steps = [step for trajectory in episodes(tmp_path) for step in trajectory.steps]
+    assert len(steps) == 8 and {step.notes["path"] for step in steps} == {"reflected"}
+    assert {step.notes["p"] for step in steps} == {0.5} and steps[0].notes["p_source"] == "head"
+    assert {step.notes["decoding"] for step in steps} == {"masked"}
+    made = json.loads((tmp_path / "run.json").read_text())
+    assert made["config"]["agent"]["head"] == "shipped" and made["agent"]["tau_p"] == 0.4
+    assert made["config"]["world_model"] == made["world_model"]["lm"]["name"] == "shipped:wm"
+    assert made["language_model"]["name"] == "shipped:agent"
+    assert made["world_model"]["max_new_tokens"] == 4 and made["world_model"]["prompts"] == "brief"
+    assert str(shipping) not in json.dumps(made)
+    assert run("--agent", "comap", "--model", "shipped", *SHORT, "--out", str(tmp_path)) == 0
+    told = capsys.readouterr().out
+    assert "the small one" not in told and "4 of 4 tasks had ended before" in told, "the same run"
+    assert main(["view", str(tmp_path), "--no-open"]) == 0
+    page = (tmp_path / "view.html").read_text("utf-8")
+    for note in ("draft_action", "predicted_next_state", "reflect_response", "gate_parts"):
+        assert note in page
+
+
+def test_what_is_asked_for_wins_over_what_ships(
+    shipping: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--agent", "comap", "--tau-p", "0.9", "--decoding", "scored", "--world-model", "null"]
+    assert run(*words, *SHORT, "--p-source", "verbalizer", "--out", str(tmp_path / "a")) == 0
+    made = json.loads((tmp_path / "a" / "run.json").read_text())
+    chosen = {name: made["agent"][name] for name in ("tau_p", "decoding", "p_source", "prompts")}
+    assert chosen == {
+        "tau_p": 0.9, "decoding": "scored", "p_source": "verbalizer", "prompts": "brief"
+    }  # fmt: skip
+    assert made["world_model"] == "null"
+    words = ["--agent", "comap", "--world-model-option", "max_new_tokens=2", *SHORT]
+    assert run(*words, "--world-model-prompts", "standard", "--out", str(tmp_path / "b")) == 0
+    world = json.loads((tmp_path / "b" / "run.json").read_text())["world_model"]
+    assert world["max_new_tokens"] == 2 and world["prompts"] == "standard"
+
+
+def test_other_agents_play_out_of_the_box_too(
+    shipping: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--agent", "react", "--decoding", "masked", *SHORT]
+    assert run(*words, "--out", str(tmp_path / "react")) == 0
+    made = json.loads((tmp_path / "react" / "run.json").read_text())
+    assert made["agent"]["prompts"] == "brief" and made["agent"]["state_text"] == "belief"
+    assert made["agent"]["temperature"] == 0.7 and made["world_model"] is None
+    assert "--model for yours" in capsys.readouterr().out
+    dream = ["--agent", "random", "--imagined", "--world-model", "shipped", "--horizon", "2"]
+    assert run(*dream, "--out", str(tmp_path / "dream")) == 0
+    made = json.loads((tmp_path / "dream" / "run.json").read_text())
+    assert made["language_model"] is None and made["imagined"]["world_model"]["max_new_tokens"] == 4
+    for name in AGENTS:
+        options = Namespace(agent=name, model="shipped:agent")
+        told = agent_defaults(options)
+        assert bool(told) == (name not in ("expert", "random"))
+        create_agent(name, **{key: value for key, value in told.items() if key != "head"})
+
+
+def test_without_shipped_models_a_model_must_be_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipped, "_package_folder", lambda: tmp_path / "none")
+    for agent in ("react", "comap"):
+        assert run("--agent", agent, "--out", str(tmp_path / "run")) == 1
+        assert "--model" in capsys.readouterr().err
+    assert run("--agent", "react", "--model", "shipped", "--out", str(tmp_path / "run")) == 1
+    assert "comap bench shipped" in capsys.readouterr().err
+
+
+def test_shipped_models_say_which_extra_they_need(
+    shipping: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert run("--agent", "comap", "--out", str(tmp_path / "run")) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert 'pip install "comap[local]"' in line

@@ -1,0 +1,45 @@
+"""Stands in for the models that comap ships: the same layout, tiny models with random weights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from comap.agents.corpus import corpus
+from comap.agents.refinement import RefinementHead
+from comap.lm.tiny import build_tiny
+
+AGENT: dict[str, Any] = {
+    "prompts": "brief",
+    "state_text": "belief",
+    "decoding": "masked",
+    "draft_tokens": 4,
+    "reflect_tokens": 4,
+    "final_tokens": 0,
+    "p_source": "head",
+    "q_source": "token_geo_mean",
+    "tau_p": 0.4,
+    "tau_q": 0.0,
+    "temperature": 0.0,
+}
+WORLD_MODEL: dict[str, Any] = {"prompts": "brief", "state_text": "belief", "max_new_tokens": 4}
+
+
+def stand_in(root: Path, **agent: Any) -> Path:
+    """Build the models under a folder, with such settings of the agent, and return the folder."""
+    folder = root / "alfworld"
+    policy = build_tiny(folder / "agent", corpus(episodes=1), parameters=200_000, vocabulary=400)
+    shutil.copytree(policy, folder / "wm")
+    size = json.loads((policy / "config.json").read_text("utf-8"))["hidden_size"]
+    RefinementHead.zeros(size).save(folder / "head.safetensors")
+    settings = {
+        "env": "comap/ALFWorld-v0",
+        "agent": AGENT | agent,
+        "world_model": WORLD_MODEL,
+        "made_by": "comap bench shipped",
+    }
+    (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
+    (folder / "CARD.md").write_text("comap bench shipped\n", "utf-8")
+    return root
