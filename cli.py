@@ -1,4 +1,4 @@
-"""The command line: ``comap demo | data | run | view | bench``."""
+"""The command line: ``comap demo | data | run | view | train | bench``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from gymnasium.error import Error as GymnasiumError
 
-from . import __version__, cli_data, cli_run
+from . import __version__, cli_data, cli_run, cli_train
 from .errors import CoMapError
 
 __all__ = ["main"]
@@ -72,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     cli_data.add_parser(commands)
     cli_run.add_parser(commands)
+    cli_train.add_parser(commands)
     _add_bench(commands)
     return parser
 
@@ -123,9 +124,9 @@ def _demo(options: argparse.Namespace) -> int:
 
 def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``comap bench``."""
-    from .benchmarks import experts, parity, runner_speed, small_results, speed
+    from .benchmarks import experts, parity, runner_speed, small_results, speed, training_scale
 
     bench = commands.add_parser("bench", help="measure speed, or agreement with the original")
     kinds = bench.add_subparsers(dest="bench", required=True, metavar="WHAT")
-    for module in (speed, parity, experts, runner_speed, small_results):
+    for module in (speed, parity, experts, runner_speed, small_results, training_scale):
         module.add_parser(kinds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias, get_args
 
@@ -93,11 +93,14 @@ def reading_samples(
     seed: int = 0,
     target: Target = "observation",
     weight: float = 1.0,
+    others: Sequence[str] = (),
 ) -> Iterator[Sample]:
     """Yield samples that teach a small model to read the teacher's prompt [D].
 
     A small model that never saw the teacher's prompt cannot use it. So for a share of the transitions
-    that prompt is the sample's own, and what was observed is the reply. The preset ``paper`` has none.
+    that prompt is the sample's own, and what was observed is the reply. With `others`, half of these
+    tell, and answer, another text instead: one that only reading can find, not knowledge of the world.
+    The preset ``paper`` has none.
 
     Args:
         trajectories: What was played.
@@ -106,6 +109,7 @@ def reading_samples(
         seed: Seed of the draw.
         target: What is to be answered.
         weight: Weight of the likelihood.
+        others: Texts to draw from.
 
     Raises:
         OptionError: `share` is none, or there is no such target.
@@ -123,6 +127,8 @@ def reading_samples(
         episode = f"{trajectory.task}\n{trajectory.seed}\n{trajectory.trial}"
         rng = random.Random(f"{seed}\nreading\n{episode}\n{step}".encode("utf-8", "replace"))
         if rng.random() < share:
+            if others and rng.random() < 0.5:
+                text = others[rng.randrange(len(others))]
             yield Sample(
                 kind="reading",
                 messages=privileged_prompt(model, query, text),

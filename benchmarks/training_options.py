@@ -1,0 +1,121 @@
+"""The options of `comap train comap`: what is trained on what, and every setting."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import fields
+from types import NoneType
+from typing import Any, NoReturn, get_args, get_type_hints
+
+from ..errors import suggest
+from ..trainers.config import PRESETS, CoMapTraining, preset
+from .options import add_fields
+
+__all__ = ["TrainParser", "declare", "settings_of"]
+
+_MODEL = (
+    "what all models begin from: a folder of save_pretrained, a name on the hub (Qwen/Qwen3-4B), or "
+    "tiny (a new small model, built into OUT/model; the default of the preset tiny)"
+)
+
+
+class TrainParser(argparse.ArgumentParser):
+    """Says in one line what is wrong with the options, as there are many.
+
+    Example:
+        >>> parser = TrainParser("comap train comap", allow_abbrev=False)
+        >>> action = parser.add_argument("--rounds", type=int)
+        >>> parser.parse_args(["--rounds", "2"]).rounds
+        2
+    """
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse all arguments; there is nothing left over, else the program ends."""
+        parsed, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(self._unknown(rest))
+        return parsed, rest
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong in a line, and end."""
+        self.exit(2, f"{self.prog}: error: {message} (all options: {self.prog} --help)\n")
+
+    def _unknown(self, words: Sequence[str]) -> str:
+        options = [word.partition("=")[0] for word in words if word.startswith("--")]
+        if not options:
+            return f"expected options, found {' '.join(words)!r:.80}"
+        known = sorted(name for name in self._option_string_actions if name.startswith("--"))
+        close = suggest(options[0], known)
+        hint = f"; {close}" if close.startswith("did you") else ""
+        return f"there is no option {options[0]}{hint}"
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `comap train comap` to its parser.
+
+    Example:
+        >>> parser = TrainParser("comap train comap")
+        >>> declare(parser)
+        >>> parser.parse_args(["--no-wmsd", "--evaluation-tasks", "none"]).wmsd
+        False
+    """
+    add = parser.add_argument_group("what is trained, and on what").add_argument
+    presets = ", ".join(PRESETS)
+    add("--preset", default="paper", metavar="NAME", help=f"{presets} (default: %(default)s)")
+    add("--model", metavar="M", help=_MODEL)
+    add("--parameters", type=int, default=500_000, metavar="N", help="size of the model tiny")
+    add("--policy", metavar="DIR", help="what the policy begins from instead (models/agent)")
+    add("--world-model", metavar="DIR", help="what the world model begins from (models/wm)")
+    add("--warmed-up", action="store_true", help="they are warmed up: leave those stages out")
+    add("--env", default="comap/ALFWorld-v0", metavar="ID", help="where (default: %(default)s)")
+    add("--env-option", action="append", metavar="NAME=VALUE", help="its option (repeatable)")
+    data = "folder with official data (default: what is on this machine, else generated tasks)"
+    add("--data-dir", metavar="DIR", help=data)
+    demos = "file of demonstrations (default: the environment's own expert shows them)"
+    add("--demos", metavar="FILE", help=demos)
+    out = "the training's folder (default: %(default)s)"
+    add("--out", default="runs/train-comap", metavar="DIR", help=out)
+    tracker = "also report to wandb, tensorboard, trackio, ... (default: %(default)s)"
+    add("--report-to", default="none", metavar="TRACKER", help=tracker)
+    _add_settings(parser)
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add an option for each setting; where a setting may be None, so may the option."""
+    before = set(parser._actions)
+    add_fields(parser, CoMapTraining)
+    hints = get_type_hints(CoMapTraining)
+    for action in parser._actions:
+        if action not in before and NoneType in get_args(hints[action.dest]):
+            action.type = _or_none(action.type)
+            action.metavar = f"{action.dest.upper()}|none"
+
+
+def _or_none(read: Any) -> Any:
+    def reader(text: str) -> Any:
+        return None if text == "none" else read(text)
+
+    reader.__name__ = getattr(read, "__name__", "value")  # argparse names it where it fails
+    return reader
+
+
+def settings_of(options: argparse.Namespace) -> CoMapTraining:
+    """Return the preset that parsed arguments name, with what else they say.
+
+    Raises:
+        OptionError: There is no such preset, or a value is not allowed.
+
+    Example:
+        >>> settings_of(argparse.Namespace(preset="tiny", batch_rows=4)).batch_tokens is None
+        True
+    """
+    given = vars(options)
+    chosen = {part.name: given[part.name] for part in fields(CoMapTraining) if part.name in given}
+    chosen = {n: tuple(value) if isinstance(value, list) else value for n, value in chosen.items()}
+    for one, other in (("batch_rows", "batch_tokens"), ("batch_tokens", "batch_rows")):
+        if chosen.get(one) is not None:
+            chosen.setdefault(other, None)
+    return preset(options.preset, **chosen)

@@ -1,0 +1,218 @@
+"""`comap train comap` trains a policy and a world model together, into a folder."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import MissingExtra, OptionError
+
+if TYPE_CHECKING:
+    from .benchmarks.training_display import TrainingShown
+    from .trainers.coevolution import CoEvolution
+    from .trainers.config import CoMapTraining
+    from .trainers.setup import Environments
+
+__all__ = ["add_parser", "run"]
+
+_PACKAGES = (
+    "torch",
+    "transformers",
+    "trl",
+    "peft",
+    "accelerate",
+    "datasets",
+    "gymnasium",
+    "numpy",
+)
+_TINY, _BUILT = "tiny", "model"  # the model's name, and where it is built in the folder
+_REPORT_SECONDS = 300.0  # between two writings of the report while training goes on
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command `train` to the parser of `comap`.
+
+    Example:
+        >>> parser = argparse.ArgumentParser("comap")
+        >>> add_parser(parser.add_subparsers())
+        >>> parser.parse_args(["train", "comap", "--no-wmsd", "--evaluation-tasks", "none"]).wmsd
+        False
+    """
+    from .benchmarks.training_options import TrainParser, declare
+
+    train = subparsers.add_parser("train", help="train a policy and a world model")
+    methods = train.add_subparsers(
+        dest="method", required=True, metavar="METHOD", parser_class=TrainParser
+    )
+    parser = methods.add_parser(
+        "comap",
+        help="CoMap: both learn from each other, in rounds",
+        description="Train CoMap: warm-up on demonstrations, initialisation of the reflection mode, "
+        "and rounds in which policy and world model learn from each other. A training that was "
+        "stopped or killed goes on where it was when the same command is given again.",
+        epilog="example: comap train comap --preset tiny --out runs/tiny --seed 1",
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run)
+    declare(parser)
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run `comap train comap` with parsed arguments and return the exit status.
+
+    Raises:
+        CoMapError: The options are not right, data or a model is missing, or the folder is another
+            training's or cannot be written.
+    """
+    from .benchmarks.run_setup import check_place
+    from .benchmarks.terminal import print_table
+    from .benchmarks.training_display import training_progress
+    from .benchmarks.training_options import settings_of
+    from .benchmarks.training_play import play_command
+    from .benchmarks.training_record import read_training
+    from .benchmarks.training_report import write_report
+    from .benchmarks.training_tables import results_table
+    from .trainers.processes import is_first
+    from .trainers.setup import Environments, check_tracker
+
+    for package in ("rich", "jinja2", "matplotlib"):
+        if find_spec(package) is None:
+            raise MissingExtra.of("viz", "showing and reporting a training")
+    config, out = settings_of(options), Path(options.out)
+    check_place(out)
+    check_tracker(options.report_to)
+    with training_progress() as shown:
+        make_env = Environments(options.env, _env_options(options))
+        training = _prepare(options, config, make_env, out, shown)
+        training.run()
+        if is_first():
+            shown.say("writing the report")
+            report = write_report(out)
+    if is_first():
+        print()
+        print_table(results_table(read_training(out)))
+        print(f"\nreport: {report}\nmodels: {out / 'models'} (to let them play:)\n")
+        agent = training.session.comap_config(config.evaluation_temperature)
+        base = out / _BUILT if options.model in (None, _TINY) else options.model
+        env = (make_env.env_id, make_env.options)
+        print(shlex.join(play_command(out / "models", config, agent, *env, base)))
+    return 0
+
+
+def _prepare(
+    options: argparse.Namespace,
+    config: CoMapTraining,
+    make_env: Environments,
+    out: Path,
+    shown: TrainingShown,
+) -> CoEvolution:
+    """Return the training that parsed arguments describe."""
+    from .benchmarks.record import circumstances
+    from .trainers.coevolution import CoEvolution
+    from .trainers.processes import is_first
+    from .trainers.setup import hardware, show_expert
+    from .trainers.setup_models import describe_models, open_models
+
+    _check_models(options, config)
+    environment = make_env.describe((config.train_split, *config.evaluation_splits))
+    model = _model(options, config, out, shown)
+    places = {"policy": options.policy, "world_model": options.world_model}
+    roles = open_models(config, model, **places)
+    told = {"preset": options.preset, "env": environment}
+    told["model"] = describe_models(roles, model=model, **places)
+    if options.model in (None, _TINY) and model is not None:
+        told["model"]["name"] = _TINY
+    demos = show_expert(make_env, config, options.demos and Path(options.demos), shown.tell)
+    told["demonstrations"] = {"from": "file" if options.demos else "expert", "number": len(demos)}
+    session = circumstances(_PACKAGES)
+    session["hardware"] |= hardware()
+    return CoEvolution(
+        config,
+        roles,
+        make_env,
+        demos,
+        out,
+        about=told,
+        session=session,
+        tell=_Teller(out, shown) if is_first() else shown.tell,
+        report_to=options.report_to,
+        warmed_up=options.warmed_up,
+    )
+
+
+class _Teller:
+    """Shows what happens, and writes the report now and then while training goes on."""
+
+    def __init__(self, out: Path, shown: TrainingShown):
+        self._out, self._shown, self._at = out, shown, time.monotonic()
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        from .benchmarks.training_report import write_report
+
+        self._shown.tell(event)
+        if event["event"] == "done" and time.monotonic() - self._at >= _REPORT_SECONDS:
+            write_report(self._out)
+            self._at = time.monotonic()
+
+
+def _env_options(options: argparse.Namespace) -> dict[str, Any]:
+    from .benchmarks.options import pairs
+
+    chosen = pairs(options.env_option, "--env-option")
+    for name, option in {"data_dir": "--data-dir", "id": "--env"}.items():
+        if name in chosen:
+            raise OptionError(f"give {name} as {option}, not as an --env-option")
+    if "split" in chosen:
+        raise OptionError("give splits as --train-split and --evaluation-splits")
+    if options.data_dir is not None:
+        return chosen | {"data_dir": options.data_dir}
+    if options.preset == "tiny" and options.env.startswith("comap/ALFWorld-"):
+        chosen.setdefault("source", "generated")
+    return chosen
+
+
+def _check_models(options: argparse.Namespace, config: CoMapTraining) -> None:
+    """Refuse what cannot be trained before anything is loaded."""
+    from .lm.create import kind_of
+
+    whole = config.weights == "full" and options.policy and options.world_model
+    if options.model is None and options.preset != "tiny" and not whole:
+        raise OptionError(
+            "expected a model to train, found none; add --model, such as --model Qwen/Qwen3-4B, or "
+            "try --preset tiny, which builds a small one"
+        )
+    if options.model is not None and kind_of(options.model) != "local":
+        raise OptionError(
+            f"expected a folder or a name on the hub as --model, found {options.model!r:.120}; a "
+            "model behind a server cannot be trained here"
+        )
+    if (options.policy is None) != (options.world_model is None) and config.weights == "lora":
+        raise OptionError(
+            "expected two adapters or none to begin from, found one; give --policy and --world-model"
+        )
+
+
+def _model(
+    options: argparse.Namespace, config: CoMapTraining, out: Path, shown: TrainingShown
+) -> str | Path | None:
+    """Return the folder or name of the model; a tiny one is built where it is missing."""
+    from .trainers.setup_models import tiny_for_training
+
+    if config.weights == "full" and options.policy and options.world_model:
+        return None
+    if options.model in (None, _TINY):
+        folder, size = out / _BUILT, options.parameters
+        return tiny_for_training(folder, options.env, parameters=size, seed=config.seed)
+    given: str = options.model
+    if Path(given).expanduser().is_dir():
+        return Path(given).expanduser()
+    shown.say(f"loading {given} from the hub, where it is not on this machine")
+    return given
