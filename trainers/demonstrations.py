@@ -1,11 +1,11 @@
-"""Expert demonstrations: recorded commands, or an environment's own expert, played into trajectories."""
+"""Expert demonstrations: recorded commands, or an environment's own expert, as trajectories."""
 
 from __future__ import annotations
 
 import json
 import lzma
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import gymnasium
 
@@ -25,23 +25,39 @@ def read_demonstrations(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
 
     Raises:
         DataNotFound: There is no such file.
-        DataCorrupt: A line is not a demonstration.
+        DataCorrupt: A line is not a demonstration, or the file is damaged.
+
+    Example:
+        >>> path = Path("demonstrations.jsonl")
+        >>> step = '{"command": "look"}'
+        >>> _ = path.write_text('{"game": "train/kind/trial/game.tw-pddl", "steps": [%s]}' % step)
+        >>> list(read_demonstrations(path))
+        [('train/kind/trial', ('look',))]
     """
     opened = lzma.open if path.suffix == ".xz" else open
     try:
         with opened(path, "rt", encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 yield _demonstration(path, number, line)
-    except (OSError, lzma.LZMAError, UnicodeDecodeError) as error:
-        raise DataNotFound(f"cannot read demonstrations at {path}: {error}") from error
+    except OSError as error:
+        raise DataNotFound(
+            f"expected demonstrations in {path}, found that it cannot be read "
+            f"({error.strerror or error}); give a file of JSON lines, plain or .xz"
+        ) from error
+    except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
+        raise DataCorrupt(
+            f"expected demonstrations in {path}, found a damaged file ({error}); get it again"
+        ) from error
 
 
 def _demonstration(path: Path, number: int, line: str) -> tuple[str, tuple[str, ...]]:
     try:
         record = json.loads(line)
-        parts = Path(record["game"]).parts
-        commands = tuple(step["command"] for step in record["steps"] if step["command"] is not None)
-        return "/".join(parts[-4:-1]), commands
+        task = "/".join(PurePosixPath(record["game"]).parts[-4:-1])
+        said = [step["command"] for step in record["steps"] if step["command"] is not None]
+        if not all(isinstance(command, str) for command in said):
+            raise TypeError("a command that is no text")
+        return task, tuple(said)
     except (KeyError, TypeError, ValueError) as error:
         raise DataCorrupt(
             f"{path}, line {number}: expected a demonstration with game and steps, found {error!r}"
@@ -66,6 +82,10 @@ def demonstrations(
 ) -> Iterator[Trajectory]:
     """Play recorded commands and yield the trajectories.
 
+    Args:
+        env: Where to play; it must have the tasks.
+        plans: The task and the commands of each.
+
     Example:
         >>> import gymnasium as gym, comap
         >>> env = gym.make("comap/ALFWorld-v0", source="generated")
@@ -81,6 +101,10 @@ def expert_demonstrations(
     env: gymnasium.Env[str, str], tasks: Iterable[str]
 ) -> Iterator[Trajectory]:
     """Let the environment's expert play tasks, and yield the trajectories of those that it solves.
+
+    Args:
+        env: Where to play.
+        tasks: The tasks' ids.
 
     Example:
         >>> import gymnasium as gym, comap

@@ -1,0 +1,235 @@
+"""Labels of tokens, for chat templates of several kinds."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from comap.errors import LanguageModelError, OptionError
+from comap.lm import Generate, Message, Sampling
+from comap.lm.hf import HFLanguageModel
+from comap.lm.sft import Row, encode_rows
+from comap.lm.tiny import tokenizer_of
+from comap.trainers.examples import Example, encode_samples
+from comap.trainers.samples import Sample
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+    "{% if enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"
+)
+LLAMA = (
+    "{{ '<|begin_of_text|>' }}{% for m in messages %}{{ '<|start_header_id|>' + m.role + "
+    "'<|end_header_id|>\n\n' + m.content|trim + '<|eot_id|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}"
+    "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+)
+MISTRAL = (
+    "{{ '<s>' }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + "
+    "' [/INST]' }}{% elif m.role == 'assistant' %}{{ ' ' + m.content + '</s>' }}{% else %}"
+    "{{ raise_exception('only user and assistant') }}{% endif %}{% endfor %}"
+)
+GEMMA = (  # no system role, another name for the assistant
+    "{{ '<bos>' }}{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('none') }}"
+    "{% endif %}{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else 'user') + '\n' + "
+    "m.content|trim + '<end_of_turn>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+)
+TEMPLATES: dict[str, tuple[str | None, tuple[str, ...], str, str]] = {
+    "tiny": (None, (), "<|end|>", "<|assistant|>"),
+    "chatml": (
+        CHATML,
+        ("<|im_start|>", "<|im_end|>", "<think>", "</think>"),
+        "<|im_end|>",
+        "<|im_start|>assistant\n<think>\n\n</think>\n\n",
+    ),
+    "llama": (
+        LLAMA,
+        ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+        "<|eot_id|>",
+        "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    ),
+    "mistral": (MISTRAL, ("<s>", "</s>", "[INST]", "[/INST]"), "</s>", " [/INST]"),
+    "gemma": (
+        GEMMA,
+        ("<bos>", "<start_of_turn>", "<end_of_turn>"),
+        "<end_of_turn>",
+        "<start_of_turn>model\n",
+    ),
+}
+EACH = pytest.mark.parametrize("name", sorted(TEMPLATES))
+TALK = (
+    Message("system", "Act well."),
+    Message("user", "You see a shelf 1."),
+    Message("assistant", "Action: go to shelf 1"),
+    Message("user", "It is <|im_end|> dark."),
+)
+REPLY = (("Thought: dark.\nAction:", False), (" go to shelf 2", True), ("\n", False), ("!", True))
+
+
+@cache
+def made(name: str) -> Any:
+    template, special, end, _ = TEMPLATES[name]
+    corpus = ["You see a shelf 1. It is dark. Thought Action go to Act well user assistant"] * 2
+    tokenizer = tokenizer_of(corpus, 400)
+    if template is not None:
+        tokenizer.add_special_tokens({"additional_special_tokens": list(special)})
+        tokenizer.eos_token = end
+        tokenizer.chat_template = template
+    return tokenizer
+
+
+def sample(**fields: Any) -> Sample:
+    return Sample(**{"kind": "warmup", "messages": TALK, "reply": REPLY, **fields})
+
+
+def labelled(row: Example) -> list[int]:
+    return [token for token, flag in zip(row.answer, row.scored, strict=True) if flag]
+
+
+@EACH
+def test_exactly_the_scored_segments_and_the_end_carry_loss(name: str) -> None:
+    tokenizer, end = made(name), TEMPLATES[name][2]
+    (row,) = encode_samples(tokenizer, [sample()])
+    assert tokenizer.decode(labelled(row)) == " go to shelf 2!" + end
+    assert tokenizer.decode(row.answer) == sample().text + end
+    masked = [t for t, flag in zip(row.answer, row.scored, strict=True) if not flag]
+    assert tokenizer.decode(masked) == "Thought: dark.\nAction:\n"
+    assert len(row.scored) == len(row.answer) and len(row) == len(row.prompt) + len(row.answer)
+
+
+@EACH
+def test_the_prompt_ends_where_the_assistant_begins(name: str) -> None:
+    tokenizer, begins = made(name), TEMPLATES[name][3]
+    (row,) = encode_samples(tokenizer, [sample()])
+    prompt = tokenizer.decode(row.prompt)
+    assert prompt.endswith(begins)
+    assert "Act well." in prompt and "dark.\nAction:" not in prompt
+    assert prompt.count("go to shelf 1") == 1
+
+
+@EACH
+def test_a_masked_last_segment_masks_the_end(name: str) -> None:
+    (row,) = encode_samples(made(name), [sample(reply=((" go", True), (" to", False)))])
+    assert made(name).decode(labelled(row)) == " go"
+    assert not row.scored[-1]
+
+
+@EACH
+def test_generation_continues_from_the_very_prompt_of_training(name: str) -> None:
+    tokenizer = made(name)
+    config = transformers.Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=16,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    model = transformers.Qwen3ForCausalLM(config).double().eval()
+    read: list[int] = []
+
+    def keep(_: Any, __: Any, given: dict[str, Any]) -> None:
+        read.extend(given["input_ids"].reshape(-1).tolist())
+
+    model.model.register_forward_pre_hook(keep, with_kwargs=True)
+    lm = HFLanguageModel.from_model(model, tokenizer)
+    (said,) = lm.generate([Generate(TALK, Sampling(1))])
+    (row,) = encode_samples(tokenizer, [sample()])
+    assert tuple(read) == row.prompt and getattr(said, "prompt_tokens", 0) == len(row.prompt)
+    assert row.answer[-1] in lm._chat.ends, "what is learned as the end ends a generation"
+
+
+@EACH
+def test_plain_fine_tuning_has_the_same_tokens(name: str) -> None:
+    one = sample(reply=((" go to shelf 2", True),))
+    (row,) = encode_samples(made(name), [one])
+    (other,) = encode_rows(made(name), [Row(TALK, " go to shelf 2")])
+    assert (row.prompt, row.answer) == (other.prompt, other.answer)
+    assert all(row.scored)
+
+
+TEXTS = st.text("ab 1\né漢<|>[/INST]endimst_", min_size=0, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(TEXTS, st.booleans()), min_size=1, max_size=4), st.sampled_from("cgm"))
+def test_any_reply_is_labelled_by_segments(reply: list[tuple[str, bool]], which: str) -> None:
+    name = {"c": "chatml", "g": "gemma", "m": "mistral"}[which]
+    tokenizer = made(name)
+    (row,) = encode_samples(tokenizer, [sample(reply=tuple(reply))], 1000)
+    alone = [encode_samples(tokenizer, [sample(reply=(part,))], 1000)[0] for part in reply]
+    tokens = [token for part in alone for token in part.answer[:-1]]
+    flags = [flag for part in alone for flag in part.scored[:-1]]
+    assert row.answer == (*tokens, alone[-1].answer[-1])
+    assert row.scored == (*flags, reply[-1][1])
+    control = set(tokenizer.all_special_ids)
+    assert not control & set(row.answer[:-1]), "no text of a reply is a control token"
+
+
+# -- decisions, teachers, room ---------------------------------------------------------------------
+
+DECIDED = (("Decision:", False), (" REVISE", True), ("\nFinal Action:", False), (" go", True))
+
+
+@EACH
+@pytest.mark.parametrize("word", [" REVISE", " KEEP"])
+def test_the_label_is_read_where_the_words_first_differ(name: str, word: str) -> None:
+    reply = (DECIDED[0], (word, True), *DECIDED[2:])
+    (row,) = encode_samples(made(name), [sample(reply=reply, label=1.0, label_weight=0.1)])
+    assert row.decision is not None
+    place, revise, keep = row.decision
+    assert row.answer[place] == (revise if word == " REVISE" else keep) and revise != keep
+    before = made(name).decode(row.answer[:place])
+    assert before.startswith("Decision:") and "Final" not in before
+
+
+def test_without_a_label_or_a_decision_there_is_no_place_for_it() -> None:
+    plain, other = encode_samples(
+        made("tiny"), [sample(reply=DECIDED), sample(label=1.0, label_weight=0.1)]
+    )
+    assert plain.decision is None and other.decision is None and other.label == 1.0
+
+
+def test_a_reply_without_room_is_cut_and_does_not_end() -> None:
+    (whole,) = encode_samples(made("tiny"), [sample(reply=DECIDED, label=0.0, label_weight=1.0)])
+    assert whole.decision is not None
+    size = len(whole.prompt) + whole.decision[0]
+    (cut,) = encode_samples(
+        made("tiny"), [sample(reply=DECIDED, label=0.0, label_weight=1.0)], size
+    )
+    assert cut.answer == whole.answer[: whole.decision[0]] and len(cut) == size
+    assert cut.decision is None and cut.scored == whole.scored[: whole.decision[0]]
+
+
+def test_the_teacher_s_prompt_takes_room_too_and_is_never_an_answer() -> None:
+    longer = (*TALK[:-1], Message("user", "It is dark. You see a shelf 2 " * 5))
+    short, wide = encode_samples(made("tiny"), [sample(), sample(messages=longer)])
+    (row,) = encode_samples(
+        made("tiny"), [sample(teacher=longer, distill_weight=0.5)], len(wide.prompt) + 3
+    )
+    assert row.teacher == wide.prompt and row.prompt == short.prompt
+    assert row.answer == short.answer[:3] and row.distill_weight == 0.5
+
+
+def test_what_cannot_be_encoded_says_why() -> None:
+    (row,) = encode_samples(made("tiny"), [sample()])
+    with pytest.raises(OptionError, match=r"prompts of less than \d+ tokens.*raise max_length"):
+        encode_samples(made("tiny"), [sample(task="t1")], len(row.prompt))
+    strict = copy.deepcopy(made("mistral"))
+    strict.chat_template = "{% if messages[0].role != 'user' %}{{ raise_exception('user first') }}"
+    strict.chat_template += "{% endif %}" + MISTRAL
+    talk = (Message("assistant", "Hello."), Message("user", "Go on."))
+    with pytest.raises(LanguageModelError, match="refuses messages of assistant, user: user first"):
+        encode_samples(strict, [sample(messages=talk)])
+    assert encode_samples(made("tiny"), []) == []

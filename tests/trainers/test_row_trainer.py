@@ -1,0 +1,440 @@
+"""Warm-up: what its loss is, that it can be gone on with, and that it leaves the model as it was."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from comap.errors import DataCorrupt, MissingExtra, OptionError
+from comap.lm import Generate, Sampling
+from comap.lm.sft import Row, encode_rows
+from comap.trainers.arguments import Optimization, trainer_arguments
+from comap.trainers.examples import encode_samples
+from comap.trainers.plan import MicroBatch
+from comap.trainers.trainer_checkpoints import last_checkpoint
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+torch.set_num_threads(1)
+
+SCRIPT = Path(__file__).with_name("learning.py")
+
+
+def loaded() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("comap_tests_learning", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+learning = loaded()
+KINDS = pytest.mark.parametrize("kind", ["lora", "full"])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = learning.model_folder(tmp_path_factory.mktemp("models") / "tiny")
+    return folder
+
+
+def nll_sum(roles: Any, role: str, rows: Any) -> Any:
+    """The sum over scored tokens of a plain forward pass of each row by itself."""
+    total = torch.zeros((), dtype=torch.float64)
+    with torch.no_grad(), roles.using(role, training=False):
+        for row in rows:
+            ids = torch.tensor([row.prompt + row.answer])
+            logs = roles.module(role)(input_ids=ids).logits[0].log_softmax(-1)
+            for place, (token, flag) in enumerate(zip(row.answer, row.scored, strict=True)):
+                if flag:
+                    total -= logs[len(row.prompt) - 1 + place, token]
+    return total
+
+
+def same(one: Any, other: Any) -> bool:
+    return list(one) == list(other) and all(torch.equal(one[name], other[name]) for name in one)
+
+
+# -- the loss --------------------------------------------------------------------------------------
+
+
+@KINDS
+def test_the_loss_is_the_mean_over_the_scored_tokens_of_an_update(
+    model: Path, tmp_path: Path, kind: str
+) -> None:
+    roles = learning.opened(model, kind)
+    trainer = learning.make("warm_up", roles, tmp_path, rows=2, accumulate=2)
+    total = torch.zeros((), dtype=torch.float64)
+    items = [{"place": torch.tensor([place])} for place in (0, 1)]
+    tokens = trainer._get_num_items_in_batch(items, "cpu")
+    rows = [row for item in items for row in trainer.rows_of(item)]
+    assert len(rows) == 4 and tokens == sum(sum(row.scored) for row in rows)
+    for item in items:
+        total += trainer.compute_loss(trainer.model, item, num_items_in_batch=tokens).detach()
+    assert float(total) == pytest.approx(float(nll_sum(roles, "wm", rows) / tokens), abs=1e-12)
+    trainer.close()
+
+
+def test_each_line_of_the_log_tells_the_update_s_own_loss(model: Path, tmp_path: Path) -> None:
+    roles = learning.opened(model, "full")
+    told: list[Any] = []
+    trainer = learning.make("warm_up", roles, tmp_path, rate=0.0, epochs=1, tell=told.append)
+    expected = []
+    for at in (0, 2):
+        rows = [trainer.epochs[0][row] for batch in trainer.plan[at : at + 2] for row in batch.rows]
+        tokens = sum(sum(row.scored) for row in rows)
+        expected.append(float(nll_sum(roles, "wm", rows) / tokens))
+    log = trainer.fit()
+    assert [line["loss"] for line in log] == pytest.approx(expected, rel=1e-6)
+    assert [line["num_tokens"] for line in log] == [
+        sum(len(trainer.epochs[0][r]) for b in trainer.plan[:end] for r in b.rows) for end in (2, 4)
+    ]
+    assert all(0 <= line["mean_token_accuracy"] <= 1 < line["entropy"] for line in log)
+    assert [line["steps"] for line in told] == [2, 2]
+    assert [{**line, "steps": 2} for line in log] == told
+
+
+def test_it_is_trl_s_own_loss(model: Path, tmp_path: Path) -> None:
+    """TRL's fused head on the same labels, masks included, gives the same loss and metrics."""
+    roles = learning.opened(model, "full", dtype="float32")
+    trainer = learning.make("warm_up", roles, tmp_path, rows=4)
+    rows = trainer.rows_of({"place": torch.tensor([0])})
+    width = max(map(len, rows))
+    ids, mask = torch.zeros(len(rows), width, dtype=torch.long), torch.zeros(len(rows), width)
+    labels = torch.full_like(ids, -100)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = torch.tensor(row.prompt + row.answer)
+        mask[number, : len(row)] = 1
+        labels[number, len(row.prompt) : len(row)] = torch.tensor(row.answer)
+    told = trainer.base(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
+    ours = trainer.compute_loss(
+        trainer.model, {"place": torch.tensor([0])}, num_items_in_batch=told.label_mask.sum()
+    )
+    assert float(ours.detach()) == pytest.approx(float(told.loss.detach()), rel=1e-6)
+    entropy, right = (trainer._noted[:, 0] / trainer._noted[:, 1]).tolist()
+    assert entropy == pytest.approx(
+        float(told.entropy.detach().sum() / told.label_mask.sum()), rel=1e-5
+    )
+    assert right == pytest.approx(float(told.is_top1.sum() / told.label_mask.sum()), rel=1e-6)
+    trainer.close()
+
+
+def test_plain_fine_tuning_reads_the_same_tokens(model: Path) -> None:
+    roles, samples = learning.opened(model, "full"), learning.world_samples()
+    rows = encode_rows(roles.tokenizer, [Row(one.messages, one.text) for one in samples])
+    ours = encode_samples(roles.tokenizer, samples)
+    assert [(row.prompt, row.answer) for row in ours] == [(r.prompt, r.answer) for r in rows]
+
+
+@KINDS
+def test_an_update_does_not_depend_on_how_it_is_split(
+    model: Path, tmp_path: Path, kind: str
+) -> None:
+    found = []
+    for rows, accumulate in ((1, 4), (4, 1), (2, 2)):
+        roles = learning.opened(model, kind)
+        out = tmp_path / f"{rows}"
+        learning.make("warm_up", roles, out, rows=rows, accumulate=accumulate).fit()
+        found.append(roles.state("wm"))
+    for other in found[1:]:
+        for name, weight in found[0].items():
+            assert (weight - other[name]).abs().max() < 1e-9, name
+
+
+@KINDS
+def test_checkpointed_activations_change_nothing(model: Path, tmp_path: Path, kind: str) -> None:
+    found = []
+    for checkpointing in (False, True):
+        roles = learning.opened(model, kind, dropout=0.3)
+        out = tmp_path / str(checkpointing)
+        learning.make("warm_up", roles, out, checkpointing=checkpointing).fit()
+        found.append(roles.state("wm"))
+    assert all((w - found[1][name]).abs().max() < 1e-10 for name, w in found[0].items())
+
+
+def test_what_has_no_scored_token_is_no_fault(model: Path, tmp_path: Path) -> None:
+    roles = learning.opened(model, "full")
+    told = learning.settings(roles, tmp_path, learning.world_samples(), epochs=1)
+    rows = told["epochs"][0]
+    blank = [type(rows[0])(row.prompt, row.answer, (False,) * len(row.answer)) for row in rows]
+    from comap.trainers.row_trainer import WarmUpTrainer
+
+    log = WarmUpTrainer(**{**told, "epochs": [blank]}).fit()
+    assert [line["loss"] for line in log] == [0.0] * len(log)
+
+
+# -- the models afterwards -------------------------------------------------------------------------
+
+
+def picture(roles: Any) -> Any:
+    """All that is not a weight's value: attributes, hooks, flags and configs."""
+    found = []
+    for role in roles.names:
+        for name, module in roles.module(role).named_modules():
+            own = {
+                key: list(value) if isinstance(value, dict) else id(value)
+                for key, value in vars(module).items()
+                if key not in ("training",)
+            }
+            found.append((name, module.training, own))
+        found += [weight.requires_grad for weight in roles.module(role).parameters()]
+        found += [weight.grad for weight in roles.module(role).parameters()]
+        base = roles.base(role)
+        found += [copy.deepcopy(vars(base.config)), copy.deepcopy(vars(base.generation_config))]
+    return found
+
+
+@KINDS
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_the_models_are_as_before_and_can_be_trained_and_asked_again(
+    model: Path, tmp_path: Path, kind: str, checkpointing: bool
+) -> None:
+    roles = learning.opened(model, kind)
+    ask = [Generate(learning.asked("mug"), Sampling(4), adapter="agent")]
+    before = picture(roles)
+    for number in (1, 2):
+        out = tmp_path / str(number)
+        trainer = learning.make("warm_up", roles, out, checkpointing=checkpointing)
+        trainer.fit()
+        trainer.close()
+        assert picture(roles) == before
+    learning.make("policy", roles, tmp_path / "3", checkpointing=checkpointing).fit()
+    assert picture(roles) == before
+    fresh = learning.opened(model, kind)
+    fresh.load("agent", roles.state("agent"))
+    assert fresh.language_model().generate(ask) == roles.language_model().generate(ask)
+
+
+@KINDS
+def test_only_the_role_learns(model: Path, tmp_path: Path, kind: str) -> None:
+    roles = learning.opened(model, kind)
+    before = {role: roles.state(role) for role in roles.names}
+    beneath = {n: w.clone() for n, w in roles.base("wm").state_dict().items() if "lora" not in n}
+    learning.make("warm_up", roles, tmp_path).fit()
+    changed = [role for role in roles.names if not same(before[role], roles.state(role))]
+    assert changed == ["wm"]
+    if kind == "lora":
+        now = roles.base("wm").state_dict()
+        assert all(torch.equal(weight, now[name]) for name, weight in beneath.items())
+
+
+def test_a_failure_leaves_the_models_as_before(model: Path, tmp_path: Path) -> None:
+    roles = learning.opened(model, "lora")
+    before = picture(roles)
+
+    def fail(line: Any) -> None:
+        raise RuntimeError("the disk is full")
+
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        learning.make("warm_up", roles, tmp_path, tell=fail).fit()
+    assert picture(roles) == before
+    told = learning.settings(roles, tmp_path, learning.world_samples())
+    from comap.trainers.row_trainer import WarmUpTrainer
+
+    roles.base("wm").config.final_logit_softcapping = 30.0
+    with pytest.raises(OptionError, match=r"scales them \(final_logit_softcapping\)"):
+        WarmUpTrainer(**told)
+    del roles.base("wm").config.final_logit_softcapping
+    assert picture(roles) == before
+
+
+# -- going on --------------------------------------------------------------------------------------
+
+
+class Interrupted(RuntimeError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("what", "kind"), [("warm_up", "full"), ("evolve", "lora"), ("policy", "lora")]
+)
+def test_an_interrupted_training_ends_as_an_undisturbed_one(
+    model: Path, tmp_path: Path, what: str, kind: str
+) -> None:
+    def run(out: Path, stop: int | None) -> Any:
+        def tell(line: Any) -> None:
+            if line["step"] == stop:
+                raise Interrupted
+
+        roles = learning.opened(model, kind, dropout=0.4)
+        trainer = learning.make(what, roles, out, save=1, tell=tell)
+        return learning.result(roles, trainer, trainer.fit())
+
+    whole = run(tmp_path / "whole", None)
+    assert len(whole["log"]) == (6 if what == "policy" else 4)
+    for stop in (2, 4):
+        with pytest.raises(Interrupted):
+            run(tmp_path / "parts", stop)
+    half = tmp_path / "parts" / "checkpoints" / "checkpoint-9"
+    half.mkdir()
+    (half / "weights.safetensors").write_bytes(b"half")
+    parts = run(tmp_path / "parts", None)
+    assert not half.exists()
+    assert parts["log"] == whole["log"]
+    for part, weights in whole["weights"].items():
+        assert same(weights, parts["weights"][part]), part
+    again = run(tmp_path / "parts", None)
+    assert again["log"] == whole["log"], "one that had ended is as it was"
+    assert same(again["weights"]["wm"], whole["weights"]["wm"])
+
+
+def test_a_training_that_was_killed_ends_as_an_undisturbed_one(model: Path, tmp_path: Path) -> None:
+    """The process dies while it writes its second checkpoint, dropout on."""
+    told = [sys.executable, str(SCRIPT), "evolve-lora", str(model), str(tmp_path), "4"]
+    done = subprocess.run(told, capture_output=True, timeout=300, check=False)
+    assert done.returncode == -9, done.stderr.decode()[-2000:]
+    assert done.stdout == b"", "nothing is printed"
+    left = sorted(path.name for path in (tmp_path / "evolve-lora" / "checkpoints").iterdir())
+    assert left == ["checkpoint-2", "checkpoint-4"]
+
+    def run(out: Path) -> Any:
+        roles = learning.opened(model, "lora", dropout=0.3)
+        trainer = learning.make("evolve", roles, out, save=2)
+        assert trainer.args.seed == 5
+        return learning.result(roles, trainer, trainer.fit())
+
+    went_on, whole = run(tmp_path / "evolve-lora"), run(tmp_path / "whole")
+    assert went_on["log"] == whole["log"]
+    for part, weights in whole["weights"].items():
+        assert same(weights, went_on["weights"][part]), part
+
+
+def test_only_complete_checkpoints_count(tmp_path: Path) -> None:
+    for name in ("checkpoint-2", "checkpoint-10", "checkpoint-30", "checkpoint-x"):
+        (tmp_path / name).mkdir()
+    for name in ("checkpoint-2", "checkpoint-10"):
+        (tmp_path / name / "complete").touch()
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-2"]
+
+
+@pytest.mark.parametrize("damage", ["bytes", "others", "none"])
+def test_a_damaged_checkpoint_is_told_and_not_taken(
+    model: Path, tmp_path: Path, damage: str
+) -> None:
+    roles = learning.opened(model, "lora")
+    learning.make("warm_up", roles, tmp_path, save=2).fit()
+    last = last_checkpoint(tmp_path / "checkpoints")
+    assert last is not None
+    file = Path(last) / "weights.safetensors"
+    if damage == "bytes":
+        file.write_bytes(file.read_bytes()[:200])
+    elif damage == "none":
+        file.unlink()
+    else:
+        from safetensors.torch import save_file
+
+        save_file({"own/x": torch.ones(1)}, file)
+    state = roles.state("wm")
+    with pytest.raises(DataCorrupt, match=r"expected the weights of wm .* remove that folder"):
+        learning.make("warm_up", roles, tmp_path, save=2).fit()
+    assert same(state, roles.state("wm"))
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+def arguments(tmp_path: Path, **options: Any) -> Any:
+    optimization = Optimization(**options.pop("optimization", {}))
+    told = {"accumulate": 2, "seed": 0, "device": "cpu", **options}
+    return trainer_arguments(tmp_path, optimization, **told)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"report_to": "tensorbord"}, "no tracker 'tensorbord'; did you mean 'tensorboard'"),
+        ({"logging_steps": 3, "save_steps": 4}, "multiple of logging_steps"),
+        ({"logging_steps": 0, "save_steps": 0}, "at least 1"),
+        ({"optimization": {"schedule": "cosinus"}}, "no schedule 'cosinus'; did you mean"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(OptionError, match=message):
+        arguments(tmp_path, **options)
+
+
+def test_processes_must_divide_an_update_and_hold_whole_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(OptionError, match="divides the 2 micro-batches of an update, found 3"):
+        arguments(tmp_path)
+    monkeypatch.delenv("WORLD_SIZE")
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(OptionError, match="found FSDP"):
+        arguments(tmp_path)
+
+
+def test_the_tracker_must_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.integrations import integration_utils
+
+    class Missing:
+        def __init__(self) -> None:
+            raise RuntimeError("a long\ntrace")
+
+    monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "clearml", Missing)
+    with pytest.raises(MissingExtra) as caught:
+        arguments(tmp_path, report_to="clearml")
+    assert str(caught.value) == (
+        "expected the package of the tracker 'clearml', which is not installed; run: "
+        "pip install clearml"
+    )
+
+
+def test_tensorboard_is_told_or_asked_for(model: Path, tmp_path: Path) -> None:
+    roles = learning.opened(model, "lora")
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError:
+        with pytest.raises(MissingExtra, match="pip install tensorboard"):
+            learning.make("warm_up", roles, tmp_path, report_to="tensorboard")
+        return
+    learning.make("warm_up", roles, tmp_path, report_to="tensorboard").fit()
+    assert list(tmp_path.rglob("events.out.tfevents*"))
+
+
+def test_who_cannot_be_trained(model: Path, tmp_path: Path) -> None:
+    from comap.trainers.row_trainer import WarmUpTrainer
+
+    roles = learning.opened(model, "lora")
+    told = learning.settings(roles, tmp_path, learning.world_samples())
+    for changed, message in (
+        ({"role": "wm_ema"}, "wm_ema is a teacher"),
+        ({"role": "nobody"}, "no role 'nobody'"),
+        ({"plan": [MicroBatch(0, ())]}, "expected rows to train wm on, found none"),
+        ({"plan": [MicroBatch(0, (0,))] * 3}, "whole updates of 2 micro-batches, found 3"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            WarmUpTrainer(**{**told, **changed})
+    told["args"]._n_gpu = 2
+    with pytest.raises(OptionError, match=r"one GPU for each process.*torchrun"):
+        WarmUpTrainer(**told)
+
+
+def test_nothing_is_sent_printed_or_warned(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    from trl.trainer import base_trainer
+
+    sent: list[Any] = []
+    monkeypatch.setattr(base_trainer, "send_telemetry", lambda *a, **k: sent.append(a))
+    monkeypatch.delenv("CI", raising=False)
+    roles = learning.opened(model, "full")
+    learning.make("warm_up", roles, tmp_path, checkpointing=True).fit()
+    assert not sent
+    assert capfd.readouterr().out == ""
+    assert not [str(w.message) for w in recwarn if issubclass(w.category, FutureWarning)]

@@ -1,0 +1,95 @@
+"""Two processes that train together end as one process does."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from comap.trainers.processes import gathered, is_first, rank, wait, world_size
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+SCRIPT = Path(__file__).with_name("learning.py")
+needs_gloo = pytest.mark.skipif(
+    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+    reason="this torch has no gloo",
+)
+
+
+def loaded() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("comap_tests_learning", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+learning = loaded()
+EACH = ("warm_up-full", "evolve-lora", "policy-lora")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = learning.model_folder(tmp_path_factory.mktemp("models") / "tiny")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def together(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes made of all three trainings."""
+    out = tmp_path_factory.mktemp("two")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
+    done = subprocess.run(
+        [*command, str(SCRIPT), ",".join(EACH), str(model), str(out)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        capture_output=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    return out
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+    return port
+
+
+@needs_gloo
+@pytest.mark.parametrize("what", EACH)
+def test_two_processes_end_as_one_does(
+    what: str, model: Path, together: Path, tmp_path: Path
+) -> None:
+    """The warm-up; WMSD on the student's own texts; and a head, of which some batches know nothing."""
+    learning.learn(what, model, tmp_path)
+    one, two = (json.loads((out / "log.json").read_text()) for out in (tmp_path, together / what))
+    assert len(one) == len(two) >= 4
+    for line, other in zip(one, two, strict=True):
+        assert line == pytest.approx(other, rel=1e-6, abs=1e-6)
+    weights, others = (
+        torch.load(out / "result.pt", weights_only=True) for out in (tmp_path, together / what)
+    )
+    for part, named in weights.items():
+        for name, weight in named.items():
+            assert (weight - others[part][name]).abs().max() < 1e-6, (part, name)
+    files = sorted(path.name for path in (together / what).glob("predictions-*.json"))
+    assert files == (["predictions-0.json", "predictions-1.json"] if "evolve" in what else [])
+    for file in files:
+        assert (tmp_path / file).read_text() == (together / what / file).read_text()
+
+
+def test_one_process_waits_for_nobody() -> None:
+    wait()
+    assert (world_size(), rank(), is_first(), gathered([3])) == (1, 0, True, [3])
