@@ -20,7 +20,7 @@ from .ema import ema_update
 from .examples import Example
 from .loss_places import Places
 from .row_trainer import RowTrainer
-from .trained_model import padded
+from .trained_model import branched, padded, takes_masks
 
 __all__ = ["CoMapTrainer", "Continuations", "Distillation"]
 
@@ -151,13 +151,14 @@ class CoMapTrainer(RowTrainer):
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Return this micro-batch's part of the update's loss."""
-        batch, places = self.batch_of(inputs), Places(self.head is not None)
+        batch = self.batch_of(inputs)
+        places = Places(self.head is not None, takes_masks(self.base))
         continuations = self._continuations(batch.epoch)
         for number, row in zip(batch.rows, self.rows_of(inputs), strict=True):
             places.add(row, row.answer if continuations is None else continuations[number])
         teacher = self._teacher_hidden(places) if places.compared else None
-        ids, mask = padded(places.sequences, self.args.device)
-        sums = model(input_ids=ids, attention_mask=mask, then=partial(self._sums, places, teacher))
+        told = branched(places.sequences, places.branches, self.args.device)
+        sums = model(**told, then=partial(self._sums, places, teacher))
         labels = len(places.labels) + len(places.words)
         learned = len({row for row, *_ in places.nll})
         self.note(

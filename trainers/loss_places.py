@@ -17,12 +17,18 @@ class Places:
     Every place begins with the number of a sequence and a position in it, whose hidden state predicts
     the token after it.
 
+    A row's prompt is read once: what it is distilled on follows its reply in the same sequence, as a
+    second branch of the prompt, which does not see the first (see `branched`).
+
     Args:
         head: Whether the refinement probability is a head's, at the prompt's last token; else it is
             read from the two words of the decision (METHODS.md 1.3).
+        shared: Whether prompts are shared so; else the two are sequences of their own, for models
+            whose attention takes no mask.
 
     Attributes:
         sequences: What the trained model reads.
+        branches: For each sequence how long its prompt and its first branch are; the rest is a second.
         nll: Places with the token that follows and its weight.
         labels: Places with the label and its weight, where the head tells.
         words: Places with the two words' tokens, the label and its weight, where words tell.
@@ -38,7 +44,9 @@ class Places:
     """
 
     head: bool
+    shared: bool = True
     sequences: list[tuple[int, ...]] = field(default_factory=list)
+    branches: list[tuple[int, int]] = field(default_factory=list)
     nll: list[tuple[int, int, int, float]] = field(default_factory=list)
     labels: list[tuple[int, int, float, float]] = field(default_factory=list)
     words: list[tuple[int, int, int, int, float, float]] = field(default_factory=list)
@@ -55,19 +63,27 @@ class Places:
         at, start = len(self.sequences), len(row.prompt) - 1
         own = bool(row.weight) or row.label is not None
         if own:
-            self.sequences.append(row.prompt + row.answer)
+            self._read(row.prompt, row.answer)
             self._add_own(row, at, start)
         if not row.distill_weight or not continuation:
             return
-        tokens = tuple(continuation)
-        if not (own and tokens == row.answer):
+        tokens, first = tuple(continuation), start + 1
+        if own and tokens != row.answer and self.shared:
+            self.sequences[at] += tokens
+            first = len(row.prompt) + len(row.answer)
+        elif not (own and tokens == row.answer):
             at = len(self.sequences)
-            self.sequences.append(row.prompt + tokens)
+            self._read(row.prompt, tokens)
         share = row.distill_weight / len(tokens)
-        self.compared += [(at, start + place, share) for place in range(len(tokens))]
+        places = [start, *range(first, first + len(tokens) - 1)]
+        self.compared += [(at, place, share) for place in places]
         begin, number = len(row.teacher) - 1, len(self.teacher)
         self.teacher_at += [(number, begin + place) for place in range(len(tokens))]
         self.teacher.append(row.teacher + tokens)
+
+    def _read(self, prompt: tuple[int, ...], reply: tuple[int, ...]) -> None:
+        self.sequences.append(prompt + reply)
+        self.branches.append((len(prompt), len(reply)))
 
     def _add_own(self, row: Example, at: int, start: int) -> None:
         scored = [place for place, flag in enumerate(row.scored) if flag]

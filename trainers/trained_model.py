@@ -16,7 +16,7 @@ from ..errors import MissingExtra, OptionError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["add_hidden_forward", "padded", "restorer"]
+__all__ = ["add_hidden_forward", "branched", "padded", "restorer", "takes_masks"]
 
 _SCALES = (
     "final_logit_softcapping",
@@ -89,7 +89,8 @@ def add_hidden_forward(base: Any) -> None:
     def forward(self: Any, *args: Any, then: Any = None, **kwargs: Any) -> Any:
         if then is None:
             return before(*args, **kwargs)
-        told = {name: kwargs[name] for name in ("input_ids", "attention_mask")}
+        known = ("input_ids", "attention_mask", "position_ids")
+        told = {name: kwargs[name] for name in known if name in kwargs}
         hidden = self.base_model(**told, use_cache=False).last_hidden_state
         return then(hidden, self.get_output_embeddings())
 
@@ -121,6 +122,59 @@ def padded(rows: Sequence[Sequence[int]], device: Any = None) -> tuple[Tensor, T
     ids = [[*row, *[0] * (width - len(row))] for row in rows]
     mask = [[1] * len(row) + [0] * (width - len(row)) for row in rows]
     return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+
+
+def branched(
+    rows: Sequence[Sequence[int]], branches: Sequence[tuple[int, int]], device: Any = None
+) -> dict[str, Tensor]:
+    """Return what a model is told to read rows with two branches: the second does not see the first.
+
+    Both branches come right after the prompt, as far as positions go. Padding is on the right.
+
+    Args:
+        rows: The tokens of each row: prompt, first branch, second branch.
+        branches: How long each row's prompt and its first branch are.
+        device: Where the tensors shall be.
+
+    Raises:
+        MissingExtra: torch is not installed.
+
+    Example:
+        >>> told = branched([[5, 6, 7]], [(1, 1)])
+        >>> told["position_ids"].tolist(), told["attention_mask"][0, 0].int().tolist()
+        ([[0, 1, 1]], [[1, 0, 0], [1, 1, 0], [1, 0, 1]])
+    """
+    ids, valid = padded(rows, device)
+    if not any(len(row) > sum(parts) for row, parts in zip(rows, branches, strict=True)):
+        return {"input_ids": ids, "attention_mask": valid}  # the plain form, the fastest
+    import torch
+
+    place = torch.arange(ids.shape[1], device=ids.device)
+    prompt, first = torch.tensor([*branches], device=ids.device).T[:, :, None]
+    second = place >= prompt + first
+    hidden = second[:, :, None] & ((place >= prompt) & ~second)[:, None, :]
+    seen = (place[None, :] <= place[:, None])[None] & ~hidden & valid.bool()[:, None, :]
+    seen |= torch.eye(len(place), dtype=torch.bool, device=ids.device)  # padding sees itself
+    return {
+        "input_ids": ids,
+        "attention_mask": seen[:, None],
+        "position_ids": torch.where(second, place - first, place.expand_as(second)),
+    }
+
+
+def takes_masks(model: Any) -> bool:
+    """Return whether a model's attention takes any mask, and not only which tokens are padding.
+
+    Args:
+        model: A model of the transformers library.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> config = SimpleNamespace(_attn_implementation="flash_attention_2")
+        >>> takes_masks(SimpleNamespace(config=config))
+        False
+    """
+    return getattr(model.config, "_attn_implementation", None) == "sdpa"
 
 
 def _is_table(name: str, value: object) -> bool:

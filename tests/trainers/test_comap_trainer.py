@@ -16,6 +16,7 @@ from comap.trainers.comap_trainer import CoMapTrainer, Distillation
 from comap.trainers.ema import ema_update
 from comap.trainers.examples import Example
 from comap.trainers.loss_places import Places
+from comap.trainers.trained_model import branched
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -411,3 +412,32 @@ def test_the_head_learns_with_its_own_rate(model: Path, tmp_path: Path) -> None:
     assert {"loss", "nll", "bce", "label_accuracy", "p", "num_tokens"} <= told
     assert all(weight.device.type == "cpu" for weight in trainer.head.parameters())
     assert not hasattr(roles.base("agent"), "refinement_head")
+
+
+def test_a_shared_prompt_changes_no_loss_and_no_gradient(model: Path) -> None:
+    """A reply and a continuation as branches of one prompt are what they are apart."""
+    rows = [
+        Example((1, 2, 3), (4, 5), (True, True), teacher=(3, 1), distill_weight=0.5),
+        Example((7, 8), (9,), (True,), teacher=(3,), distill_weight=0.5),
+        Example((6, 6, 6, 6), (4, 5, 7), (True, True, True)),
+    ]
+    tails = [(11, 12, 13, 14), (21,), ()]
+    roles = learning.Roles.open(model, kind="full", roles=("wm",), dtype="float64", device="cpu")
+    reader = roles.base("wm")
+    roles.train_only("wm")
+    found = []
+    for shared in (True, False):
+        places = Places(False, shared)
+        for row, tail in zip(rows, tails, strict=True):
+            places.add(row, tail)
+        assert len(places.sequences) == (3 if shared else 5)
+        told = branched(places.sequences, places.branches)
+        reader.zero_grad()
+        hidden = reader.base_model(**told, use_cache=False).last_hidden_state
+        at = [place[:2] for place in (*places.nll, *places.compared)]
+        seen = hidden[[row for row, _ in at], [place for _, place in at]]
+        (seen**3).sum().backward()
+        grads = torch.cat([weight.grad.reshape(-1) for weight in reader.parameters()])
+        found.append((seen.detach(), grads.clone()))
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-5)  # norms are in single precision
