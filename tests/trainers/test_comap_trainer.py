@@ -440,4 +440,6 @@ def test_a_shared_prompt_changes_no_loss_and_no_gradient(model: Path) -> None:
         grads = torch.cat([weight.grad.reshape(-1) for weight in reader.parameters()])
         found.append((seen.detach(), grads.clone()))
     for one, other in zip(*found, strict=True):
-        assert torch.allclose(one, other, rtol=1e-5, atol=1e-5)  # norms are in single precision
+        assert float((one - other).abs().max()) < 1e-5 * float(
+            one.abs().max()
+        )  # single-precision norms
