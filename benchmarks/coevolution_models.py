@@ -1,0 +1,178 @@
+"""Warmed-up small models for the co-evolution results: policy and world model, plain fine-tuning."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from ..agents.config import AgentConfig
+from ..envs.panel import evenly
+from ..errors import OptionError
+from ..lm.sft import Row, SFTConfig, fine_tune
+from ..lm.tiny import build_tiny
+from ..trainers.demonstrations import (
+    demonstrations,
+    expert_demonstrations,
+    read_demonstrations,
+)
+from ..trainers.samples import Sample
+from ..trainers.world_model_samples import reading_samples
+from ..trajectory import Trajectory
+from .record import circumstances, write_result
+from .small_data import policy_rows, side_steps, world_model_rows
+from .small_training import (
+    PACKAGES,
+    agent_settings,
+    corpus_of,
+    progress,
+    prompt_maker,
+)
+
+__all__ = ["PARTS", "WarmUp", "shown_by_experts", "warm_up"]
+
+_ENV = "comap/ALFWorld-v0"
+_FORM = "Reflection: Decision: KEEP\nDecision: REVISE\nFinal Action: go"
+
+PARTS = ("policy", "wm")
+"""What is warmed up."""
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """What to warm up on, and how long."""
+
+    out: str
+    """Folder for the models."""
+    data_dir: str | None = None
+    """Folder with the official games; None for generated ones."""
+    demos: str | None = None
+    """File of demonstrations of official games; None lets the expert play."""
+    tasks: int = 3500
+    """How many tasks the expert plays."""
+    parameters: int = 500_000
+    """About how many parameters each model has."""
+    vocabulary: int = 1024
+    """Most tokens of the tokenizer."""
+    policy_tokens: int = 8_000_000
+    """Tokens to train the policy on."""
+    world_model_tokens: int = 7_500_000
+    """Tokens to train the world model on."""
+    reading_share: float = 0.4
+    """Share of transitions on which the world model also learns to read the privileged prompt."""
+    max_episode_steps: int | None = None
+    """Step limit of episodes; None for the environment's."""
+    side_tasks: int = 200
+    """Tasks in which an expert and random actions take turns: texts to read, and nothing more."""
+
+    def env(self, split: str = "train", **options: Any) -> gymnasium.Env[str, str]:
+        """Return an environment of these tasks."""
+        source = "generated" if self.data_dir is None else "official"
+        told: dict[str, Any] = {} if self.data_dir is None else {"data_dir": self.data_dir}
+        if self.max_episode_steps is not None:
+            told["max_episode_steps"] = self.max_episode_steps
+        return gymnasium.make(_ENV, source=source, split=split, **{**told, **options})
+
+
+def shown_by_experts(config: WarmUp) -> list[Trajectory]:
+    """Return the demonstrations: recorded ones, or the expert's.
+
+    Raises:
+        OptionError: A recorded demonstration does not win.
+    """
+    env = config.env(max_episode_steps=200, expert="explore")  # one that knows what is seen alone
+    if config.demos is None:
+        ids = env.get_wrapper_attr("tasks").ids
+        step = max(len(ids) // config.tasks, 1)
+        return list(expert_demonstrations(env, ids[::step][: config.tasks]))
+    shown = list(demonstrations(env, read_demonstrations(Path(config.demos))))
+    lost = [t.task for t in shown if t.error or not t.success]
+    if lost:
+        raise OptionError(f"{len(lost)} demonstrations do not win, the first is {lost[0]}")
+    return shown
+
+
+def warm_up(
+    part: str, seed: int, config: WarmUp, shown: Sequence[Trajectory] | None = None
+) -> Path:
+    """Train one model, unless it is there, and return its folder.
+
+    The policy learns the expert's actions from belief prompts. The world model learns the expert's
+    transitions alone, so that what it lacks off the expert's way is left to co-evolution; for a share
+    of them it also sees the privileged prompt, or it could not read that later. Half of what it reads
+    there are other texts, refusals among them, which only reading can find.
+
+    Args:
+        part: One of `PARTS`.
+        seed: Seed of weights and order.
+        config: The rest.
+        shown: The demonstrations; None plays them.
+
+    Raises:
+        OptionError: There is no such part.
+    """
+    if part not in PARTS:
+        raise OptionError(f"expected one of {', '.join(PARTS)}, found {part!r}")
+    out = Path(config.out) / f"{part}-{seed}"
+    if (out / "training.json").is_file():
+        return out
+    start = time.process_time()
+    shown = shown_by_experts(config) if shown is None else shown
+    base = Path(config.out) / f"untrained-{part}-{seed}"
+    build_tiny(
+        base,
+        _texts(shown),
+        parameters=config.parameters,
+        seed=seed,
+        vocabulary=config.vocabulary,
+    )
+    rows, tokens = _rows(part, seed, config, shown)
+    prepared = time.process_time()
+    report = fine_tune(base, out, rows, SFTConfig(tokens=tokens, seed=seed), progress(part, seed))
+    seconds = {
+        "prepare": round(prepared - start, 1),
+        "train": round(time.process_time() - prepared, 1),
+    }
+    result = {"part": part, "cpu_seconds": seconds, **report, **circumstances(PACKAGES)}
+    write_result(out / "training.json", result)
+    return out
+
+
+def _rows(
+    part: str, seed: int, config: WarmUp, shown: Sequence[Trajectory]
+) -> tuple[list[Row], int]:
+    if part == "policy":
+        settings = AgentConfig(**agent_settings("belief"))
+        return list(policy_rows(shown, settings)), config.policy_tokens
+    reading = reading_samples(
+        shown, prompt_maker(), share=config.reading_share, seed=seed, others=_others(config, seed)
+    )
+    rows = [*world_model_rows(shown, prompt_maker()), *_as_rows(reading)]
+    return rows, config.world_model_tokens
+
+
+def _others(config: WarmUp, seed: int) -> list[str]:
+    """Return texts that experts do not see, such as refusals: the world model shall read them too.
+
+    It learns nothing of when they are observed.
+    """
+    env = config.env(expert="explore", max_episode_steps=24)
+    tasks = evenly(env.get_wrapper_attr("tasks").ids, config.side_tasks)
+    return [step.observation for shown in side_steps(env, tasks, seed) for step in shown.steps]
+
+
+def _as_rows(samples: Iterable[Sample]) -> Iterator[Row]:
+    for sample in samples:
+        yield Row(sample.messages, sample.text)
+
+
+def _texts(shown: Sequence[Trajectory]) -> list[str]:
+    """Return the text that the tokenizer's words come from: the same for both parts and all seeds."""
+    texts = list(corpus_of(shown))
+    for sample in reading_samples(shown[::50], prompt_maker(), share=1.0):
+        texts += [message.content for message in sample.messages]
+    return texts + [_FORM] * 2
