@@ -40,9 +40,19 @@ class Row:
 
 
 BASE = Row("comap", "CoMap", {}, None)
+"""CoMap itself."""
 
 ROWS = (
-    Row("sft", "SFT", {"reflection_init": False, "rounds": 0, "p_source": "head"}, "frozen-transitions"),
+    Row(
+        "sft",
+        "SFT",
+        {
+            "reflection_init": False,
+            "rounds": 0,
+            "p_source": "head",
+        },  # an untrained one keeps drafts
+        "frozen-transitions",
+    ),
     Row("on-policy", "On-policy (eta = 0)", {"wmsd": False}),
     BASE,
     Row("frozen-wm", "Frozen WM", {"world_model_evolution": False}),
@@ -63,6 +73,8 @@ SETTINGS: dict[str, Any] = {
     "states_per_episode": 6,
     "init_epochs": 12,
     "balance": 2.0,
+    "episode_filter": "none",
+    "round_balance": 3.0,
     "rounds": 2,
     "tasks_per_round": 64,
     "logging_steps": 20,

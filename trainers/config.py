@@ -239,6 +239,9 @@ class CoMapTraining:
     """Which episodes the policy learns from (authors' code)."""
     require_success_for_hq: bool = True
     """High-quality reflections are of successful episodes (authors' code)."""
+    round_balance: float | None = None
+    """Most kept drafts for each revision among a round's reflections; None for all (ours: where nearly
+    all are kept, a small model soon keeps everything)."""
     outcome_filter: Literal["none", "episode_success", "suffix"] = "none"
     """Relabel or drop reflections by what came of them (METHODS.md 1.8)."""
     policy_objective: Literal["reflection", "sdpo"] = "reflection"
@@ -310,8 +313,8 @@ _COUNTS_FROM_1 = (
     "evaluation_seeds final_tasks"
 )
 _WEIGHTS = (
-    "weight_decay delta balance init_anchor eta alpha beta anchor draft_distill own_anchor fallback "
-    "temperature rollout_temperature evaluation_temperature"
+    "weight_decay delta balance round_balance init_anchor eta alpha beta anchor draft_distill "
+    "own_anchor fallback temperature rollout_temperature evaluation_temperature"
 )
 _SHARES = "tau_p tau_q tau_wm warmup_ratio privileged_share mu jsd_alpha"
 _ABOVE_0 = "policy_rate world_model_rate warmup_rate head_rate clip distill_temperature"

@@ -20,7 +20,7 @@ from ..trajectory import Step, Trajectory
 from .replayed import views_of
 from .samples import Sample
 
-__all__ = ["anchor_samples", "balance_weights", "warmup_samples"]
+__all__ = ["anchor_samples", "balance_weights", "balanced", "warmup_samples"]
 
 
 def warmup_samples(
@@ -163,3 +163,33 @@ def _reply(demonstration: Trajectory, step: Step) -> str:
     thought = first_line(text_of(step.notes, "thought", where, ""))
     lead = f"Thought: {thought}\n" if thought else ""
     return f"{lead}Action: {step.action}"
+
+
+def balanced(samples: Sequence[Sample], ratio: float, seed: int) -> list[Sample]:
+    """Return a round's samples with at most so many kept drafts for each revision [D].
+
+    The policy's own gate makes the labels (METHODS.md 1.8). Where it opens rarely, nearly all are kept
+    drafts, and a small model learns to keep everything. Samples of other kinds stay; the order does
+    too. Without a revision nothing is dropped.
+
+    Args:
+        samples: The samples, as `rollout_samples` yields them.
+        ratio: The most samples of the kind ``keep_draft`` for each with a revision.
+        seed: Seed of the draw.
+
+    Example:
+        >>> from comap.lm import Message
+        >>> kinds = ["keep_draft"] * 5 + ["hq_reflect"]
+        >>> asked, said = (Message("user", "?"),), (("!", True),)
+        >>> rows = [Sample(kind=kind, messages=asked, reply=said) for kind in kinds]
+        >>> [row.kind for row in balanced(rows, 2, seed=0)]
+        ['keep_draft', 'keep_draft', 'hq_reflect']
+    """
+    kept = [number for number, one in enumerate(samples) if one.kind == "keep_draft"]
+    revised = sum(one.kind in ("revise_positive", "hq_reflect") for one in samples)
+    if not revised or len(kept) <= ratio * revised:
+        return list(samples)
+    rng = random.Random(f"{seed}\nbalance".encode())
+    chosen = set(rng.sample(kept, int(ratio * revised)))
+    dropped = set(kept) - chosen
+    return [one for number, one in enumerate(samples) if number not in dropped]

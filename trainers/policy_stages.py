@@ -12,7 +12,7 @@ from .analyses import own_analyses
 from .drafting import DraftingAgent, choose_steps
 from .judging import judged_revisions
 from .policy_options import PolicyOptions
-from .policy_samples import anchor_samples, balance_weights, warmup_samples
+from .policy_samples import anchor_samples, balance_weights, balanced, warmup_samples
 from .processes import is_first, wait
 from .reflection_data import SuffixLabel, balance, branches_of, label_states
 from .reflection_samples import label_samples, rollout_samples
@@ -133,6 +133,8 @@ class PolicyStages:
                 count_tokens=session.counting.count_tokens,
             )
         )
+        if config.round_balance is not None:
+            samples = balanced(samples, config.round_balance, session.seed(stage.name, "balance"))
         return self._learn(stage, samples, config.anchor if config.expert_sft else 0.0)
 
     def _learn(

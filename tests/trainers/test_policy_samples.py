@@ -624,3 +624,19 @@ def test_prompts_are_those_that_the_agent_asked_with(config: CoMapConfig) -> Non
             assert parse_action(made.text) is not None
             assert not any(block in words(made.messages) for block in BLOCKS)
     assert reflected >= 3
+
+
+def test_kept_drafts_are_dropped_down_to_a_share_of_revisions() -> None:
+    from comap.trainers.policy_samples import balanced
+
+    kinds = ["keep_draft"] * 30 + ["revise_positive"] * 3 + ["hq_reflect"] + ["own_anchor"] * 5
+    rows = [
+        Sample(kind=kind, messages=(Message("user", "?"),), reply=(("a", True),), step=number)
+        for number, kind in enumerate(kinds)
+    ]
+    found = balanced(rows, 2.5, seed=1)
+    assert [row.step for row in found] == sorted(row.step for row in found)
+    counts = {kind: sum(row.kind == kind for row in found) for kind in set(kinds)}
+    assert counts == {"keep_draft": 10, "revise_positive": 3, "hq_reflect": 1, "own_anchor": 5}
+    assert found == balanced(rows, 2.5, seed=1) != balanced(rows, 2.5, seed=2)
+    assert balanced(rows[:30], 2.5, seed=1) == rows[:30]  # without a revision nothing is dropped

@@ -39,6 +39,7 @@ OUT_OF_RANGE: dict[str, tuple[Any, ...]] = {
             "weight_decay",
             "delta",
             "balance",
+            "round_balance",
             "init_anchor",
             "eta",
             "alpha",
