@@ -1,14 +1,32 @@
-"""The settings that TRL is given, and what says how a training goes on."""
+"""The settings that TRL is given, and what says how a training goes on.
+
+Several GPUs, one process each: start with ``torchrun --nproc-per-node N`` or with ``accelerate launch
+--multi_gpu --num_processes N``. Processes that share a model's weights while a stage lasts (FSDP) need
+less memory for that; roles must be LoRA adapters. Accelerate's config must say then::
+
+    distributed_type: FSDP
+    fsdp_config:
+      fsdp_version: 2
+      fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+      fsdp_transformer_layer_cls_to_wrap: Qwen3DecoderLayer
+      fsdp_reshard_after_forward: true
+      fsdp_cpu_ram_efficient_loading: false
+      fsdp_offload_params: false
+
+Between stages each process has the whole model again, for the agents. No checkpoints are written within
+a stage: one that was killed begins again. The student predicts before a stage, not before each epoch
+(``fresh_per="round"``).
+"""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import MissingExtra, OptionError, suggest
 from .processes import world_size
+from .sharded import check_sharding, wants_shards
 
 __all__ = ["Optimization", "trainer_arguments"]
 
@@ -60,7 +78,8 @@ def trainer_arguments(
         accumulate: Micro-batches of an update over all processes.
         seed: Seed of dropout.
         logging_steps: Updates between two lines of the log.
-        save_steps: Updates between two checkpoints, a multiple of `logging_steps`; 0 writes none.
+        save_steps: Updates between two checkpoints, a multiple of `logging_steps`; 0 writes none, and
+            with FSDP there are none.
         report_to: The tracker, as transformers calls it: ``wandb``, ``tensorboard``, ``trackio``, ...
         run_name: What trackers call this stage.
         precision: ``bfloat16`` computes with automatic mixed precision.
@@ -69,7 +88,7 @@ def trainer_arguments(
 
     Raises:
         OptionError: The processes do not divide an update evenly, steps do not fit, there is no such
-            tracker or schedule, or the processes share a model's weights among them.
+            tracker or schedule, or FSDP is set up in a way that cannot be used.
         MissingExtra: TRL, or the tracker's package, is not installed.
 
     Example:
@@ -82,9 +101,11 @@ def trainer_arguments(
     except ImportError as error:
         raise MissingExtra.of("train", "training") from error
     _check_processes(accumulate)
+    check_sharding("lora")
     _check_steps(logging_steps, save_steps)
     _check_schedule(optimization.schedule)
     _check_tracker(report_to)
+    saves = bool(save_steps) and not wants_shards()
     return SFTConfig(
         output_dir=str(folder),
         per_device_train_batch_size=1,  # one micro-batch, whatever its number of rows
@@ -98,7 +119,7 @@ def trainer_arguments(
         adam_beta2=optimization.betas[1],
         max_grad_norm=optimization.clip,
         logging_steps=logging_steps,
-        save_strategy="steps" if save_steps else "no",
+        save_strategy="steps" if saves else "no",
         save_steps=save_steps or 500,
         save_total_limit=2,
         report_to=report_to,
@@ -131,12 +152,6 @@ def _check_processes(accumulate: int) -> None:
         raise OptionError(
             f"expected a number of processes that divides the {accumulate} micro-batches of an "
             f"update, found {processes}; change accumulate or the number of processes"
-        )
-    if os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true", "yes", "on"):
-        raise OptionError(
-            "expected processes that have a whole model each, found FSDP, which shares its weights "
-            "among them: agents could not ask the model between stages; start with torchrun, or "
-            "with accelerate launch --multi_gpu"
         )
 
 

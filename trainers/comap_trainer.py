@@ -20,6 +20,7 @@ from .ema import ema_update
 from .examples import Example
 from .loss_places import Places
 from .row_trainer import RowTrainer
+from .sharded import Shards, local_shards
 from .trained_model import branched, padded, takes_masks
 
 __all__ = ["CoMapTrainer", "Continuations", "Distillation"]
@@ -110,16 +111,30 @@ class CoMapTrainer(RowTrainer):
     def after_update(self) -> None:
         """Let the teacher follow, after each step of the optimizer (METHODS.md 1.7, step 5)."""
         if self.distillation is not None and self.distillation.mu is not None:
-            teacher, student = list(self.teacher_weights.values()), list(self.own.values())
+            teacher, student = local_shards(self.teacher_weights), local_shards(self.own)
             ema_update(teacher, student, self.distillation.mu)
+
+    def begin_shards(self, shards: Shards) -> None:
+        """Go on with what stands for the weights, the teacher's too."""
+        super().begin_shards(shards)
+        self.teacher_weights = shards.of(self.teacher_weights)
+
+    def before_sharding(self) -> None:
+        """Ask for the tokens of all epochs at once: the first epoch's, since nothing is learned yet."""
+        self._continuations(0)
 
     def extra_state(self) -> dict[str, Mapping[str, torch.Tensor]]:
         """Return the head's and the teacher's weights."""
         parts = super().extra_state()
         return parts | ({"teacher": self.teacher_weights} if self.teacher_weights else {})
 
-    def _teacher_hidden(self, places: Places) -> Any:
-        """Return the teacher's hidden states where it is compared: no gradients, no dropout."""
+    def _teacher_hidden(self, places: Places, model: Any = None) -> Any:
+        """Return the teacher's hidden states where it is compared: no gradients, no dropout.
+
+        With FSDP the whole wrapped model is asked, since it gathers the weights, and all processes
+        ask, whatever their rows. The student's weights are declared trainable meanwhile, as ever:
+        the wrapper looks at that when it gathers.
+        """
         assert self.distillation is not None
         role = self.distillation.teacher
         ids, mask = padded(places.teacher, self.args.device)
@@ -128,19 +143,31 @@ class CoMapTrainer(RowTrainer):
             self.roles.using(role, training=False),
             self.accelerator.autocast(),
         ):
-            told = self.roles.base(role).base_model(
-                input_ids=ids, attention_mask=mask, use_cache=False
-            )
+            if self.shards is None:
+                hidden = (
+                    self.roles.base(role)
+                    .base_model(input_ids=ids, attention_mask=mask, use_cache=False)
+                    .last_hidden_state
+                )
+            else:
+                for weight in self.own.values():
+                    weight.requires_grad_(True)
+                hidden = model(input_ids=ids, attention_mask=mask, then=_hidden)
+        if not places.compared:
+            return None
         rows, positions = _columns(places.teacher_at)
-        return told.last_hidden_state[rows, positions]
+        return hidden[rows, positions]
 
     def _continuations(self, epoch: int) -> Sequence[tuple[int, ...]] | None:
         """Return on which tokens each row of an epoch is distilled; None for its own reply.
 
-        It is asked for as an epoch begins, by all processes, whatever rows each of them has.
+        It is asked for as an epoch begins, by all processes, whatever rows each of them has; with FSDP
+        only once.
         """
         if self.distillation is None or self.distillation.continuations is None:
             return None
+        if self.shards is not None:
+            epoch = 0
         if self._fresh is None or self._fresh[0] != epoch:
             self._fresh = (epoch, self.distillation.continuations(epoch))
         return self._fresh[1]
@@ -156,9 +183,12 @@ class CoMapTrainer(RowTrainer):
         continuations = self._continuations(batch.epoch)
         for number, row in zip(batch.rows, self.rows_of(inputs), strict=True):
             places.add(row, row.answer if continuations is None else continuations[number])
-        teacher = self._teacher_hidden(places) if places.compared else None
+        teacher = None
+        if places.compared or (self.shards is not None and self.distillation is not None):
+            teacher = self._teacher_hidden(places, model)
         told = branched(places.sequences, places.branches, self.args.device)
-        sums = model(**told, then=partial(self._sums, places, teacher))
+        with self.computing():
+            sums = model(**told, then=partial(self._sums, places, teacher))
         labels = len(places.labels) + len(places.words)
         learned = len({row for row, *_ in places.nll})
         self.note(
@@ -180,11 +210,12 @@ class CoMapTrainer(RowTrainer):
         if places.compared:
             assert self.distillation is not None
             rows, positions, weights = _columns(places.compared)
+            output = self.roles.base(self.distillation.teacher).get_output_embeddings()
             sums["distillation"] = chunked_divergence(
                 hidden[rows, positions],
                 teacher,
                 head,
-                self.roles.base(self.distillation.teacher).get_output_embeddings(),
+                output if self.shards is None else head,  # of LoRA roles they are the same
                 chunk=self.distillation.chunk,
                 weights=torch.tensor(weights, device=hidden.device, dtype=torch.float64),
                 **self.distillation.options(),
@@ -245,6 +276,11 @@ def _check(rows: Sequence[Example], distillation: Distillation | None, head: Any
             "expected a refinement head, or replies with a decision, for rows with a label, found "
             "neither; give a head (p_source 'head'), or write replies with 'Decision:'"
         )
+
+
+def _hidden(hidden: Any, head: Any) -> Any:
+    """Return the hidden states themselves, out of the model's forward."""
+    return hidden
 
 
 def _columns(places: Sequence[tuple[Any, ...]]) -> Iterator[list[Any]]:

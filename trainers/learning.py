@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..agents.refinement import RefinementHead
+from ..errors import OptionError
 from .arguments import Optimization, trainer_arguments
 from .examples import Example, encode_samples
 from .plan import Batching, plan_updates
 from .run_folder import StageFolder
 from .samples import Sample
+from .sharded import check_sharding, wants_shards
 
 if TYPE_CHECKING:
     from .comap_trainer import Distillation
@@ -48,8 +50,12 @@ def learn(
 
     Returns:
         The role, its rows, tokens and updates, the log, and the seconds that it took.
+
+    Raises:
+        OptionError: The processes share weights (FSDP), and the settings do not allow it.
     """
     config, began = session.config, time.monotonic()
+    _check_sharding(session)
     encoded = _encoded(session, epochs, with_head)
     lengths = [[len(row) for row in rows] for rows in encoded]
     head = _module_of(session.head) if with_head else None
@@ -66,6 +72,18 @@ def learn(
         "log": log,
         "training_seconds": round(time.monotonic() - began, 3),
     }
+
+
+def _check_sharding(session: Session) -> None:
+    """Refuse, in the first stage already, what FSDP cannot do in a later one."""
+    check_sharding(session.roles.kind)
+    config = session.config
+    anew = config.fresh_per == "epoch" and config.world_model_epochs > 1
+    if wants_shards() and anew and config.distill_on == "rollout" and config.eta:
+        raise OptionError(
+            "expected fresh_per='round', found 'epoch' and FSDP: processes that share the weights "
+            "cannot let the student predict within a stage; set fresh_per to 'round'"
+        )
 
 
 def _told(

@@ -2,12 +2,14 @@
 
 What differs: which rows make an update is fixed beforehand (`comap.trainers.plan`); only one role's
 weights are trained, by an optimizer that is told them explicitly; a checkpoint holds those weights and
-no others, and counts only once it is complete. Importing this module imports torch and TRL.
+no others, and counts only once it is complete. With FSDP the processes share the weights of a stage
+(see `comap.trainers.sharded`). Importing this module imports torch and TRL.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -23,6 +25,7 @@ from .divergence import chunked_nll
 from .examples import Example
 from .plan import MicroBatch
 from .roles import Roles
+from .sharded import Shards, check_sharding, forget_sharding, whole_head
 from .trained_model import add_hidden_forward, padded, restorer
 from .trainer_checkpoints import last_checkpoint, mark_complete, read_weights, write_weights
 
@@ -51,8 +54,8 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         tell: Told each line of metrics as it is logged, on the first process.
 
     Raises:
-        OptionError: There is nothing to train on, the role cannot be trained, or one process sees
-            several GPUs.
+        OptionError: There is nothing to train on, the role cannot be trained, one process sees
+            several GPUs, or processes cannot share the weights as they were told to.
     """
 
     metrics: tuple[str, ...] = ()
@@ -74,6 +77,7 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         tell: Callable[[Mapping[str, float]], object] | None = None,
     ) -> None:
         roles.check(role)
+        check_sharding(roles.kind)
         _check(role, plan, args)
         self.roles, self.role, self.epochs, self.plan = roles, role, epochs, plan
         self.head, self.head_rate = head, head_rate
@@ -82,7 +86,8 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         read = [sum(len(epochs[b.epoch][row]) for row in b.rows) for b in plan]
         self._tokens_read = [0, *accumulate(read)]
         modules = [roles.module(name) for name in roles.names]
-        self._restore: Callable[[], None] | None = restorer(*modules, self.base)
+        modules += [self.base, *([] if head is None else [head])]
+        self._restore: Callable[[], None] | None = restorer(*modules)
         try:
             self._start(args, tell)
         except BaseException:
@@ -108,7 +113,12 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         self.roles.train_only(self.role)  # whatever the constructor did to flags
         if self.head is not None:
             self.head.requires_grad_(True)
-        add_hidden_forward(self.base)
+        self.shards = Shards(self.model) if self.accelerator.is_fsdp2 else None
+        if self.shards is None:
+            add_hidden_forward(self.base)
+        else:  # weights keep their precision, and what is computed is cast as without FSDP
+            self.accelerator.state.fsdp_plugin.mixed_precision_policy = None
+            add_hidden_forward(self.base, whole_head)
         self._noted = torch.zeros(len(self.metrics), 2, dtype=torch.float64, device=args.device)
 
     def _send_telemetry(self) -> None:
@@ -221,15 +231,37 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
 
     # -- the whole -------------------------------------------------------------------------------
 
+    def computing(self) -> AbstractContextManager[None]:
+        """Return within what the model is asked: FSDP's wrapper does not choose the precision."""
+        found: AbstractContextManager[None] = (
+            nullcontext() if self.shards is None else self.accelerator.autocast()
+        )
+        return found
+
+    def before_sharding(self) -> None:
+        """Do what needs the whole model, with FSDP, just before it is shared: here nothing."""
+
+    def begin_shards(self, shards: Shards) -> None:
+        """Go on with what stands for the weights, now that the processes share them."""
+        shards.begin()
+        self.own = shards.of(self.own)
+
     def fit(self) -> list[dict[str, float]]:
-        """Train to the end, from the last complete checkpoint on.
+        """Train to the end, from the last complete checkpoint on; with FSDP from the beginning.
+
+        If it fails with FSDP, the models are of no use any more.
 
         Returns:
             What was logged, as JSON data; the same whenever the training is the same, whether it was
             interrupted or not.
         """
         try:
-            self.train(resume_from_checkpoint=last_checkpoint(Path(self.args.output_dir)))
+            if self.shards is None:
+                self.train(resume_from_checkpoint=last_checkpoint(Path(self.args.output_dir)))
+            else:
+                self.before_sharding()
+                self.train()
+                self.shards.gather()
             return [_plain(line) for line in self.state.log_history if "loss" in line]
         finally:
             self.close()
@@ -238,9 +270,12 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         """Leave the models as they were, but for what they learned; a second time it does nothing."""
         if self._restore is None:
             return
+        sharded = self.shards is not None
+        if sharded:
+            forget_sharding(self.model)
         self._restore()
-        self._restore = None
-        if self.args.device.type != "cpu":
+        self._restore = self.shards = None
+        if sharded or self.args.device.type != "cpu":
             self.accelerator.free_memory()
         self.optimizer = self.lr_scheduler = None
         self.model_wrapped = self.model
@@ -272,7 +307,8 @@ class WarmUpTrainer(RowTrainer):
         """Return this micro-batch's part of the update's loss."""
         rows = self.rows_of(inputs)
         ids, mask = padded([row.prompt + row.answer for row in rows], self.args.device)
-        told = model(input_ids=ids, attention_mask=mask, then=partial(_scored_losses, rows))
+        with self.computing():
+            told = model(input_ids=ids, attention_mask=mask, then=partial(_scored_losses, rows))
         self.note((told["entropy"], told["right"]), [told["count"]] * 2)
         loss = told["nll"] / num_items_in_batch * self.accelerator.num_processes
         return (loss, told) if return_outputs else loss
@@ -302,10 +338,14 @@ def _scored_losses(rows: Sequence[Example], hidden: Any, head: Any) -> dict[str,
 
 
 class _Watch(TrainerCallback):  # type: ignore[misc]
-    """Passes on what is logged, and tells the trainer of each step of the optimizer."""
+    """Passes on what is logged, and tells the trainer of its beginning and of each update."""
 
     def __init__(self, trainer: RowTrainer, tell: Callable[[Mapping[str, float]], object] | None):
         self._trainer, self._tell = trainer, tell
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._trainer.shards is not None:
+            self._trainer.begin_shards(self._trainer.shards)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if self._tell is not None and state.is_world_process_zero and logs and "loss" in logs:

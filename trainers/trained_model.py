@@ -30,8 +30,8 @@ _SCALES = (
 def restorer(*models: Any) -> Callable[[], None]:
     """Return what puts models back as they are now, but for the values of their weights.
 
-    That is: every attribute, hook and submodule of all their modules, which weights can be trained,
-    their gradients (there are none afterwards), and the entries of their configs.
+    That is: the class and every attribute, hook and submodule of all their modules, which weights can
+    be trained, their gradients (there are none afterwards), and the entries of their configs.
 
     Args:
         *models: Models of the transformers or peft library.
@@ -51,8 +51,11 @@ def restorer(*models: Any) -> Callable[[], None]:
     kept = [vars(owner) for owner in (*modules, *_configs(models))]
     kept += [table for owner in kept for name, table in owner.items() if _is_table(name, table)]
     entries = [(table, dict(table)) for table in kept]
+    classes = [(module, type(module)) for module in modules]
 
     def restore() -> None:
+        for module, kind in classes:
+            module.__class__ = kind
         for table, before in entries:
             table.clear()
             table.update(before)
@@ -63,7 +66,7 @@ def restorer(*models: Any) -> Callable[[], None]:
     return restore
 
 
-def add_hidden_forward(base: Any) -> None:
+def add_hidden_forward(base: Any, head_of: Callable[[Any], Any] = lambda head: head) -> None:
     """Let a model's forward hand its hidden states to a function, inside of all wrappers.
 
     ``model(input_ids=..., attention_mask=..., then=f)`` returns ``f(hidden, head)``: the last layer's
@@ -72,6 +75,7 @@ def add_hidden_forward(base: Any) -> None:
 
     Args:
         base: A causal language model of the transformers library.
+        head_of: Given its output layer within each forward pass, returns what the function gets.
 
     Raises:
         OptionError: It makes logits of hidden states by more than a matrix.
@@ -92,7 +96,7 @@ def add_hidden_forward(base: Any) -> None:
         known = ("input_ids", "attention_mask", "position_ids")
         told = {name: kwargs[name] for name in known if name in kwargs}
         hidden = self.base_model(**told, use_cache=False).last_hidden_state
-        return then(hidden, self.get_output_embeddings())
+        return then(hidden, head_of(self.get_output_embeddings()))
 
     base.forward = types.MethodType(forward, base)
 

@@ -126,9 +126,7 @@ class LanguageWorldModel:
         """Return what the language model is asked."""
         return self.fill(query, __package__ or "", "predict")
 
-    def fill(
-        self, query: Query, package: str, name: str, **slots: str
-    ) -> tuple[Message, ...]:
+    def fill(self, query: Query, package: str, name: str, **slots: str) -> tuple[Message, ...]:
         """Return a prompt about a query from a template with the slots of this model's own.
 
         Args:

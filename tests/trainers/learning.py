@@ -92,6 +92,7 @@ def settings(
     checkpointing: bool = False,
     report_to: str = "none",
     tell: Callable[[Any], object] | None = None,
+    precision: str = "float32",
 ) -> dict[str, Any]:
     """What both trainers are told."""
     encoded = encode_samples(roles.tokenizer, samples, 256)
@@ -110,22 +111,25 @@ def settings(
             save_steps=save,
             gradient_checkpointing=checkpointing,
             report_to=report_to,
+            precision=precision,
             device="cpu",
         ),
         "tell": tell,
     }
 
 
-def rollouts(roles: Roles, out: Path, samples: Sequence[Sample]) -> StudentRollouts:
+def rollouts(
+    roles: Roles, out: Path, samples: Sequence[Sample], fresh: bool = True
+) -> StudentRollouts:
     out.mkdir(parents=True, exist_ok=True)
-    end = ChatTokenizer(roles.tokenizer).end
+    end, sampling = ChatTokenizer(roles.tokenizer).end, Sampling(6, 1.0, 1.0, (), 7)
     return StudentRollouts(
-        out, samples, lambda: roles.language_model(exact=True), end, Sampling(6, 1.0, 1.0, (), 7)
+        out, samples, lambda: roles.language_model(exact=True), end, sampling, fresh=fresh
     )
 
 
 def make(what: str, roles: Roles, out: Path, **told: Any) -> Any:
-    """A trainer: warm-up, the world model's evolution, or the policy's with a head."""
+    """A trainer: warm-up, the world model's evolution (with texts of once), or the policy's."""
     import torch
 
     from comap.trainers.comap_trainer import CoMapTrainer, Distillation
@@ -133,11 +137,10 @@ def make(what: str, roles: Roles, out: Path, **told: Any) -> Any:
 
     if what == "warm_up":
         return WarmUpTrainer(**settings(roles, out, world_samples(), **told))
-    if what == "evolve":
+    if what in ("evolve", "once"):
         samples = world_samples()
-        distillation = Distillation(
-            teacher="wm_ema", mu=0.9, continuations=rollouts(roles, out, samples), chunk=5
-        )
+        texts = rollouts(roles, out, samples, fresh=what == "evolve")
+        distillation = Distillation(teacher="wm_ema", mu=0.9, continuations=texts, chunk=5)
         return CoMapTrainer(distillation=distillation, **settings(roles, out, samples, **told))
     head = torch.nn.Linear(roles.base("agent").config.hidden_size, 1)
     with torch.no_grad():
