@@ -100,8 +100,11 @@ class WorldStages:
         samples = list(world_model_samples(shown, model, target=config.wm_target, **options))
         if config.privileged_share and options.get("real_weight", 1.0):
             share, seed = config.privileged_share, session.seed(stage.name, "reading")
+            others: list[str] = []
+            if options.get("kind") == "warmup" and config.wm_target == "observation":
+                others = [step.observation for episode in shown for step in episode.steps]
             samples += reading_samples(
-                shown, model, share=share, seed=seed, target=config.wm_target
+                shown, model, share=share, seed=seed, target=config.wm_target, others=others
             )
         return samples
 

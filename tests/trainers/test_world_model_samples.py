@@ -185,3 +185,14 @@ def test_which_transitions_are_read_does_not_depend_on_what_else_there_is(
 def test_a_share_is_a_share(share: Any) -> None:
     with pytest.raises(OptionError, match="share"):
         list(reading_samples([], world(), share=share))
+
+
+def test_what_is_read_may_be_another_text_that_only_reading_can_find(episode: Trajectory) -> None:
+    plain = list(reading_samples([episode], world(), share=1.0))
+    mixed = list(reading_samples([episode], world(), share=1.0, seed=3, others=["It rains."]))
+    assert len(plain) == len(mixed)
+    changed = [one for one in mixed if one.text == "It rains."]
+    assert 0 < len(changed) < len(mixed)
+    for one, own in zip(mixed, plain, strict=True):
+        assert one.text in (own.text, "It rains.")
+        assert one.text in one.messages[-1].content  # what is told is what is answered
