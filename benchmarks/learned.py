@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 import gymnasium
@@ -79,6 +80,19 @@ none; give a model of yours to comap run (--model)
     return found
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on one thread: of a small model's, more wait for each other longer than they work."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def play_learned(
     make_env: Callable[[], gymnasium.Env[str, str]],
     tasks: Sequence[str],
@@ -115,15 +129,16 @@ def play_learned(
     )
     found, played = [], []
     for agent in agents:
-        episodes = run_episodes(
-            make_env,
-            agent,
-            evenly(tasks, MOST),
-            lm=policy,
-            world_model=world_model,
-            live=MOST,
-            on_done=lambda trials: advance(),
-        )
+        with _one_thread():
+            episodes = run_episodes(
+                make_env,
+                agent,
+                evenly(tasks, MOST),
+                lm=policy,
+                world_model=world_model,
+                live=MOST,
+                on_done=lambda trials: advance(),
+            )
         found.append(_summary(agent.name, episodes))
         played += episodes
     return found, played
