@@ -124,9 +124,21 @@ def _demo(options: argparse.Namespace) -> int:
 
 def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``comap bench``."""
-    from .benchmarks import experts, parity, runner_speed, small_results, speed, training_scale
+    from .benchmarks import (
+        coevolution,
+        experts,
+        parity,
+        runner_speed,
+        shipped,
+        small_results,
+        speed,
+        training_scale,
+    )
 
-    bench = commands.add_parser("bench", help="measure speed, or agreement with the original")
+    bench = commands.add_parser(
+        "bench", help="measure speed, agreement with the original, and what small models learn"
+    )
     kinds = bench.add_subparsers(dest="bench", required=True, metavar="WHAT")
-    for module in (speed, parity, experts, runner_speed, small_results, training_scale):
+    measured = (speed, parity, experts, runner_speed, training_scale)
+    for module in (*measured, small_results, coevolution, shipped):
         module.add_parser(kinds)

@@ -115,3 +115,16 @@ def test_the_models_that_comap_ships_come_with_a_card(done: Path, tmp_path: Path
         path.name for path in (tmp_path / "models").iterdir()
     }
     assert record["evaluation"]["splits"]["valid_seen"]["n"] == 2
+
+
+def test_the_command_collects_and_names_rows_that_there_are_not(
+    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    from comap.cli import main
+
+    told = ["bench", "coevolution", "--data-dir", "D", "--demos", "F", "--out", str(done)]
+    result = tmp_path / "result.json"
+    assert main([*told, "--seeds", "0", "--collect", "--result", str(result)]) == 0
+    assert json.loads(result.read_bytes())["rows"][0]["row"] == "sft"
+    assert main([*told, "--rows", "everything"]) == 1
+    assert "there is no row 'everything'; there are sft" in capsys.readouterr().err
