@@ -262,12 +262,12 @@ def _shipped() -> str:
 
 
 SECTIONS: dict[str, Callable[[], str]] = {
-    "shipped": _shipped,
     "speed": _speed,
     "parity": _parity,
     "models": _models,
     "small": _small,
     "runner": _runner,
+    "shipped": _shipped,
 }
 """The parts of the README that are written from results, by the name in their marks."""
 

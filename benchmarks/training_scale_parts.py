@@ -19,9 +19,9 @@ from ..trainers.config import CoMapTraining
 from ..trainers.policy_options import PolicyOptions
 from ..trainers.policy_samples import balance_weights
 from ..trainers.policy_writer import Judged, SampleWriter
-from ..trainers.privileged import privileged_prompt
 from ..trainers.replayed import views_of
 from ..trainers.samples import Sample
+from ..trainers.world_model_samples import transition_sample
 from ..trajectory import Step, Turn
 from ..worldmodel import Query
 from ..worldmodel.language import LanguageWorldModel
@@ -227,15 +227,7 @@ def _transition(
     model: LanguageWorldModel, view: View, action: str, truth: str, eta: float
 ) -> Sample:
     query = Query(view.env_id, view.goal, view.history, view.facts, action)
-    return Sample(
-        kind="world_model",
-        messages=model.prompt(query),
-        reply=((truth, True),),
-        teacher=privileged_prompt(model, query, truth),
-        distill_weight=eta,
-        task=view.task,
-        step=view.step,
-    )
+    return transition_sample(query, truth, model, distill_weight=eta, task=view.task)
 
 
 def _states(

@@ -16,7 +16,13 @@ from ..worldmodel.language import LanguageWorldModel
 from .privileged import privileged_prompt
 from .samples import Sample
 
-__all__ = ["Target", "TeacherPrompt", "reading_samples", "world_model_samples"]
+__all__ = [
+    "Target",
+    "TeacherPrompt",
+    "reading_samples",
+    "transition_sample",
+    "world_model_samples",
+]
 
 Target: TypeAlias = Literal["observation", "full_state"]
 """What the world model shall answer: the next observation, or all facts after it (METHODS.md 1.5)."""
@@ -69,20 +75,55 @@ def world_model_samples(
             "of probes no facts are kept: use target='observation' with include_probes=True"
         )
     for trajectory, query, text in _told(trajectories, target, include_probes):
-        prompt = model.prompt(query)
-        asked = prompt
-        if distill_weight > 0 and teacher == "privileged":
-            asked = privileged_prompt(model, query, text)
-        yield Sample(
-            kind=kind,
-            messages=prompt,
-            reply=((text, True),),
-            weight=real_weight,
-            teacher=asked if distill_weight > 0 else (),
+        yield transition_sample(
+            query,
+            text,
+            model,
             distill_weight=distill_weight,
+            real_weight=real_weight,
+            teacher=teacher,
+            kind=kind,
             task=trajectory.task,
-            step=len(query.history) - 1,
         )
+
+
+def transition_sample(
+    query: Query,
+    text: str,
+    model: LanguageWorldModel,
+    *,
+    distill_weight: float = 0.0,
+    real_weight: float = 1.0,
+    teacher: TeacherPrompt = "privileged",
+    kind: str = "world_model",
+    task: str = "",
+) -> Sample:
+    """Return the sample of one transition; see `world_model_samples`.
+
+    Args:
+        query: The state and the action.
+        text: What is to be answered.
+        model: The world model: says how its prompts look.
+        distill_weight: eta; 0 leaves the teacher out.
+        real_weight: Weight of the likelihood of `text`.
+        teacher: What the teacher is asked.
+        kind: The sample's kind.
+        task: The task that it is of.
+    """
+    prompt = model.prompt(query)
+    asked = prompt
+    if distill_weight > 0 and teacher == "privileged":
+        asked = privileged_prompt(model, query, text)
+    return Sample(
+        kind=kind,
+        messages=prompt,
+        reply=((text, True),),
+        weight=real_weight,
+        teacher=asked if distill_weight > 0 else (),
+        distill_weight=distill_weight,
+        task=task,
+        step=len(query.history) - 1,
+    )
 
 
 def reading_samples(
