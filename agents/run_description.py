@@ -20,7 +20,7 @@ from .calls import Keep
 from .runner import settings_of
 from .stage import Stage
 
-__all__ = ["FORMAT", "Run", "known_sessions", "read_run"]
+__all__ = ["FORMAT", "Run", "differences", "known_sessions", "read_run"]
 
 FORMAT = "comap run 1"
 """What a ``run.json`` begins with."""
@@ -175,19 +175,34 @@ def read_run(path: Path) -> dict[str, Any]:
 
 
 def _check_same(path: Path, known: Mapping[str, Any], described: Mapping[str, Any]) -> None:
-    before, now = _flat({key: known.get(key) for key in described}), _flat(described)
-    names = sorted(key for key in {*before, *now} if key not in _NO_MATTER)
-    changed = [key for key in names if before.get(key) != now.get(key)]
-    if not changed:
-        return
+    told = differences({key: known.get(key) for key in described}, described, _NO_MATTER)
+    if told:
+        raise OptionError(
+            f"expected to go on with the run in {path.parent}, found other settings ({told}); give "
+            "the settings that are there, or begin anew in another folder"
+        )
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any], no_matter: set[str]) -> str:
+    """Return in words what differs between two nested settings; nothing where they agree.
+
+    Args:
+        before: What was written down.
+        now: What is asked for.
+        no_matter: Dotted names that may differ.
+
+    Example:
+        >>> differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}, "c": 4}, {"c"})
+        'a.b: 1 there, 3 now'
+    """
+    old, new = _flat(before), _flat(now)
+    names = sorted(name for name in {*old, *new} if name not in no_matter)
+    changed = [name for name in names if old.get(name) != new.get(name)]
     told = "; ".join(
-        f"{key}: {_brief(before, key)} there, {_brief(now, key)} now" for key in changed[:6]
+        f"{name}: {_brief(old, name)} there, {_brief(new, name)} now" for name in changed[:6]
     )
     more = f"; and {len(changed) - 6} more" if len(changed) > 6 else ""
-    raise OptionError(
-        f"expected to go on with the run in {path.parent}, found other settings ({told}{more}); give "
-        "the settings that are there, or begin anew in another folder"
-    )
+    return told + more
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -152,7 +152,7 @@ class Phases:
         """Train on micro-batches of so many rows, all as long as can be; None if memory is short.
 
         Each prompt and each reply have all the tokens that they may have, and so has each text that
-        WMSD compares models on: such a batch has twice as many sequences, and the teacher's.
+        WMSD compares models on: such a batch has those texts after its replies, and the teacher's.
         """
         long = [self._longest(self.examples[name][1])] * (2 * rows)  # of the policy a reflection
         texts = [row.answer[1:] + row.answer[:1] for row in long]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..agents.records import writing
+from ..agents.run_description import differences
 from ..envs.storage import locked
 from ..errors import DataCorrupt, DownloadError, OptionError
 from .processes import is_first, wait
@@ -33,7 +34,7 @@ HEAD = "head"
 _DONE = "done.json"
 _NAME = re.compile(r"[a-z0-9-]+")
 _ROLE = re.compile(r"[A-Za-z0-9_-]+")
-_NO_MATTER = {"live", "save_steps"}  # may change when a training is gone on with
+_NO_MATTER = {"config.live", "config.save_steps"}  # may change when a training is gone on with
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,26 +225,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check_same(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    old, new = _flat(before), _flat(now)
-    names = sorted({*old, *new})
-    changed = [n for n in names if old.get(n) != new.get(n) and n.split(".")[-1] not in _NO_MATTER]
-    if not changed:
-        return
-    told = "; ".join(
-        f"{name}: {old.get(name, 'nothing')!r:.60} there, {new.get(name, 'nothing')!r:.60} now"
-        for name in changed[:6]
-    )
-    raise OptionError(
-        f"expected to go on with the training in {path.parent}, found other settings ({told}); give "
-        "the settings that are there, or begin anew in another folder"
-    )
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, part in value.items():
-        if isinstance(part, Mapping):
-            flat |= _flat(part, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = part
-    return flat
+    told = differences(before, now, _NO_MATTER)
+    if told:
+        raise OptionError(
+            f"expected to go on with the training in {path.parent}, found other settings ({told}); "
+            "give the settings that are there, or begin anew in another folder"
+        )
