@@ -178,6 +178,9 @@ class CoMapTraining:
     """States of each that are taken; None for all (METHODS.md 1.6)."""
     suffixes: int = 1
     """Suffix rollouts of each branch (METHODS.md 1.6)."""
+    suffix_temperature: float = 0.0
+    """Temperature of their continuation policy; 0 is greedy (METHODS.md 1.6). Small models that write
+    actions freely go round in circles when they are greedy: nothing then tells two actions apart."""
     delta: float | None = None
     """By how much a return must be larger; None for 0 where returns are 0 or 1, else 0.05."""
     init_context: Literal["env", "wm", "mixed"] = "mixed"
@@ -314,7 +317,8 @@ _COUNTS_FROM_1 = (
 )
 _WEIGHTS = (
     "weight_decay delta balance round_balance init_anchor eta alpha beta anchor draft_distill "
-    "own_anchor fallback temperature rollout_temperature evaluation_temperature"
+    "own_anchor fallback temperature rollout_temperature "
+    "suffix_temperature evaluation_temperature"
 )
 _SHARES = "tau_p tau_q tau_wm warmup_ratio privileged_share mu jsd_alpha"
 _ABOVE_0 = "policy_rate world_model_rate warmup_rate head_rate clip distill_temperature"

@@ -153,8 +153,9 @@ class Session:
         return CoMapConfig(**self.reflection_settings(temperature=heat))
 
     def continuation(self) -> ReActAgent:
-        """Return the policy of suffix rollouts: drafts, greedy (METHODS.md 1.6, step 2)."""
-        return ReActAgent(ReActConfig(**self.agent_settings(temperature=0)))
+        """Return the policy of suffix rollouts: drafts alone (METHODS.md 1.6, step 2)."""
+        heat = self.config.suffix_temperature
+        return ReActAgent(ReActConfig(**self.agent_settings(temperature=heat)))
 
     def seed(self, *parts: object) -> int:
         """Return a seed for a purpose, from the training's own."""

@@ -16,7 +16,7 @@ __all__ = ["shared_outcomes"]
 def shared_outcomes(
     session: Session, folder: Path, split: str, branches: Sequence[Branch]
 ) -> list[Outcome]:
-    """Play branches with the greedy draft policy, and return their outcomes in order.
+    """Play branches with the draft policy, and return their outcomes in order.
 
     The branches of one task stay together, as they share a beginning.
 

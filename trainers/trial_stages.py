@@ -77,7 +77,8 @@ class TrialStages:
             shown = list(expert_demonstrations(env, tasks))
         finally:
             env.close()
-        agent = ReActAgent(ReActConfig(**session.agent_settings(temperature=0)))
+        heat = config.evaluation_temperature
+        agent = ReActAgent(ReActConfig(**session.agent_settings(temperature=heat)))
         lm = session.language_model()
         some = tasks[: max(half // 8, 4)]
         played = session.play(stage.path / "episodes", split, agent, some, lm=lm)
