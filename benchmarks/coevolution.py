@@ -31,7 +31,10 @@ _SHARED_UP_TO = "round-0-evaluation"
 
 
 def collect(
-    out: Path, seeds: Sequence[int], before: Mapping[str, Any] | None = None
+    out: Path,
+    seeds: Sequence[int],
+    before: Mapping[str, Any] | None = None,
+    steps: int | None = None,
 ) -> dict[str, Any]:
     """Return all that was measured so far as one result.
 
@@ -39,6 +42,7 @@ def collect(
         out: The benchmark's folder.
         seeds: The seeds to look for; those that have not ended are left out.
         before: An earlier result, whose other seeds are kept.
+        steps: The step limit of episodes; None for the environment's.
     """
     rows = []
     known = {row["row"]: row["seeds"] for row in (before or {}).get("rows", ())}
@@ -53,6 +57,7 @@ def collect(
         "benchmark": "co-evolution of small models on ALFWorld",
         "env": "comap/ALFWorld-v0",
         "settings": training_of(BASE, 0).describe(),
+        "max_episode_steps": steps,
         "warmup": {**(before or {}).get("warmup", {}), **_warm_ups(out, seeds)},
         "rows": rows,
         **circumstances(PACKAGES),
@@ -183,13 +188,15 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     add("--out", default="runs/coevolution", help="folder for models and trainings")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds")
     add("--rows", nargs="+", default=[row.name for row in ROWS], help="rows to run")
+    add("--max-episode-steps", type=int, default=30, help="step limit of episodes")
     add("--collect", action="store_true", help="run nothing, only collect what is there")
     add("--result", help="the result's file; seeds that are there already are kept")
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    warm = WarmUp(options.out, options.data_dir, options.demos)
+    steps = options.max_episode_steps
+    warm = WarmUp(options.out, options.data_dir, options.demos, max_episode_steps=steps)
     known = {row.name: row for row in ROWS}
     for name in options.rows:
         if name not in known:
@@ -204,7 +211,7 @@ def _run(options: argparse.Namespace) -> int:
                 print(f"row: {_told(row, seed, warm, shown)}", flush=True)
     target = Path(options.result or Path(options.out) / "result.json")
     before = json.loads(target.read_bytes()) if target.is_file() else None
-    result = collect(Path(options.out), options.seeds, before)
+    result = collect(Path(options.out), options.seeds, before, steps)
     write_result(target, result)
     print(json.dumps({row["row"]: row["over_seeds"] for row in result["rows"]}, indent=1))
     return 0

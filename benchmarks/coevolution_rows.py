@@ -64,15 +64,18 @@ ROWS = (
 
 SETTINGS: dict[str, Any] = {
     "live": 128,
-    "decoding": "masked",
+    "decoding": "free",
+    "evaluation_temperature": 0.7,
+    "suffix_temperature": 0.7,
     "policy_rate": 5e-4,
     "world_model_rate": 5e-4,
     "exact": False,  # twice as fast; a training that is killed may then end a little otherwise
     "accumulate": 1,
     "reflection_tasks": 400,
     "states_per_episode": 6,
+    "init_context": "env",  # the first world model has never seen an action refused
     "init_epochs": 12,
-    "balance": 2.0,
+    "balance": 1.5,
     "episode_filter": "none",
     "round_balance": 3.0,
     "rounds": 2,
