@@ -20,6 +20,7 @@ from ..trainers.demonstrations import (
     expert_demonstrations,
     read_demonstrations,
 )
+from ..trainers.policy_samples import is_shown
 from ..trainers.samples import Sample
 from ..trainers.world_model_samples import reading_samples
 from ..trajectory import Trajectory
@@ -33,7 +34,7 @@ from .small_training import (
     prompt_maker,
 )
 
-__all__ = ["PARTS", "WarmUp", "shown_by_experts", "warm_up"]
+__all__ = ["PARTS", "WarmUp", "recoveries", "shown_by_experts", "warm_up"]
 
 _ENV = "comap/ALFWorld-v0"
 _FORM = "Reflection: Decision: KEEP\nDecision: REVISE\nFinal Action: go"
@@ -68,6 +69,11 @@ class WarmUp:
     """Step limit of episodes; None for the environment's."""
     side_tasks: int = 200
     """Tasks in which an expert and random actions take turns: texts to read, and nothing more."""
+    recoveries: int = 800
+    """Tasks in which the policy is shown how the expert goes on after random actions. Without them a
+    small policy has never read that an action was refused, and has no idea what to do then."""
+    aside: float = 0.3
+    """Share of random actions there."""
 
     def env(self, split: str = "train", **options: Any) -> gymnasium.Env[str, str]:
         """Return an environment of these tasks."""
@@ -79,7 +85,7 @@ class WarmUp:
 
 
 def shown_by_experts(config: WarmUp) -> list[Trajectory]:
-    """Return the demonstrations: recorded ones, or the expert's.
+    """Return the demonstrations, recorded ones or the expert's, and `recoveries` after them.
 
     Raises:
         OptionError: A recorded demonstration does not win.
@@ -88,12 +94,22 @@ def shown_by_experts(config: WarmUp) -> list[Trajectory]:
     if config.demos is None:
         ids = env.get_wrapper_attr("tasks").ids
         step = max(len(ids) // config.tasks, 1)
-        return list(expert_demonstrations(env, ids[::step][: config.tasks]))
+        played = list(expert_demonstrations(env, ids[::step][: config.tasks]))
+        return [*played, *recoveries(config)]
     shown = list(demonstrations(env, read_demonstrations(Path(config.demos))))
     lost = [t.task for t in shown if t.error or not t.success]
     if lost:
         raise OptionError(f"{len(lost)} demonstrations do not win, the first is {lost[0]}")
-    return shown
+    return [*shown, *recoveries(config)]
+
+
+def recoveries(config: WarmUp) -> list[Trajectory]:
+    """Return episodes of an expert that now and then takes a random action, often a refused one."""
+    if not config.recoveries:
+        return []
+    env = config.env(max_episode_steps=60, expert="explore")
+    tasks = evenly(env.get_wrapper_attr("tasks").ids, config.recoveries)
+    return list(side_steps(env, tasks, 0, config.aside))
 
 
 def warm_up(
@@ -148,6 +164,7 @@ def _rows(
     if part == "policy":
         settings = AgentConfig(**agent_settings("belief"))
         return list(policy_rows(shown, settings)), config.policy_tokens
+    shown = [one for one in shown if all(map(is_shown, one.steps))]  # it shall not know refusals
     reading = reading_samples(
         shown, prompt_maker(), share=config.reading_share, seed=seed, others=_others(config, seed)
     )
@@ -172,6 +189,7 @@ def _as_rows(samples: Iterable[Sample]) -> Iterator[Row]:
 
 def _texts(shown: Sequence[Trajectory]) -> list[str]:
     """Return the text that the tokenizer's words come from: the same for both parts and all seeds."""
+    shown = [one for one in shown if all(map(is_shown, one.steps))]
     texts = list(corpus_of(shown))
     for sample in reading_samples(shown[::50], prompt_maker(), share=1.0):
         texts += [message.content for message in sample.messages]

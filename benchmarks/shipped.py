@@ -47,7 +47,7 @@ def make(
         target: Folder that they go to.
         settings: Settings of `CoMapTraining` that differ from the row's.
     """
-    warm = WarmUp(str(out))
+    warm = WarmUp(str(out), recoveries=0)
     shown: Sequence[Trajectory] = ()
     folder = out / "rows" / f"{BASE.name}-{seed}"
     if not (folder / "summary.json").is_file():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
 
 import gymnasium
 
@@ -11,6 +12,7 @@ from ..agents import Decision, RandomAgent, Reply, Request, View, run_episode
 from ..agents.config import AgentConfig
 from ..agents.prompting import converse
 from ..lm.sft import Row
+from ..trainers.policy_samples import ASIDE, is_shown
 from ..trajectory import Trajectory, Turn
 from ..worldmodel import transitions_of
 from ..worldmodel.language import LanguageWorldModel
@@ -31,21 +33,25 @@ class _Wanderer:
         rng = random.Random(f"{self._seed}\n{view.task}\n{view.step}\nside".encode())
         planned = view.expert_action()
         if planned is None or rng.random() < self._share:
-            return (yield from self._random.decide(view))
+            aside = yield from self._random.decide(view)
+            return replace(aside, notes={**aside.notes, ASIDE: True})
         return Decision(planned)
 
 
 def side_steps(
     env: gymnasium.Env[str, str], tasks: Iterable[str], seed: int, share: float = 0.5
 ) -> Iterator[Trajectory]:
-    """Play tasks with an expert that takes random actions for a share of the time."""
+    """Play tasks with an expert that takes random actions for a share of the time, noted as aside."""
     agent = _Wanderer(seed, share)
     for task in tasks:
         yield run_episode(env, agent, task=task)
 
 
 def policy_rows(trajectories: Iterable[Trajectory], config: AgentConfig) -> Iterator[Row]:
-    """Yield a row for each step: the prompt that an agent with `config` makes, and the action."""
+    """Yield a row for each step that is shown: the prompt of an agent with `config`, and the action.
+
+    Steps aside are only told in prompts.
+    """
     for trajectory in trajectories:
         turns = [Turn(None, trajectory.observation)]
         for facts, step in trajectory.transitions():
@@ -59,7 +65,8 @@ def policy_rows(trajectories: Iterable[Trajectory], config: AgentConfig) -> Iter
                 step.t - 1,
                 lambda: None,
             )
-            yield Row(converse(view, config), f"Action: {step.action}")
+            if is_shown(step):
+                yield Row(converse(view, config), f"Action: {step.action}")
             turns.append(Turn(step.action, step.observation))
 
 

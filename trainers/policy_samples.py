@@ -20,7 +20,22 @@ from ..trajectory import Step, Trajectory
 from .replayed import views_of
 from .samples import Sample
 
-__all__ = ["anchor_samples", "balance_weights", "balanced", "warmup_samples"]
+__all__ = ["ASIDE", "anchor_samples", "balance_weights", "balanced", "is_shown", "warmup_samples"]
+
+ASIDE = "aside"
+"""The note of a step in a demonstration that shows how to go on after it, and is not to be copied."""
+
+
+def is_shown(step: Step) -> bool:
+    """Return whether a step of a demonstration is to be copied: real, and not noted `ASIDE`.
+
+    Example:
+        >>> from comap.facts import Delta, State
+        >>> step = Step(1, "look", "A room.", 0.0, False, False, False, State(), Delta())
+        >>> is_shown(step)
+        True
+    """
+    return not step.imagined and not step.notes.get(ASIDE)
 
 
 def warmup_samples(
@@ -37,7 +52,7 @@ def warmup_samples(
     have a ``thought`` (METHODS.md 1.5, equation 4). Later prompts show the thoughts too.
 
     Args:
-        demonstrations: What an expert did; imagined steps are left out.
+        demonstrations: What an expert did; steps that are not `is_shown` are only told in prompts.
         config: How the policy is asked.
         count_tokens: Counts the tokens of a text as the policy's model does, so that prompts are cut
             as they are where it plays.
@@ -90,7 +105,7 @@ def anchor_samples(
         (episode, place)
         for episode, demonstration in enumerate(demonstrations)
         for place, step in enumerate(demonstration.steps)
-        if not step.imagined
+        if is_shown(step)
     ]
     if number and not places:
         raise OptionError("expected demonstrations to draw anchors from, found no step in them")
@@ -144,7 +159,7 @@ def _cloned(
     for place, (view, replies, step) in enumerate(views_of(demonstration, count_tokens)):
         reply = _reply(demonstration, step)
         often = 1 if wanted is None else wanted.get(place, 0)
-        if often and not step.imagined:
+        if often and is_shown(step):
             sample = Sample(
                 kind=kind,
                 messages=converse(view, config, {**replies, **thoughts}),

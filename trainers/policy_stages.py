@@ -12,7 +12,13 @@ from .analyses import own_analyses
 from .drafting import DraftingAgent, choose_steps
 from .judging import judged_revisions
 from .policy_options import PolicyOptions
-from .policy_samples import anchor_samples, balance_weights, balanced, warmup_samples
+from .policy_samples import (
+    anchor_samples,
+    balance_weights,
+    balanced,
+    is_shown,
+    warmup_samples,
+)
 from .processes import is_first, wait
 from .reflection_data import SuffixLabel, balance, branches_of, label_states
 from .reflection_samples import label_samples, rollout_samples
@@ -56,7 +62,11 @@ class PolicyStages:
     def draft(self, stage: StageFolder) -> Mapping[str, Any]:
         """Let the policy draft in the expert's states."""
         session, config = self.session, self.session.config
-        plans = {shown.task: tuple(step.action for step in shown.steps) for shown in session.demos}
+        plans = {
+            shown.task: tuple(step.action for step in shown.steps)
+            for shown in session.demos
+            if all(map(is_shown, shown.steps))
+        }
         rng = random.Random(session.seed(stage.name))
         known = sorted(plans)
         tasks = rng.sample(known, min(config.reflection_tasks, len(known)))
