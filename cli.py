@@ -128,6 +128,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         coevolution,
         experts,
         parity,
+        paw_noise,
         runner_speed,
         shipped,
         small_results,
@@ -140,5 +141,5 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     kinds = bench.add_subparsers(dest="bench", required=True, metavar="WHAT")
     measured = (speed, parity, experts, runner_speed, training_scale)
-    for module in (*measured, small_results, coevolution, shipped):
+    for module in (*measured, small_results, coevolution, shipped, paw_noise):
         module.add_parser(kinds)

@@ -44,6 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         False
     """
     from .benchmarks.training_options import TrainParser, declare
+    from .cli_paw import add_method
 
     train = subparsers.add_parser("train", help="train a policy and a world model")
     methods = train.add_subparsers(
@@ -60,6 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.set_defaults(run=run)
     declare(parser)
+    add_method(methods)
 
 
 # -- the command ---------------------------------------------------------------------------------

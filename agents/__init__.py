@@ -7,6 +7,7 @@ from .calls import Keep
 from .config import AgentConfig
 from .create import AGENTS, agent_options, create_agent
 from .expert import ExpertAgent
+from .paw import PaWAgent, PaWConfig
 from .random import RandomAgent
 from .replay import ReplayAgent
 from .run import Run, run_to
@@ -20,6 +21,8 @@ __all__ = [
     "ExpertAgent",
     "Imagine",
     "Keep",
+    "PaWAgent",
+    "PaWConfig",
     "Probe",
     "Probed",
     "RandomAgent",

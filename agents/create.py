@@ -19,6 +19,7 @@ AGENTS = {
     "imagine-and-act": "comap.agents.imagine_and_act:ImagineAndActAgent",
     "itp": "comap.agents.itp:ITPAgent",
     "iwm": "comap.agents.iwm:IWMAgent",
+    "paw": "comap.agents.paw:PaWAgent",
     "random": "comap.agents.random:RandomAgent",
     "rap": "comap.agents.rap:RAPAgent",
     "react": "comap.agents.react:ReActAgent",

@@ -75,7 +75,7 @@ def agent_defaults(options: argparse.Namespace) -> dict[str, Any]:
     told = shipped().settings["agent"]
     if options.agent == "comap":
         return {**told, "head": "shipped"}
-    asks = agent_options(options.agent) is not None
+    asks = agent_options(options.agent) is not None and options.agent != "paw"
     return {name: told[name] for name in _PROMPTS if asks and name in told}
 
 

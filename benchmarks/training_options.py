@@ -1,4 +1,7 @@
-"""The options of `comap train comap`: what is trained on what, and every setting."""
+"""The options of `comap train comap`: what is trained on what, and every setting.
+
+What `comap train` does for every method, an option for each setting, is here too.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from ..errors import suggest
 from ..trainers.config import PRESETS, CoMapTraining, preset
 from .options import add_fields
 
-__all__ = ["TrainParser", "declare", "settings_of"]
+__all__ = ["TrainParser", "add_settings", "declare", "given_settings", "settings_of"]
 
 _MODEL = (
     "what all models begin from: a folder of save_pretrained, a name on the hub (Qwen/Qwen3-4B), or "
@@ -80,14 +83,25 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add("--out", default="runs/train-comap", metavar="DIR", help=out)
     tracker = "also report to wandb, tensorboard, trackio, ... (default: %(default)s)"
     add("--report-to", default="none", metavar="TRACKER", help=tracker)
-    _add_settings(parser)
+    add_settings(parser, CoMapTraining)
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add an option for each setting; where a setting may be None, so may the option."""
+def add_settings(parser: argparse.ArgumentParser, config: type) -> None:
+    """Add an option for each setting; where a setting may be None, so may the option.
+
+    Args:
+        parser: The parser.
+        config: The dataclass of the settings.
+
+    Example:
+        >>> parser = TrainParser("comap train comap")
+        >>> add_settings(parser, CoMapTraining)
+        >>> parser.parse_args(["--topk", "none", "--eta", "0.25"])
+        Namespace(topk=None, eta=0.25)
+    """
     before = set(parser._actions)
-    add_fields(parser, CoMapTraining)
-    hints = get_type_hints(CoMapTraining)
+    add_fields(parser, config)
+    hints = get_type_hints(config)
     for action in parser._actions:
         if action not in before and NoneType in get_args(hints[action.dest]):
             action.type = _or_none(action.type)
@@ -102,6 +116,30 @@ def _or_none(read: Any) -> Any:
     return reader
 
 
+def given_settings(
+    options: argparse.Namespace, config: type, either: tuple[str, str]
+) -> dict[str, Any]:
+    """Return the settings that parsed arguments name.
+
+    Args:
+        options: The arguments.
+        config: The dataclass of the settings.
+        either: Two settings of which one is None: where only one is given, the other becomes None.
+
+    Example:
+        >>> options = argparse.Namespace(batch_rows=4, preset="tiny")
+        >>> given_settings(options, CoMapTraining, ("batch_rows", "batch_tokens"))
+        {'batch_rows': 4, 'batch_tokens': None}
+    """
+    given = vars(options)
+    chosen = {part.name: given[part.name] for part in fields(config) if part.name in given}
+    chosen = {n: tuple(value) if isinstance(value, list) else value for n, value in chosen.items()}
+    for one, other in (either, either[::-1]):
+        if chosen.get(one) is not None:
+            chosen.setdefault(other, None)
+    return chosen
+
+
 def settings_of(options: argparse.Namespace) -> CoMapTraining:
     """Return the preset that parsed arguments name, with what else they say.
 
@@ -112,10 +150,5 @@ def settings_of(options: argparse.Namespace) -> CoMapTraining:
         >>> settings_of(argparse.Namespace(preset="tiny", batch_rows=4)).batch_tokens is None
         True
     """
-    given = vars(options)
-    chosen = {part.name: given[part.name] for part in fields(CoMapTraining) if part.name in given}
-    chosen = {n: tuple(value) if isinstance(value, list) else value for n, value in chosen.items()}
-    for one, other in (("batch_rows", "batch_tokens"), ("batch_tokens", "batch_rows")):
-        if chosen.get(one) is not None:
-            chosen.setdefault(other, None)
+    chosen = given_settings(options, CoMapTraining, ("batch_rows", "batch_tokens"))
     return preset(options.preset, **chosen)

@@ -1,30 +1,22 @@
 """The report of a training: one HTML page that needs nothing else, and its metrics line by line.
 
 ``python -m comap.benchmarks.training_report FOLDER`` writes both anew, of a training that has not
-ended too. Everything on the page stays text: Jinja escapes it, and a content security policy lets no
-script and no connection in.
+ended too.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..errors import CoMapError, MissingExtra
+from ..errors import CoMapError
 from ..trainers.config import ABLATIONS
-from .marks import pieces, visible
-from .plots import SYMBOLS, Plot, render_plot
-from .tables import Table, format_cells, numeric_columns
 from .training_costs import cost_tables, fault_table, settings_tables
 from .training_curves import gate_plots, loss_plots, result_plots, sample_plots
+from .training_page import Section, render_page, write_whole
 from .training_record import TrainingRecord, flat_metrics, get, members, read_training
 from .training_tables import (
     gate_table,
@@ -41,16 +33,6 @@ REPORT = "report.html"
 
 METRICS = "metrics.jsonl"
 """The file of metrics, one line a stage, in the training's folder."""
-
-_STYLE = "h2 { margin: 2.5rem 0 0.8rem; }\nsection > .plots { margin-top: 1.5rem; }\n"
-
-
-@dataclass(frozen=True, slots=True)
-class _Section:
-    title: str
-    tables: Sequence[Table] = ()
-    plots: Sequence[Plot] = ()
-    note: str = ""
 
 
 def write_report(folder: str | Path) -> Path:
@@ -75,7 +57,8 @@ def write_report(folder: str | Path) -> Path:
     training = read_training(folder)
     place = Path(folder)
     write_metrics(place, training)
-    _write(place / REPORT, _page(training, place.resolve().name))
+    page = render_page(f"Training {place.resolve().name}", _summary(training), _sections(training))
+    write_whole(place / REPORT, page)
     return place / REPORT
 
 
@@ -92,34 +75,24 @@ def write_metrics(folder: Path, training: TrainingRecord | None = None) -> Path:
     """
     known = read_training(folder) if training is None else training
     lines = [json.dumps(line, ensure_ascii=True) + "\n" for line in flat_metrics(known)]
-    _write(folder / METRICS, "".join(lines))
+    write_whole(folder / METRICS, "".join(lines))
     return folder / METRICS
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a file so that a reader finds the old one or the new one, whole."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        draft.write_bytes(text.encode("utf-8", errors="replace"))
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _sections(training: TrainingRecord) -> list[_Section]:
+def _sections(training: TrainingRecord) -> list[Section]:
     results = [results_table(training), prediction_table(training), revision_table(training)]
     losses = (
         "Plain fine-tuning (warm-up) averages over tokens, all else over samples: the curves of "
         "different stages are on different scales."
     )
     return [
-        _Section("Results", results, result_plots(training)),
-        _Section("Gates", [gate_table(training)], gate_plots(training)),
-        _Section("Samples", [sample_table(training)], sample_plots(training)),
-        _Section("Losses", (), loss_plots(training), losses),
-        _Section("Cost", cost_tables(training)),
-        _Section("Faults", [fault_table(training)]),
-        _Section("Settings", settings_tables(training)),
+        Section("Results", results, result_plots(training)),
+        Section("Gates", [gate_table(training)], gate_plots(training)),
+        Section("Samples", [sample_table(training)], sample_plots(training)),
+        Section("Losses", (), loss_plots(training), losses),
+        Section("Cost", cost_tables(training)),
+        Section("Faults", [fault_table(training)]),
+        Section("Settings", settings_tables(training)),
     ]
 
 
@@ -142,54 +115,6 @@ def _summary(training: TrainingRecord) -> dict[str, str]:
 
 def _ablations(config: Any) -> list[str]:
     return [told for name, told in ABLATIONS.items() if get(config, name) is False]
-
-
-def _page(training: TrainingRecord, name: str) -> str:
-    environment = _environment()
-    from markupsafe import Markup  # a part of jinja2
-
-    style = _template("report.css") + _STYLE
-    digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
-    sections = []
-    for place, section in enumerate(_sections(training)):
-        drawn = [
-            (plot, Markup(render_plot(plot, f"plot-{place}-{i}")))
-            for i, plot in enumerate(section.plots)
-        ]
-        tables = [(one, format_cells(one), numeric_columns(one)) for one in section.tables]
-        told = {"title": section.title, "note": section.note, "tables": tables, "plots": drawn}
-        sections.append(told)
-    page = environment.get_template("training.html").render(
-        title=f"Training {name}",
-        summary=_summary(training),
-        sections=sections,
-        style=Markup(style),
-        style_hash=f"sha256-{digest}",
-    )
-    return str(page)
-
-
-def _environment() -> Any:
-    try:
-        from jinja2 import Environment, FunctionLoader, StrictUndefined
-    except ImportError as error:
-        raise MissingExtra.of("viz", "writing a report") from error
-    environment = Environment(
-        loader=FunctionLoader(_template),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["pieces"] = pieces
-    environment.filters["visible"] = visible
-    environment.globals["symbols"] = SYMBOLS
-    return environment
-
-
-def _template(name: str) -> str:
-    return (files(__package__) / "templates" / name).read_text(encoding="utf-8")
 
 
 def _main(arguments: Sequence[str]) -> int:

@@ -19,19 +19,22 @@ __all__ = ["ChatTokenizer", "control_tokens"]
 
 _ROLES = ("system", "user", "assistant")
 _PROBE = "Xyzzy7"
+_THOUGHT = ("<think>", "</think>")
 
 
 def control_tokens(tokenizer: Any) -> dict[str, int]:
     """Return the tokens that text must not be able to write, with their ids.
 
-    These are the special tokens and those added tokens that have a sign in them (``<think>``);
-    added words and added runs of blanks are ordinary text.
+    These are the special tokens and those added tokens that have a sign in them (``<tool_call>``);
+    added words and added runs of blanks are ordinary text. So are the marks of a thought, where a
+    tokenizer does not call them special: prompts must be able to ask for them, and within a message
+    they end nothing.
     """
     found = {}
     for number, token in tokenizer.added_tokens_decoder.items():
         text = str(token)
         signs = any(not (letter.isalnum() or letter.isspace()) for letter in text)
-        if text and (token.special or signs):
+        if text and (token.special or (signs and text not in _THOUGHT)):
             found[text] = number
     for number in tokenizer.all_special_ids:
         found[str(tokenizer.convert_ids_to_tokens(number))] = number

@@ -20,7 +20,7 @@ from .config import CoMapTraining
 from .processes import is_first, wait, world_size
 from .roles import Roles
 
-__all__ = ["describe_models", "open_models", "tiny_for_training"]
+__all__ = ["describe_models", "open_models", "tiny_for_training", "weights_hash"]
 
 _MARK = "tiny.json"
 _PLAYED = 32  # episodes that a tiny model's words come from
@@ -112,11 +112,12 @@ def describe_models(roles: Roles, **places: str | Path | None) -> dict[str, Any]
     told["trained"] = sum(weight.numel() for weight in roles.parameters("agent").values())
     for name, place in places.items():
         if place is not None and Path(place).is_dir():
-            told[f"{name}_sha256"] = _weights_hash(Path(place))
+            told[f"{name}_sha256"] = weights_hash(Path(place))
     return told
 
 
-def _weights_hash(folder: Path) -> str:
+def weights_hash(folder: Path) -> str:
+    """Return the SHA-256 of a folder's weights, names of files included."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
         digest.update(path.name.encode() + b"\n")

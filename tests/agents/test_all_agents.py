@@ -50,7 +50,8 @@ def played(env_id: str, name: str, imagined: bool, style: dict[str, Any]) -> Tra
 @pytest.mark.parametrize("name", sorted(AGENTS))
 @pytest.mark.parametrize("env_id", ENVS)
 def test_each_agent_plays(env_id: str, name: str, imagined: bool) -> None:
-    for style in STYLES if agent_options(name) is not None else STYLES[:1]:
+    several = agent_options(name) is not None and name != "paw"  # which has one style
+    for style in STYLES if several else STYLES[:1]:
         found = played(env_id, name, imagined, style)
         assert found.error is None, f"{style}: {found.error}"
         assert found.agent == name and found.env_id == env_id
@@ -64,4 +65,4 @@ def test_each_agent_plays(env_id: str, name: str, imagined: bool) -> None:
 
 
 def test_there_are_environments_and_agents() -> None:
-    assert "comap/ALFWorld-v0" in ENVS and len(AGENTS) == 11
+    assert "comap/ALFWorld-v0" in ENVS and len(AGENTS) == 12

@@ -95,6 +95,8 @@ class Noting:
 @pytest.mark.parametrize("decoding", ["free", "masked", "scored"])
 @pytest.mark.parametrize("name", ASKING)
 def test_what_agents_ask_is_what_they_need(name: str, decoding: str) -> None:
+    if name == "paw" and decoding != "free":
+        return  # refused: tests/test_paw_agent.py
     agent = create_agent(name, decoding=decoding, **SMALL.get(name, {}))
     lm = Noting()
     played = run_episodes(short, agent, TASKS, lm=lm)

@@ -38,7 +38,7 @@ def tokenizer(template: str | None = None, more: tuple[str, ...] = ()) -> Any:
 
 TINY = ChatTokenizer(tokenizer())
 QWEN = tokenizer(CHATML, ("<|im_start|>", "<|im_end|>"))
-QWEN.add_tokens(["<think>", "</think>", "countertop", "   "])
+QWEN.add_tokens(["<think>", "</think>", "<tool_call>", "countertop", "   "])
 QWEN = ChatTokenizer(QWEN, [1])
 CONTROL = sorted(QWEN._control)
 
@@ -55,7 +55,8 @@ def controls(chat: ChatTokenizer, tokens: list[int]) -> list[int]:
 
 
 def test_control_tokens_are_those_that_no_text_may_write() -> None:
-    assert {"<|im_end|>", "<think>", "<|end|>", "<|pad|>"} <= set(CONTROL)
+    assert {"<|im_end|>", "<tool_call>", "<|end|>", "<|pad|>"} <= set(CONTROL)
+    assert not {"<think>", "</think>"} & set(CONTROL)  # prompts ask for thoughts
     assert not {"countertop", "   "} & set(CONTROL)
 
 

@@ -116,7 +116,7 @@ def played(agent: Any, lm: Any, world_model: Any, task: str) -> list[Trajectory]
 def test_no_agent_is_told_what_has_not_been_observed(name: str) -> None:
     asks = agent_options(name) is not None
     asked = told = 0
-    for style in STYLES if asks else STYLES[:1]:
+    for style in STYLES if asks and name != "paw" else STYLES[:1]:  # "paw" has one style
         for task in TASKS[:2]:
             lm = HashedModel()
             agent = create_agent(name, **(SMALL.get(name, {}) | style if asks else {}))

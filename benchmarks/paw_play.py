@@ -1,0 +1,67 @@
+"""The `comap run` that lets the policy of a PaW training play."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..agents.create import agent_options
+from ..trainers.paw.config import PaWTraining
+
+__all__ = ["paw_play_command"]
+
+_TAKEN = ("adapter", "seed")  # settings of the agent whose names are options of every run
+
+
+def paw_play_command(
+    policy: Path,
+    config: PaWTraining,
+    env_id: str,
+    env_options: Mapping[str, Any],
+    base: str | Path | None = None,
+) -> list[str]:
+    """Return the words of a command line: the agent acts as it did in the training's evaluations.
+
+    Args:
+        policy: The folder of the trained policy, or of its adapter.
+        config: The training's settings.
+        env_id: Where.
+        env_options: The environment's options.
+        base: The model that an adapter belongs to.
+
+    Example:
+        >>> config = PaWTraining(prompts="brief", evaluation_temperature=0.0)
+        >>> words = paw_play_command(Path("out/models/agent"), config, "comap/ALFWorld-v0", {})
+        >>> " ".join(words[:8])
+        'comap run --agent react --env comap/ALFWorld-v0 --split valid_unseen'
+    """
+    words = ["comap", "run", "--agent", config.agent, "--env", env_id]
+    for name, value in env_options.items():
+        if name == "data_dir":
+            words += ["--data-dir", str(value)]
+        else:
+            said = value if isinstance(value, str) else json.dumps(value)
+            words += ["--env-option", f"{name}={said}"]
+    words += ["--split", config.evaluation_splits[-1]]
+    if config.weights == "lora":
+        words += ["--model", str(base), "--adapter", f"agent={policy}", "--agent-adapter", "agent"]
+    else:
+        words += ["--model", str(policy)]
+    return [*words, *_agent_words(config)]
+
+
+def _agent_words(config: PaWTraining) -> Iterator[str]:
+    """Yield the agent's settings that are not its defaults."""
+    made = agent_options(config.agent)
+    assert made is not None
+    usual = made().describe()
+    for name, value in config.agent_settings(config.evaluation_temperature).items():
+        if value == usual[name]:
+            continue
+        if value is None:
+            yield from ("--agent-option", f"{name}=null")
+        else:
+            option = f"{'agent-' if name in _TAKEN else ''}{name.replace('_', '-')}"
+            yield from (f"--{option}", str(value))

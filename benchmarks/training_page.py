@@ -1,0 +1,128 @@
+"""The page that the report of a training is: sections of tables and plots, and nothing that runs.
+
+Everything on it stays text: Jinja escapes it, and a content security policy lets no script and no
+connection in.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ..errors import MissingExtra
+from .marks import pieces, visible
+from .plots import SYMBOLS, Plot, render_plot
+from .tables import Table, format_cells, numeric_columns
+
+__all__ = ["Section", "render_page", "write_whole"]
+
+_STYLE = "h2 { margin: 2.5rem 0 0.8rem; }\nsection > .plots { margin-top: 1.5rem; }\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page.
+
+    Attributes:
+        title: What it is about.
+        tables: Its tables.
+        plots: Its plots, after them.
+        note: A line below the title.
+
+    Example:
+        >>> Section("Results").plots
+        ()
+    """
+
+    title: str
+    tables: Sequence[Table] = ()
+    plots: Sequence[Plot] = ()
+    note: str = ""
+
+
+def render_page(title: str, summary: Mapping[str, str], sections: Sequence[Section]) -> str:
+    """Return the page of a training, in HTML; the same arguments give the same page.
+
+    Args:
+        title: The page's title.
+        summary: What was trained, in a few names and values.
+        sections: What there is to see.
+
+    Raises:
+        MissingExtra: The extra ``viz`` is not installed.
+
+    Example:
+        >>> "<b>" in render_page("<b>", {"seed": "0"}, [Section("Results")])
+        False
+    """
+    environment = _environment()
+    from markupsafe import Markup  # a part of jinja2
+
+    style = _template("report.css") + _STYLE
+    digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
+    told = []
+    for place, section in enumerate(sections):
+        drawn = [
+            (plot, Markup(render_plot(plot, f"plot-{place}-{i}")))
+            for i, plot in enumerate(section.plots)
+        ]
+        tables = [(one, format_cells(one), numeric_columns(one)) for one in section.tables]
+        part = {"title": section.title, "note": section.note, "tables": tables, "plots": drawn}
+        told.append(part)
+    page = environment.get_template("training.html").render(
+        title=title,
+        summary=summary,
+        sections=told,
+        style=Markup(style),
+        style_hash=f"sha256-{digest}",
+    )
+    return str(page)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that a reader finds the old one or the new one, whole.
+
+    Args:
+        path: The file; its folder is there.
+        text: What to write.
+
+    Example:
+        >>> write_whole(Path("some.txt"), "text")
+        >>> Path("some.txt").read_text()
+        'text'
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        draft.write_bytes(text.encode("utf-8", errors="replace"))
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _environment() -> Any:
+    try:
+        from jinja2 import Environment, FunctionLoader, StrictUndefined
+    except ImportError as error:
+        raise MissingExtra.of("viz", "writing a report") from error
+    environment = Environment(
+        loader=FunctionLoader(_template),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["pieces"] = pieces
+    environment.filters["visible"] = visible
+    environment.globals["symbols"] = SYMBOLS
+    return environment
+
+
+def _template(name: str) -> str:
+    return (files(__package__) / "templates" / name).read_text(encoding="utf-8")

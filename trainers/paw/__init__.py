@@ -1,0 +1,1 @@
+"""PaW: reinforcement learning of a policy that also learns to predict what it will observe."""

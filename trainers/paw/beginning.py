@@ -1,0 +1,103 @@
+"""What a PaW training begins with: a model, perhaps warmed up on demonstrations."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from ...errors import OptionError
+from ..policy_samples import warmup_samples
+from ..processes import is_first, wait
+from ..setup import Environments, show_expert
+from ..setup_models import tiny_for_training
+from .config import PaWTraining
+
+__all__ = ["warmed_up"]
+
+_PARAMETERS = 500_000
+
+
+def warmed_up(
+    config: PaWTraining,
+    model: str | Path | None,
+    make_env: Callable[[str], gymnasium.Env[str, str]],
+    out: Path,
+    tell: Callable[[Mapping[str, Any]], object],
+    demos: str | Path | None = None,
+) -> str | Path:
+    """Return the folder or name of the policy that reinforcement learning begins with.
+
+    With ``warmup_tokens`` the model first learns the expert's actions, in the prompts that the agent
+    uses, by plain fine-tuning; it is kept in the folder ``model`` and not trained again.
+
+    Args:
+        config: The settings.
+        model: A folder or a name on the hub; None builds a tiny model.
+        make_env: Makes environments; `Environments`, where a model is built or demonstrations played.
+        out: The training's folder.
+        tell: Told what happens.
+        demos: A file of demonstrations; None lets the environment's expert play.
+
+    Raises:
+        OptionError: There is no model and no warm-up, or the agent's replies have tags, of which
+            demonstrations have none.
+    """
+    if not config.warmup_tokens:
+        if model is None:
+            raise OptionError(
+                "expected a model to train, found none; add --model, such as --model "
+                "Qwen/Qwen2.5-1.5B-Instruct, or try --preset tiny, which builds a small one"
+            )
+        return model
+    target = out / "model"
+    if is_first() and not target.is_dir():
+        _warm_up(config, model, make_env, out, tell, demos)
+    wait()
+    return target
+
+
+def _warm_up(
+    config: PaWTraining,
+    model: str | Path | None,
+    make_env: Any,
+    out: Path,
+    tell: Callable[[Mapping[str, Any]], object],
+    demos: str | Path | None,
+) -> None:
+    from ...agents.config import AgentConfig
+    from ...lm.sft import Row, SFTConfig, fine_tune
+
+    if config.prompts != "brief":
+        raise OptionError(
+            "expected prompts='brief' with warmup_tokens, since demonstrations have actions and no "
+            f"thoughts in tags, found {config.prompts!r}; give a model that can write tags, or brief"
+        )
+    if not isinstance(make_env, Environments):
+        raise OptionError("a warm-up needs comap.trainers.setup.Environments as make_env")
+    base = out / "untrained" if model is None else Path(model)
+    if model is None:
+        tiny_for_training(base, make_env.env_id, parameters=_PARAMETERS, seed=config.seed)
+    shown = show_expert(make_env, config, demos and Path(demos), tell)  # type: ignore[arg-type]
+    settings = config.agent_settings()
+    agent = AgentConfig(
+        **{name: value for name, value in settings.items() if name != "memory_turns"}
+    )
+    rows = [Row(sample.messages, sample.text) for sample in warmup_samples(shown, agent)]
+    draft = out / "model.part"
+    shutil.rmtree(draft, ignore_errors=True)
+
+    def step(done: int, total: int, loss: float) -> None:
+        tell({"event": "warmup", "done": done, "of": total, "loss": loss})
+
+    sft = SFTConfig(
+        tokens=config.warmup_tokens,
+        seed=config.seed,
+        batch_tokens=config.warmup_batch_tokens,
+        learning_rate=config.warmup_rate,
+    )
+    fine_tune(base, draft, rows, sft, step)
+    draft.replace(out / "model")

@@ -1,0 +1,163 @@
+"""The policy of a PaW training: its weights, its tokenizer, and how it acts while it learns."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...agents import Agent
+from ...agents.create import create_agent
+from ...errors import DataCorrupt
+from ...lm import LanguageModel
+from ...lm.quiet import without_bars
+
+if TYPE_CHECKING:
+    from .config import PaWTraining
+
+__all__ = ["Policy"]
+
+_BATCH_TOKENS = 65_536
+_BATCH_ROWS = 256
+
+
+class Policy:
+    """A language model that acts and is trained: see `Policy.open`.
+
+    Attributes:
+        model: The model of transformers; with adapters the `PeftModel`, once a trainer has made it.
+        tokenizer: Its tokenizer.
+        ends: The tokens that end generation.
+    """
+
+    def __init__(
+        self, config: PaWTraining, model: Any, tokenizer: Any, ends: list[int], server: str | None
+    ) -> None:
+        self._config, self.model, self.tokenizer, self.ends = config, model, tokenizer, ends
+        self._server = server
+        self._trainer: Any = None
+        self._lm: LanguageModel | None = None
+
+    @classmethod
+    def open(
+        cls,
+        config: PaWTraining,
+        model: str | Path,
+        *,
+        server: str | None = None,
+        device: str = "auto",
+    ) -> Policy:
+        """Load the policy that training begins with.
+
+        Args:
+            config: The settings.
+            model: A folder, or a name on the hub.
+            server: Address of TRL's vLLM server; None samples in this process.
+            device: ``auto`` or ``cpu``.
+
+        Raises:
+            LanguageModelError: It cannot be loaded.
+            MissingExtra: torch or transformers is not installed.
+        """
+        from ...lm.hf_load import device_of, ends_of, load_model, load_tokenizer, place_of
+
+        place, where = place_of(model), device_of(device)
+        tokenizer = load_tokenizer(place, None)
+        loaded = load_model(place, None, where, _weights_precision(config, where.type))
+        return cls(config, loaded, tokenizer, ends_of(loaded), server)
+
+    def agent(self, temperature: float | None = None) -> Agent:
+        """Return the agent that acts with the policy.
+
+        Args:
+            temperature: Another than that of rollouts.
+        """
+        settings = self._config.agent_settings(temperature)
+        if self._config.agent == "react":
+            settings.pop("memory_turns", None)
+        return create_agent(self._config.agent, **settings)
+
+    def language_model(self) -> LanguageModel:
+        """Return what answers the agent: the weights as they are now, or the server."""
+        if self._lm is None:
+            self._lm = self._made()
+        return self._lm
+
+    def _made(self) -> LanguageModel:
+        if self._server is not None:
+            from .vllm import ServerLanguageModel
+
+            return ServerLanguageModel(self._server, self.tokenizer, ends=self.ends)
+        from ...lm.hf import HFLanguageModel
+
+        return HFLanguageModel.from_model(
+            self.model,
+            self.tokenizer,
+            batch_tokens=_BATCH_TOKENS,
+            batch_rows=_BATCH_ROWS,
+            name="policy",
+        )
+
+    def synchronise(self) -> None:
+        """Give the server, if there is one, the weights as they are now."""
+        if self._server is not None:
+            lm: Any = self.language_model()
+            lm.synchronise(self.model, self._trainer and self._trainer.accelerator)
+
+    def adapters(self) -> Any:
+        """Return how adapters are made; None where all weights are trained."""
+        config = self._config
+        if config.weights == "full":
+            return None
+        from peft import LoraConfig
+
+        return LoraConfig(
+            r=config.lora_r,
+            lora_alpha=config.lora_alpha,
+            lora_dropout=config.lora_dropout,
+            target_modules="all-linear",
+            task_type="CAUSAL_LM",
+        )
+
+    def follow(self, trainer: Any) -> None:
+        """Act with a trainer's model from now on: the same weights, or adapters on them."""
+        self._trainer = trainer
+        self.model = trainer.accelerator.unwrap_model(trainer.model)
+        self._lm = None
+
+    def load(self, checkpoint: Path) -> None:
+        """Take over the weights of a checkpoint, where there is nothing left to train.
+
+        Raises:
+            DataCorrupt: It has none.
+        """
+        if self._config.weights == "lora":
+            from peft import PeftModel
+
+            self.model = PeftModel.from_pretrained(self.model, checkpoint)
+        else:
+            from safetensors.torch import load_model
+
+            file = checkpoint / "model.safetensors"
+            if not file.exists():
+                raise DataCorrupt(f"expected model.safetensors in {checkpoint}, found none")
+            load_model(self.model, file)
+        self._lm = None
+
+    def save(self, folder: Path) -> None:
+        """Write the weights, or the adapters, and the tokenizer into a folder, whole or not at all."""
+        draft = folder.with_name(folder.name + ".part")
+        shutil.rmtree(draft, ignore_errors=True)
+        with without_bars():
+            self.model.save_pretrained(draft)
+        self.tokenizer.save_pretrained(draft)
+        shutil.rmtree(folder, ignore_errors=True)
+        draft.rename(folder)
+
+
+def _weights_precision(config: PaWTraining, device: str) -> str:
+    """Return the precision of weights: that of what is trained is single at least."""
+    if config.precision == "float64":
+        return "float64"
+    half = config.precision == "bfloat16" or (config.precision == "auto" and device == "cuda")
+    return "bfloat16" if half and config.weights == "lora" else "float32"

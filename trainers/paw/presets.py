@@ -1,0 +1,141 @@
+"""The presets of PaW's training: one for each environment, two baselines and a tiny one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from ...errors import OptionError, suggest
+from .config import PaWTraining
+
+__all__ = ["PAW_ENVIRONMENTS", "PAW_PRESETS", "paw_preset", "preset_of_env"]
+
+_WEBSHOP: dict[str, Any] = {
+    "mini_batch_rows": 64,
+    "max_episode_steps": 15,
+    "prompt_tokens": 4096,
+    "observation_tokens": 1024,
+    "evaluation_splits": ("test",),
+}
+
+_SEARCH: dict[str, Any] = {
+    "groups": 256,
+    "members": 5,
+    "mini_batch_rows": 512,
+    "max_episode_steps": 4,
+    "prompt_tokens": 4096,
+    "observation_tokens": 1024,
+    "history_turns": 4,
+    "success_reward": 1.0,
+    "invalid_penalty": 0.01,
+    "kl": 0.001,
+    "entropy_bonus": 0.0,
+    "gigpo_similarity": 0.9,
+    "schedule": "constant_with_warmup",
+    "warmup_ratio": 0.1,
+    "updates": None,
+    "evaluation_splits": ("test",),
+    "evaluation_temperature": 0.0,
+}
+
+_ZEROSEARCH: dict[str, Any] = {
+    "paw": False,
+    "context": "concat",
+    "engine": "simulated",
+    "reward": "f1",
+    "updates": 203,
+}
+
+_TINY: dict[str, Any] = {
+    "groups": 4,
+    "members": 4,
+    "updates": 4,
+    "max_episode_steps": 30,
+    "live": 16,
+    "prompts": "brief",
+    "state_text": "belief",
+    "form": "given",
+    "prompt_tokens": 1024,
+    "response_tokens": 24,
+    "observation_tokens": 128,
+    "learning_rate": 3e-4,
+    "critic_rate": 1e-3,
+    "mini_batch_rows": None,
+    "micro_batch_tokens": 4096,
+    "precision": "float32",
+    "gradient_checkpointing": False,
+    "save_updates": 2,
+    "warmup_tokens": 1_000_000,
+    "demonstrations": 400,
+    "evaluation_tasks": 16,
+    "evaluation_every": 0,
+}
+
+PAW_PRESETS: dict[str, Mapping[str, Any]] = {
+    "alfworld": {},
+    "webshop": _WEBSHOP,
+    "search": _SEARCH,
+    "search_r1": {**_SEARCH, "paw": False, "context": "concat"},
+    "zerosearch": {**_SEARCH, **_ZEROSEARCH},
+    "tiny": _TINY,
+}
+"""What each preset sets; all else is as in `PaWTraining`."""
+
+PAW_ENVIRONMENTS = {
+    "alfworld": "comap/ALFWorld-v0",
+    "webshop": "comap/WebShop-v0",
+    "search": "comap/SearchQA-v0",
+    "search_r1": "comap/SearchQA-v0",
+    "zerosearch": "comap/SearchQA-v0",
+    "tiny": "comap/ALFWorld-v0",
+}
+"""The environment that each preset is for."""
+
+
+def paw_preset(name: str, **settings: Any) -> PaWTraining:
+    """Return a preset with some settings changed.
+
+    PPO has no groups: unless groups or members are given, it plays as many tasks as there would be
+    episodes, each once (METHODS.md 2.1: 128 x 1).
+
+    Args:
+        name: ``alfworld``, ``webshop`` or ``search`` (METHODS.md 2.7), ``search_r1`` or
+            ``zerosearch`` (METHODS.md 3; the latter's number of updates and noise are those of its
+            authors' command), or ``tiny`` (a small model that is trained here, on a CPU).
+        **settings: Fields of `PaWTraining`.
+
+    Raises:
+        OptionError: There is no such preset or field, or a value is not allowed.
+
+    Example:
+        >>> paw_preset("search").groups, paw_preset("webshop", algorithm="ppo").members
+        (256, 1)
+    """
+    if name not in PAW_PRESETS:
+        raise OptionError(f"there is no preset {name!r}; {suggest(name, sorted(PAW_PRESETS))}")
+    known = {part.name for part in fields(PaWTraining)}
+    for given in settings:
+        if given not in known:
+            raise OptionError(f"there is no setting {given!r}; {suggest(given, sorted(known))}")
+    base = PaWTraining(**PAW_PRESETS[name])
+    if settings.get("algorithm") == "ppo" and not {"groups", "members"} & settings.keys():
+        settings = {**settings, "groups": base.groups * base.members, "members": 1}
+    return replace(base, **settings)
+
+
+def preset_of_env(env_id: str) -> str:
+    """Return the preset for an environment; ``alfworld``, the general one, for one that has none.
+
+    Args:
+        env_id: The environment's id; versions do not matter.
+
+    Example:
+        >>> preset_of_env("comap/WebShop-v0"), preset_of_env("mine/Maze-v3")
+        ('webshop', 'alfworld')
+    """
+    bare = env_id.rpartition("-v")[0] or env_id
+    for name, known in PAW_ENVIRONMENTS.items():
+        if bare == known.rpartition("-v")[0]:
+            return name
+    return "alfworld"
