@@ -76,7 +76,6 @@ SETTINGS: dict[str, Any] = {
     "init_context": "env",  # the first world model has never seen an action refused
     "init_epochs": 12,
     "balance": 1.5,
-    "episode_filter": "none",
     "round_balance": 3.0,
     "rounds": 2,
     "tasks_per_round": 64,

@@ -84,7 +84,7 @@ class PaWShown(TrainingShown):
             self.say(evaluation_line(event))
         elif kind == "warmup":
             self._show_part("warm-up")
-            self._move(event["done"], event["of"], f"updates, loss {event['loss']:.3f}")
+            self._move(event["done"], event["of"], f"tokens, loss {event['loss']:.3f}")
         else:
             if kind == "episode" and "update" in event:
                 self._show_part(f"update {event['update']}")
