@@ -104,12 +104,16 @@ def shown_by_experts(config: WarmUp) -> list[Trajectory]:
 
 
 def recoveries(config: WarmUp) -> list[Trajectory]:
-    """Return episodes of an expert that now and then takes a random action, often a refused one."""
+    """Return episodes of an expert that now and then takes a random action, often a refused one.
+
+    Each has one at least, which tells it from a demonstration.
+    """
     if not config.recoveries:
         return []
     env = config.env(max_episode_steps=60, expert="explore")
     tasks = evenly(env.get_wrapper_attr("tasks").ids, config.recoveries)
-    return list(side_steps(env, tasks, 0, config.aside))
+    played = side_steps(env, tasks, 0, config.aside)
+    return [one for one in played if not all(map(is_shown, one.steps))]
 
 
 def warm_up(
