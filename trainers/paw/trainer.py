@@ -274,6 +274,9 @@ class PaWMixin:
         """Tell what an update was like."""
         told = {"update": update.number + 1, "rows": update.total, **update.metrics}
         told |= self.measures.means()
+        if self.args.device.type == "cuda":
+            told["peak_memory"] = torch.cuda.max_memory_allocated(self.args.device)
+            torch.cuda.reset_peak_memory_stats(self.args.device)
         self._last_update = told
         self._metrics["train"].clear()  # type: ignore[attr-defined]  # what TRL noted by itself
         for name, value in told.items():
