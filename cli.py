@@ -128,6 +128,8 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         coevolution,
         experts,
         parity,
+        paw_bench,
+        paw_bench_overhead,
         paw_noise,
         runner_speed,
         shipped,
@@ -141,5 +143,6 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     kinds = bench.add_subparsers(dest="bench", required=True, metavar="WHAT")
     measured = (speed, parity, experts, runner_speed, training_scale)
-    for module in (*measured, small_results, coevolution, shipped, paw_noise):
+    paw = (paw_bench, paw_bench_overhead, paw_noise)
+    for module in (*measured, small_results, coevolution, shipped, *paw):
         module.add_parser(kinds)

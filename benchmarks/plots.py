@@ -21,9 +21,9 @@ SYMBOLS = "●■▲◆▼✚"
 """The marker of each series as text, for a legend; after these, colours and markers repeat."""
 
 _MARKERS = "os^DvP"
-_SERIES = ("#0b62a8", "#b84a00", "#08755a", "#93408a", "#7a5f00", "#4d5a68")
+COLOURS = ("#0b62a8", "#b84a00", "#08755a", "#93408a", "#7a5f00", "#4d5a68")
 _INK, _GRID, _HALO = "#2b3038", "#dcdfe4", "#fefefe"
-_CLASSES = {colour: f"series-{i}" for i, colour in enumerate(_SERIES)} | {
+_CLASSES = {colour: f"series-{i}" for i, colour in enumerate(COLOURS)} | {
     _INK: "ink",
     _GRID: "grid",
     _HALO: "halo",
@@ -177,18 +177,18 @@ def _finite(values: tuple[float, ...] | None) -> list[float]:
 
 
 def _draw_line(axes: Any, series: Series, i: int) -> None:
-    colour = _SERIES[i % len(_SERIES)]
+    colour = COLOURS[i % len(COLOURS)]
     if series.low is not None:
         axes.fill_between(
             series.x, _finite(series.low), _finite(series.high), color=colour, alpha=0.18, lw=0
         )
-    dashes = ("-", "--", ":", "-.")[i // len(_SERIES) % 4]
+    dashes = ("-", "--", ":", "-.")[i // len(COLOURS) % 4]
     marker = _MARKERS[i % len(_MARKERS)] if len(series.x) <= 40 else None
     axes.plot(series.x, _finite(series.y), dashes, marker=marker, ms=5, color=colour)
 
 
 def _draw_bars(axes: Any, series: Series, i: int, shift: float, width: float) -> None:
-    colour = _SERIES[i % len(_SERIES)]
+    colour = COLOURS[i % len(COLOURS)]
     x, y = [x + shift for x in series.x], _finite(series.y)
     axes.bar(x, y, width=0.92 * width, color=colour)
     if series.low is not None:

@@ -444,7 +444,7 @@ def _arguments(
         weight_decay=config.weight_decay,
         max_grad_norm=config.clip,
         seed=config.seed,
-        bf16=config.precision == "bfloat16",
+        bf16=_half(config, device),
         use_cpu=device == "cpu",
         gradient_checkpointing=config.gradient_checkpointing,
         gradient_checkpointing_kwargs=checkpointing,
@@ -461,6 +461,12 @@ def _arguments(
         shuffle_dataset=False,
         **own,
     )
+
+
+def _half(config: PaWTraining, device: str) -> bool:
+    """Return whether it is computed in bfloat16: where asked for, and by default on a GPU."""
+    on_gpu = device != "cpu" and torch.cuda.is_available()
+    return config.precision == "bfloat16" or (config.precision == "auto" and on_gpu)
 
 
 def _length(row: PaWRow, shown: bool) -> int:
