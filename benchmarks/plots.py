@@ -15,13 +15,14 @@ from ..errors import MissingExtra, OptionError
 from .marks import one_line
 from .svg import embeddable
 
-__all__ = ["SYMBOLS", "Plot", "Series", "render_plot"]
+__all__ = ["COLOURS", "SYMBOLS", "Plot", "Series", "render_plot"]
 
 SYMBOLS = "●■▲◆▼✚"
 """The marker of each series as text, for a legend; after these, colours and markers repeat."""
 
 _MARKERS = "os^DvP"
 COLOURS = ("#0b62a8", "#b84a00", "#08755a", "#93408a", "#7a5f00", "#4d5a68")
+"""The colour of each series; after these they repeat."""
 _INK, _GRID, _HALO = "#2b3038", "#dcdfe4", "#fefefe"
 _CLASSES = {colour: f"series-{i}" for i, colour in enumerate(COLOURS)} | {
     _INK: "ink",
