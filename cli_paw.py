@@ -30,6 +30,7 @@ _PACKAGES = (
     "numpy",
 )
 _TINY = "tiny"  # the name of a model that is built here
+_SHIPPED, _SHIPPED_FOR = "shipped:agent", "comap/ALFWorld-"
 _BUILT, _WARMED_UP = "untrained", "model"  # where in the folder it is, and where after a warm-up
 _REPORT_SECONDS = 300.0  # between two writings of the report while training goes on
 
@@ -81,8 +82,12 @@ def run(options: argparse.Namespace) -> int:
     for package in ("rich", "jinja2", "matplotlib"):
         if find_spec(package) is None:
             raise MissingExtra.of("viz", "showing and reporting a training")
-    config, out = settings_of(options), Path(options.out)
     preset, env_id = resolve(options)
+    if options.model is None and preset == _TINY and env_id.startswith(_SHIPPED_FOR):
+        options.model = _SHIPPED  # it wins now and then, so that there is something to learn from
+        if "warmup_tokens" not in options:
+            options.warmup_tokens = 0
+    config, out = settings_of(options), Path(options.out)
     check_place(out)
     check_tracker(options.report_to)
     _check(options, preset)
@@ -170,7 +175,7 @@ def _check(options: argparse.Namespace, preset: str) -> None:
     if options.model is None and preset != _TINY:
         raise OptionError(
             "expected a model to train, found none; add --model, such as --model "
-            "Qwen/Qwen2.5-1.5B-Instruct, or try --preset tiny, which builds a small one"
+            "Qwen/Qwen2.5-1.5B-Instruct, or try --preset tiny, which has a small one"
         )
     if options.model is not None and kind_of(options.model) != "local":
         raise OptionError(
@@ -188,6 +193,7 @@ def _model(
     options: argparse.Namespace, config: PaWTraining, env_id: str, shown: PaWShown
 ) -> tuple[str | Path, dict[str, Any]]:
     """Return the folder or name of the model, and what is told of it; a tiny one is built."""
+    from .lm.shipped import folder_of, full_name
     from .trainers.setup_models import tiny_for_training, weights_hash
 
     if options.model in (None, _TINY):
@@ -195,6 +201,10 @@ def _model(
         built = tiny_for_training(folder, env_id, parameters=size, seed=config.seed)
         return built, {"name": _TINY, "parameters": size}
     given: str = options.model
+    shipped = full_name(given)
+    if shipped is not None:
+        place = folder_of(shipped)
+        return place, {"name": shipped, "sha256": weights_hash(place)}
     if Path(given).expanduser().is_dir():
         place = Path(given).expanduser()
         return place, {"name": place.resolve().name, "sha256": weights_hash(place)}

@@ -15,8 +15,8 @@ __all__ = ["declare", "env_options", "resolve", "settings_of"]
 
 _MODEL = (
     "the policy to train: a folder of save_pretrained, a name on the hub "
-    "(Qwen/Qwen2.5-1.5B-Instruct), or tiny (a new small model, built into OUT/model; the default of "
-    "the preset tiny)"
+    "(Qwen/Qwen2.5-1.5B-Instruct), shipped:agent (the default of the preset tiny on ALFWorld), or tiny "
+    "(a new small model, built into OUT/untrained and warmed up)"
 )
 _OTHERWISE = {  # options of environments that are said otherwise here
     "data_dir": "--data-dir",

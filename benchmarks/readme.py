@@ -261,6 +261,33 @@ def _shipped() -> str:
     )
 
 
+def _coevolution() -> str:
+    from .readme_coevolution import coevolution_section
+
+    record = result("alfworld_coevolution")
+    settings, steps = record["settings"], record["max_episode_steps"]
+    sizes = {told["parameters"] for told in record["warmup"].values()}
+    spent = [one["cpu_seconds"] for row in record["rows"] for one in row["seeds"]]
+    longest = max(sum(one.values()) for one in spent) / 60
+    return "\n".join(
+        [
+            coevolution_section(record),
+            "",
+            f"Percent of {settings['final_tasks']} games of each split won within {steps} steps at "
+            f"temperature {settings['evaluation_temperature']}; Delta-F1 on frozen transitions, half "
+            "an expert's and half the SFT policy's (all; those that change a fact; those whose facts "
+            "can be predicted, and the rest), and on each row's own transitions (all; changes); NLL "
+            "of change tokens; URR, HRR and BRP of "
+            f"{settings['diagnosed']} decisions. Mean ± standard deviation over seeds, each with "
+            f"models of its own ({', '.join(f'{size:,}' for size in sorted(sizes))} parameters, "
+            f"belief prompts, free decoding), {settings['rounds']} rounds of "
+            f"{settings['tasks_per_round']} tasks; a row took at most {longest:.0f} minutes of one "
+            "core. Below: how often the world-state gate took the student's prediction, each seed. "
+            f"({_on(record)}, `comap bench coevolution`)",
+        ]
+    )
+
+
 SECTIONS: dict[str, Callable[[], str]] = {
     "speed": _speed,
     "parity": _parity,
@@ -268,6 +295,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "small": _small,
     "runner": _runner,
     "shipped": _shipped,
+    "coevolution": _coevolution,
 }
 """The parts of the README that are written from results, by the name in their marks."""
 

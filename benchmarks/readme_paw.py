@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from .plots import COLOURS
-from .plots import SYMBOLS, Plot, Series, render_plot
+from .plots import COLOURS, SYMBOLS, Plot, Series, render_plot
 
 __all__ = ["paw_panels", "paw_plot", "paw_section"]
 

@@ -201,7 +201,7 @@ def test_a_paw_training_is_asked_for_and_shown(asked: list[dict[str, Any]], tmp_
     assert (told["out"], told["model"]) == (out, model)
     assert (told["server"], told["report_to"]) == ("http://127.0.0.1:8000", "none")
     assert told["about"]["preset"] == "tiny" and told["about"]["row"] == "GiGPO+PaW"
-    assert told["about"]["model"] == {"name": "policy-1"}
+    assert told["about"]["model"]["name"] == "policy-1"
     assert told["about"]["env"]["options"] == {"max_episode_steps": 30, "source": "generated"}
     assert set(told["about"]["env"]["fingerprint"]) == {"train", "valid_seen", "valid_unseen"}
     assert str(tmp_path) not in json.dumps(told["about"])
@@ -219,7 +219,15 @@ def test_a_paw_training_is_asked_for_and_shown(asked: list[dict[str, Any]], tmp_
     assert "{" not in said
 
 
-def test_a_tiny_model_is_built_where_none_is_given(
+def test_the_preset_tiny_begins_with_the_shipped_policy(
+    asked: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    assert say("train", "paw", "--preset", "tiny", "--out", str(tmp_path))[0] == 0
+    assert asked[0]["about"]["model"]["name"] == "shipped:agent"
+    assert asked[0]["config"].warmup_tokens == 0
+
+
+def test_a_tiny_model_is_built_where_that_is_asked_for(
     asked: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built: list[tuple[Any, ...]] = []
@@ -230,7 +238,7 @@ def test_a_tiny_model_is_built_where_none_is_given(
 
     monkeypatch.setattr("comap.trainers.setup_models.tiny_for_training", build)
     words = ("train", "paw", "--preset", "tiny", "--parameters", "200000", "--seed", "5")
-    assert say(*words, "--out", str(tmp_path))[0] == 0
+    assert say(*words, "--model", "tiny", "--out", str(tmp_path))[0] == 0
     assert built == [(tmp_path / "untrained", "comap/ALFWorld-v0", 200_000, 5)]
     assert asked[0]["model"] == tmp_path / "untrained"
     assert asked[0]["about"]["model"] == {"name": "tiny", "parameters": 200_000}

@@ -128,13 +128,14 @@ def collate(
     if not rows:
         completions, actions, scored = [(pad,)], [()], [()]
     seen = [(1,) * len(ids) for ids in completions]
+    width = max(1, *map(len, completions))  # a model reads one token at least
     columns = {
         "prompt_ids": _padded(prompts, pad, left=True),
         "prompt_mask": _padded([(1,) * len(ids) for ids in prompts], 0, left=True),
-        "completion_ids": _padded(completions, pad),
-        "completion_mask": _padded(actions, 0, max(map(len, completions))),
-        "seen_mask": _padded(seen, 0),
-        "observation_mask": _padded(scored, 0, max(map(len, completions))),
+        "completion_ids": _padded(completions, pad, width),
+        "completion_mask": _padded(actions, 0, width),
+        "seen_mask": _padded(seen, 0, width),
+        "observation_mask": _padded(scored, 0, width),
     }
     return {name: torch.tensor(value, device=device) for name, value in columns.items()}
 
@@ -157,7 +158,7 @@ def placed(
         values: A tensor (T,) for each row.
         width: Tokens of the widest completion.
         make: Makes the filled tensor: ``torch.zeros``.
-        like: Has the device; values become single precision at least.
+        like: Has the device.
     """
     dtype = values[0].dtype if len(values) else None
     found = make(max(len(values), 1), width, device=like.device, dtype=dtype)

@@ -36,41 +36,36 @@ def warmed_up(
 
     Args:
         config: The settings.
-        model: A folder or a name on the hub; None builds a tiny model.
+        model: A folder, or without a warm-up a name on the hub; None builds a tiny model.
         make_env: Makes environments; `Environments`, where a model is built or demonstrations played.
         out: The training's folder.
         tell: Told what happens.
         demos: A file of demonstrations; None lets the environment's expert play.
 
     Raises:
-        OptionError: There is no model and no warm-up, or the agent's replies have tags, of which
-            demonstrations have none.
+        OptionError: There is no model and no warm-up, or the model to warm up is no folder; or the
+            agent's replies have tags, of which demonstrations have none.
     """
     if not config.warmup_tokens:
         if model is None:
             raise OptionError(
                 "expected a model to train, found none; add --model, such as --model "
-                "Qwen/Qwen2.5-1.5B-Instruct, or try --preset tiny, which builds a small one"
+                "Qwen/Qwen2.5-1.5B-Instruct, or try --preset tiny, which has a small one"
             )
         return model
+    showing = _checked(config, model, make_env)
     target = out / "model"
+    if model is None:  # all processes wait for each other there
+        model = out / "untrained"
+        tiny_for_training(model, showing.env_id, parameters=_PARAMETERS, seed=config.seed)
     if is_first() and not target.is_dir():
-        _warm_up(config, model, make_env, out, tell, demos)
+        _warm_up(config, Path(model), showing, out, tell, demos)
     wait()
     return target
 
 
-def _warm_up(
-    config: PaWTraining,
-    model: str | Path | None,
-    make_env: Any,
-    out: Path,
-    tell: Callable[[Mapping[str, Any]], object],
-    demos: str | Path | None,
-) -> None:
-    from ...agents.config import AgentConfig
-    from ...lm.sft import Row, SFTConfig, fine_tune
-
+def _checked(config: PaWTraining, model: str | Path | None, make_env: Any) -> Environments:
+    """Refuse a warm-up that cannot be, and return what makes its environments."""
     if config.prompts != "brief":
         raise OptionError(
             "expected prompts='brief' with warmup_tokens, since demonstrations have actions and no "
@@ -78,9 +73,26 @@ def _warm_up(
         )
     if not isinstance(make_env, Environments):
         raise OptionError("a warm-up needs comap.trainers.setup.Environments as make_env")
-    base = out / "untrained" if model is None else Path(model)
-    if model is None:
-        tiny_for_training(base, make_env.env_id, parameters=_PARAMETERS, seed=config.seed)
+    if model is not None and not Path(model).is_dir():
+        raise OptionError(
+            f"expected the folder of a model with warmup_tokens, found {str(model)!r:.120}; give a "
+            "folder of save_pretrained, or warmup_tokens=0"
+        )
+    return make_env
+
+
+def _warm_up(
+    config: PaWTraining,
+    base: Path,
+    make_env: Environments,
+    out: Path,
+    tell: Callable[[Mapping[str, Any]], object],
+    demos: str | Path | None,
+) -> None:
+    """Fine-tune the model on demonstrations, into the folder ``model``, whole or not at all."""
+    from ...agents.config import AgentConfig
+    from ...lm.sft import Row, SFTConfig, fine_tune
+
     shown = show_expert(make_env, config, demos and Path(demos), tell)  # type: ignore[arg-type]
     settings = config.agent_settings()
     agent = AgentConfig(

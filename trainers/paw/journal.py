@@ -49,9 +49,10 @@ class Journal:
         """
         if is_first():
             _keep(self._metrics, update)
-            _keep(self._evaluations, update)
+            _keep(self._evaluations, update, "split")
         wait()
-        self._known = {(line["update"], line["split"]) for line in read_lines(self._evaluations)}
+        lines = read_lines(self._evaluations, "split")
+        self._known = {(line["update"], line["split"]) for line in lines}
 
     def evaluated(self, update: int, split: str) -> bool:
         """Return whether a split was evaluated after so many updates."""
@@ -67,8 +68,12 @@ class Journal:
         self._known.add((line["update"], line["split"]))
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path, *names: str) -> list[dict[str, Any]]:
     """Return the lines of a file; none where it is not there, nor of a last one that is half written.
+
+    Args:
+        path: The file.
+        *names: What each line tells besides its update, in text.
 
     Raises:
         DataCorrupt: Another line than the last is not one of a journal.
@@ -80,6 +85,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
             told: Any = json.loads(line) if line.endswith(b"\n") else None
             if not isinstance(told["update"], int):
                 raise TypeError("no number of an update")
+            if not all(isinstance(told[name], str) for name in names):
+                raise TypeError(f"no text as {' and '.join(names)}")
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines):
                 break
@@ -91,10 +98,10 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _keep(path: Path, update: int) -> None:
+def _keep(path: Path, update: int, *names: str) -> None:
     if not path.exists():
         return
-    kept = [line for line in read_lines(path) if line["update"] <= update]
+    kept = [line for line in read_lines(path, *names) if line["update"] <= update]
     draft = path.with_name(path.name + ".part")
     with writing(path.parent):
         draft.write_text("".join(json.dumps(line) + "\n" for line in kept), "ascii")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +12,17 @@ from ...agents.create import create_agent
 from ...errors import DataCorrupt
 from ...lm import LanguageModel
 from ...lm.quiet import without_bars
+from ..processes import world_size
 
 if TYPE_CHECKING:
     from .config import PaWTraining
 
 __all__ = ["Policy"]
 
+_ADAPTER = "default"  # what peft calls the adapter that a trainer makes
 _BATCH_TOKENS = 65_536
 _BATCH_ROWS = 256
+_WEIGHTS = "model.safetensors"
 
 
 class Policy:
@@ -53,7 +57,7 @@ class Policy:
             config: The settings.
             model: A folder, or a name on the hub.
             server: Address of TRL's vLLM server; None samples in this process.
-            device: ``auto`` or ``cpu``.
+            device: ``auto`` (this process's GPU where there is one) or ``cpu``.
 
         Raises:
             LanguageModelError: It cannot be loaded.
@@ -61,7 +65,7 @@ class Policy:
         """
         from ...lm.hf_load import device_of, ends_of, load_model, load_tokenizer, place_of
 
-        place, where = place_of(model), device_of(device)
+        place, where = place_of(model), device_of(_own_device(device))
         tokenizer = load_tokenizer(place, None)
         loaded = load_model(place, None, where, _weights_precision(config, where.type))
         return cls(config, loaded, tokenizer, ends_of(loaded), server)
@@ -93,6 +97,7 @@ class Policy:
         return HFLanguageModel.from_model(
             self.model,
             self.tokenizer,
+            adapter=_ADAPTER if hasattr(self.model, "peft_config") else None,
             batch_tokens=_BATCH_TOKENS,
             batch_rows=_BATCH_ROWS,
             name="policy",
@@ -129,19 +134,29 @@ class Policy:
         """Take over the weights of a checkpoint, where there is nothing left to train.
 
         Raises:
-            DataCorrupt: It has none.
+            DataCorrupt: It has none, or other ones.
         """
-        if self._config.weights == "lora":
-            from peft import PeftModel
+        from safetensors import SafetensorError
+        from safetensors.torch import load_model
 
-            self.model = PeftModel.from_pretrained(self.model, checkpoint)
-        else:
-            from safetensors.torch import load_model
-
-            file = checkpoint / "model.safetensors"
-            if not file.exists():
-                raise DataCorrupt(f"expected model.safetensors in {checkpoint}, found none")
-            load_model(self.model, file)
+        lora = self._config.weights == "lora"
+        files = ("adapter_config.json", "adapter_model.safetensors") if lora else (_WEIGHTS,)
+        for name in files:
+            if not (checkpoint / name).is_file():
+                raise DataCorrupt(
+                    f"expected {name} in {checkpoint}, found none; remove that folder to go on from "
+                    "an earlier checkpoint"
+                )
+        try:
+            if lora:
+                self.model = _adapted(self.model, checkpoint)
+            else:
+                load_model(self.model, checkpoint / _WEIGHTS)
+        except (SafetensorError, RuntimeError, ValueError, KeyError, TypeError) as error:
+            raise DataCorrupt(
+                f"expected the weights of this training in {checkpoint}, found others "
+                f"({str(error)!r:.200}); remove that folder to go on from an earlier checkpoint"
+            ) from error
         self._lm = None
 
     def save(self, folder: Path) -> None:
@@ -153,6 +168,31 @@ class Policy:
         self.tokenizer.save_pretrained(draft)
         shutil.rmtree(folder, ignore_errors=True)
         draft.rename(folder)
+
+
+def _adapted(model: Any, checkpoint: Path) -> Any:
+    """Return a model with the adapter of a checkpoint; peft only warns where that is another's."""
+    from peft import PeftModel, get_peft_model_state_dict
+    from safetensors import safe_open
+
+    with safe_open(checkpoint / "adapter_model.safetensors", "pt") as file:
+        found = set(file.keys())
+    made = PeftModel.from_pretrained(model, checkpoint)
+    wanted = set(get_peft_model_state_dict(made))
+    if found != wanted:
+        raise ValueError(
+            f"{len(found & wanted)} of {len(wanted)} weights, and {len(found - wanted)} more"
+        )
+    return made
+
+
+def _own_device(device: str) -> str:
+    """Return the device of this process: each of several has a GPU of its own."""
+    if device != "auto" or world_size() == 1:
+        return device
+    import torch
+
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
 
 
 def _weights_precision(config: PaWTraining, device: str) -> str:

@@ -349,7 +349,7 @@ class _Watch(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step >= self._stop:
             control.should_training_stop = True
-            control.should_save = args.save_strategy != "no"
+            control.should_save = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         told = getattr(self._trainer, "_last_update", None)
@@ -442,6 +442,7 @@ def _arguments(
         lr_scheduler_type=config.schedule,
         warmup_steps=round(config.warmup_ratio * updates),
         weight_decay=config.weight_decay,
+        adam_beta2=config.beta2,
         max_grad_norm=config.clip,
         seed=config.seed,
         bf16=_half(config, device),
@@ -449,8 +450,8 @@ def _arguments(
         gradient_checkpointing=config.gradient_checkpointing,
         gradient_checkpointing_kwargs=checkpointing,
         logging_steps=1,
-        save_strategy="steps" if config.save_updates else "no",
-        save_steps=config.save_updates or 500,
+        save_strategy="steps",
+        save_steps=config.save_updates or updates,  # with 0 one at the end
         save_total_limit=2,
         report_to=report_to,
         ignore_data_skip=True,  # what an update plays follows from its number

@@ -9,7 +9,9 @@ had not been: what an update plays follows from its number and the weights alone
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import gymnasium
 from ...agents.records import writing
 from ...agents.run import Run, run_to
 from ...errors import MissingExtra, OptionError
+from ...trajectory import Trajectory
 from ..playing import played
 from ..processes import gathered, is_first, rank, wait, world_size
 from ..run_folder import RunFolder
@@ -31,6 +34,8 @@ from .rollouts import RolloutStats, groups_of, roll_out
 from .rows import PaWRow, Serializer
 
 __all__ = ["Tell", "train"]
+
+_EVALUATIONS = "evaluations"
 
 Tell = Callable[[Mapping[str, Any]], object]
 """Is told events: ``warmup``, ``episode``, ``update``, ``evaluation`` and ``evaluated``."""
@@ -129,6 +134,7 @@ class _Training:
             include_admissible=config.include_admissible,
         )
         self._stats: dict[str, float] = {}
+        self._evaluating = 0.0  # seconds, since the last update
 
     def _updates(self) -> int:
         """Return how many updates the training has: one epoch of the tasks where none are given."""
@@ -142,12 +148,13 @@ class _Training:
         last = last_checkpoint(checkpoints)
         done = 0 if last is None else int(last.rpartition("-")[2])
         self.journal.begin_after(done)
+        self._forget_after(done)
         stop = self.updates if config.max_updates is None else min(config.max_updates, self.updates)
         if done < stop:
             self._train(checkpoints, stop, report_to)
         elif last is not None:
             self.policy.load(Path(last))
-        self._evaluate(stop)
+        self._evaluate(max(stop, done))
         target = self.out / "models" / "agent"
         if is_first():
             with writing(self.out):
@@ -181,8 +188,10 @@ class _Training:
     def _roll_out(self, update: int) -> list[PaWRow]:
         """Play this process's episodes of an update, and return their rows."""
         config = self.config
+        begun = time.perf_counter()
         if config.evaluates_after(update):
             self._evaluate(update)
+        self._evaluating = time.perf_counter() - begun
         self.policy.synchronise()
         groups = groups_of(self.tasks, config.groups, config.members, config.seed, update)
         mine = [group for group in groups if group.number % world_size() == rank()]
@@ -213,37 +222,75 @@ class _Training:
     def _keep(self, told: Mapping[str, Any]) -> None:
         """Write down what an update was like, and tell it."""
         line = {**self._stats, **told}
+        line["seconds_rollout"] -= self._evaluating
         self.journal.update(line)
         self.tell({"event": "update", "of": self.updates, **line})
+
+    # -- evaluations -----------------------------------------------------------------------------
+
+    def _forget_after(self, update: int) -> None:
+        """Remove the episodes of evaluations after later updates, which are done again.
+
+        On a GPU they may end with other weights, whose episodes must not be mixed with those.
+        """
+        if is_first():
+            with writing(self.out):
+                for place in sorted((self.out / _EVALUATIONS).glob("*-*")):
+                    number = place.name.partition("-")[0]
+                    if number.isdecimal() and int(number) > update:
+                        shutil.rmtree(place)
+        wait()
 
     def _evaluate(self, update: int) -> None:
         """Play the evaluation tasks with the policy as it is after so many updates, once."""
         config = self.config
-        for split in config.evaluation_splits:
-            if self.journal.evaluated(update, split):
-                continue
+        due = [
+            split
+            for split in config.evaluation_splits
+            if config.evaluation_tasks != 0 and not self.journal.evaluated(update, split)
+        ]
+        if due:
+            self.policy.synchronise()
+        for split in due:
             tasks = _evaluated(_tasks(self.make_env, split), config)
             if not tasks:
                 continue
             self.tell({"event": "evaluation", "update": update, "split": split})
             episodes = []
             for repeat in range(config.evaluation_seeds):
-                place = self.out / "evaluations" / f"{update:04d}-{split}-{repeat}"
-                run = Run(
-                    make_env=partial(self.make_env, split),
-                    agent=self.policy.agent(config.evaluation_temperature),
-                    tasks=tasks[rank() :: world_size()],
-                    lm=self.policy.language_model(),
-                    seed=repeat or None,
-                    config={"split": split, "update": update},
-                )
-                if run.tasks:
-                    run_to(place / f"rank-{rank()}-of-{world_size()}", run, live=config.live)
-                wait()
-                episodes += played(place)
+                episodes += self._played(update, split, repeat, tasks)
             line = _result(update, split, episodes)
             self.journal.evaluation(line)
             self.tell({"event": "evaluated", **line})
+
+    def _played(
+        self, update: int, split: str, repeat: int, tasks: Sequence[str]
+    ) -> list[Trajectory]:
+        """Play each task once, this process its share, and return the episodes of all processes."""
+        place = self.out / _EVALUATIONS / f"{update:04d}-{split}-{repeat}"
+        _remove_others(place)
+        run = Run(
+            make_env=partial(self.make_env, split),
+            agent=self.policy.agent(self.config.evaluation_temperature),
+            tasks=tasks[rank() :: world_size()],
+            lm=self.policy.language_model(),
+            seed=repeat or None,
+            config={"split": split, "update": update},
+        )
+        if run.tasks:
+            run_to(place / f"rank-{rank()}-of-{world_size()}", run, live=self.config.live)
+        wait()
+        return played(place)
+
+
+def _remove_others(place: Path) -> None:
+    """Remove episodes that another number of processes had begun to play."""
+    if is_first():
+        with writing(place.parent):
+            for path in sorted(place.glob("rank-*-of-*")):
+                if not path.name.endswith(f"-of-{world_size()}"):
+                    shutil.rmtree(path)
+    wait()
 
 
 def _tasks(make_env: Callable[[str], gymnasium.Env[str, str]], split: str) -> tuple[str, ...]:
@@ -263,8 +310,12 @@ def _evaluated(tasks: tuple[str, ...], config: PaWTraining) -> tuple[str, ...]:
     return tasks if wanted is None else tuple(evenly(tasks, wanted))
 
 
-def _result(update: int, split: str, episodes: list[Any]) -> dict[str, Any]:
+def _result(update: int, split: str, episodes: Sequence[Trajectory]) -> dict[str, Any]:
+    """Return the line of an evaluation; ``won`` has how often each task was solved."""
     number = len(episodes)
+    won = {episode.task: 0 for episode in episodes}
+    for episode in episodes:
+        won[episode.task] += episode.success
     finals = [episode.steps[-1].score if episode.steps else 0.0 for episode in episodes]
     return {
         "update": update,
@@ -274,7 +325,7 @@ def _result(update: int, split: str, episodes: list[Any]) -> dict[str, Any]:
         "score": sum(finals) / max(number, 1),
         "steps": sum(len(episode.steps) for episode in episodes) / max(number, 1),
         "errors": sum(episode.error is not None for episode in episodes),
-        "won": {episode.task: int(episode.success) for episode in episodes},
+        "won": won,
     }
 
 

@@ -1,0 +1,450 @@
+"""Whole PaW trainings on generated tasks; as a script, one of several processes.
+
+python test_paw_training.py MODEL OUT
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.errors import DataNotFound, OptionError
+from comap.lm.shipped import folder_of
+from comap.trainers.paw import training
+from comap.trainers.paw.config import PaWTraining
+from comap.trainers.paw.policy import Policy
+from comap.trainers.paw.presets import paw_preset
+from comap.trainers.paw.rows import PaWRow
+from comap.trainers.paw.training import train
+from comap.trainers.setup import Environments
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+HORIZON = 8
+ENV = Environments("comap/ALFWorld-v0", {"source": "generated", "max_episode_steps": HORIZON})
+SHORT = Environments(ENV.env_id, {**ENV.options, "max_episode_steps": 4})
+COUNTED = {"episodes", "dropped", "rows", "prompt_tokens", "response_tokens", "observation_tokens"}
+PLAIN = COUNTED | {
+    *("update", "success", "return", "steps", "invalid"),
+    *("seconds_rollout", "seconds_old_logps", "seconds_advantages", "seconds_update"),
+    *("policy_loss", "clip_fraction", "ratio", "entropy", "kl", "grad_norm", "learning_rate"),
+}
+OF_PAW = {
+    *("wm_lambda", "wm_rows", "wm_loss", "wm_clipped_ratio", "wm_probability"),
+    *("action_entropy", "entropy_correlation", "entropy_overlap"),
+}
+
+
+def small(**changed: Any) -> PaWTraining:
+    """Settings of a training that takes seconds."""
+    given: dict[str, Any] = {
+        "groups": 2,
+        "members": 2,
+        "updates": 2,
+        "max_episode_steps": HORIZON,
+        "response_tokens": 8,
+        "warmup_tokens": 0,
+        "mini_batch_rows": 16,
+        "micro_batch_tokens": 2048,
+        "save_updates": 1,
+        "evaluation_splits": ("valid_seen",),
+        "evaluation_tasks": 0,
+        "lora_r": 2,
+    }
+    return paw_preset("tiny", **{**given, **changed})
+
+
+STRAIGHT = {"algorithm": "gigpo", "evaluation_tasks": 2, "evaluation_seeds": 2}
+
+
+@dataclass
+class Run:
+    """What a training left behind, and what was seen of it.
+
+    Attributes:
+        out: Its folder.
+        rows: The rows of each update.
+        seconds: How long they were played.
+        shown: Of each row that was learned from, whether its observation was read as well.
+        told: The events, and when they came.
+        order: When weights were sent to who samples, and episodes were played.
+    """
+
+    out: Path
+    rows: list[list[PaWRow]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    shown: list[bool] = field(default_factory=list)
+    told: list[Mapping[str, Any]] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
+
+    def lines(self, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+        path = self.out / name
+        text = path.read_text() if path.exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
+
+    def plain(self) -> str:
+        """The metrics, but for what the clock says."""
+        lines = [{k: v for k, v in line.items() if "seconds" not in k} for line in self.lines()]
+        return "\n".join(map(json.dumps, lines))
+
+    def weights(self) -> bytes:
+        name = "adapter_model" if (self.out / "models/agent/adapter_config.json").exists() else ""
+        return (self.out / "models" / "agent" / f"{name or 'model'}.safetensors").read_bytes()
+
+
+def trained(out: Path, config: PaWTraining, model: str | Path | None, **more: Any) -> Run:
+    """Train, and watch what is learned from: the rows, and which observations the model reads."""
+    from comap.trainers.paw import trainer
+
+    run = Run(out)
+    roll_out, collate, run_to = training.roll_out, trainer.collate, training.run_to
+
+    def watched(*args: Any, **options: Any) -> Any:
+        run.order.append("roll out")
+        begun = time.perf_counter()
+        found = roll_out(*args, **options)
+        run.rows.append(found.rows)
+        run.seconds.append(time.perf_counter() - begun)
+        return found
+
+    def collated(rows: Sequence[PaWRow], shown: Sequence[bool], *args: Any) -> Any:
+        run.shown.extend(shown)
+        return collate(rows, shown, *args)
+
+    def evaluated(*args: Any, **options: Any) -> Any:
+        run.order.append("evaluate")
+        return run_to(*args, **options)
+
+    def tell(event: Mapping[str, Any]) -> None:
+        run.told.append({**event, "at": time.perf_counter()})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "roll_out", watched)
+        patch.setattr(training, "run_to", evaluated)
+        patch.setattr(trainer, "collate", collated)
+        patch.setattr(Policy, "synchronise", lambda policy: run.order.append("send"))
+        given = {"make_env": ENV, "out": out, "device": "cpu", "tell": tell, **more}
+        assert train(config, model=model, **given) == out / "models" / "agent"
+    return run
+
+
+@pytest.fixture(scope="module")
+def model() -> Path:
+    """A policy that wins now and then, so that there is something to compare."""
+    try:
+        return folder_of("shipped:agent")
+    except DataNotFound as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("trainings")
+
+
+@pytest.fixture(scope="module")
+def straight(place: Path, model: Path) -> Run:
+    return trained(place / "straight", small(**STRAIGHT), model, about={"model": "shipped"})
+
+
+@pytest.fixture(scope="module")
+def runs(place: Path, model: Path) -> dict[str, Run]:
+    """One update of each algorithm, and of GRPO without PaW."""
+    changes: dict[str, dict[str, Any]] = {
+        "grpo": {},
+        "off": {"paw": False},
+        "off, weighted": {"paw": False, "wm_coef": 5.0},
+        "rloo": {"algorithm": "rloo"},
+        "ppo": {"algorithm": "ppo", "groups": 4, "members": 1},
+    }
+    return {
+        name: trained(place / name, small(updates=1, **changed), model)
+        for name, changed in changes.items()
+    }
+
+
+# -- what is left behind -------------------------------------------------------------------------
+
+
+def test_a_training_leaves_its_folder(straight: Run) -> None:
+    told = json.loads((straight.out / "run.json").read_text())
+    described = told["described"]
+    assert (described["method"], described["model"]) == ("paw", "shipped")
+    assert described["config"]["algorithm"] == "gigpo" and len(told["sessions"]) == 1
+    assert {path.name for path in straight.out.iterdir() if path.is_dir()} == {
+        "checkpoints",
+        "evaluations",
+        "models",
+    }
+    policy = {path.name for path in (straight.out / "models" / "agent").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= policy
+    kept = sorted(path.name for path in (straight.out / "checkpoints").glob("checkpoint-*"))
+    assert kept == ["checkpoint-1", "checkpoint-2"]
+    assert all((straight.out / "checkpoints" / name / "complete").exists() for name in kept)
+    assert str(straight.out) not in json.dumps(told)
+
+
+def test_each_update_has_a_line(straight: Run) -> None:
+    lines = straight.lines()
+    assert [line["update"] for line in lines] == [1, 2]
+    for line, rows in zip(lines, straight.rows, strict=True):
+        assert set(line) == PLAIN | OF_PAW
+        assert line["rows"] == len(rows)
+        assert (line["episodes"], line["dropped"]) == (4, 0)
+        assert line["response_tokens"] == sum(len(row.response_ids) for row in rows)
+        wins = {row.trajectory: row.success for row in rows}
+        assert line["success"] == sum(wins.values()) / 4 and line["return"] == 10 * line["success"]
+        assert line["wm_lambda"] == pytest.approx(1 - line["success"])  # METHODS.md 2.4
+        assert line["wm_rows"] == -(-len([row for row in rows if row.observation_ids]) * 3 // 4)
+        assert line["grad_norm"] > 0
+    updates = [event for event in straight.told if event["event"] == "update"]
+    apart = ("event", "of", "at")
+    assert [{k: v for k, v in one.items() if k not in apart} for one in updates] == lines
+    assert {event["of"] for event in updates} == {2}
+    episodes = [event for event in straight.told if event["event"] == "episode"]
+    assert [(one["update"], one["done"]) for one in episodes] == [
+        (update, done) for update in (1, 2) for done in (1, 2, 3, 4)
+    ]
+
+
+def test_rows_are_of_groups_whose_members_begin_alike(straight: Run) -> None:
+    for rows in straight.rows:
+        assert {(row.group, row.trajectory) for row in rows} == {(0, 0), (0, 1), (1, 2), (1, 3)}
+        for group in (0, 1):
+            begins = {
+                (row.prompt_ids, row.anchor) for row in rows if row.group == group and not row.t
+            }
+            assert len(begins) == 1
+        assert all(1 <= len(row.response_ids) <= 8 for row in rows)
+
+
+def test_a_policy_is_evaluated_first_and_last(straight: Run) -> None:
+    lines = straight.lines("evaluations.jsonl")
+    assert [(line["update"], line["split"], line["n"]) for line in lines] == [
+        (0, "valid_seen", 4),
+        (2, "valid_seen", 4),
+    ]
+    for line in lines:
+        assert len(line["won"]) == 2 and line["errors"] == 0
+        assert sum(line["won"].values()) == 4 * line["success"]
+        assert 1 <= line["steps"] <= HORIZON
+    names = {path.name for path in (straight.out / "evaluations").iterdir()}
+    assert names == {f"{update:04d}-valid_seen-{seed}" for update in (0, 2) for seed in (0, 1)}
+    told = [event["update"] for event in straight.told if event["event"] == "evaluated"]
+    assert told == [0, 2]
+
+
+def test_weights_are_sent_before_episodes_are_played(straight: Run) -> None:
+    """A server must sample with the weights as they are, in evaluations too."""
+    evaluation, rollouts = ["send", "evaluate", "evaluate"], ["send", "roll out"]
+    assert straight.order == [*evaluation, *rollouts, *rollouts, *evaluation]
+
+
+def test_the_time_of_an_evaluation_is_none_of_the_rollouts(straight: Run) -> None:
+    begun, ended = (
+        next(event["at"] for event in straight.told if event["event"] == kind)
+        for kind in ("evaluation", "evaluated")
+    )
+    told = straight.lines()[0]["seconds_rollout"]
+    assert 0 <= told - straight.seconds[0] < (ended - begun) / 2
+
+
+# -- the same again ------------------------------------------------------------------------------
+
+
+def test_the_same_seed_trains_the_same_policy(straight: Run, place: Path, model: Path) -> None:
+    again = trained(place / "again", small(**STRAIGHT), model)
+    assert again.plain() == straight.plain() and again.rows == straight.rows
+    assert again.weights() == straight.weights() != (model / "model.safetensors").read_bytes()
+    assert again.lines("evaluations.jsonl") == straight.lines("evaluations.jsonl")
+
+
+def test_a_training_that_was_stopped_goes_on(straight: Run, place: Path, model: Path) -> None:
+    """The number of updates to stop after may grow; nothing else may change."""
+    out, told = place / "stopped", []
+    for stop in (1, None):
+        run = trained(out, small(**STRAIGHT, max_updates=stop), model)
+        told.append([line["update"] for line in run.lines("evaluations.jsonl")])
+    assert told == [[0, 1], [0, 1, 2]]
+    assert run.plain() == straight.plain() and run.weights() == straight.weights()
+    assert run.lines("evaluations.jsonl")[-1] == straight.lines("evaluations.jsonl")[-1]
+    assert len(json.loads((out / "run.json").read_text())["sessions"]) == 2
+
+
+def test_a_training_that_has_ended_is_left_as_it_is(straight: Run, model: Path) -> None:
+    names = ("metrics.jsonl", "evaluations.jsonl")
+    before = [(straight.out / name).read_bytes() for name in names]
+    weights = straight.weights()
+    for stop in (None, 1):
+        config = small(**STRAIGHT, max_updates=stop)
+        run = trained(straight.out, config, model, about={"model": "shipped"})
+        assert not run.rows and not run.told and run.weights() == weights
+    assert [(straight.out / name).read_bytes() for name in names] == before
+
+
+def test_evaluations_of_updates_that_are_lost_are_forgotten(place: Path, model: Path) -> None:
+    """Their weights may have come out other, and so may the number of processes be another."""
+    out = place / "lost"
+    run = trained(out, small(updates=1, evaluation_tasks=2), model)
+    wanted = run.lines("evaluations.jsonl")
+    played = out / "evaluations" / "0001-valid_seen-0"
+    begun = played.with_name("0002-valid_seen-0") / "rank-0-of-1"
+    played.joinpath("rank-0-of-1").rename(played / "rank-0-of-2")
+    begun.mkdir(parents=True)
+    (begun / "trajectories.jsonl").write_text("of an update that is done again\n")
+    (out / "evaluations.jsonl").write_text(json.dumps(wanted[0]) + '\n{"update": 1, "spl')
+    again = trained(out, small(updates=1, evaluation_tasks=2), model)
+    assert again.lines("evaluations.jsonl") == wanted
+    assert not begun.exists() and [path.name for path in played.iterdir()] == ["rank-0-of-1"]
+
+
+def test_other_settings_are_refused_in_the_same_folder(straight: Run, model: Path) -> None:
+    before = straight.plain()
+    for change in ({"learning_rate": 1e-4}, {"seed": 1}, {"paw": False}, {"updates": 3}):
+        config = small(**{**STRAIGHT, **change})
+        with pytest.raises(OptionError, match=rf"other settings .*{next(iter(change))}"):
+            train(config, model=model, make_env=ENV, out=straight.out, device="cpu")
+    with pytest.raises(OptionError, match=r"other settings .*model"):
+        train(
+            small(**STRAIGHT),
+            model=model,
+            make_env=ENV,
+            out=straight.out,
+            about={"model": "other"},
+            device="cpu",
+        )
+    assert straight.plain() == before
+
+
+# -- algorithms ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo", "ppo"])
+def test_each_algorithm_updates_its_policy(
+    algorithm: str, runs: dict[str, Run], model: Path
+) -> None:
+    run = runs[algorithm]
+    (line,) = run.lines()
+    more = {"value_loss"} if algorithm == "ppo" else set()
+    assert set(line) == PLAIN | OF_PAW | more
+    assert line["grad_norm"] > 0 and line["episodes"] == 4
+    before = torch_load(model)
+    after = torch_load(run.out / "models" / "agent")
+    assert before.keys() == after.keys()
+    assert any(not torch.equal(before[name].float(), after[name].float()) for name in before)
+    critic = run.out / "checkpoints" / "checkpoint-1" / "critic"
+    assert critic.is_dir() == (algorithm == "ppo")
+
+
+def torch_load(folder: Path) -> Any:
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model.safetensors")
+
+
+def test_paw_and_plain_training_begin_with_the_same_episodes(runs: dict[str, Run]) -> None:
+    """METHODS.md 3: bit-identical rollouts in the first update."""
+    assert runs["off"].rows == runs["grpo"].rows == runs["rloo"].rows
+    assert runs["off"].weights() != runs["grpo"].weights()
+
+
+def test_without_paw_no_observation_is_read(runs: dict[str, Run]) -> None:
+    off, on = runs["off"], runs["grpo"]
+    assert set(off.lines()[0]) == PLAIN
+    assert off.shown and not any(off.shown) and any(on.shown)
+    assert on.shown.count(True) == on.lines()[0]["wm_rows"]
+    weighted = runs["off, weighted"]
+    assert weighted.plain() == off.plain() and weighted.weights() == off.weights()
+
+
+def test_adapters_are_trained_and_gone_on_with(place: Path, model: Path) -> None:
+    config: dict[str, Any] = {
+        "weights": "lora",
+        "learning_rate": 1e-2,
+        "groups": 1,
+        "mini_batch_rows": None,
+        "evaluation_tasks": 1,
+    }
+    whole = trained(place / "lora", small(**config), model, make_env=SHORT)
+    names = {path.name for path in (whole.out / "models" / "agent").iterdir()}
+    assert "adapter_model.safetensors" in names and "model.safetensors" not in names
+    for stop in (1, 2):
+        parts = small(**config, max_updates=stop)
+        part = trained(place / "lora in parts", parts, model, make_env=SHORT)
+    assert part.plain() == whole.plain() and part.weights() == whole.weights()
+    assert part.lines("evaluations.jsonl")[-1] == whole.lines("evaluations.jsonl")[-1]
+    first, second = (line["kl"] for line in whole.lines())
+    assert first == pytest.approx(0, abs=1e-9) and second > 1e-4
+
+
+# -- two processes -------------------------------------------------------------------------------
+
+
+def share(model: Path, out: Path) -> None:
+    """What one process or two train: three groups, an odd one out.
+
+    A row is read by itself: padding moves the positions, whose angles Qwen3 has in single precision.
+    """
+    config = small(
+        algorithm="gigpo",
+        groups=3,
+        evaluation_tasks=3,
+        precision="float64",
+        micro_batch_rows=1,
+        micro_batch_tokens=None,
+    )
+    train(config, model=model, make_env=SHORT, out=out, device="cpu")
+
+
+def begin(out: Path) -> None:
+    """A training whose model is built and warmed up first."""
+    config = small(updates=1, groups=2, warmup_tokens=1000, demonstrations=1)
+    train(config, model=None, make_env=SHORT, out=out, device="cpu")
+
+
+@pytest.mark.skipif(
+    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+    reason="this torch has no gloo",
+)
+def test_two_processes_train_as_one_does(model: Path, tmp_path: Path) -> None:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+    done = subprocess.run(
+        [*command, __file__, str(model), str(tmp_path)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        capture_output=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    share(model, tmp_path / "one")
+    one, two = (Run(tmp_path / out) for out in ("one", "two"))
+    assert [line["update"] for line in one.lines()] == [1, 2]
+    for line, other in zip(one.lines(), two.lines(), strict=True):
+        known = {k: v for k, v in line.items() if "seconds" not in k}
+        assert {k: other[k] for k in known} == pytest.approx(known, rel=1e-6, abs=1e-9)
+    assert one.lines("evaluations.jsonl") == two.lines("evaluations.jsonl")
+    weights, others = (torch_load(run.out / "models" / "agent") for run in (one, two))
+    for key, weight in weights.items():
+        assert (weight - others[key]).abs().max() < 1e-7, key
+    begun = Run(tmp_path / "begun")
+    assert len(begun.lines()) == 1 and torch_load(begun.out / "model").keys() == weights.keys()
+
+
+if __name__ == "__main__":
+    share(Path(sys.argv[1]), Path(sys.argv[2], "two"))
+    begin(Path(sys.argv[2], "begun"))
