@@ -22,7 +22,7 @@ from comap.errors import OptionError
 from comap.lm import Completion, Generate
 from comap.lm.prompts import OVERHEAD
 
-HERE = Path(__file__).with_name("agents") / "scripted.py"
+HERE = Path(__file__).with_name("scripted.py")
 converse_with, view, HashedModel = (
     load(f"{HERE}:{name}") for name in ("converse_with", "view", "HashedModel")
 )

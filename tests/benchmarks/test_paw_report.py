@@ -265,7 +265,7 @@ def test_lines_of_a_paw_training_without_a_terminal(
             print("{'loss': 1.0}")
             shown.tell(event)
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == "warm-up: 4 of 40 updates, loss 2.000"
+    assert said[0] == "warm-up: 4 of 40 tokens, loss 2.000"
     told = "evaluation after update 0: valid_seen 20.0 % [5.7, 51.0] (n=10), score 0.250"
     assert said[9:11] == [told, "update 1: 5 of 50 episodes, success 100.0 %"]
     assert said[-2:] == [

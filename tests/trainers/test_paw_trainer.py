@@ -80,7 +80,7 @@ def test_mini_batches_are_steps_of_the_optimizer(model: Path, tmp_path: Path) ->
     assert sorted(row for part in dealt for row in part) == list(range(len(update.rows)))
     assert {len(part) for part in dealt} <= {batches[0].rows, batches[-1].rows}
     steps: list[Any] = []
-    trainer.optimizer.register_step_pre_hook(lambda *_: steps.append(None))
+    trainer.optimizer.optimizer.register_step_pre_hook(lambda *_: steps.append(None))
     trainer.state.global_step = 0
     trainer.training_step(trainer.model, None)
     assert len(steps) == len(batches) - 1 == 2  # the last is left to transformers' loop

@@ -51,6 +51,7 @@ OUT_OF_RANGE: dict[str, tuple[Any, ...]] = {
             "temperature",
             "rollout_temperature",
             "evaluation_temperature",
+            "suffix_temperature",
         ],
         (-1,),
     ),
