@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_method", "run"]
 
-_PACKAGES = (
-    "torch",
-    "transformers",
-    "trl",
-    "peft",
-    "accelerate",
-    "datasets",
-    "gymnasium",
-    "numpy",
-)
 _TINY = "tiny"  # the name of a model that is built here
 _SHIPPED, _SHIPPED_FOR = "shipped:agent", "comap/ALFWorld-"
 _BUILT, _WARMED_UP = "untrained", "model"  # where in the folder it is, and where after a warm-up
@@ -110,12 +100,12 @@ def _train(
     from .benchmarks.record import circumstances
     from .trainers.paw.training import train
     from .trainers.processes import is_first
-    from .trainers.setup import hardware
+    from .trainers.setup import PACKAGES, hardware
 
     out = Path(options.out)
     environment = make_env.describe((config.train_split, *config.evaluation_splits))
     model, told = _model(options, config, make_env.env_id, shown)
-    session = circumstances(_PACKAGES)
+    session = circumstances(PACKAGES)
     session["hardware"] |= hardware()
     return train(
         config,

@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
-_PACKAGES = (
-    "torch",
-    "transformers",
-    "trl",
-    "peft",
-    "accelerate",
-    "datasets",
-    "gymnasium",
-    "numpy",
-)
 _TINY, _BUILT = "tiny", "model"  # the model's name, and where it is built in the folder
 _REPORT_SECONDS = 300.0  # between two writings of the report while training goes on
 
@@ -120,7 +110,7 @@ def _prepare(
     from .benchmarks.record import circumstances
     from .trainers.coevolution import CoEvolution
     from .trainers.processes import is_first
-    from .trainers.setup import hardware, show_expert
+    from .trainers.setup import PACKAGES, hardware, show_expert
     from .trainers.setup_models import describe_models, open_models
 
     _check_models(options, config)
@@ -134,7 +124,7 @@ def _prepare(
         told["model"]["name"] = _TINY
     demos = show_expert(make_env, config, options.demos and Path(options.demos), shown.tell)
     told["demonstrations"] = {"from": "file" if options.demos else "expert", "number": len(demos)}
-    session = circumstances(_PACKAGES)
+    session = circumstances(PACKAGES)
     session["hardware"] |= hardware()
     return CoEvolution(
         config,

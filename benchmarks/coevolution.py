@@ -84,6 +84,7 @@ def _one(folder: Path, seed: int) -> dict[str, Any] | None:
         "won": won,
         "world_model": last["world_model"],
         "revisions": last["revisions"],
+        "revised": _revised(folder, final),
         "gates": last["gates"],
         "rounds": [_point(value) for value in rounds],
         "adoption": [
@@ -97,10 +98,27 @@ def _one(folder: Path, seed: int) -> dict[str, Any] | None:
     }
 
 
+def _played(folder: Path, stage: str, split: str) -> list[Trajectory]:
+    files = sorted(folder.glob(f"stages/*-{stage}/{split}-0/rank-*/trajectories.jsonl"))
+    return [one for path in files for one in read_trajectories(path)]
+
+
+def _revised(folder: Path, stage: str) -> dict[str, int]:
+    """Return how many steps an evaluation had, and at how many the action gate opened.
+
+    Of the latter, ``refused`` says at how many the environment refused the revised action as well.
+    """
+    steps = [
+        step for split in _SPLITS for one in _played(folder, stage, split) for step in one.steps
+    ]
+    opened = [step for step in steps if step.notes.get("gate")]
+    refused = sum(step.invalid_action for step in opened)
+    return {"steps": len(steps), "opened": len(opened), "refused": refused}
+
+
 def _won(folder: Path, stage: str, split: str) -> str:
     """Return one digit for each task of a split, in the order of their ids."""
-    files = sorted(folder.glob(f"stages/*-{stage}/{split}-0/rank-*/trajectories.jsonl"))
-    episodes: list[Trajectory] = [one for path in files for one in read_trajectories(path)]
+    episodes = _played(folder, stage, split)
     return "".join("01"[one.success] for one in sorted(episodes, key=lambda one: one.task))
 
 
@@ -149,6 +167,11 @@ def _means(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for name, scores in one["world_model"].items():
             told |= {f"delta_f1.{name}.{g}": scores[g]["delta_f1"] for g in _GROUPS}
             told[f"change_token_nll.{name}"] = scores["change_token_nll"]["nll"]
+        steps, opened, refused = (one["revised"][n] for n in ("steps", "opened", "refused"))
+        told |= {
+            "opened": opened / steps if steps else None,
+            "refused": refused / opened if opened else None,
+        }
         for name in ("urr", "hrr", "brp"):
             told[name] = (one["revisions"] or {}).get(name)
         for name, value in told.items():

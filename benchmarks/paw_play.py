@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..agents.create import agent_options
 from ..trainers.paw.config import PaWTraining
+from .training_play import env_words
 
 __all__ = ["paw_play_command"]
 
@@ -37,13 +37,7 @@ def paw_play_command(
         >>> " ".join(words[:8])
         'comap run --agent react --env comap/ALFWorld-v0 --split valid_unseen'
     """
-    words = ["comap", "run", "--agent", config.agent, "--env", env_id]
-    for name, value in env_options.items():
-        if name == "data_dir":
-            words += ["--data-dir", str(value)]
-        else:
-            said = value if isinstance(value, str) else json.dumps(value)
-            words += ["--env-option", f"{name}={said}"]
+    words = ["comap", "run", "--agent", config.agent, *env_words(env_id, env_options)]
     words += ["--split", config.evaluation_splits[-1]]
     if config.weights == "lora":
         words += ["--model", str(base), "--adapter", f"agent={policy}", "--agent-adapter", "agent"]

@@ -17,6 +17,8 @@ _COLUMNS = (
     ("delta_f1.on_policy.all", "on-policy", 1),
     ("delta_f1.on_policy.nonempty", "its changes", 1),
     ("change_token_nll.frozen", "NLL", None),
+    ("opened", "gate open", 100),
+    ("refused", "refused", 100),
     ("urr", "URR", None),
     ("hrr", "HRR", None),
     ("brp", "BRP", None),

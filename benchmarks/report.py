@@ -11,16 +11,13 @@ import base64
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
-from ..errors import MissingExtra
 from .episodes import Episode, script_json, viewer_data
-from .marks import pieces, visible
-from .plots import SYMBOLS, Plot, Series, render_plot
+from .plots import Plot, Series, render_plot
 from .tables import Table, format_cells, numeric_columns
 from .terminal import Advance, print_table, progress
+from .training_page import page_environment, template_text
 
 __all__ = [
     "Advance",
@@ -93,10 +90,10 @@ def render_report(
         >>> "<b>" in page
         False
     """
-    environment = _environment()
+    environment = page_environment()
     from markupsafe import Markup  # a part of jinja2
 
-    style, script = _template("report.css"), _template("report.js")
+    style, script = template_text("report.css"), template_text("report.js")
     return str(
         environment.get_template("report.html").render(
             title=title,
@@ -111,29 +108,6 @@ def render_report(
             data=Markup(script_json(viewer_data(episodes))),
         )
     )
-
-
-def _environment() -> Any:
-    try:
-        from jinja2 import Environment, FunctionLoader, StrictUndefined
-    except ImportError as error:
-        raise MissingExtra.of("viz", "writing a report") from error
-    environment = Environment(
-        loader=FunctionLoader(_template),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["pieces"] = pieces
-    environment.filters["visible"] = visible
-    environment.globals["symbols"] = SYMBOLS
-    return environment
-
-
-def _template(name: str) -> str:
-    return (files(__package__) / "templates" / name).read_text(encoding="utf-8")
 
 
 def _source_hash(source: str) -> str:

@@ -1,8 +1,8 @@
 """Makes the small models that comap ships: ``comap bench shipped``.
 
 Everything they learn from is generated here: the tasks, the expert's demonstrations, and their own
-rollouts. They are warmed up as `coevolution_models` says and co-evolved with the settings of the row
-CoMap of `coevolution_rows`.
+rollouts. They are warmed up as `coevolution_models` says, without recoveries, and co-evolved with the
+settings of the row CoMap of `coevolution_rows` but for `MADE_WITH`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .coevolution_rows import BASE, run_row, training_of
 from .record import circumstances, write_result
 from .small_training import PACKAGES
 
-__all__ = ["add_parser", "make"]
+__all__ = ["MADE_WITH", "add_parser", "make"]
 
 _COMMAND = "comap bench shipped"
 _SETTINGS = (
@@ -35,6 +35,17 @@ _SETTINGS = (
 )
 _GATE = ("p_source", "q_source", "tau_p", "tau_q")
 
+MADE_WITH: dict[str, Any] = {
+    "decoding": "masked",
+    "evaluation_temperature": 0.0,
+    "suffix_temperature": 0.0,
+    "init_context": "mixed",
+    "balance": 2.0,
+    "episode_filter": "none",
+    "demonstrations": 64,
+}
+"""What the shipped models were made with that differs from the settings of `coevolution_rows`."""
+
 
 def make(
     out: Path, seed: int, target: Path, settings: Mapping[str, Any] | None = None
@@ -45,8 +56,9 @@ def make(
         out: Folder of the training.
         seed: Its seed.
         target: Folder that they go to.
-        settings: Settings of `CoMapTraining` that differ from the row's.
+        settings: Settings of `CoMapTraining` that differ from the row's; None for `MADE_WITH`.
     """
+    settings = MADE_WITH if settings is None else settings
     warm = WarmUp(str(out), recoveries=0)
     shown: Sequence[Trajectory] = ()
     folder = out / "rows" / f"{BASE.name}-{seed}"

@@ -20,7 +20,7 @@ from .marks import pieces, visible
 from .plots import SYMBOLS, Plot, render_plot
 from .tables import Table, format_cells, numeric_columns
 
-__all__ = ["Section", "render_page", "write_whole"]
+__all__ = ["Section", "page_environment", "render_page", "template_text", "write_whole"]
 
 _STYLE = "h2 { margin: 2.5rem 0 0.8rem; }\nsection > .plots { margin-top: 1.5rem; }\n"
 
@@ -61,10 +61,10 @@ def render_page(title: str, summary: Mapping[str, str], sections: Sequence[Secti
         >>> "<b>" in render_page("<b>", {"seed": "0"}, [Section("Results")])
         False
     """
-    environment = _environment()
+    environment = page_environment()
     from markupsafe import Markup  # a part of jinja2
 
-    style = _template("report.css") + _STYLE
+    style = template_text("report.css") + _STYLE
     digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
     told = []
     for place, section in enumerate(sections):
@@ -105,13 +105,18 @@ def write_whole(path: Path, text: str) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _environment() -> Any:
+def page_environment() -> Any:
+    """Return jinja2's environment of our pages: what is filled in is escaped.
+
+    Raises:
+        MissingExtra: jinja2 is not installed.
+    """
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
     except ImportError as error:
         raise MissingExtra.of("viz", "writing a report") from error
     environment = Environment(
-        loader=FunctionLoader(_template),
+        loader=FunctionLoader(template_text),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -124,5 +129,6 @@ def _environment() -> Any:
     return environment
 
 
-def _template(name: str) -> str:
+def template_text(name: str) -> str:
+    """Return one of our templates, or a style or script that belongs to one."""
     return (files(__package__) / "templates" / name).read_text(encoding="utf-8")

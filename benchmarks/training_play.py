@@ -10,10 +10,31 @@ from typing import Any
 from ..agents.comap import CoMapConfig
 from ..trainers.config import CoMapTraining
 
-__all__ = ["play_command"]
+__all__ = ["env_words", "play_command"]
 
 _TAKEN = ("adapter", "seed")  # settings of the agent whose names are options of every run
 _WORLD_LENGTHS = {"max_length": 2048, "max_new_tokens": 192}  # as LanguageWorldModel has them
+
+
+def env_words(env_id: str, options: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command line that say an environment.
+
+    Args:
+        env_id: Its id.
+        options: Its options.
+
+    Example:
+        >>> env_words("comap/ALFWorld-v0", {"data_dir": "games", "max_episode_steps": 30})
+        ['--env', 'comap/ALFWorld-v0', '--data-dir', 'games', '--env-option', 'max_episode_steps=30']
+    """
+    words = ["--env", env_id]
+    for name, value in options.items():
+        if name == "data_dir":
+            words += ["--data-dir", str(value)]
+        else:
+            said = value if isinstance(value, str) else json.dumps(value)
+            words += ["--env-option", f"{name}={said}"]
+    return words
 
 
 def play_command(
@@ -40,13 +61,7 @@ def play_command(
         >>> " ".join(words[6:10])
         '--split valid_unseen --model out/models/agent'
     """
-    words = ["comap", "run", "--agent", "comap", "--env", env_id]
-    for name, value in env_options.items():
-        if name == "data_dir":
-            words += ["--data-dir", str(value)]
-        else:
-            said = value if isinstance(value, str) else json.dumps(value)
-            words += ["--env-option", f"{name}={said}"]
+    words = ["comap", "run", "--agent", "comap", *env_words(env_id, env_options)]
     words += ["--split", config.evaluation_splits[-1]]
     if config.weights == "full":
         words += ["--model", str(models / "agent"), "--world-model", str(models / "wm")]

@@ -28,11 +28,24 @@ from .processes import world_size
 from .session import Tell
 
 __all__ = [
+    "PACKAGES",
     "Environments",
     "check_tracker",
     "hardware",
     "show_expert",
 ]
+
+PACKAGES = (
+    "torch",
+    "transformers",
+    "trl",
+    "peft",
+    "accelerate",
+    "datasets",
+    "gymnasium",
+    "numpy",
+)
+"""What a training's folder names the versions of."""
 
 _LONG = 200  # steps that a demonstration may take
 _FOLDERS = ("data_dir",)  # options that say where something is on this machine

@@ -11,11 +11,13 @@ import socket
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
 from comap.errors import DataNotFound, OptionError
@@ -139,6 +141,34 @@ def trained(out: Path, config: PaWTraining, model: str | Path | None, **more: An
     return run
 
 
+class Breaking(gymnasium.Wrapper[str, str, str, str]):
+    """An engine that dies in the second step of each episode of half of the tasks."""
+
+    task, steps = "", 0
+
+    def reset(self, **options: Any) -> tuple[str, dict[str, Any]]:
+        observation, info = self.env.reset(**options)
+        self.task, self.steps = info["task"], 0
+        return observation, info
+
+    def step(self, action: str) -> tuple[str, Any, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        if self.steps == 2 and breaks(self.task):
+            raise RuntimeError("the engine is gone")
+        return self.env.step(action)
+
+
+def breaks(task: str) -> bool:
+    return bool(zlib.crc32(task.encode()) % 2)
+
+
+class Unsafe(Environments):
+    """Environments with such engines."""
+
+    def __call__(self, split: str) -> gymnasium.Env[str, str]:
+        return Breaking(super().__call__(split))
+
+
 @pytest.fixture(scope="module")
 def model() -> Path:
     """A policy that wins now and then, so that there is something to compare."""
@@ -227,6 +257,20 @@ def test_rows_are_of_groups_whose_members_begin_alike(straight: Run) -> None:
             }
             assert len(begins) == 1
         assert all(1 <= len(row.response_ids) <= 8 for row in rows)
+
+
+def test_episodes_that_a_fault_ended_are_told_and_nothing_is_learned_from_them(
+    place: Path, model: Path
+) -> None:
+    unsafe = Unsafe(ENV.env_id, ENV.options)
+    run = trained(place / "faults", small(groups=6, updates=1), model, make_env=unsafe)
+    faults, (line,) = run.lines("faults.jsonl"), run.lines()
+    assert faults and run.rows[0]
+    assert {fault["error"] for fault in faults} == {"RuntimeError: the engine is gone"}
+    assert all(breaks(fault["task"]) and fault["update"] == 1 for fault in faults)
+    assert (line["dropped"], line["episodes"]) == (len(faults), 12 - len(faults))
+    ended, left = ({n["episode"] for n in faults}, {row.trajectory for row in run.rows[0]})
+    assert ended | left == set(range(12)) and not ended & left
 
 
 def test_a_policy_is_evaluated_first_and_last(straight: Run) -> None:

@@ -11,12 +11,15 @@ from ...agents.records import writing
 from ...errors import DataCorrupt
 from ..processes import is_first, wait
 
-__all__ = ["EVALUATIONS", "METRICS", "Journal", "read_lines"]
+__all__ = ["EVALUATIONS", "FAULTS", "METRICS", "Journal", "read_lines"]
 
 METRICS = "metrics.jsonl"
 """The file of updates."""
 EVALUATIONS = "evaluations.jsonl"
 """The file of evaluations."""
+
+FAULTS = "faults.jsonl"
+"""The file of episodes that a fault ended, in rollouts."""
 
 
 class Journal:
@@ -36,6 +39,7 @@ class Journal:
 
     def __init__(self, out: Path) -> None:
         self._metrics, self._evaluations = out / METRICS, out / EVALUATIONS
+        self._faults = out / FAULTS
         self._known: set[tuple[int, str]] = set()
 
     def begin_after(self, update: int) -> None:
@@ -49,6 +53,7 @@ class Journal:
         """
         if is_first():
             _keep(self._metrics, update)
+            _keep(self._faults, update, "task", "error")
             _keep(self._evaluations, update, "split")
         wait()
         lines = read_lines(self._evaluations, "split")
@@ -61,6 +66,10 @@ class Journal:
     def update(self, line: Mapping[str, Any]) -> None:
         """Write down an update."""
         _append(self._metrics, line)
+
+    def fault(self, line: Mapping[str, Any]) -> None:
+        """Write down an episode of an update that a fault ended: nothing is learned from it."""
+        _append(self._faults, line)
 
     def evaluation(self, line: Mapping[str, Any]) -> None:
         """Write down an evaluation of a split."""

@@ -106,7 +106,7 @@ class PaWMixin:
         if not total:
             raise OptionError(
                 f"expected steps to learn from in update {number}, found none: every episode failed; "
-                "see the errors in the folder's episodes"
+                "faults.jsonl in the training's folder has the errors; mend their cause and go on"
             )
         update = Update(number, rows, places, total)
         times.append(time.perf_counter())

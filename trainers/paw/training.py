@@ -1,8 +1,9 @@
 """The whole of a PaW training: what it begins with, updates, evaluations, and what it leaves behind.
 
 Its folder has ``run.json`` (settings, environment, versions of each session), ``metrics.jsonl`` (a
-line for each update), ``evaluations.jsonl``, the episodes of evaluations, ``checkpoints`` and, at the
-end, ``models/agent``. A training that was stopped goes on when it is started again, and ends as if it
+line for each update), ``faults.jsonl`` (episodes that nothing was learned from, and why),
+``evaluations.jsonl``, the episodes of evaluations, ``checkpoints`` and, at the end,
+``models/agent``. A training that was stopped goes on when it is started again, and ends as if it
 had not been: what an update plays follows from its number and the weights alone.
 """
 
@@ -30,7 +31,7 @@ from .beginning import warmed_up
 from .config import PaWTraining
 from .journal import Journal
 from .policy import Policy
-from .rollouts import RolloutStats, groups_of, roll_out
+from .rollouts import Group, RolloutStats, groups_of, roll_out
 from .rows import PaWRow, Serializer
 
 __all__ = ["Tell", "train"]
@@ -217,7 +218,17 @@ class _Training:
             on_done=advance,
         )
         self._stats = RolloutStats.together(gathered([found.stats()])).metrics()
+        self._tell_faults(update, groups, found.dropped)
         return found.rows
+
+    def _tell_faults(
+        self, update: int, groups: Sequence[Group], dropped: Mapping[int, str]
+    ) -> None:
+        """Write down the episodes of all processes that a fault ended."""
+        for number, error in sorted(gathered(list(dropped.items()))):
+            task = groups[number // self.config.members].task
+            line = {"update": update + 1, "episode": number, "task": task, "error": error}
+            self.journal.fault(line)
 
     def _keep(self, told: Mapping[str, Any]) -> None:
         """Write down what an update was like, and tell it."""
