@@ -59,6 +59,12 @@ ROWS = (
     Row("no-action-gate", "w/o Action Gate", {"action_gate": False}, "reflection-init"),
     Row("no-online-reflection", "w/o Online Reflection", {"online_reflection": False}),
     Row("no-ws-gate", "w/o WS Gate", {"world_state_gate": False}),
+    Row(
+        "more-reflection",
+        "CoMap, 3x reflection tasks",
+        {"reflection_tasks": 1200, "init_epochs": 6},  # 1.5 times the optimizer's steps
+        "frozen-transitions",
+    ),
 )
 """All rows; CoMap's own comes before those that share its stages when they are run."""
 
