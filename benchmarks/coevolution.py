@@ -13,12 +13,14 @@ import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError
 from ..trajectory import Trajectory, read_trajectories
 from .coevolution_models import PARTS, WarmUp, shown_by_experts, warm_up
+from .coevolution_redraws import redraw
 from .coevolution_rows import BASE, ROWS, SETTINGS, Row, run_row, training_of
 from .record import circumstances, write_result
 from .small_training import PACKAGES
@@ -28,6 +30,8 @@ __all__ = ["add_parser", "collect"]
 _SPLITS = ("valid_seen", "valid_unseen")
 _GROUPS = ("all", "nonempty", "predictable", "unpredictable")
 _SHARED_UP_TO = "round-0-evaluation"
+_REDRAWS = "redraws.json"
+_REDRAWN = ("comap", "more-reflection")  # rows whose policy drafts anew where its gate opened
 
 
 def collect(
@@ -85,6 +89,7 @@ def _one(folder: Path, seed: int) -> dict[str, Any] | None:
         "world_model": last["world_model"],
         "revisions": last["revisions"],
         "revised": _revised(folder, final),
+        "redraws": _redraws(folder),
         "gates": last["gates"],
         "rounds": [_point(value) for value in rounds],
         "adoption": [
@@ -114,6 +119,40 @@ def _revised(folder: Path, stage: str) -> dict[str, int]:
     opened = [step for step in steps if step.notes.get("gate")]
     refused = sum(step.invalid_action for step in opened)
     return {"steps": len(steps), "opened": len(opened), "refused": refused}
+
+
+def _redraws(folder: Path) -> dict[str, Any] | None:
+    path = folder / _REDRAWS
+    found: dict[str, Any] | None = json.loads(path.read_bytes()) if path.is_file() else None
+    return found
+
+
+def _refused(redraws: Mapping[str, Any] | None) -> dict[str, float]:
+    """Return which share of each kind of action the environment would have refused."""
+    found = {}
+    for kind in ("drafts", "revised", "redrawn", "others") if redraws else ():
+        n, refused = (
+            sum(told[kind][name] for told in redraws.values()) for name in ("n", "refused")
+        )
+        if n:
+            found[f"redraws.{kind}.refused"] = refused / n
+    return found
+
+
+def _redraw(folder: Path, warm: WarmUp) -> None:
+    """Let the policy of a row that has ended draft anew where its gate opened, unless it did."""
+    from ..lm import HFLanguageModel
+
+    if (folder / _REDRAWS).is_file():
+        return
+    last = json.loads((folder / "summary.json").read_bytes())["stages"]
+    final = next(name for name in reversed(last) if name.endswith("-evaluation"))
+    lm = HFLanguageModel(str(folder / "models" / "agent"), device="cpu", dtype="float32")
+    found = {
+        split: redraw(_played(folder, final, split), partial(warm.env, split), lm)
+        for split in _SPLITS
+    }
+    write_result(folder / _REDRAWS, found)
 
 
 def _won(folder: Path, stage: str, split: str) -> str:
@@ -171,6 +210,7 @@ def _means(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         told |= {
             "opened": opened / steps if steps else None,
             "refused": refused / opened if opened else None,
+            **_refused(one.get("redraws")),
         }
         for name in ("urr", "hrr", "brp"):
             told[name] = (one["revisions"] or {}).get(name)
@@ -250,4 +290,7 @@ def _told(row: Row, seed: int, warm: WarmUp, shown: Sequence[Trajectory]) -> Pat
                 f"{spent:7.1f} s  {row.name}-{seed}: {event['event']} {event['stage']}", flush=True
             )
 
-    return run_row(row, seed, warm, shown, SETTINGS, tell)
+    folder = run_row(row, seed, warm, shown, SETTINGS, tell)
+    if row.name in _REDRAWN:
+        _redraw(folder, warm)
+    return folder
