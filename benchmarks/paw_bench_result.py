@@ -77,7 +77,7 @@ def _case(bench: PaWBench, seeds: Sequence[int], before: Mapping[str, Any]) -> d
         found.sort(key=lambda one: int(one["seed"]))
         if found:
             told = {"arm": arm.name, "told": arm.told, "settings": settings, "seeds": found}
-            arms.append({**told, "over_seeds": _means(found)})
+            arms.append({**told, "over_seeds": _means(found), "gain": _gain(found)})
     for told in arms:
         told["differences"] = _differences(told, arms)
     return {**{name: common.get(name) for name in _COMMON}, "starts": starts, "arms": arms}
@@ -111,6 +111,13 @@ def _means(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for name, value in told.items():
             values.setdefault(name, []).append(value)
     return {name: over_seeds(some) for name, some in values.items()}
+
+
+def _gain(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how much more the trained policies win than those that they began as."""
+    alike = [one["won"] for one in found if one["tasks"] == found[0]["tasks"]]
+    final, start = (["".join(won[end].values()) for won in alike] for end in ("final", "start"))
+    return paired(final, start)
 
 
 def _differences(arm: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class PaWBench:
     Example:
         >>> bench = PaWBench(out="runs/paw", sparse=True)
         >>> bench.place_of("grpo", 1).as_posix(), bench.tokens
-        ('runs/paw/sparse/arms/grpo-1', 700000)
+        ('runs/paw/sparse/arms/grpo-1', 3000000)
     """
 
     out: str
@@ -40,9 +40,9 @@ class PaWBench:
     """Whether arms begin with a policy that hardly ever wins (PaW, Figure 4)."""
     starts: str | None = None
     """Folder for the policies to begin with; None for one in `out`."""
-    warmup_tokens: int = 3_000_000
+    warmup_tokens: int = 8_000_000
     """Tokens of demonstrations that a policy is fine-tuned on first."""
-    sparse_tokens: int = 700_000
+    sparse_tokens: int = 3_000_000
     """The same where it shall hardly ever win."""
     warmup: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of `WarmUp`: how many tasks are demonstrated, the policy's size."""
@@ -126,7 +126,7 @@ def start_folder(bench: PaWBench, seed: int) -> Path:
         >>> start_folder(PaWBench(out="nowhere"), 3)
         Traceback (most recent call last):
         comap.errors.OptionError: expected a warmed-up policy in \
-nowhere/starts/3000000-tokens/policy-3, found none; make_starts makes it
+nowhere/starts/8000000-tokens/policy-3, found none; make_starts makes it
     """
     folder = Path(bench.warm().out) / f"policy-{seed}"
     if not (folder / _TOLD).is_file():

@@ -44,6 +44,7 @@ def coevolution_section(record: Mapping[str, Any]) -> str:
     adoption = _adoption(record["rows"])
     if adoption:
         lines += ["", *adoption]
+    lines += _redraws(record["rows"])
     return "\n".join(lines)
 
 
@@ -53,6 +54,24 @@ def _cell(told: Mapping[str, Any] | None, scale: float | None) -> str:
     digits, times = (2, 1.0) if scale is None else (1, scale)
     spread = "" if told["sd"] is None else f" ± {times * told['sd']:.{digits}f}"
     return f"{times * told['mean']:.{digits}f}{spread}"
+
+
+def _redraws(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what the environment would refuse where CoMap's action gate opened."""
+    over: Mapping[str, Any] = next((r["over_seeds"] for r in rows if r["row"] == "comap"), {})
+    told = {
+        kind: over.get(f"redraws.{kind}.refused")
+        for kind in ("drafts", "revised", "redrawn", "others")
+    }
+    if any(value is None for value in told.values()):
+        return []
+    draft, revised, redrawn, others = (_cell(value, 100) for value in told.values())
+    return [
+        "",
+        "Where CoMap's action gate opened, the environment would have refused (percent of the actions) "
+        f"{draft} of the drafts, {revised} of the revised actions, and {redrawn} of drafts that the "
+        f"policy drew anew without reflection, {others} of those that were not the draft again.",
+    ]
 
 
 def _adoption(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -17,6 +17,7 @@ _TITLES = (
     "start",
     "seen",
     "unseen",
+    "gain [tasks]",
     "difference [tasks]",
     "[seeds]",
     "rollouts, last 5 updates",
@@ -40,9 +41,10 @@ _MOST = 6  # curves of a panel: as many colours as there are
 def paw_section(record: Mapping[str, Any]) -> str:
     """Return the tables of arms, with the usual start and with the one that hardly wins, as Markdown.
 
-    Successes are in percent, mean ± standard deviation over seeds. Differences are to the first arm
-    of the same algorithm, over all evaluated tasks, in points: with an interval over tasks, and with
-    one over seeds. The last column compares the time of an update's row without rollouts.
+    Successes are in percent, mean ± standard deviation over seeds. Gains on the start, and differences
+    to the first arm of the same algorithm, are over all evaluated tasks, in points: with an interval
+    over tasks, differences also with one over seeds. The last column compares the time of an update's
+    row without rollouts.
 
     Args:
         record: What `comap bench paw` wrote.
@@ -67,7 +69,7 @@ def _table(arms: Sequence[Mapping[str, Any]]) -> str:
             arm["told"],
             str(len(arm["seeds"])),
             *(_spread(over.get(f"success.{name}")) for name in _SUCCESSES),
-            _NOTHING if told is None else f"{100 * told['mean']:+.1f} {_interval(told)}",
+            *(_NOTHING if one is None else _signed(one) for one in (arm.get("gain"), told)),
             _NOTHING if told is None else _interval(told["seeds"]),
             _spread(over.get("training_last")),
             _NOTHING if told is None else _signed(told["training_last"]),

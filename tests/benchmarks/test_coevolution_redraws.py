@@ -76,7 +76,9 @@ def test_what_would_be_refused_is_counted(episodes: list[Trajectory]) -> None:
     assert found["revised"] == {"n": 6, "refused": 3}
     assert found["redrawn"] == {"n": 24, "refused": 12}
     assert found["others"] == {"n": 12, "refused": 0}, "those that are not the draft"
-    assert len({request.sampling.seed for request in lm.asked}) == 24, "each draw has a seed of its own"
+    assert len({request.sampling.seed for request in lm.asked}) == 24, (
+        "each draw has a seed of its own"
+    )
 
 
 def test_what_was_done_before_is_what_is_told(episodes: list[Trajectory]) -> None:

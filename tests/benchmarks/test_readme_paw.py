@@ -37,6 +37,7 @@ def difference(won: Sequence[str], others: Sequence[str]) -> dict[str, Any]:
 @pytest.fixture
 def record() -> dict[str, Any]:
     plain = an_arm("grpo", "GRPO", [[0.1, 0.2], [0.1, 0.4]])
+    plain["gain"] = paired(["1110", "1100"], ["1000", "1100"])
     paw = an_arm("grpo+paw", "GRPO+PaW", [[0.1, 0.5], [0.3, 0.7]], wm_lambda=[1.0, 0.5])
     paw["differences"] = {"grpo": difference(["1110", "1100"], ["1000", "1100"])}
     lone = an_arm("ppo+paw", "PPO+PaW", [[0.0, 0.0]], wm_lambda=[1.0, None])
@@ -46,15 +47,15 @@ def record() -> dict[str, Any]:
 def test_a_row_tells_means_spreads_and_differences(record: dict[str, Any]) -> None:
     lines = paw_section(record).splitlines()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
-    assert {len(row) for row in cells} == {10}
+    assert {len(row) for row in cells} == {11}
     plain, paw, lone = cells[2:5]
     assert plain[:5] == ["GRPO", "2", "25.0 ± 0.0", "30.0 ± 14.1", "30.0 ± 14.1"]
-    assert plain[5:7] == ["–", "–"] and plain[-1] == "–"
+    assert plain[5].startswith("+25.0 [") and plain[6:8] == ["–", "–"] and plain[-1] == "–"
     told = record["arms"][1]["differences"]["grpo"]
-    assert paw[5].startswith(f"+25.0 [{100 * told['low']:+.1f}, ")
-    assert paw[6].startswith("[-292.6") and paw[9] == "1.25"  # 0.25 ± 12.7 x 0.354 / 1.41
-    assert paw[8] == "+10.0 [+10.0, +10.0]"
-    assert lone[:3] == ["PPO+PaW", "1", "25.0"] and lone[5:7] == ["–", "–"]
+    assert paw[6].startswith(f"+25.0 [{100 * told['low']:+.1f}, ")
+    assert paw[7].startswith("[-292.6") and paw[10] == "1.25"  # 0.25 ± 12.7 x 0.354 / 1.41
+    assert paw[9] == "+10.0 [+10.0, +10.0]"
+    assert lone[:3] == ["PPO+PaW", "1", "25.0"] and lone[5:8] == ["–", "–", "–"]
 
 
 def test_the_sparse_case_has_a_table_of_its_own(record: dict[str, Any]) -> None:
@@ -69,7 +70,7 @@ def test_one_seed_has_no_interval_over_seeds(record: dict[str, Any]) -> None:
     record["arms"][1]["differences"] = {"grpo": difference(["1110"], ["1000"])}
     row = next(line for line in paw_section(record).splitlines() if line.startswith("| GRPO+PaW"))
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
-    assert cells[6] == "–" and cells[8] == "+10.0"
+    assert cells[7] == "–" and cells[9] == "+10.0"
 
 
 def test_curves_are_moving_means_with_bands_over_seeds(record: dict[str, Any]) -> None:
