@@ -129,8 +129,10 @@ def _redraws(folder: Path) -> dict[str, Any] | None:
 
 def _refused(redraws: Mapping[str, Any] | None) -> dict[str, float]:
     """Return which share of each kind of action the environment would have refused."""
-    found = {}
-    for kind in ("drafts", "revised", "redrawn", "others") if redraws else ():
+    found: dict[str, float] = {}
+    if redraws is None:
+        return found
+    for kind in ("drafts", "revised", "redrawn", "others"):
         n, refused = (
             sum(told[kind][name] for told in redraws.values()) for name in ("n", "refused")
         )
