@@ -95,7 +95,7 @@ SETTINGS: dict[str, Any] = {
     "old_logprobs": "sampled",
     "mini_batch_rows": 256,
     "micro_batch_tokens": 8192,
-    "learning_rate": 1e-4,  # of pilots: 2e-4 moves about at random, 1e-3 forgets
+    "learning_rate": 1e-4,  # of pilots on one seed: 2e-4 won no more after 18 updates, 1e-3 less
     "kl": 0.01,
     "entropy_bonus": 0.001,
     "invalid_penalty": 0.1,
