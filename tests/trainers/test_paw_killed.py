@@ -8,24 +8,22 @@ there. This file is that process's program as well.
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
 import sys
-import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from comap.envs.conformance.transcripts import load
 from comap.errors import DataNotFound
 from comap.lm.shipped import folder_of
 from comap.trainers.paw.presets import paw_preset
 from comap.trainers.paw.training import train
 from comap.trainers.setup import Environments
+
+processes = load(f"{Path(__file__).with_name('process_kit.py')}:KIT")
 
 FILES = (
     "checkpoints/checkpoint-1/trainer_state.json",  # an update is done, its checkpoint half written
@@ -61,40 +59,12 @@ SMALL: dict[str, Any] = {
 
 def attempt(out: Path, now: Callable[[int], bool], model: Path) -> tuple[bool, float]:
     """Train in a child until it ends or `now` says to kill it; tell whether it ended, and its time."""
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            with out.with_suffix(".log").open("a") as log:
-                os.dup2(log.fileno(), 1)
-                os.dup2(log.fileno(), 2)
-                config = paw_preset("tiny", **SMALL)
-                train(config, model=model, make_env=ENV, out=out, device="cpu")
-                code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            os._exit(code)
-    used, killed = 0.0, False
-    while True:
-        used = max(used, cpu(child))
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            break
-        if not killed and now(child):
-            os.kill(child, signal.SIGKILL)
-            killed = True
-        time.sleep(0.005)
-    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
-        raise SystemExit(out.with_suffix(".log").read_text()[-3000:])
-    return os.WIFEXITED(status), used
 
+    def work() -> None:
+        train(paw_preset("tiny", **SMALL), model=model, make_env=ENV, out=out, device="cpu")
 
-def cpu(child: int) -> float:
-    """Return the processor time that a process has used, in seconds."""
-    told = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+    told: tuple[bool, float] = processes.attempt(work, out.with_suffix(".log"), now)
+    return told
 
 
 def where(out: Path) -> str:
@@ -110,7 +80,7 @@ def killed_at(out: Path, whole: float, model: Path, seed: int) -> list[str]:
         saved = (out / "checkpoints" / "checkpoint-1" / "complete").exists()
         place = (number + draw.random()) / KILLS - (HALF if saved else 0.0)
         moment = whole * min(max(place, LEAST), MOST)
-        ended, _ = attempt(out, lambda child, at=moment: cpu(child) >= at, model)
+        ended, _ = attempt(out, lambda child, at=moment: processes.cpu(child) >= at, model)
         if ended:
             break
         found.append(where(out))
@@ -151,23 +121,12 @@ def main(model: Path, place: Path) -> None:
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any]]]:
     pytest.importorskip("trl")
-    if not Path("/proc/self/stat").exists() or not hasattr(os, "fork"):
-        pytest.skip("measures the processor time of a forked child as Linux tells it")
     try:
         model = folder_of("shipped:agent")
     except DataNotFound as error:
         pytest.skip(str(error))
     place = tmp_path_factory.mktemp("killed")
-    told = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run(
-        [sys.executable, __file__, str(model), str(place)],
-        capture_output=True,
-        text=True,
-        env=told,
-        timeout=500,
-    )
-    assert not done.returncode, done.stderr[-3000:]
-    yield place, json.loads((place / "report.json").read_bytes())
+    yield place, processes.report_of(__file__, place, str(model))
 
 
 def left(out: Path) -> dict[str, Any]:

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import socket
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -15,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from comap.envs.conformance.transcripts import load
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 SCRIPT = Path(__file__).with_name("paw_kit.py")
+processes = load(f"{SCRIPT.with_name('process_kit.py')}:KIT")
 ALGORITHMS = ("grpo", "rloo", "gigpo", "ppo")
 
 
@@ -278,26 +277,11 @@ TOGETHER = ("grpo", "gigpo-12", "rloo-12", "ppo-12")
 @pytest.fixture(scope="module")
 def together(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("two")
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
-    done = subprocess.run(
-        [*command, str(SCRIPT), ",".join(TOGETHER), str(model), str(out)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-        capture_output=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    processes.torchrun(SCRIPT, ",".join(TOGETHER), str(model), str(out))
     return out
 
 
-@pytest.mark.skipif(
-    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
-    reason="this torch has no gloo",
-)
+@processes.needs_gloo
 @pytest.mark.parametrize("what", TOGETHER)
 def test_two_processes_update_as_one_does(
     what: str, model: Path, together: Path, tmp_path: Path

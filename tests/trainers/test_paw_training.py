@@ -6,9 +6,6 @@ python test_paw_training.py MODEL OUT
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
 import sys
 import time
 import zlib
@@ -20,6 +17,7 @@ from typing import Any
 import gymnasium
 import pytest
 
+from comap.envs.conformance.transcripts import load
 from comap.errors import DataNotFound, OptionError
 from comap.lm.shipped import folder_of
 from comap.trainers.paw import training
@@ -32,6 +30,8 @@ from comap.trainers.setup import Environments
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
+
+processes = load(f"{Path(__file__).with_name('process_kit.py')}:KIT")
 
 HORIZON = 8
 ENV = Environments("comap/ALFWorld-v0", {"source": "generated", "max_episode_steps": HORIZON})
@@ -457,24 +457,9 @@ def begin(out: Path) -> None:
     train(config, model=None, make_env=SHORT, out=out, device="cpu")
 
 
-@pytest.mark.skipif(
-    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
-    reason="this torch has no gloo",
-)
+@processes.needs_gloo
 def test_two_processes_train_as_one_does(model: Path, tmp_path: Path) -> None:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
-    done = subprocess.run(
-        [*command, __file__, str(model), str(tmp_path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-        capture_output=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    processes.torchrun(Path(__file__), str(model), str(tmp_path))
     share(model, tmp_path / "one")
     one, two = (Run(tmp_path / out) for out in ("one", "two"))
     assert [line["update"] for line in one.lines()] == [1, 2]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.trainers.arguments import Optimization, trainer_arguments
 from comap.trainers.learning import learn
@@ -30,6 +29,7 @@ pytest.importorskip("trl")
 pytest.importorskip("torch.distributed.fsdp", reason="this torch cannot share weights")
 
 FOLDER = Path(__file__).parent
+processes = load(f"{Path(__file__).with_name('process_kit.py')}:KIT")
 FSDP = {
     "ACCELERATE_USE_FSDP": "true",
     "FSDP_VERSION": "2",
@@ -37,10 +37,6 @@ FSDP = {
     "FSDP_TRANSFORMER_CLS_TO_WRAP": "Qwen3DecoderLayer",
     "FSDP_CPU_RAM_EFFICIENT_LOADING": "false",
 }
-needs_gloo = pytest.mark.skipif(
-    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
-    reason="this torch has no gloo",
-)
 
 
 def loaded(name: str) -> ModuleType:
@@ -80,23 +76,11 @@ def alone(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
 def together(model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two processes ends as that share the weights."""
     out = tmp_path_factory.mktemp("together")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
-    done = subprocess.run(
-        [*command, str(FOLDER / "sharing.py"), str(model), str(out)],
-        env={**os.environ, **FSDP, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-        capture_output=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    processes.torchrun(FOLDER / "sharing.py", str(model), str(out), env=FSDP)
     return [torch.load(out / f"found-{rank}.pt", weights_only=True) for rank in (0, 1)]
 
 
-@needs_gloo
+@processes.needs_gloo
 @pytest.mark.parametrize("stage", STAGES)
 def test_sharing_weights_changes_nothing_that_is_learned(
     stage: str, alone: dict[str, Any], together: list[dict[str, Any]]
@@ -116,7 +100,7 @@ def test_sharing_weights_changes_nothing_that_is_learned(
                 assert (weight - other).abs().max() < 1e-6, (part, name)
 
 
-@needs_gloo
+@processes.needs_gloo
 @pytest.mark.parametrize("stage", STAGES)
 def test_models_are_whole_between_stages(
     stage: str, alone: dict[str, Any], together: list[dict[str, Any]]

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from comap.envs.conformance.transcripts import load
 from comap.trainers.processes import gathered, is_first, rank, wait, world_size
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 SCRIPT = Path(__file__).with_name("learning.py")
-needs_gloo = pytest.mark.skipif(
-    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
-    reason="this torch has no gloo",
-)
+processes = load(f"{SCRIPT.with_name('process_kit.py')}:KIT")
 
 
 def loaded() -> ModuleType:
@@ -47,27 +41,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def together(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes made of all three trainings."""
     out = tmp_path_factory.mktemp("two")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
-    done = subprocess.run(
-        [*command, str(SCRIPT), ",".join(EACH), str(model), str(out)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-        capture_output=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    processes.torchrun(SCRIPT, ",".join(EACH), str(model), str(out))
     return out
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-    return port
-
-
-@needs_gloo
+@processes.needs_gloo
 @pytest.mark.parametrize("what", EACH)
 def test_two_processes_end_as_one_does(
     what: str, model: Path, together: Path, tmp_path: Path

@@ -1,0 +1,117 @@
+"""What tests of several processes share: children that are killed, and trainings of two processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+__all__ = ["KIT", "attempt", "cpu", "needs_gloo", "report_of", "torchrun"]
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+LOOPBACK = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+LAST = 3000  # characters of what a process that failed said
+
+
+# -- processes that are killed ---------------------------------------------------------------------
+
+
+def attempt(work: Callable[[], None], log: Path, now: Callable[[int], bool]) -> tuple[bool, float]:
+    """Do work in a forked child until it ends or `now` says to kill it with SIGKILL.
+
+    Returns whether it ended, and the processor time that it used, in seconds.
+    """
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            with log.open("a") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+                work()
+                code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    used, killed = 0.0, False
+    while True:
+        used = max(used, cpu(child))
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            break
+        if not killed and now(child):
+            os.kill(child, signal.SIGKILL)
+            killed = True
+        time.sleep(0.002)
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
+        raise SystemExit(log.read_text()[-LAST:])
+    return os.WIFEXITED(status), used
+
+
+def cpu(child: int) -> float:
+    """Return the processor time that a process has used, in seconds."""
+    told = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def report_of(script: str, place: Path, *arguments: str) -> Any:
+    """Run a script that kills its children, and return the report that it left in `place`.
+
+    The script is given the arguments and then the place. It is a process of its own, for a process
+    that has run torch cannot be forked.
+    """
+    if not Path("/proc/self/stat").exists() or not hasattr(os, "fork"):
+        pytest.skip("measures the processor time of a forked child as Linux tells it")
+    done = subprocess.run(
+        [sys.executable, script, *arguments, str(place)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **ONE_THREAD},
+        timeout=500,
+    )
+    assert not done.returncode, done.stderr[-LAST:]
+    return json.loads((place / "report.json").read_bytes())
+
+
+# -- processes that train together -------------------------------------------------------------------
+
+
+def needs_gloo(test: Any) -> Any:
+    """Skip a test where torch has no backend for processes without GPUs."""
+    from torch import distributed
+
+    here = distributed.is_available() and distributed.is_gloo_available()
+    return pytest.mark.skipif(not here, reason="this torch has no gloo")(test)
+
+
+def torchrun(script: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+    """Run a script in two processes on this machine, as ``torchrun`` does, to its end."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+    done = subprocess.run(
+        [*command, str(script), *arguments],
+        env={**os.environ, **LOOPBACK, **(env or {})},
+        capture_output=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()[-LAST:]
+
+
+KIT = sys.modules[__name__]
+"""This module, for tests: ``load("process_kit.py:KIT")``."""
