@@ -44,7 +44,8 @@ def redraw(
         live: Episodes at the same time.
 
     Returns:
-        ``steps`` is at how many the gate opened. Of the ``drafts`` and the ``revised`` actions there,
+        ``steps`` is at how many the gate opened, ``faults`` how many episodes a fault cut short, whose
+        further steps are not counted. Of the ``drafts`` and the ``revised`` actions there,
         of those ``redrawn``, and of the redrawn ones that are not the draft (``others``), each has
         ``n`` and ``refused``: how many would have done nothing.
 
@@ -56,18 +57,19 @@ def redraw(
     """
     opened = [one for one in episodes if any(step.notes.get("gate") for step in one.steps)]
     counts = {name: [0, 0] for name in ("drafts", "revised", "redrawn", "others")}
-    steps = 0
+    steps = faults = 0
     if opened:
         again = run_episodes(
             make_env, _Redrawing(opened, draws), [one.task for one in opened], lm=lm, live=live
         )
+        faults = sum(one.error is not None for one in again)
         for step in (step for one in again for step in one.steps):
             steps += "redrawn" in step.notes
             for name, seen in step.notes.get("redrawn", {}).items():
                 counts[name][0] += len(seen)
                 counts[name][1] += seen.count(False)
     told = {name: {"n": n, "refused": refused} for name, (n, refused) in counts.items()}
-    return {"steps": steps, "draws": draws, **told}
+    return {"steps": steps, "draws": draws, "faults": faults, **told}
 
 
 class _Redrawing:

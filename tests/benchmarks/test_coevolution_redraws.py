@@ -12,6 +12,7 @@ import comap  # noqa: F401
 from comap.agents import run_episodes
 from comap.agents.base import Decision, Reply, Request, View
 from comap.benchmarks.coevolution_redraws import redraw
+from comap.errors import LanguageModelError
 from comap.lm import Completion, Generate, Usage
 from comap.trajectory import Trajectory
 
@@ -87,6 +88,16 @@ def test_what_was_done_before_is_what_is_told(episodes: list[Trajectory]) -> Non
     told = [[m.content for m in request.messages if m.role == "assistant"] for request in lm.asked]
     assert [said.count("Action: look") for said in told] == [1, 2]
     assert not any("fly" in text for said in told for text in said)
+
+
+def test_episodes_that_fail_are_told(episodes: list[Trajectory]) -> None:
+    class Failing(Drawing):
+        def generate(self, requests: Sequence[Generate]) -> list[Completion]:
+            raise LanguageModelError("no answer")
+
+    found = redraw(episodes, make_env, Failing(), draws=1)
+    assert (found["faults"], found["steps"]) == (len(episodes), 0)
+    assert redraw(episodes, make_env, Drawing(), draws=1)["faults"] == 0
 
 
 def test_without_an_open_gate_nothing_is_asked(episodes: list[Trajectory]) -> None:
