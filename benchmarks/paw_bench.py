@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..errors import OptionError
 from .paw_bench_arms import ARMS, SETTINGS, Arm, arm_of, training_of
+from .paw_bench_plays import play_again
 from .paw_bench_result import collect
 from .paw_bench_starts import PaWBench, make_starts
 from .paw_bench_training import run_arm
@@ -79,6 +81,8 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     add("--sparse-tokens", type=int, default=PaWBench.sparse_tokens, metavar="N", help=tokens)
     for name, (default, text) in _WARMUP.items():
         add(f"--warmup-{name}", type=int, default=default, metavar="N", help=text)
+    plays = "how often each evaluation task is played in all, 1 to 9 (default: %(default)s)"
+    add("--plays", type=int, default=4, metavar="N", help=plays)
     add("--device", default="auto", help="auto (a GPU where there is one) or cpu")
     add("--collect", action="store_true", help="run nothing, only collect what is there")
     add("--result", metavar="FILE", help="the result's file; what it has of other seeds is kept")
@@ -90,6 +94,8 @@ def _run(options: argparse.Namespace) -> int:
     """Run `comap bench paw` with parsed arguments and return the exit status."""
     bench, arms = _bench(options), [arm_of(name) for name in options.arms]
     target = Path(options.result or Path(options.out) / "result.json")
+    if not 1 <= options.plays <= 9:
+        raise OptionError(f"--plays must be 1 to 9, found {options.plays}")
     for arm in arms:  # a wrong setting is told before hours of work
         training_of(arm, 0, bench.settings)
     if not options.collect:
@@ -98,7 +104,9 @@ def _run(options: argparse.Namespace) -> int:
             print(f"start: {start}", flush=True)
         for arm in arms:
             for seed in options.seeds:
-                print(f"run: {run_arm(arm, seed, bench, _teller(arm, seed))}", flush=True)
+                tell = _teller(arm, seed)
+                print(f"run: {run_arm(arm, seed, bench, tell)}", flush=True)
+                play_again(bench, arm, seed, options.plays, tell)
                 _write(bench, options, target)
     result = _write(bench, options, target)
     print(paw_section(result))
@@ -142,6 +150,8 @@ def _teller(arm: Arm, seed: int) -> Callable[[Mapping[str, Any]], None]:
             told = f"update {event['update']}/{event['of']}: {100 * event['success']:.1f} % won"
         elif event["event"] == "evaluated":
             told = f"{event['split']} after {event['update']}: {100 * event['success']:.1f} % won"
+        elif event["event"] == "played":
+            told = f"{event['split']}, {event['end']}, again: {100 * event['success']:.1f} % won"
         else:
             return
         print(f"{time.monotonic() - start:7.1f} s  {arm.name}-{seed}: {told}", flush=True)

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["over_seeds", "paired"]
+from ..metrics import success_rate
+
+__all__ = ["over_seeds", "paired", "share_won"]
 
 _RESAMPLES = 4000
 _SHARE = 0.95
@@ -48,7 +50,39 @@ def over_seeds(values: Sequence[float | None]) -> dict[str, Any]:
     return {"n": n, **{name: round(value, 4) for name, value in told.items()}}
 
 
-def paired(won: Sequence[str], others: Sequence[str]) -> dict[str, Any]:
+def share_won(won: str, plays: int = 1) -> dict[str, Any]:
+    """Return the share of plays that were won, with a 95 % interval over tasks.
+
+    The interval is Wilson's where each task was played once, and a bootstrap's over tasks otherwise.
+
+    Args:
+        won: A digit for each task: how often it was won.
+        plays: How often each was played.
+
+    Example:
+        >>> share_won("1100")
+        {'n': 4, 'rate': 0.5, 'low': 0.15, 'high': 0.85}
+        >>> share_won("2211", plays=2)["rate"]
+        0.75
+    """
+    if plays == 1:
+        told = success_rate(digit == "1" for digit in won)
+        rate, low, high = told.value, told.low, told.high
+    else:
+        shares = np.array([int(digit) for digit in won], dtype=np.float64) / plays
+        rate, (low, high) = float(shares.mean()), _bootstrap(shares)
+    told_all = {"rate": rate, "low": low, "high": high}
+    return {"n": len(won), **{name: round(value, 4) for name, value in told_all.items()}}
+
+
+def _bootstrap(each_task: Any) -> tuple[float, float]:
+    """Return the interval of a mean over tasks."""
+    drawn = np.random.default_rng(0).integers(each_task.size, size=(_RESAMPLES, each_task.size))
+    ends = np.quantile(each_task[drawn].mean(axis=1), [(1 - _SHARE) / 2, (1 + _SHARE) / 2])
+    return float(ends[0]), float(ends[1])
+
+
+def paired(won: Sequence[str], others: Sequence[str], plays: int = 1) -> dict[str, Any]:
     """Return how much more often an arm wins than another, task by task.
 
     Two intervals are told. ``low`` and ``high`` are of a bootstrap over tasks, which are drawn with
@@ -57,12 +91,13 @@ def paired(won: Sequence[str], others: Sequence[str]) -> dict[str, Any]:
     as well.
 
     Args:
-        won: For each seed a digit for each task: 1 where the arm won.
+        won: For each seed a digit for each task: how often the arm won.
         others: The same of the other arm, for the same seeds and tasks.
+        plays: How often each task was played with each seed.
 
     Returns:
         ``tasks``, ``mean``, ``low`` and ``high`` (shares of tasks), ``gained`` and ``lost`` (tasks won
-        by one of the two alone, of all seeds), and ``seeds`` (`over_seeds`, with ``each``).
+        more often by one of the two, of all seeds), and ``seeds`` (`over_seeds`, with ``each``).
 
     Example:
         >>> told = paired(["1110", "1100"], ["1000", "1100"])
@@ -76,9 +111,9 @@ def paired(won: Sequence[str], others: Sequence[str]) -> dict[str, Any]:
         ],
         dtype=np.float64,
     )
+    gains /= plays
     each_task, each_seed = gains.mean(axis=0), gains.mean(axis=1)
-    drawn = np.random.default_rng(0).integers(each_task.size, size=(_RESAMPLES, each_task.size))
-    ends = np.quantile(each_task[drawn].mean(axis=1), [(1 - _SHARE) / 2, (1 + _SHARE) / 2])
+    ends = _bootstrap(each_task)
     seeds = [float(value) for value in each_seed]
     return {
         "tasks": int(each_task.size),

@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import OptionError
 from .paw_bench_arms import ARMS, PACKAGES, VARIED
 from .paw_bench_pairs import over_seeds, paired
+from .paw_bench_plays import further_plays
 from .paw_bench_run import read_run
 from .paw_bench_starts import PaWBench
 from .record import circumstances
@@ -61,7 +62,7 @@ def _case(bench: PaWBench, seeds: Sequence[int], before: Mapping[str, Any]) -> d
         found, settings = [], earlier["settings"]
         for seed in seeds:
             folder = bench.place_of(arm.name, seed)
-            one = read_run(folder, seed)
+            one = read_run(folder, seed, further_plays(bench, arm.name, seed))
             if one is None:
                 continue
             own = one.pop("config")
@@ -115,9 +116,10 @@ def _means(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _gain(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return how much more the trained policies win than those that they began as."""
-    alike = [one["won"] for one in found if one["tasks"] == found[0]["tasks"]]
+    kinds = ("tasks", "plays")
+    alike = [one["won"] for one in found if all(one[name] == found[0][name] for name in kinds)]
     final, start = (["".join(won[end].values()) for won in alike] for end in ("final", "start"))
-    return paired(final, start)
+    return paired(final, start, found[0]["plays"])
 
 
 def _differences(arm: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -136,12 +138,17 @@ def _differences(arm: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> d
 
 def _alike(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
     """Return whether two runs began with the same policy and were evaluated on the same tasks."""
-    return all(one[name] == two[name] for name in ("start", "tasks"))
+    return all(one[name] == two[name] for name in ("start", "tasks", "plays"))
 
 
 def _difference(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> dict[str, Any]:
+    plays = pairs[0][0]["plays"]
+    pairs = [pair for pair in pairs if pair[0]["plays"] == plays]
     mine, theirs = (["".join(p[side]["won"]["final"].values()) for p in pairs] for side in (0, 1))
-    told: dict[str, Any] = {"of_seeds": [one["seed"] for one, _ in pairs], **paired(mine, theirs)}
+    told: dict[str, Any] = {
+        "of_seeds": [one["seed"] for one, _ in pairs],
+        **paired(mine, theirs, plays),
+    }
     for name in ("training_last", "training_mean"):
         told[name] = over_seeds([one[name] - two[name] for one, two in pairs])
     ratios = [

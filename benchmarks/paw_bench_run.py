@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataCorrupt
-from ..metrics import success_rate
 from ..trainers.paw.journal import EVALUATIONS, METRICS, read_lines
+from .paw_bench_pairs import share_won
 from .paw_bench_training import CPU, has_ended
 from .paw_curves import PHASES
 
@@ -42,12 +42,15 @@ LAST = 5
 _OWN = ("seconds_old_logps", "seconds_advantages", "seconds_update")  # all but rollouts
 
 
-def read_run(folder: Path, seed: int) -> dict[str, Any] | None:
+def read_run(
+    folder: Path, seed: int, again: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
+) -> dict[str, Any] | None:
     """Return what a run gave; None where it is not there or has not ended.
 
     Args:
         folder: Its folder.
         seed: Its seed.
+        again: Further plays of the evaluation tasks, as `further_plays` returns them.
 
     Raises:
         DataCorrupt: A file is not what a training writes.
@@ -65,7 +68,12 @@ def read_run(folder: Path, seed: int) -> dict[str, Any] | None:
     tests = {(line["update"], line["split"]): line for line in read_lines(folder / EVALUATIONS)}
     ends = {"start": 0, "final": config["updates"]}
     splits: list[str] = config["evaluation_splits"]
-    won = {end: {split: _won(tests[at, split]) for split in splits} for end, at in ends.items()}
+    again = again or dict.fromkeys(ends, ())
+    won = {
+        end: {split: _won(tests[at, split], again[end], folder) for split in splits}
+        for end, at in ends.items()
+    }
+    plays = 1 + len(again["final"])
     rows = _total(lines, "rows")
     seconds = {name: round(_total(lines, name), 1) for name in PHASES}
     own = sum(_total(lines, name) for name in _OWN)
@@ -74,10 +82,14 @@ def read_run(folder: Path, seed: int) -> dict[str, Any] | None:
         "start": described["model"],
         "env": described["env"],
         "config": config,
-        "success": {end: _rates(texts) for end, texts in won.items()},
+        "success": {end: _rates(texts, plays) for end, texts in won.items()},
         "won": won,
+        "plays": plays,
         "tasks": {split: _digest(tests[0, split]) for split in splits},
-        "errors": int(sum(line["errors"] for line in tests.values())),
+        "errors": int(
+            sum(line["errors"] for line in tests.values())
+            + sum(play["errors"] for some in again.values() for play in some)
+        ),
         "training_last": _mean(lines[-LAST:], "success"),
         "training_mean": _mean(lines, "success"),
         "curve": {name: told for name in CURVES if (told := _curve(lines, name)) is not None},
@@ -90,9 +102,18 @@ def read_run(folder: Path, seed: int) -> dict[str, Any] | None:
     }
 
 
-def _won(line: Mapping[str, Any]) -> str:
-    """Return one digit for each task of a split, in the order of their ids."""
-    return "".join("01"[bool(won)] for _, won in sorted(line["won"].items()))
+def _won(line: Mapping[str, Any], again: Sequence[Mapping[str, Any]], folder: Path) -> str:
+    """Return one digit for each task of a split, in the order of their ids: how often it was won."""
+    further = [play["won"][line["split"]] for play in again]
+    if any(play.keys() != line["won"].keys() for play in further):
+        raise DataCorrupt(
+            f"expected further plays of {folder} to be of its tasks of {line['split']}, found others; "
+            "remove its folder plays, and that of its start, and play again"
+        )
+    return "".join(
+        str(bool(won) + sum(play[task] for play in further))
+        for task, won in sorted(line["won"].items())
+    )
 
 
 def _digest(line: Mapping[str, Any]) -> str:
@@ -100,15 +121,10 @@ def _digest(line: Mapping[str, Any]) -> str:
     return hashlib.sha256("\n".join(sorted(line["won"])).encode()).hexdigest()[:12]
 
 
-def _rates(won: Mapping[str, str]) -> dict[str, Any]:
-    """Return the share of each split's tasks that is won, and of all, with its interval."""
-    return {name: _rate(text) for name, text in (*won.items(), ("all", "".join(won.values())))}
-
-
-def _rate(won: str) -> dict[str, Any]:
-    told = success_rate(digit == "1" for digit in won)
-    shares = {"rate": told.value, "low": told.low, "high": told.high}
-    return {"n": told.n, **{name: round(value, 4) for name, value in shares.items()}}
+def _rates(won: Mapping[str, str], plays: int) -> dict[str, Any]:
+    """Return the share of each split's plays that is won, and of all, with its interval."""
+    everything = (*won.items(), ("all", "".join(won.values())))
+    return {name: share_won(text, plays) for name, text in everything}
 
 
 def _curve(lines: Sequence[Mapping[str, Any]], name: str) -> list[float | None] | None:

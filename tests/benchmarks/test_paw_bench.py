@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ pytest.importorskip("trl")
 
 from comap.benchmarks import paw_bench
 from comap.benchmarks.paw_bench_arms import ARMS, VARIED, arm_of, training_of
-from comap.benchmarks.paw_bench_pairs import over_seeds, paired
+from comap.benchmarks.paw_bench_pairs import over_seeds, paired, share_won
 from comap.benchmarks.paw_bench_result import collect
 from comap.benchmarks.paw_bench_run import read_run
 from comap.benchmarks.paw_bench_starts import PaWBench
@@ -29,6 +30,7 @@ from comap.benchmarks.paw_bench_training import (
 )
 from comap.errors import DataCorrupt, OptionError
 from comap.trainers.paw.journal import EVALUATIONS, METRICS
+from comap.trainers.playing import played
 
 UPDATES = 2
 ENV = {"id": "comap/ALFWorld-v0", "options": {}, "fingerprint": {"train": {"games": "2"}}}
@@ -125,6 +127,14 @@ def test_differences_are_those_of_hand() -> None:
     assert told["seeds"]["sd"] == pytest.approx(sd, abs=1e-4)
     assert told["seeds"]["high"] == pytest.approx(0.25 + 12.706 * sd / 2**0.5, abs=1e-3)
     assert told["low"] < told["mean"] < told["high"]
+
+
+def test_plays_that_were_won_count_as_shares() -> None:
+    told = paired(["4400", "4300"], ["0400", "4100"], plays=4)
+    assert (told["mean"], told["gained"], told["lost"]) == (0.1875, 2, 0)
+    assert share_won("4400", 4)["rate"] == 0.5 and share_won("11", 1)["low"] > 0.3
+    narrow, wide = share_won("2" * 20, 4), share_won("40" * 10, 4)
+    assert narrow["low"] == narrow["high"] == 0.5 and wide["low"] < 0.4
 
 
 _TASKS = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=5, max_size=5)
@@ -321,7 +331,7 @@ TINY = {
 }
 REAL = [
     *(word for name, value in TINY.items() for word in (f"--{name}", str(value))),
-    *("--arms", "grpo", "grpo+paw"),
+    *("--arms", "grpo", "grpo+paw", "--plays", "2"),
 ]
 
 
@@ -393,6 +403,73 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_end(real: Path, tmp_path: Pa
     assert again["curve"]["wm_loss"] == straight["curve"]["wm_loss"]
 
 
+def written(place: Path, split: str, number: int, won: str) -> None:
+    """Write down a further play."""
+    folder = place / f"{split}-{number}"
+    folder.mkdir(parents=True)
+    told = {f"task {n}": int(digit) for n, digit in enumerate(won)}
+    (folder / "won.json").write_text(json.dumps({"of": {}, "errors": 1, "won": told}))
+
+
+def test_further_plays_are_added_where_both_policies_have_them(tmp_path: Path) -> None:
+    bench = PaWBench(out=str(tmp_path), settings={"updates": UPDATES})
+    final = made_up(bench, "grpo", 0, ("11", "10")) / "plays"
+    start = tmp_path / "plays" / "start-0"
+    for number, won in ((1, ("10", "11")), (2, ("10", "01"))):
+        for split, digits in zip(("valid_seen", "valid_unseen"), won, strict=True):
+            written(final, split, number, digits)
+    (one,) = by_name(collect(bench, [0]))["grpo"]["seeds"]
+    assert one["plays"] == 1, "the start was not played again"
+    for split in ("valid_seen", "valid_unseen"):
+        written(start, split, 1, "01")
+    arm = by_name(collect(bench, [0]))["grpo"]
+    (one,) = arm["seeds"]
+    assert one["plays"] == 2 and one["errors"] == 4
+    assert one["won"]["final"] == {"valid_seen": "21", "valid_unseen": "21"}
+    assert one["won"]["start"] == {"valid_seen": "01", "valid_unseen": "11"}
+    assert one["success"]["final"]["all"]["rate"] == 0.75
+    assert arm["gain"]["mean"] == pytest.approx((6 - 3) / 8, abs=1e-4)
+
+
+def test_further_plays_of_other_tasks_are_refused(tmp_path: Path) -> None:
+    bench = PaWBench(out=str(tmp_path), settings={"updates": UPDATES})
+    final = made_up(bench, "grpo", 0, ("11", "10")) / "plays"
+    for place in (final, tmp_path / "plays" / "start-0"):
+        for split in ("valid_seen", "valid_unseen"):
+            written(place, split, 1, "111")
+    with pytest.raises(DataCorrupt, match="further plays of"):
+        collect(bench, [0])
+    (final / "valid_seen-1" / "won.json").write_text("{")
+    with pytest.raises(DataCorrupt, match="remove its folder and play again"):
+        collect(bench, [0])
+
+
+def test_plays_are_real_and_each_is_another(real: Path) -> None:
+    """Both policies are played again, the start once for both arms, and with seeds of their own."""
+    plays = {place.relative_to(real).as_posix() for place in real.rglob("won.json")}
+    ends = ("plays/start-0", "arms/grpo-0/plays", "arms/grpo+paw-0/plays")
+    splits = ("valid_seen", "valid_unseen")
+    assert plays == {f"{end}/{split}-1/won.json" for end in ends for split in splits}
+    first = real / "arms" / "grpo-0" / "evaluations" / "0000-valid_seen-0"
+    again = real / ends[0] / "valid_seen-1"
+    (one,), (two,) = (played(place) for place in (first, again))
+    assert one.task == two.task
+    assert [step.action for step in one.steps] != [step.action for step in two.steps]
+    result = json.loads((real / "result.json").read_bytes())
+    assert [one["plays"] for arm in result["arms"] for one in arm["seeds"]] == [2, 2]
+
+
+def test_plays_of_another_policy_are_refused(real: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(real, out)
+    path = out / "plays" / "start-0" / "valid_seen-1" / "won.json"
+    told = json.loads(path.read_bytes())
+    told["of"]["weights"] = "0" * 64
+    path.write_text(json.dumps(told))
+    with pytest.raises(OptionError, match=r"others \(weights\).*remove that folder"):
+        command("--out", str(out), *REAL, "--result", str(tmp_path / "result.json"))
+
+
 def test_mistakes_are_told_before_anything_is_done(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     with pytest.raises(OptionError, match="there is no arm 'everything'"):
@@ -401,6 +478,8 @@ def test_mistakes_are_told_before_anything_is_done(tmp_path: Path) -> None:
         command("--out", out, "--demos", "demos.jsonl")
     with pytest.raises(OptionError, match="learning_rate"):
         command("--out", out, "--learning-rate", "-1")
+    with pytest.raises(OptionError, match="--plays must be 1 to 9, found 10"):
+        command("--out", out, "--plays", "10")
     assert not Path(out).exists()
 
 
