@@ -6,5 +6,27 @@ import os
 import tempfile
 from pathlib import Path
 
+import pytest
+
 os.environ["COMAP_HOME"] = str(Path(tempfile.gettempdir()) / "comap-tests-without-data")
 os.environ.pop("ALFWORLD_DATA", None)
+
+LONG = (
+    "trainers/test_killed_training.py",
+    "trainers/test_paw_trainer.py",
+    "trainers/test_paw_training.py",
+    "benchmarks/test_demo.py",
+    "trainers/test_coevolution.py",
+    "trainers/test_row_trainer.py",
+    "trainers/test_paw_killed.py",
+    "agents/test_runner_real_model.py",
+)
+"""Files that take longest: where several processes share the files, these begin first, so that none is
+left alone with one of them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put long files first; the rest keeps its order."""
+    here = Path(__file__).parent
+    first = {here / name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: first.get(item.path, len(LONG)))
