@@ -52,7 +52,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         >>> parser.parse_args(["data", "get", "alfworld"]).name
         'alfworld'
     """
-    parser = subparsers.add_parser("data", help="list, download, build, verify and locate data sets")
+    parser = subparsers.add_parser(
+        "data", help="list, download, build, verify and locate data sets"
+    )
     parser.set_defaults(run=run)
     commands = parser.add_subparsers(dest="data_command", required=True, metavar="COMMAND")
     commands.add_parser("list", help="show the data sets and which of them are here")

@@ -95,7 +95,7 @@ def measure_search(shop: str, queries: str) -> dict[str, Any]:
     }
 
 
-def memory(data_dir: str | None, counts: Sequence[int] = (1, 16)) -> dict[str, Any]:
+def memory(data_dir: str | None, counts: Sequence[int]) -> dict[str, Any]:
     """Return the memory of so many environments, in one process and in as many processes.
 
     Args:

@@ -13,6 +13,7 @@ from typing import Any
 
 import gymnasium
 
+from ..envs.webshop.analyzer import analyze
 from ..errors import DataCorrupt, DataNotFound, OptionError
 from .record import circumstances, write_result
 from .webshop_scale import memory, scale
@@ -57,6 +58,7 @@ def run(
     sessions: Sequence[str | Path] = (),
     *,
     products: Sequence[int] = SIZES,
+    environments: Sequence[int] = (1, 16),
     out: str | Path | None = None,
     seed: int = 0,
     progress: Callable[[str], object] = lambda line: None,
@@ -69,6 +71,7 @@ def run(
             the expert's episodes, which cannot be compared with the original.
         products: At how many invented products to measure search; a million takes some minutes
             and 3 GB of disk for a while.
+        environments: Of how many environments to measure the memory.
         out: File for the result, or None.
         seed: Of the invented products and the expert's tasks.
         progress: Told of each part that is done.
@@ -82,7 +85,7 @@ def run(
         OptionError: A number of products is less than 1.
 
     Example:
-        >>> result = run(products=())
+        >>> result = run(products=(), environments=(1,))
         >>> result["steps"] > 100, result["ours"]["again"] < 0.01
         (True, True)
     """
@@ -90,7 +93,8 @@ def run(
         raise OptionError(f"products must be whole numbers of at least 1, not {products!r}")
     where = None if data_dir is None else str(data_dir)
     recorded = [played for path in sessions for played in _recorded(Path(path))]
-    _expert_sessions(None, seed, 20)  # no session pays for imports
+    _expert_sessions(None, seed, 20)  # no session pays for imports and tables of words
+    analyze("caf\u00e9")
     played = recorded or _expert_sessions(where, seed, _STEPS)
     ours, agreed = _measure(where, played)
     progress(f"{len(played)} sessions")
@@ -108,7 +112,7 @@ def run(
     if recorded:
         ratios = {name: PEER["seconds_per_step"] / ours[name] for name in ("first", "again")}
         result |= {"peer": PEER, "ratios": ratios, "steps_that_agree": agreed}
-    result["memory"] = memory(where)
+    result["memory"] = memory(where, environments)
     progress("memory")
     result["scale"] = [scale(count, seed, progress) for count in products]
     if out is not None:

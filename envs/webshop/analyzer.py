@@ -133,11 +133,11 @@ def _word_rule() -> re.Pattern[str]:
     rest = "[EVTZ]*"
     joiner, number, katakana, letter = f"J{rest}", f"N{rest}", f"K{rest}", f"[LH]{rest}"
     in_word, in_number = f"[MBQ]{rest}", f"[UBQ]{rest}"
+    quoted = f"(?<=H)D{rest}H{rest}"
     run = (
         f"(?:{katakana}(?:(?:{joiner})*{katakana})*"
         f"|(?:{number}(?:(?:(?:{joiner})*|{in_number}){number})*"
-        f"|{letter}(?:(?:(?:{joiner})*|{in_word}){letter})*(?:(?<=H)Q{rest})?"
-        f"|H{rest}D{rest}H{rest})+)"
+        f"|{letter}(?:(?:(?:{joiner})*|{in_word}){letter}|{quoted})*(?:(?<=H)Q{rest})?)+)"
     )
     rules = (
         f"R{rest}R{rest}",

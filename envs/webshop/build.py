@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import tempfile
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -16,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import DataCorrupt, DataNotFound, OptionError
+from ...errors import DataCorrupt, OptionError
 from ..storage import Listener, Progress, on_disk, silent, write_json
 from .analyzer import analyze
 from .collect import LONGEST_ASIN, Asins, File, GoalList, Labels, Notes, reading
+from .given import Given, read_given
 from .goals import NO_CAP, draw_cap, draw_price
 from .json_stream import elements
 from .nouns import noun_rule
@@ -86,23 +86,24 @@ def build_catalog(
         ['asins.npy', 'attributes.json', 'cards.bin']
     """
     target = Path(out).absolute()
-    if target.exists() and not (target / MANIFEST).is_file() and any(target.iterdir()):
+    taken = target.exists() and not (target / MANIFEST).is_file()
+    if taken and (not target.is_dir() or any(target.iterdir())):
         raise OptionError(
             f"expected a new folder or a catalogue at {target}, found other files; "
             "name a folder that does not exist yet"
         )
-    fixed, caps = _object(prices), _object(price_caps)
-    said, rule = noun_rule(nouns, None if title_nouns is None else _object(title_nouns))
+    given = read_given(prices, price_caps, title_nouns)
+    said, rule = noun_rule(nouns, given.nouns)
     with on_disk(target), _draft(target) as folder:
         notes = Notes(folder, "notes", instructions, progress)
         human = Notes(folder, "human_notes", human_instructions, progress)
-        writer = _Writer(folder, seed, fixed.get("prices", fixed), caps)
+        writer = _Writer(folder, seed, given)
         records = _records(Path(products), progress)
         while batch := list(islice(records, _BATCH)):
             read = [read_product(record, notes.of(record["asin"]) or {}) for record in batch]
             found = rule([(product.asin, product.title) for product, _ in read])
             for (product, tag), tagged in zip(read, found, strict=True):
-                writer.add(replace(product, nouns=tagged), tag, human.of(product.asin) or [])
+                writer.add(replace(product, nouns=tagged), tag, human.of(product.asin))
         for spool in (notes, human):
             spool.close()
         progress(Progress("sorting", 0))
@@ -113,14 +114,8 @@ def build_catalog(
 class _Writer:
     """Writes the products, one after the other, and what belongs to all of them at the end."""
 
-    def __init__(
-        self, folder: Path, seed: int, prices: Mapping[str, float], caps: Mapping[str, Any]
-    ):
-        self._folder, self._seed, self._given = folder, seed, prices
-        self._caps: Mapping[str, float] = caps.get("synthetic", {})
-        self._human_caps = {
-            entry["goal_index"]: float(entry["price_upper"]) for entry in caps.get("human", ())
-        }
+    def __init__(self, folder: Path, seed: int, given: Given):
+        self._folder, self._seed, self._given = folder, seed, given
         self._index = IndexWriter(folder)
         self._records, self._cards = TextWriter(folder, "products"), TextWriter(folder, "cards")
         self._sha256 = hashlib.sha256(f"format {FORMAT}\n".encode())
@@ -128,14 +123,14 @@ class _Writer:
         self._prices = array("d")
         self._labels = {"categories": Labels(), "queries": Labels()}
 
-    def add(self, bare: Product, prices: Sequence[float], told: Sequence[Any]) -> None:
+    def add(self, bare: Product, prices: Sequence[float], told: Any) -> None:
         """Add a product: its record, its terms, and the goals made from it."""
         asin = bare.asin
-        given, cap = self._given.get(asin), self._caps.get(asin)
-        price = draw_price(prices, self._seed, asin) if given is None else float(given)
+        given, cap = self._given.prices.get(asin), self._given.caps.get(asin)
+        price = draw_price(prices, self._seed, asin) if given is None else given
         if cap is None:
             cap = NO_CAP if bare.instruction is None else draw_cap(price, self._seed, asin)
-        product = replace(bare, price=price, cap=float(cap))
+        product = replace(bare, price=price, cap=cap)
         line = product.to_json()
         self._sha256.update(line.encode() + b"\n")
         self._records.add(line)
@@ -159,7 +154,7 @@ class _Writer:
         save_array(folder, "ranks", ranks)
         for name, labels in self._labels.items():
             labels.write(folder, name)
-        human = self._goals.write(folder, self._prices, self._human_caps, self._seed)
+        human = self._goals.write(folder, self._prices, self._given.human_caps, self._seed)
         for line in human:
             self._sha256.update(line.encode() + b"\n")
         counts = {"products": len(order), "synthetic": self._goals.count, "human": len(human)}
@@ -181,21 +176,6 @@ def _records(path: Path, progress: Listener) -> Iterator[dict[str, Any]]:
             continue
         seen.add(asin)
         yield record
-
-
-def _object(path: File | None) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one for no file."""
-    if path is None:
-        return {}
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise DataNotFound(f"expected a JSON file at {path}, found nothing") from error
-    except ValueError as error:
-        raise DataCorrupt(f"expected JSON in {path}, found: {error}") from error
-    if not isinstance(content, dict):
-        raise DataCorrupt(f"expected a JSON object in {path}, found {type(content).__name__}")
-    return content
 
 
 @contextmanager

@@ -124,7 +124,7 @@ class GoalList:
         self._attributes: Counter[str] = Counter()
         self._human: list[tuple[int, dict[str, Any]]] = []
 
-    def add(self, row: int, product: Product, told: Sequence[Any]) -> None:
+    def add(self, row: int, product: Product, told: Any) -> None:
         """Add a product's goals: one for each choice of its options, and those that people told."""
         number = combinations(product)
         if number:
@@ -133,7 +133,7 @@ class GoalList:
             self.count += number
             for attribute in product.wanted:
                 self._attributes[attribute] += number
-        for entry in told:
+        for entry in told if isinstance(told, list) else [] if told is None else [told]:
             if not _is_told(entry):
                 raise DataCorrupt(
                     f"expected human instructions for product {product.asin}, with attributes and "

@@ -258,6 +258,7 @@ class WebShopEnv(TextEnv):
         return narrate_scene(goal, history, state, action)
 
     def _open(self, task: str) -> tuple[str, str, Outcome]:
+        self._wanted = None
         goal = self._tasks.goal(task)
         self._wanted, self._expert, self.session = goal, None, Session()
         self._suggested = (_suggestion(goal.text),)

@@ -13,6 +13,7 @@ __all__ = ["elements", "items"]
 
 _CHUNK = 1 << 20
 _LARGEST = 1 << 28
+_AHEAD = 3  # of "1.5" or "1e-5", the beginning is a number, too
 _BLANKS = " \t\n\r"
 Told = Callable[[int], object]
 """What is told how many characters were read so far."""
@@ -124,7 +125,7 @@ class _Reader:
         return key, self.value()
 
     def value(self) -> Any:
-        """Take the next value; a number counts as whole once something follows it."""
+        """Take the next value; a number counts as whole once enough follows it."""
         self.peek()
         while True:
             try:
@@ -135,8 +136,9 @@ class _Reader:
                 continue
             except RecursionError as error:
                 raise self._corrupt("a JSON value", "lists within lists without end") from error
-            if end < len(self._text) or not self._more():
-                self._at = end
+            length = end - self._at
+            if end + _AHEAD <= len(self._text) or not self._more():
+                self._at += length
                 return value
 
     def end(self) -> None:

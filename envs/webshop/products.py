@@ -92,6 +92,12 @@ def read_product(
         >>> product.price_tag, prices, product.options
         ('$1200.5', [1200.5], (('size', ('small | 8',)),))
     """
+    if not isinstance(notes, Mapping):
+        raise DataCorrupt(
+            f"expected attributes of product {record.get('asin')!r:.40}, found {notes!r:.80}; "
+            "get items_ins_v2.json again"
+        )
+    notes = {"asin": record.get("asin"), **notes}
     prices, tag = _prices(record)
     bullets = record.get("small_description")
     lines = bullets if isinstance(bullets, list) else [bullets]
