@@ -27,3 +27,11 @@ if "comap/ALFWorld-v0" not in registry:
         max_episode_steps=50,
         disable_env_checker=True,  # it fails at the first step if the first reset had raised
     )
+if "comap/WebShop-v0" not in registry:
+    register(
+        id="comap/WebShop-v0",
+        entry_point="comap.envs.webshop:WebShopEnv",
+        vector_entry_point="comap.envs.webshop:vector",
+        max_episode_steps=15,
+        disable_env_checker=True,
+    )

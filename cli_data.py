@@ -1,4 +1,4 @@
-"""`comap data list | get | verify | path`: the data sets that the environments play on.
+"""`comap data list | get | build | verify | path`: the data that the environments play on.
 
 Nothing is downloaded unless `comap data get` is run.
 """
@@ -33,6 +33,14 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "run"]
 
 _STEP = 5
+_WEBSHOP_FILES = (
+    "products",
+    "instructions",
+    "human_instructions",
+    "prices",
+    "price_caps",
+    "title_nouns",
+)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -44,7 +52,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         >>> parser.parse_args(["data", "get", "alfworld"]).name
         'alfworld'
     """
-    parser = subparsers.add_parser("data", help="list, download, verify and locate data sets")
+    parser = subparsers.add_parser(
+        "data", help="list, download, build, verify and locate data sets"
+    )
     parser.set_defaults(run=run)
     commands = parser.add_subparsers(dest="data_command", required=True, metavar="COMMAND")
     commands.add_parser("list", help="show the data sets and which of them are here")
@@ -58,11 +68,29 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     getter.add_argument(
         "--timeout", type=float, default=30.0, metavar="S", help="longest silence (default: 30 s)"
     )
+    builder = commands.add_parser("build", help="make data of files that you have")
+    _add_webshop(builder.add_subparsers(dest="what", required=True, metavar="WHAT"))
     verifier = commands.add_parser("verify", help="check that a data set is whole and unchanged")
     verifier.add_argument("name", help="name of the data set")
     verifier.add_argument("--path", metavar="DIR", help="check this folder, not the one of comap")
     locator = commands.add_parser("path", help="print where a data set is, or would be")
     locator.add_argument("name", nargs="?", help="name of the data set (default: all data)")
+
+
+def _add_webshop(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `comap data build webshop`."""
+    parser = subparsers.add_parser("webshop", help="a WebShop catalogue, of WebShop's JSON files")
+    parser.add_argument("source", type=Path, metavar="SOURCE", help="folder with WebShop's files")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to make (default: comap's)")
+    parser.add_argument("--seed", type=int, default=0, help="of prices and price caps (default: 0)")
+    parser.add_argument(
+        "--nouns",
+        default="auto",
+        help="rule for titles' nouns: auto, spacy or lexical (default: auto)",
+    )
+    for name in _WEBSHOP_FILES:
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, type=Path, metavar="FILE", help="this file, not SOURCE's")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,7 +101,8 @@ def run(args: argparse.Namespace) -> int:
         /home/me/.cache/comap/alfworld
         0
     """
-    command = {"list": _list, "get": _get, "verify": _verify, "path": _path}[args.data_command]
+    commands = {"list": _list, "get": _get, "build": _build, "verify": _verify, "path": _path}
+    command = commands[args.data_command]
     try:
         return command(args)
     except CoMapError as error:
@@ -104,6 +133,18 @@ def _get(args: argparse.Namespace) -> int:
             progress=progress,
         )
     print(path)
+    return 0
+
+
+def _build(args: argparse.Namespace) -> int:
+    from .envs.webshop.build import build_catalog
+    from .envs.webshop.sources import find_sources
+
+    files = find_sources(args.source, {name: getattr(args, name) for name in _WEBSHOP_FILES})
+    out = args.out or data_path("webshop")
+    with _shown() as progress:
+        build_catalog(**files, out=out, seed=args.seed, nouns=args.nouns, progress=progress)
+    print(out)
     return 0
 
 

@@ -1,4 +1,7 @@
-"""`comap bench speed`: steps and resets for each CPU second, beside the upstream engine's."""
+"""`comap bench speed`: steps and resets for each CPU second, beside the upstream engine's.
+
+This is ALFWorld's part; `comap.benchmarks.webshop_speed` is WebShop's.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from typing import Any
 
 from ..envs.alfworld.tasks import open_source
 from ..errors import DataNotFound, OptionError, suggest
+from . import webshop_speed
 from .alfworld_speed import first_pass, make_env, time_game
 from .record import write_result
 from .speed_report import result_of, table
@@ -25,7 +29,7 @@ import json, sys
 from comap.benchmarks.alfworld_speed import memory_of_resets
 print(json.dumps(memory_of_resets(*json.loads(sys.argv[1]))))
 """
-_ENVS = ("alfworld",)
+_ENVS = ("alfworld", "webshop")
 _PEERS = ("textworld",)
 
 
@@ -43,7 +47,7 @@ def run(
     """Measure an environment's speed, and its peer's in the same process on the same games.
 
     Args:
-        env: ``"alfworld"``.
+        env: ``"alfworld"``; for WebShop see `comap.benchmarks.webshop_speed`.
         peer: ``"textworld"``, or None to measure ours alone.
         data_dir: Folder of the official games, as for the environment; a peer needs them.
         games: How many games of the split, taken at equal distances; 0 for all.
@@ -65,7 +69,10 @@ def run(
         >>> result["ours"]["per_second"]["step"] > 100
         True
     """
-    for name, value, known in (("environment", env, _ENVS), ("peer", peer or "textworld", _PEERS)):
+    for name, value, known in (
+        ("environment", env, _ENVS[:1]),
+        ("peer", peer or "textworld", _PEERS),
+    ):
         if value not in known:
             raise OptionError(f"there is no {name} {value!r} to measure; {suggest(value, known)}")
     if games < 0:
@@ -114,6 +121,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="number of games, 0 for all (default: 12)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the side steps (default: 0)")
+    parser.add_argument(
+        "--sessions",
+        nargs="+",
+        default=(),
+        metavar="FILE",
+        help="webshop: recorded sessions to replay (default: the expert's episodes)",
+    )
+    parser.add_argument(
+        "--products",
+        nargs="*",
+        type=int,
+        metavar="N",
+        help="webshop: numbers of products to search (default: 1000 100000 1000000)",
+    )
     parser.add_argument("--out", metavar="FILE", help="write the result to this file, as JSON")
 
 
@@ -126,6 +147,8 @@ def main(args: argparse.Namespace) -> int:
         >>> main(parser.parse_args(["speed", "alfworld"]))  # doctest: +SKIP
         0
     """
+    if args.env == "webshop":
+        return webshop_speed.main(args)
     result = run(
         args.env,
         args.peer,

@@ -1,0 +1,216 @@
+"""`Catalog`: a catalogue on disk, read where it lies."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import OrderedDict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import DataCorrupt, DataNotFound, TaskNotFound
+from .build import FORMAT, MANIFEST
+from .goals import Goal, synthetic_goal, weight_of
+from .products import Product
+from .search import SearchIndex
+from .texts import Texts, load_array
+
+__all__ = ["KINDS", "Card", "Catalog"]
+
+KINDS = ("synthetic", "human")
+"""The kinds of goals."""
+
+Card = tuple[str, str, str]
+"""What a page of results shows of a product: ASIN, title, price tag."""
+
+_REMEMBERED = {"products": 512, "cards": 4096, "queries": 1024}
+_OPEN: WeakValueDictionary[tuple[str, int], Catalog] = WeakValueDictionary()
+
+
+class Catalog:
+    """Products, search and goals of one catalogue.
+
+    Nothing is read before it is asked for, and what is read is mapped into memory, so that all
+    processes of a machine share it. Make one with `open`.
+
+    Attributes:
+        folder: Where it lies.
+        manifest: Its figures, the seed, the noun rule, and the SHA-256 of its contents.
+        index: Its search, which remembers no answers.
+    """
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]):
+        self.folder, self.manifest = folder, manifest
+        self._products, self._cards = Texts(folder, "products"), Texts(folder, "cards")
+        self._asins, self._order = load_array(folder, "asins"), load_array(folder, "order")
+        self._goal_rows = load_array(folder, "goal_rows")
+        self._goal_starts = load_array(folder, "goal_starts")
+        self._human = Texts(folder, "human")
+        self.index = SearchIndex(folder, manifest["documents"], load_array(folder, "ranks"))
+        self._labels: dict[str, tuple[dict[str, int], npt.NDArray[Any]]] = {}
+        self._memory: dict[str, OrderedDict[Any, Any]] = {
+            name: OrderedDict() for name in _REMEMBERED
+        }
+
+    @classmethod
+    def open(cls, directory: str | os.PathLike[str]) -> Catalog:
+        """Open a catalogue that `build_catalog` made; once in a process.
+
+        Args:
+            directory: Its folder.
+
+        Raises:
+            DataNotFound: There is no catalogue.
+            DataCorrupt: It is of another format, or broken.
+
+        Example:
+            >>> from comap.envs.webshop.embedded import embedded_catalog
+            >>> len(embedded_catalog().search("red shoes", k=3))
+            3
+        """
+        folder = Path(directory).absolute()
+        try:
+            path = folder / MANIFEST
+            key = (str(folder), path.stat().st_mtime_ns)
+            if (known := _OPEN.get(key)) is not None:
+                return known
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise DataNotFound(
+                f"expected a WebShop catalogue in {folder}, found no {MANIFEST}; "
+                "run: comap data build webshop SOURCE"
+            ) from error
+        except ValueError as error:
+            raise _corrupt(folder, f"expected JSON in {MANIFEST}, found: {error}") from error
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            found = manifest.get("format") if isinstance(manifest, dict) else None
+            raise _corrupt(folder, f"expected format {FORMAT}, found {found!r}")
+        try:
+            catalog = _OPEN[key] = cls(folder, manifest)
+        except KeyError as error:
+            raise _corrupt(folder, f"expected {error} in {MANIFEST}") from error
+        return catalog
+
+    def __len__(self) -> int:
+        """Return the number of products."""
+        return len(self._products)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Catalog.open, (str(self.folder),)
+
+    def search(self, query: str, k: int = 50) -> list[str]:
+        """Return the ASINs of the best `k` products, best first, as Lucene would."""
+        return [self.asin(row) for row in self.search_rows(query, k)]
+
+    def search_rows(self, query: str, k: int = 50) -> list[int]:
+        """Return the rows of the best `k` products, best first."""
+        memory = self._memory["queries"]
+        rows = memory.get((query, k))
+        if rows is None:
+            rows = self._remember("queries", (query, k), self.index.search(query, k))
+        return list(rows)
+
+    def rows_with(self, label: str, value: str) -> list[int]:
+        """Return the rows of all products whose label is this text, in the order of the catalogue.
+
+        Args:
+            label: ``"queries"`` or ``"categories"``.
+            value: The text.
+        """
+        if label not in self._labels:
+            names = json.loads((self.folder / f"{label}.json").read_text(encoding="utf-8"))
+            numbers = {name: number for number, name in enumerate(names)}
+            self._labels[label] = numbers, load_array(self.folder, label)
+        numbers, labelled = self._labels[label]
+        rows: list[int] = np.flatnonzero(labelled == numbers.get(value, -1)).tolist()
+        return rows
+
+    def product(self, row: int) -> Product:
+        """Return a product."""
+        known: Product | None = self._memory["products"].get(row)
+        if known is None:
+            known = self._remember("products", row, Product.from_json(self._products[row]))
+        return known
+
+    def card(self, row: int) -> Card:
+        """Return what results show of a product."""
+        known: Card | None = self._memory["cards"].get(row)
+        if known is None:
+            asin, tag, title = self._cards[row].split("\n", 2)
+            known = self._remember("cards", row, (asin, title, tag))
+        return known
+
+    def asin(self, row: int) -> str:
+        """Return a product's ASIN."""
+        return self.card(row)[0]
+
+    def row(self, asin: str) -> int | None:
+        """Return a product's row, or None where there is none."""
+        sought = asin.encode("utf-8", "surrogatepass")
+        if not len(self._asins) or len(sought) > self._asins.itemsize:
+            return None
+        key = np.array([sought], self._asins.dtype)
+        at = int(np.searchsorted(self._asins, key, sorter=self._order)[0])
+        if at == len(self._asins) or self._asins[self._order[at]] != sought:
+            return None
+        return int(self._order[at])
+
+    def goal(self, kind: str, index: int) -> Goal:
+        """Return a goal by its place in the order of the catalogue.
+
+        Raises:
+            TaskNotFound: There is none.
+        """
+        if kind not in KINDS or not 0 <= index < self.goals(kind):
+            raise TaskNotFound(
+                f"expected a goal 'synthetic/0' to 'synthetic/{self.goals('synthetic') - 1}' or "
+                f"'human/0' to 'human/{self.goals('human') - 1}', found '{kind}/{index}'"
+            )
+        if kind == "human":
+            row, text, wanted, options, cap = json.loads(self._human[index])
+            named = tuple(("", value) for value in options)
+            return Goal(kind, index, self.asin(row), text, tuple(wanted), named, cap)
+        place = int(np.searchsorted(self._goal_starts, index, side="right")) - 1
+        product = self.product(int(self._goal_rows[place]))
+        number = index - int(self._goal_starts[place])
+        return synthetic_goal(
+            product, index, number, weight_of(product.wanted, self._attribute_counts)
+        )
+
+    def goals(self, kind: str) -> int:
+        """Return how many goals of a kind there are."""
+        return int(self._goal_starts[-1]) if kind == "synthetic" else len(self._human)
+
+    def goal_products(self, kind: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return the rows of the products with goals, and the index of each one's first goal.
+
+        The second array has the number of all goals as its last element.
+        """
+        if kind == "synthetic":
+            return self._goal_rows, self._goal_starts
+        rows = load_array(self.folder, "human_rows")
+        return rows, np.arange(len(rows) + 1)
+
+    @cached_property
+    def _attribute_counts(self) -> dict[str, int]:
+        counts: dict[str, int] = json.loads((self.folder / "attributes.json").read_text("utf-8"))
+        return counts
+
+    def _remember(self, name: str, key: Any, value: Any) -> Any:
+        """Keep a value for the next time, for a while."""
+        memory = self._memory[name]
+        memory[key] = value
+        if len(memory) > _REMEMBERED[name]:
+            memory.popitem(last=False)
+        return value
+
+
+def _corrupt(folder: Path, said: str) -> DataCorrupt:
+    return DataCorrupt(
+        f"{folder}: {said}; build the catalogue again: comap data build webshop SOURCE"
+    )

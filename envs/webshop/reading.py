@@ -1,0 +1,243 @@
+"""Reading WebShop's pages, in either observation mode, into data.
+
+The mode is told by the text itself: parts joined by ``" [SEP] "``, or lines with ``[button]`` marks.
+Any text is allowed; one that is no page is read as None.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from ...facts import Fact
+from .cleaning import cents, clean, clean_short
+from .offers import Pairs, offers, options_of_lines, options_of_parts
+
+__all__ = ["Shown", "read_page"]
+
+_SEPARATOR = " [SEP] "
+_HEADING = re.compile(r"Page ([0-9]{1,9}) \(Total results: ([0-9]{1,9})\)")
+_ASIN = re.compile(r"[A-Z0-9]{1,20}")
+_NUMBER = re.compile(r"[01](?:\.[0-9]{1,30})?(?:e-[0-9]{1,3})?")
+_CLICKED = "You have clicked "
+_BACK, _PREVIOUS, _NEXT, _BUY = "Back to Search", "< Prev", "Next >", "Buy Now"
+_THANKS = "Thank you for shopping with us!"
+_TASK, _PRICED, _SCORE = "Instruction:", "Price: $", "Your score"
+_PLAIN = ""
+_NONE: frozenset[Fact] = frozenset()
+
+
+class Shown(NamedTuple):
+    """What a page shows; every text is clean (see `clean`).
+
+    Attributes:
+        kind: ``search``, ``results``, ``item``, ``sub`` (any page behind an item) or ``done``.
+        instruction: The task; empty on the page ``done``.
+        page_no: Of a result list.
+        total: Of a result list.
+        results: The facts ``result``, ``title`` and ``price`` of a result list.
+        titles: See `results`.
+        prices: See `results`.
+        opened: Products marked as looked at.
+        options: Pairs of group and value, as shown.
+        offers: The facts ``option`` of these pairs.
+        selected: Those of them that are shown as chosen; of ``done`` those that were bought.
+        title: Of the product.
+        low: Its least price in cents; empty where none is shown.
+        high: Its greatest price in cents.
+        lines: Of a sub-page.
+        asin: What was bought.
+        reward: What that was worth.
+    """
+
+    kind: str
+    instruction: str = ""
+    page_no: str = ""
+    total: str = ""
+    results: frozenset[Fact] = _NONE
+    titles: frozenset[Fact] = _NONE
+    prices: frozenset[Fact] = _NONE
+    opened: tuple[str, ...] = ()
+    options: Pairs = ()
+    offers: frozenset[Fact] = _NONE
+    selected: Pairs = ()
+    title: str = ""
+    low: str = ""
+    high: str = ""
+    lines: tuple[str, ...] = ()
+    asin: str = ""
+    reward: str = ""
+
+
+@lru_cache(maxsize=256)
+def read_page(text: str) -> Shown | None:
+    """Return what a page shows, or None where the text is no page.
+
+    Example:
+        >>> read_page("WebShop [SEP] Instruction: [SEP] Find me a rug [SEP] Search").instruction
+        'find me a rug'
+    """
+    joint, line = text.find(_SEPARATOR), text.find("\n")
+    if joint >= 0 and (line < 0 or joint < line):
+        parts = text.split(_SEPARATOR)
+        marks = [_PLAIN] * len(parts)
+        marked = False
+    else:
+        parts, marks = _lines(text)
+        marked = any(marks)
+    first = parts[0].strip() if parts else ""
+    if first == _THANKS:
+        return _done(parts)
+    start = 0 if first == _TASK else 1
+    if start and (len(parts) < 2 or parts[1].strip() != _TASK):
+        return None
+    for end in range(start + 1, len(parts)):
+        if parts[end] == _BACK and bool(marks[end]) == marked:
+            instruction = _instruction(" ".join(parts[start + 1 : end]))
+            return _behind(instruction, parts[end + 1 :], marks[end + 1 :], marked)
+    if first == "WebShop" and len(parts) > 3 and parts[-1] == "Search":
+        return Shown("search", _instruction(" ".join(parts[2:-1])))
+    return None
+
+
+@lru_cache(maxsize=64)
+def _instruction(text: str) -> str:
+    return clean(text)
+
+
+def _lines(text: str) -> tuple[list[str], list[str]]:
+    """Return the lines of a page in the mode ``text_rich``, and how each is marked."""
+    lines = text.split("\n")
+    while lines and lines[0].startswith(_CLICKED):
+        del lines[0]
+    if lines and not lines[-1]:
+        del lines[-1]
+    parts, marks = list[str](), list[str]()
+    for line in lines:
+        mark = _PLAIN
+        if line.endswith("_]"):
+            body = line.lstrip(" ")
+            inset = "" if body is line else " "
+            if body.startswith("[button] ") and body.endswith(" [button_]"):
+                line, mark = body[9:-10], f"{inset}button"
+            elif body.startswith("[clicked button] ") and body.endswith(" [clicked button_]"):
+                line, mark = body[17:-18], f"{inset}clicked"
+        parts.append(line)
+        marks.append(mark)
+    return parts, marks
+
+
+def _behind(instruction: str, parts: list[str], marks: list[str], marked: bool) -> Shown:
+    """Read what follows the button *Back to Search*."""
+    heading = _HEADING.fullmatch(parts[0]) if parts else None
+    if heading is not None:
+        return _results(instruction, heading, parts, marks)
+    start = 1 if parts and parts[0] == _PREVIOUS else 0
+    if parts and parts[-1] == _BUY and bool(marks[-1]) == marked:
+        for end in range(len(parts) - 2, start - 1, -1):
+            if parts[end].startswith(_PRICED):
+                return _item(instruction, parts[start : end + 1], marks[start:end], marked)
+    return Shown("sub", instruction, lines=tuple(map(clean, parts[start:])))
+
+
+def _item(instruction: str, parts: list[str], marks: list[str], marked: bool) -> Shown:
+    """Read an item page up to its price."""
+    low, high = cents(parts[-1][len("Price: ") :])
+    above = parts[:-1]
+    options, selected, title = options_of_lines(above, marks) if marked else options_of_parts(above)
+    return Shown(
+        "item",
+        instruction,
+        options=options,
+        offers=offers(options),
+        selected=selected,
+        title=clean_short(title),
+        low=low,
+        high=high,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _listed(asin: str, title: str, price: str) -> tuple[str, Fact, Fact] | None:
+    """Return an entry of a result list as ASIN, title fact and price fact; None if it is none."""
+    low, high = cents(price)
+    if not low or _ASIN.fullmatch(asin) is None:
+        return None
+    asin = asin.lower()
+    return asin, ("title", asin, clean(title)), ("price", asin, low, high)
+
+
+def _results(instruction: str, heading: re.Match[str], parts: list[str], marks: list[str]) -> Shown:
+    """Read a result list, as far as it is one."""
+    if "" in parts:
+        rows = [n for n, part in enumerate(parts) if part]
+        parts, marks = [parts[n] for n in rows], [marks[n] for n in rows]
+    start = 1
+    while start < len(parts) and parts[start] in (_PREVIOUS, _NEXT):
+        start += 1
+    number, total = (str(int(digits)) for digits in heading.groups())
+    rank = 10 * int(number) - 10
+    results, titles, prices = set[Fact](), set[Fact](), set[Fact]()
+    opened = list[str]()
+    place = start
+    while place + 1 < len(parts):
+        entry = _listed(*parts[place : place + 3]) if place + 2 < len(parts) else None
+        step = 3
+        if entry is None:
+            entry, step = _listed(parts[place], "", parts[place + 1]), 2  # has no title
+        if entry is None:
+            break  # the list was cut or is none; what came before it stands
+        asin, title, price = entry
+        rank += 1
+        results.add(("result", str(rank), asin))
+        titles.add(title)
+        prices.add(price)
+        if marks[place] == "clicked":
+            opened.append(asin)
+        place += step
+    return Shown(
+        "results",
+        instruction,
+        number,
+        total,
+        frozenset(results),
+        frozenset(titles),
+        frozenset(prices),
+        tuple(opened),
+    )
+
+
+def _done(parts: Sequence[str]) -> Shown:
+    """Read the page after a purchase."""
+    texts = [part.strip() for part in parts]
+    asin, chosen = _after(texts, "asin"), _after(texts, "options")
+    score = next((b for a, b in pairwise(texts) if a.startswith(_SCORE)), "")
+    return Shown(
+        "done",
+        selected=_chosen(chosen),
+        asin=asin.lower() if _ASIN.fullmatch(asin) else "",
+        reward=repr(float(score)) if _NUMBER.fullmatch(score) and float(score) <= 1 else "",
+    )
+
+
+def _after(texts: list[str], name: str) -> str:
+    """Return the text after the first one of this name; empty where there is none."""
+    place = texts.index(name) + 1 if name in texts else len(texts)
+    return texts[place] if place < len(texts) else ""
+
+
+def _chosen(text: str) -> Pairs:
+    """Read the options of a purchase, a JSON object of texts."""
+    if text == "{}":
+        return ()
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return ()  # hostile or cut: then nothing is told
+    if not isinstance(found, dict):
+        return ()
+    return tuple((clean(k), clean(v)) for k, v in found.items() if isinstance(v, str))
