@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypedDict
 
 import gymnasium
@@ -126,7 +127,8 @@ class TextEnv(gymnasium.Env[str, str]):
 
     Subclasses set `env_id` and `canonicalizer` and write `tasks`, `_open`, `_act`, `_save` and
     `_load`; `expert_action`, `goal_reached`, `score_of`, `admissible_of` and `refused` where they
-    can. `info_extras` names the keys that `info` may have beside those of `Info`.
+    can. `info_extras` has the keys that `info` has beside those of `Info`, with what they tell where
+    there is nothing to tell.
 
     Args:
         max_episode_steps: Steps after which the episode is truncated, or None for no limit.
@@ -140,7 +142,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 (as in Gymnasium)
     env_id: ClassVar[str]
-    info_extras: ClassVar[tuple[str, ...]] = ()
+    info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     canonicalizer: Canonicalizer
 
     def __init__(
@@ -449,6 +451,7 @@ class TextEnv(gymnasium.Env[str, str]):
             "invalid_action": outcome.invalid,
             "step": self._steps,
             "imagined": False,
+            **self.info_extras,
         }
 
     def _fault(self, error: Exception) -> tuple[str, float, bool, bool, dict[str, Any]]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..draws import Draws
 from .difficulty import Difficulty
-from .draws import Draws
 from .goal import Goal
 from .rooms import Layout, Receptacle, load_table, point
 

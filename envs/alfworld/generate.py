@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import EngineError, MissingExtra, OptionError, TaskNotFound, suggest
+from ..draws import Draws
 from ..panel import Panel
 from .difficulty import Difficulty
-from .draws import Draws
 from .engine import NativeEngine
 from .expert import plan
 from .furnishing import Target, choose_target, furnish

@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any, TypeAlias
 
 from ...errors import OptionError
-from .draws import Draws
+from ..draws import Draws
 
 __all__ = ["Layout", "Receptacle", "layout", "load_table", "point"]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from ...errors import OptionError, suggest
@@ -11,6 +12,7 @@ from ...facts import State
 from ...trajectory import Turn
 from ..base import Outcome, TextEnv
 from ..panel import Panel
+from .browse import browse
 from .canonicalizer import MODES, ObservationMode, WebShopCanonicalizer
 from .catalog import Catalog
 from .expert import Errand, ShopExpert, Standing
@@ -64,8 +66,9 @@ class WebShopEnv(TextEnv):
     See `comap.envs.Info`. ``score`` is the reward of the purchase, 0 before one; ``success`` is a
     reward of 1. ``admissible_actions`` lists all clicks and, on the search page, one suggested
     search, made of the instruction's words: any other search is welcome as well. After a purchase
-    ``reward_parts`` has the reward's parts. For checks, not for agents, ``env.unwrapped.wanted`` is
-    the goal, with its product, and ``env.unwrapped.session`` is where the shopper stands.
+    ``reward_parts`` has the reward's parts; before, nothing. For checks, not for agents,
+    ``env.unwrapped.wanted`` is the goal, with its product, and ``env.unwrapped.session`` is where the
+    shopper stands.
 
     ## Arguments
     The constructor's, below.
@@ -135,7 +138,7 @@ class WebShopEnv(TextEnv):
     """
 
     env_id = "comap/WebShop-v0"
-    info_extras: ClassVar[tuple[str, ...]] = ("reward_parts",)
+    info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType({"reward_parts": {}})
     canonicalizer: WebShopCanonicalizer = WebShopCanonicalizer()
 
     def __init__(
@@ -221,7 +224,7 @@ class WebShopEnv(TextEnv):
             errand = Errand(
                 goal.asin, goal.text, goal.options, dict(product.options), product.title
             )
-            self._expert = ShopExpert(errand, catalog.search)
+            self._expert = ShopExpert(errand, catalog.search, self._legacy)
         here = self.session
         return self._expert.action(
             Standing(
@@ -232,6 +235,10 @@ class WebShopEnv(TextEnv):
                 here.options,
             )
         )
+
+    def expert_from(self, state: State, admissible: tuple[str, ...] | None) -> str | None:
+        """Return the next action of a sensible shopper that knows only a belief: see `browse`."""
+        return browse(state)
 
     def goal_reached(self, state: State) -> bool | None:
         """Return whether the facts say that the right thing was bought."""
@@ -308,10 +315,7 @@ class WebShopEnv(TextEnv):
         return tuple([f"click[{text}]" for text in self._shop.clickables(self.session)])
 
     def _info(self) -> dict[str, Any]:
-        info = super()._info()
-        if self.session.parts:
-            info["reward_parts"] = dict(self.session.parts)
-        return info
+        return {**super()._info(), "reward_parts": dict(self.session.parts)}
 
     def _save(self) -> Session:
         return self.session

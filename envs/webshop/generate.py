@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OptionError
-from .draws import Draws
+from ..draws import Draws
 from .inventions import KINDS, Invention, human_of, instruction_of, record_of, shop_words
 
 __all__ = ["HUMAN_FILE", "INSTRUCTIONS_FILE", "PRODUCTS_FILE", "generate_catalog"]
@@ -87,7 +87,7 @@ def _shop(seed: int, number: int) -> list[Invention]:
         draws = Draws("webshop", seed, "product", place)
         if member == 0:
             if family % len(kinds) == 0:
-                order = Draws("webshop", seed, "kinds", family).mixed(kinds)
+                order = Draws("webshop", seed, "kinds", family).shuffled(kinds)
             department, kind = order[family % len(kinds)]
             shop.append(_first(draws, place, _asin(seed, place), department, kind))
         else:

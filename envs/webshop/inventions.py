@@ -9,7 +9,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from .draws import Draws
+from ..draws import Draws
 
 __all__ = ["KINDS", "Invention", "human_of", "instruction_of", "record_of", "shop_words"]
 

@@ -13,7 +13,6 @@ from collections import Counter
 import pytest
 
 from comap.envs.alfworld.difficulty import Difficulty, presets
-from comap.envs.alfworld.draws import Draws
 from comap.envs.alfworld.engine import NativeEngine
 from comap.envs.alfworld.game import Game
 from comap.envs.alfworld.generate import (
@@ -26,6 +25,7 @@ from comap.envs.alfworld.generate import (
 from comap.envs.alfworld.goal import FAMILIES, Goal
 from comap.envs.alfworld.problem import read_game, read_problem
 from comap.envs.alfworld.rooms import layout, load_table
+from comap.envs.draws import Draws
 from comap.errors import MissingExtra, OptionError, TaskNotFound
 
 ROOMS = ("kitchen", "livingroom", "bedroom", "bathroom")

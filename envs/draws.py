@@ -55,6 +55,18 @@ class Draws:
         """
         return items[int(self.share() * len(items))]
 
+    def some(self, items: Sequence[_T], number: int) -> tuple[_T, ...]:
+        """Return so many of the items, in their own order.
+
+        Example:
+            >>> Draws("a").some("abc", 3)
+            ('a', 'b', 'c')
+        """
+        places = list(range(len(items)))
+        while len(places) > number:
+            del places[int(self.share() * len(places))]
+        return tuple(items[place] for place in places)
+
     def weighted(self, weights: Mapping[_T, float]) -> _T:
         """Return one of the keys, by weight; at least one weight must be positive.
 
