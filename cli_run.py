@@ -78,7 +78,8 @@ def run(options: argparse.Namespace) -> int:
             on_done=shown.advance,
         )
     print()
-    print_table(summary_table(f"{options.agent} on {options.env}, {options.split}", summary))
+    played = ", ".join(filter(None, (options.env, prepared.config["split"])))
+    print_table(summary_table(f"{options.agent} on {played}", summary))
     if failures(summary):
         print(f"\n{failures(summary)}; play them again with --retry-failed")
     print(f"\nrun: {out} (to look at it: comap view {shlex.quote(str(out))})")

@@ -157,6 +157,7 @@ class _Teller:
 
 def _env_options(options: argparse.Namespace) -> dict[str, Any]:
     from .benchmarks.options import pairs
+    from .envs.splits import embedded_tasks
 
     chosen = pairs(options.env_option, "--env-option")
     for name, option in {"data_dir": "--data-dir", "id": "--env"}.items():
@@ -166,9 +167,7 @@ def _env_options(options: argparse.Namespace) -> dict[str, Any]:
         raise OptionError("give splits as --train-split and --evaluation-splits")
     if options.data_dir is not None:
         return chosen | {"data_dir": options.data_dir}
-    if options.preset == "tiny" and options.env.startswith("comap/ALFWorld-"):
-        chosen.setdefault("source", "generated")
-    return chosen
+    return embedded_tasks(options.env) | chosen if options.preset == "tiny" else chosen
 
 
 def _check_models(options: argparse.Namespace, config: CoMapTraining) -> None:

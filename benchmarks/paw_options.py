@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from gymnasium.envs.registration import registry
+
+from ..envs.splits import embedded_tasks, evaluated_splits
 from ..errors import OptionError
 from ..trainers.paw.config import PaWTraining
 from ..trainers.paw.presets import PAW_ENVIRONMENTS, PAW_PRESETS, paw_preset, preset_of_env
@@ -83,13 +86,19 @@ def settings_of(options: argparse.Namespace) -> PaWTraining:
         2
     """
     either = ("micro_batch_rows", "micro_batch_tokens")
-    return paw_preset(resolve(options)[0], **given_settings(options, PaWTraining, either))
+    chosen, (name, env_id) = given_settings(options, PaWTraining, either), resolve(options)
+    if env_id in registry:
+        splits = evaluated_splits(env_id)
+        chosen |= (
+            {} if not splits or "evaluation_splits" in chosen else {"evaluation_splits": splits}
+        )
+    return paw_preset(name, **chosen)
 
 
 def env_options(options: argparse.Namespace, config: PaWTraining) -> dict[str, Any]:
     """Return the options that environments are made with.
 
-    The preset ``tiny`` plays generated ALFWorld tasks, unless a folder of data is given.
+    The preset ``tiny`` plays embedded tasks, unless a folder of data is given.
 
     Args:
         options: The parsed arguments.
@@ -111,6 +120,7 @@ def env_options(options: argparse.Namespace, config: PaWTraining) -> dict[str, A
     name, env_id = resolve(options)
     if options.data_dir is not None:
         chosen["data_dir"] = options.data_dir
-    elif name == "tiny" and env_id.startswith("comap/ALFWorld-"):
-        chosen.setdefault("source", "generated")
+    elif name == "tiny":
+        for option, value in embedded_tasks(env_id).items():
+            chosen.setdefault(option, value)
     return chosen

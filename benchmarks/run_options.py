@@ -120,7 +120,11 @@ def _add_tasks(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="option of the environment, such as max_episode_steps=30 (repeatable)",
     )
-    add("--split", default="valid_unseen", metavar="NAME", help="split (default: %(default)s)")
+    add(
+        "--split",
+        metavar="NAME",
+        help="split (default: the environment's hardest for tests)",
+    )
     add(
         "--data-dir",
         metavar="DIR",

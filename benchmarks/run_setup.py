@@ -20,6 +20,7 @@ from ..agents.run import Run
 from ..agents.worlds import fit_retrieval
 from ..envs import TextEnv
 from ..envs.panel import evenly
+from ..envs.splits import evaluated_splits
 from ..errors import CoMapError, DataNotFound, OptionError
 from ..lm.shipped import shipped
 from ..worldmodel import ImaginedEnv, RetrievalWorldModel
@@ -55,6 +56,8 @@ def setup(options: argparse.Namespace, out: Path) -> Run:
     if options.model is None:
         check_needs(agent, None)
     env_options = _env_options(options)
+    if options.split is None:
+        options.split = next(reversed(evaluated_splits(options.env)), None)
     make_env: MakeEnv = partial(_make_env, options.env, options.split, env_options)
     tasks = _tasks(options, make_env)
     check_place(out)
@@ -136,10 +139,12 @@ def _env_options(options: argparse.Namespace) -> dict[str, Any]:
     return chosen if options.data_dir is None else chosen | {"data_dir": options.data_dir}
 
 
-def _make_env(env_id: str, split: str, options: Mapping[str, Any]) -> gymnasium.Env[str, str]:
+def _make_env(
+    env_id: str, split: str | None, options: Mapping[str, Any]
+) -> gymnasium.Env[str, str]:
     """Return an environment of comap, or say that it is none."""
     try:
-        env = gymnasium.make(env_id, split=split, **options)
+        env = gymnasium.make(env_id, **({} if split is None else {"split": split}), **options)
     except (CoMapError, gymnasium.error.Error):
         raise
     except (ImportError, TypeError, ValueError) as error:

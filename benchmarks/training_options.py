@@ -11,6 +11,7 @@ from dataclasses import fields
 from types import NoneType
 from typing import Any, NoReturn, get_args, get_type_hints
 
+from ..envs.splits import evaluated_splits
 from ..errors import suggest
 from ..trainers.config import PRESETS, CoMapTraining, preset
 from .options import add_fields
@@ -143,6 +144,8 @@ def given_settings(
 def settings_of(options: argparse.Namespace) -> CoMapTraining:
     """Return the preset that parsed arguments name, with what else they say.
 
+    Evaluations are on the environment's own splits for that, unless others are given.
+
     Raises:
         OptionError: There is no such preset, or a value is not allowed.
 
@@ -151,4 +154,7 @@ def settings_of(options: argparse.Namespace) -> CoMapTraining:
         True
     """
     chosen = given_settings(options, CoMapTraining, ("batch_rows", "batch_tokens"))
+    splits = () if getattr(options, "env", None) is None else evaluated_splits(options.env)
+    if splits:
+        chosen.setdefault("evaluation_splits", splits)
     return preset(options.preset, **chosen)

@@ -128,7 +128,8 @@ class TextEnv(gymnasium.Env[str, str]):
     Subclasses set `env_id` and `canonicalizer` and write `tasks`, `_open`, `_act`, `_save` and
     `_load`; `expert_action`, `goal_reached`, `score_of`, `admissible_of` and `refused` where they
     can. `info_extras` has the keys that `info` has beside those of `Info`, with what they tell where
-    there is nothing to tell.
+    there is nothing to tell, `test_splits` the splits to evaluate on, the hardest last, and `embedded`
+    the options that choose embedded tasks whatever data is on the machine.
 
     Args:
         max_episode_steps: Steps after which the episode is truncated, or None for no limit.
@@ -143,6 +144,8 @@ class TextEnv(gymnasium.Env[str, str]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 (as in Gymnasium)
     env_id: ClassVar[str]
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    test_splits: ClassVar[tuple[str, ...]] = ()
+    embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     canonicalizer: Canonicalizer
 
     def __init__(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from ...errors import OptionError, suggest
 from ...facts import Fact, State
@@ -119,6 +120,8 @@ class ALFWorldEnv(TextEnv):
         (True, 1.0, 1.0)
     """
 
+    test_splits: ClassVar[tuple[str, ...]] = ("valid_seen", "valid_unseen")
+    embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({"source": "generated"})
     env_id = "comap/ALFWorld-v0"
     canonicalizer: ALFWorldCanonicalizer = ALFWorldCanonicalizer()
 

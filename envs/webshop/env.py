@@ -137,6 +137,8 @@ class WebShopEnv(TextEnv):
         (1.0, True, 1.0)
     """
 
+    test_splits: ClassVar[tuple[str, ...]] = ("test",)
+    embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({"source": "generated"})
     env_id = "comap/WebShop-v0"
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType({"reward_parts": {}})
     canonicalizer: WebShopCanonicalizer = WebShopCanonicalizer()

@@ -1,0 +1,70 @@
+"""The commands on environments other than the first: agents play them, trainers train on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+import comap  # noqa: F401
+from comap.cli import main
+from comap.envs.splits import embedded_tasks, evaluated_splits
+from comap.trajectory import read_trajectories
+
+SHOP = ["--env", "comap/WebShop-v0", "--env-option", "source=generated"]
+SMALLEST = ["--tiny-parameters", "200000", "--env-option", "max_episode_steps=2"]
+ASKING = ("comap", "paw", "wkm")
+
+
+def test_splits_are_told_by_the_class() -> None:
+    assert (
+        evaluated_splits("comap/WebShop-v0") == ("test",) and evaluated_splits("CartPole-v1") == ()
+    )
+    assert embedded_tasks("comap/WebShop-v0") == {"source": "generated"}
+    assert embedded_tasks("CartPole-v1") == {}
+    with pytest.raises(gymnasium.error.Error, match="doesn't exist"):
+        evaluated_splits("comap/Shop-v0")
+    for env_id in ("comap/ALFWorld-v0", "comap/WebShop-v0"):
+        for split in evaluated_splits(env_id):
+            env = gymnasium.make(env_id, split=split, **embedded_tasks(env_id))
+            assert len(env.get_wrapper_attr("tasks").ids) > 10
+            env.close()
+
+
+def test_an_expert_shops_on_the_split_for_tests(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert main(["run", *SHOP, "--agent", "expert", "--episodes", "3", "--out", str(out)]) == 0
+    episodes = list(read_trajectories(out / "trajectories.jsonl"))
+    assert [(one.split, one.success) for one in episodes] == [("test", True)] * 3
+    assert main(["view", str(out), "--no-open"]) == 0
+
+
+@pytest.mark.parametrize("agent", ASKING)
+def test_agents_ask_language_models_about_a_shop(agent: str, tmp_path: Path) -> None:
+    """An untrained model wins nothing; every agent reads its answers and goes on."""
+    pytest.importorskip("transformers")
+    words = ["--agent", agent, "--model", "tiny", *SMALLEST, "--episodes", "1"]
+    assert main(["run", *SHOP, *words, "--world-model", "oracle", "--out", str(tmp_path)]) == 0
+    (episode,) = read_trajectories(tmp_path / "trajectories.jsonl")
+    assert episode.error is None and len(episode.steps) == 2
+
+
+def test_paw_trains_on_a_shop(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    words = ["--updates", "1", "--groups", "2", "--members", "2", "--evaluation-tasks", "1"]
+    words += ["--warmup-tokens", "0", "--demonstrations", "2", "--max-episode-steps", "3"]
+    words += ["--parameters", "200000", "--env", "comap/WebShop-v0", "--preset", "tiny"]
+    assert main(["train", "paw", *words, "--out", str(tmp_path)]) == 0
+    (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line)["wm_rows"] > 0
+    assert "test" in (tmp_path / "evaluations.jsonl").read_text()
+
+
+def test_a_split_that_there_is_not_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--agent", "random", "--split", "valid_unseen", "--out", str(tmp_path)]
+    assert main(["run", *SHOP, *words])
+    assert "split cannot be 'valid_unseen'; known: 'train', 'valid'" in capsys.readouterr().err
