@@ -157,7 +157,7 @@ class _Teller:
 
 def _env_options(options: argparse.Namespace) -> dict[str, Any]:
     from .benchmarks.options import pairs
-    from .envs.splits import embedded_tasks
+    from .envs.registered import embedded_tasks
 
     chosen = pairs(options.env_option, "--env-option")
     for name, option in {"data_dir": "--data-dir", "id": "--env"}.items():

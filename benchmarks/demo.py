@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import gymnasium
 from ..agents import Agent, ExpertAgent, RandomAgent, run_episode
 from ..envs import TextEnv
 from ..envs.panel import evenly
+from ..envs.registered import belief_expert, evaluated_splits
 from ..errors import CoMapError, DataNotFound, MissingExtra, OptionError
 from ..metrics import (
     Consistency,
@@ -60,8 +61,8 @@ class DemoConfig:
     """Folder for the report, the results, the trajectories and the fitted world model."""
     train_split: str = "train"
     """Split that the world model learns from."""
-    test_split: str = "valid_unseen"
-    """Split that everything is measured on."""
+    test_split: str | None = None
+    """Split that everything is measured on; None for the environment's hardest for tests."""
     train_tasks: int = 300
     """Number of tasks to learn from, spread evenly over the split."""
     test_tasks: int = 60
@@ -126,13 +127,16 @@ class _Demo:
     """The job, phase by phase."""
 
     def __init__(self, config: DemoConfig):
+        if config.test_split is None:
+            splits = evaluated_splits(config.env) or (config.train_split,)
+            config = replace(config, test_split=splits[-1])
         self.config = config
         self.out = Path(config.out)
-        options: dict[str, Any] = {"expert": "explore"}
+        options = belief_expert(config.env)
         if config.data_dir is not None:
             options["data_dir"] = config.data_dir
         self.train = _make(config.env, config.train_split, options)
-        self.make_test = partial(_make, config.env, config.test_split, options)
+        self.make_test = partial(_make, config.env, config.test_split or "", options)
         self.test = self.make_test()
         self.tasks = evenly(_tasks(self.test), config.test_tasks)
         inner = self.test.unwrapped

@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium.envs.registration import registry
 
-from ..envs.splits import embedded_tasks, evaluated_splits
+from ..envs.registered import embedded_tasks, evaluated_splits
 from ..errors import OptionError
 from ..trainers.paw.config import PaWTraining
 from ..trainers.paw.presets import PAW_ENVIRONMENTS, PAW_PRESETS, paw_preset, preset_of_env

@@ -20,7 +20,7 @@ from ..agents.run import Run
 from ..agents.worlds import fit_retrieval
 from ..envs import TextEnv
 from ..envs.panel import evenly
-from ..envs.splits import evaluated_splits
+from ..envs.registered import evaluated_splits
 from ..errors import CoMapError, DataNotFound, OptionError
 from ..lm.shipped import shipped
 from ..worldmodel import ImaginedEnv, RetrievalWorldModel

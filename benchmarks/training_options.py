@@ -11,7 +11,7 @@ from dataclasses import fields
 from types import NoneType
 from typing import Any, NoReturn, get_args, get_type_hints
 
-from ..envs.splits import evaluated_splits
+from ..envs.registered import evaluated_splits
 from ..errors import suggest
 from ..trainers.config import PRESETS, CoMapTraining, preset
 from .options import add_fields

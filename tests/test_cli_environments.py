@@ -10,7 +10,7 @@ import pytest
 
 import comap  # noqa: F401
 from comap.cli import main
-from comap.envs.splits import embedded_tasks, evaluated_splits
+from comap.envs.registered import embedded_tasks, evaluated_splits
 from comap.trajectory import read_trajectories
 
 SHOP = ["--env", "comap/WebShop-v0", "--env-option", "source=generated"]

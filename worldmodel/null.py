@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..envs.registered import idle_answer
 from .base import Prediction, Query
 
 __all__ = ["NullWorldModel"]
 
 
 class NullWorldModel:
-    """Predicts the same text for every action: the floor that any world model must beat.
+    """Predicts that every action does nothing: the floor that any world model must beat.
 
     Args:
-        text: What it predicts.
+        text: What it predicts; None for what the environment answers then, or shows again.
 
     Example:
         >>> from comap.facts import State
@@ -22,12 +23,17 @@ class NullWorldModel:
         'Nothing happens.'
     """
 
-    def __init__(self, text: str = "Nothing happens."):
+    def __init__(self, text: str | None = None):
         self.text = text
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
         """Return the same prediction for each query."""
-        return [Prediction(self.text, source="null") for _ in queries]
+        return [Prediction(self._answer(query), source="null") for query in queries]
+
+    def _answer(self, query: Query) -> str:
+        if self.text is not None:
+            return self.text
+        return idle_answer(query.env_id, query.history[-1].observation if query.history else "")
 
     def config(self) -> dict[str, Any]:
         """Return what makes an equal model."""

@@ -27,6 +27,7 @@ from .wording import narrate, narrate_scene
 
 __all__ = ["WebShopEnv"]
 
+_EXPERTS = ("plan", "explore")
 _UNFIT = str.maketrans("[]", "  ")
 
 
@@ -123,6 +124,7 @@ class WebShopEnv(TextEnv):
         goals_per_product: See *Task panel*; None for all.
         source: ``"auto"``, ``"official"`` (a catalogue that was built) or ``"generated"``.
         generator_seed: Of the generated catalogue.
+        expert: What `expert_action` knows: ``"plan"`` the goal's product, ``"explore"`` what was seen.
         **common: See `TextEnv`.
 
     Example:
@@ -138,6 +140,7 @@ class WebShopEnv(TextEnv):
     """
 
     test_splits: ClassVar[tuple[str, ...]] = ("test",)
+    nothing: ClassVar[str | None] = None
     embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({"source": "generated"})
     env_id = "comap/WebShop-v0"
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType({"reward_parts": {}})
@@ -156,6 +159,7 @@ class WebShopEnv(TextEnv):
         goals_per_product: int | None = 10,
         source: str = "auto",
         generator_seed: int = 0,
+        expert: str = "plan",
         **common: Any,
     ):
         super().__init__(**common)
@@ -166,6 +170,8 @@ class WebShopEnv(TextEnv):
         for name, flag in flags.items():
             if not isinstance(flag, bool):
                 raise OptionError(f"{name} must be True or False, not {flag!r}")
+        if expert not in _EXPERTS:
+            raise OptionError(f"expert cannot be {expert!r}; {suggest(str(expert), _EXPERTS)}")
         self._tasks = open_tasks(data_dir, split, goals, goals_per_product, source, generator_seed)
         self._settings = {name: str(flag).lower() for name, flag in flags.items()}
         self._settings["observation_mode"] = observation_mode
@@ -173,6 +179,7 @@ class WebShopEnv(TextEnv):
         self._shop = Shop(self.catalog, legacy, show_attrs)
         self._pages = Pages(self._shop, observation_mode == "text_rich")
         self.canonicalizer = WebShopCanonicalizer(observation_mode, legacy)
+        self._knows = expert
         self._wanted: Goal | None = None
         self._expert: ShopExpert | None = None
         self._suggested: tuple[str, ...] = ()
@@ -217,7 +224,9 @@ class WebShopEnv(TextEnv):
         return super().step(action)
 
     def expert_action(self) -> str | None:
-        """Return the next action of an expert that knows the goal's product; None after the end."""
+        """Return the next action of the chosen expert; None after the end."""
+        if self._knows == "explore":
+            return browse(self._state)
         if self._expert is None:
             goal, catalog = self.wanted, self.catalog
             row = catalog.row(goal.asin)

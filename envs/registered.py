@@ -1,0 +1,95 @@
+"""What the class of a registered environment says of its splits, embedded tasks and experts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import load_env_creator
+
+from .base import TextEnv
+
+__all__ = ["belief_expert", "embedded_tasks", "evaluated_splits", "idle_answer"]
+
+
+def evaluated_splits(env_id: str) -> tuple[str, ...]:
+    """Return the splits that an environment is evaluated on unless one says otherwise.
+
+    Args:
+        env_id: A registered id.
+
+    Returns:
+        Their names, the hardest last; none where the environment does not say.
+
+    Raises:
+        gymnasium.error.Error: There is no such environment.
+
+    Example:
+        >>> import comap
+        >>> evaluated_splits("comap/ALFWorld-v0")
+        ('valid_seen', 'valid_unseen')
+    """
+    found: tuple[str, ...] = getattr(_creator(env_id), "test_splits", ())
+    return found
+
+
+def embedded_tasks(env_id: str) -> dict[str, Any]:
+    """Return the options with which an environment plays its embedded tasks, whatever data is here.
+
+    Args:
+        env_id: A registered id.
+
+    Raises:
+        gymnasium.error.Error: There is no such environment.
+
+    Example:
+        >>> import comap
+        >>> embedded_tasks("comap/ALFWorld-v0")
+        {'source': 'generated'}
+    """
+    found: Mapping[str, Any] = getattr(_creator(env_id), "embedded", {})
+    return dict(found)
+
+
+def idle_answer(env_id: str, shown: str) -> str:
+    """Return what an environment answers to an action that does nothing.
+
+    Args:
+        env_id: An id; of one that is not registered nothing is known.
+        shown: What was last observed.
+
+    Example:
+        >>> import comap
+        >>> idle_answer("comap/ALFWorld-v0", "You see a shelf 1.")
+        'Nothing happens.'
+        >>> idle_answer("comap/WebShop-v0", "WebShop [SEP] Instruction: ...")
+        'WebShop [SEP] Instruction: ...'
+    """
+    creator = _creator(env_id) if env_id in gymnasium.registry else TextEnv
+    answer: str | None = getattr(creator, "nothing", TextEnv.nothing)
+    return shown if answer is None else answer
+
+
+def belief_expert(env_id: str) -> dict[str, Any]:
+    """Return the option that chooses an expert which knows only what was observed, if there is one.
+
+    Args:
+        env_id: A registered id.
+
+    Raises:
+        gymnasium.error.Error: There is no such environment.
+
+    Example:
+        >>> import comap
+        >>> belief_expert("comap/ALFWorld-v0"), belief_expert("CartPole-v1")
+        ({'expert': 'explore'}, {})
+    """
+    known = "expert" in inspect.signature(_creator(env_id)).parameters
+    return {"expert": "explore"} if known else {}
+
+
+def _creator(env_id: str) -> Any:
+    entry = gymnasium.spec(env_id).entry_point
+    return load_env_creator(entry) if isinstance(entry, str) else entry
