@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataCorrupt
+from .readme_paw import paw_section
+from .readme_webshop import webshop_section
 
 __all__ = ["SECTIONS", "result", "update"]
 
@@ -289,6 +291,28 @@ def _coevolution() -> str:
     )
 
 
+def _webshop() -> str:
+    record = result("webshop_speed")
+    return webshop_section(record, _on(record))
+
+
+def _paw() -> str:
+    record = result("alfworld_paw")
+    settings = record["settings"]
+    plays = sorted({one["plays"] for arm in record["arms"] for one in arm["seeds"]})
+    often = " or ".join(map(str, plays))
+    return (
+        f"{paw_section(record)}\n\n"
+        f"Percent. Start and final policies play all 140 valid_seen and 134 valid_unseen games {often} "
+        f"times at temperature {settings['evaluation_temperature']}; {settings['updates']} updates of "
+        "128 episodes each (16 tasks, 8 episodes of each) on official training games, at most "
+        f"{settings['max_episode_steps']} steps; mean ± standard deviation over seeds, each with a "
+        "starting policy of its own. Differences are to the same algorithm without PaW, with 95 % "
+        "intervals over tasks and, where there are two seeds or more, over seeds. "
+        f"({_on(record)}, `comap bench paw`)"
+    )
+
+
 SECTIONS: dict[str, Callable[[], str]] = {
     "speed": _speed,
     "parity": _parity,
@@ -297,6 +321,8 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "runner": _runner,
     "shipped": _shipped,
     "coevolution": _coevolution,
+    "paw": _paw,
+    "webshop": _webshop,
 }
 """The parts of the README that are written from results, by the name in their marks."""
 

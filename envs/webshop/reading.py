@@ -116,19 +116,17 @@ def _lines(text: str) -> tuple[list[str], list[str]]:
         del lines[0]
     if lines and not lines[-1]:
         del lines[-1]
-    parts, marks = list[str](), list[str]()
-    for line in lines:
-        mark = _PLAIN
-        if line.endswith("_]"):
-            body = line.lstrip(" ")
-            inset = "" if body is line else " "
-            if body.startswith("[button] ") and body.endswith(" [button_]"):
-                line, mark = body[9:-10], f"{inset}button"
-            elif body.startswith("[clicked button] ") and body.endswith(" [clicked button_]"):
-                line, mark = body[17:-18], f"{inset}clicked"
-        parts.append(line)
-        marks.append(mark)
-    return parts, marks
+    marks = [_PLAIN] * len(lines)
+    for place, line in enumerate(lines):
+        if line[-2:] != "_]":
+            continue
+        body = line.lstrip(" ")
+        inset = "" if body is line else " "
+        if body.startswith("[button] ") and body.endswith(" [button_]"):
+            lines[place], marks[place] = body[9:-10], f"{inset}button"
+        elif body.startswith("[clicked button] ") and body.endswith(" [clicked button_]"):
+            lines[place], marks[place] = body[17:-18], f"{inset}clicked"
+    return lines, marks
 
 
 def _behind(instruction: str, parts: list[str], marks: list[str], marked: bool) -> Shown:
