@@ -23,10 +23,14 @@ def webshop_section(record: Mapping[str, Any], told: str) -> str:
     """
     ours, ratios = record["ours"], record.get("ratios", {})
     lines = ["| CPU time | comap | original (recorded) / comap |", "|---|---:|---:|"]
-    for name, title in (("first", "step, first time"), ("again", "step, again"), ("reset", "reset")):
+    for name, title in (
+        ("first", "step, first time"),
+        ("again", "step, again"),
+        ("reset", "reset"),
+    ):
         ratio = f"{ratios[name]:,.0f}" if name in ratios else "–"
         lines.append(f"| {title} | {ours[name] * 1e6:,.1f} µs | {ratio} |")
-    lines += ["", "| products | open | resident before the first query | query, median | upper quartile |"]
+    lines += ["", "| products | open | resident before a query | query, median | upper quartile |"]
     lines.append("|---:|---:|---:|---:|---:|")
     for row in record["scale"]:
         query, held = row["query_seconds"], row["resident_bytes"]["opened"]
@@ -49,8 +53,8 @@ def webshop_section(record: Mapping[str, Any], told: str) -> str:
         agree = f"; the same answers in {record['steps_that_agree']:,} of {record['steps']:,} steps"
     lines += [
         "",
-        f"{record['episodes']} recorded sessions of the original, {record['steps']:,} steps{agree}. The "
-        "original's 37.4 ms of CPU a step were recorded on the same data at another time, not beside "
+        f"{record['episodes']} recorded sessions of the original, {record['steps']:,} steps{agree}. "
+        "The original's 37.4 ms of CPU a step were recorded on the same data at another time, not beside "
         f"ours. Products of the second table are synthetic. {held}. ({told}, `comap bench speed "
         "webshop --data-dir CATALOG --sessions FILE...`)",
     ]
