@@ -54,8 +54,8 @@ def webshop_section(record: Mapping[str, Any], told: str) -> str:
     lines += [
         "",
         f"{record['episodes']} recorded sessions of the original, {record['steps']:,} steps{agree}. "
-        "The original's 37.4 ms of CPU a step were recorded on the same data at another time, not beside "
-        f"ours. Products of the second table are synthetic. {held}. ({told}, `comap bench speed "
+        "The original's 37.4 ms of CPU a step were recorded on the same data at another time, not "
+        f"beside ours. Products of the second table are synthetic. {held}. ({told}, `comap bench speed "
         "webshop --data-dir CATALOG --sessions FILE...`)",
     ]
     return "\n".join(lines)

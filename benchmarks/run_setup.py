@@ -144,7 +144,8 @@ def _make_env(
 ) -> gymnasium.Env[str, str]:
     """Return an environment of comap, or say that it is none."""
     try:
-        env = gymnasium.make(env_id, **({} if split is None else {"split": split}), **options)
+        chosen = options if split is None else {"split": split, **options}
+        env = gymnasium.make(env_id, **chosen)
     except (CoMapError, gymnasium.error.Error):
         raise
     except (ImportError, TypeError, ValueError) as error:
