@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .canon import Canonicalizer, collapse
-from .state_text import _class_of
+from .classes import class_of
 
 __all__ = ["canonical_action"]
 
@@ -23,7 +23,7 @@ def canonical_action(env_id: str, text: str) -> str:
         >>> canonical_action("another/World-v0", "Walk to the fridge 1.")
         'walk to the fridge 1'
     """
-    canonicalizer = getattr(_class_of(env_id), "canonicalizer", None)
+    canonicalizer = getattr(class_of(env_id), "canonicalizer", None)
     if isinstance(canonicalizer, Canonicalizer):
         return canonicalizer.action(text)
     return collapse(text)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import load_env_creator
 
 from .base import TextEnv
+from .classes import class_of
 
 __all__ = ["belief_expert", "embedded_tasks", "evaluated_splits", "idle_answer"]
 
@@ -31,7 +31,7 @@ def evaluated_splits(env_id: str) -> tuple[str, ...]:
         >>> evaluated_splits("comap/ALFWorld-v0")
         ('valid_seen', 'valid_unseen')
     """
-    found: tuple[str, ...] = getattr(_creator(env_id), "test_splits", ())
+    found: tuple[str, ...] = getattr(_known(env_id), "test_splits", ())
     return found
 
 
@@ -49,7 +49,7 @@ def embedded_tasks(env_id: str) -> dict[str, Any]:
         >>> embedded_tasks("comap/ALFWorld-v0")
         {'source': 'generated'}
     """
-    found: Mapping[str, Any] = getattr(_creator(env_id), "embedded", {})
+    found: Mapping[str, Any] = getattr(_known(env_id), "embedded", {})
     return dict(found)
 
 
@@ -67,8 +67,7 @@ def idle_answer(env_id: str, shown: str) -> str:
         >>> idle_answer("comap/WebShop-v0", "WebShop [SEP] Instruction: ...")
         'WebShop [SEP] Instruction: ...'
     """
-    creator = _creator(env_id) if env_id in gymnasium.registry else TextEnv
-    answer: str | None = getattr(creator, "nothing", TextEnv.nothing)
+    answer: str | None = getattr(class_of(env_id), "nothing", TextEnv.nothing)
     return shown if answer is None else answer
 
 
@@ -86,10 +85,12 @@ def belief_expert(env_id: str) -> dict[str, Any]:
         >>> belief_expert("comap/ALFWorld-v0"), belief_expert("CartPole-v1")
         ({'expert': 'explore'}, {})
     """
-    known = "expert" in inspect.signature(_creator(env_id)).parameters
+    made = _known(env_id)
+    known = made is not None and "expert" in inspect.signature(made).parameters
     return {"expert": "explore"} if known else {}
 
 
-def _creator(env_id: str) -> Any:
-    entry = gymnasium.spec(env_id).entry_point
-    return load_env_creator(entry) if isinstance(entry, str) else entry
+def _known(env_id: str) -> type[Any] | None:
+    """Return the class of an id, or say which ids there are."""
+    gymnasium.spec(env_id)
+    return class_of(env_id)

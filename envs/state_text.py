@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
-
-import gymnasium
 
 from ..facts import State
 from ..trajectory import Turn
+from .classes import class_of
 
 __all__ = ["plain_state_text", "state_text"]
 
@@ -40,8 +37,8 @@ def state_text(
         known: desk 1 has nothing
         new: bed 2
     """
-    owner = _class_of(env_id)
-    tell = plain_state_text if owner is None else owner.state_text
+    owner = class_of(env_id)
+    tell = getattr(owner, "state_text", plain_state_text)
     text: str = tell(goal, history, state, action)
     return text
 
@@ -61,15 +58,3 @@ def plain_state_text(
     lines = [f"goal: {goal}", "facts: " + "; ".join(state.to_text().splitlines())]
     lines += [f"last: {t.action} -> {t.observation}" for t in history[1:][-_LAST:]]
     return "\n".join(lines)
-
-
-@lru_cache(maxsize=64)
-def _class_of(env_id: str) -> type[Any] | None:
-    """Return the class behind a registered id, if it has words for its states."""
-    spec = gymnasium.registry.get(env_id)
-    if spec is None or spec.entry_point is None:
-        return None
-    entry: Any = spec.entry_point
-    if isinstance(entry, str):
-        entry = gymnasium.envs.registration.load_env_creator(entry)
-    return entry if isinstance(entry, type) and hasattr(entry, "state_text") else None
