@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypedDict
@@ -328,6 +329,10 @@ class TextEnv(gymnasium.Env[str, str]):
         """Return the part of `Info` that is the same throughout an episode."""
         return {"task": self._task, "split": self._split, "goal": self._goal}
 
+    def extras(self) -> dict[str, Any]:
+        """Return `info_extras` where there is nothing to tell, anew: to change it changes no other."""
+        return {name: copy(nothing) for name, nothing in self.info_extras.items()}
+
     def history(self) -> tuple[Turn, ...]:
         """Return the turns of the episode so far, the start included."""
         return tuple(self._turns)
@@ -456,7 +461,7 @@ class TextEnv(gymnasium.Env[str, str]):
             "invalid_action": outcome.invalid,
             "step": self._steps,
             "imagined": False,
-            **self.info_extras,
+            **self.extras(),
         }
 
     def _fault(self, error: Exception) -> tuple[str, float, bool, bool, dict[str, Any]]:

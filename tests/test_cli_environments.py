@@ -12,6 +12,7 @@ import comap  # noqa: F401
 from comap.cli import main
 from comap.envs.registered import embedded_tasks, evaluated_splits
 from comap.trajectory import read_trajectories
+from comap.worldmodel import ImaginedEnv, NullWorldModel
 
 SHOP = ["--env", "comap/WebShop-v0", "--env-option", "source=generated"]
 SMALLEST = ["--tiny-parameters", "200000", "--env-option", "max_episode_steps=2"]
@@ -31,6 +32,17 @@ def test_splits_are_told_by_the_class() -> None:
             env = gymnasium.make(env_id, split=split, **embedded_tasks(env_id))
             assert len(env.get_wrapper_attr("tasks").ids) > 10
             env.close()
+
+
+def test_what_an_environment_adds_to_info_is_not_shared() -> None:
+    env = ImaginedEnv(gymnasium.make("comap/WebShop-v0", source="generated"), NullWorldModel())
+    _, info = env.reset(seed=0)
+    info["reward_parts"]["mine"] = 1.0
+    _, _, _, _, info = env.step("search[rug]")
+    assert info["imagined"] and info["reward_parts"] == {}
+    info["reward_parts"]["mine"] = 1.0
+    assert env.step("search[rug]")[4]["reward_parts"] == {}
+    assert env.reset(seed=0)[1]["reward_parts"] == {}
 
 
 def test_an_expert_shops_on_the_split_for_tests(tmp_path: Path) -> None:
