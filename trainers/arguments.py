@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MissingExtra, OptionError, suggest
-from .processes import world_size
+from .processes import part_at_exit, world_size
 from .sharded import check_sharding, wants_shards
 
 __all__ = ["Optimization", "trainer_arguments"]
@@ -105,6 +105,7 @@ def trainer_arguments(
     _check_steps(logging_steps, save_steps)
     _check_schedule(optimization.schedule)
     _check_tracker(report_to)
+    part_at_exit()
     saves = bool(save_steps) and not wants_shards()
     return SFTConfig(
         output_dir=str(folder),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 from typing import Any
 
-__all__ = ["gathered", "is_first", "rank", "wait", "world_size"]
+__all__ = ["gathered", "is_first", "part_at_exit", "rank", "wait", "world_size"]
 
 
 def world_size() -> int:
@@ -64,7 +66,30 @@ def gathered(items: list[Any]) -> list[Any]:
     return found
 
 
+@functools.cache
+def part_at_exit() -> None:
+    """Take this process out of its group before the interpreter ends; once, however often asked.
+
+    A process that ends while its group stands can be aborted (SIGABRT) by a thread of gloo that still
+    holds tensors when Python is gone, and its launcher then reports a failure of a training that
+    succeeded (https://github.com/pytorch/pytorch/pull/179291).
+
+    Example:
+        >>> part_at_exit()
+    """
+    if world_size() > 1:
+        atexit.register(_part)
+
+
+def _part() -> None:
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
 def _state() -> Any:
     from accelerate import PartialState
 
+    part_at_exit()
     return PartialState()

@@ -5,6 +5,7 @@ python learning.py WHAT[,WHAT...] MODEL OUT [KILL_AT]
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -162,8 +163,17 @@ def main(what: str, model: str, out: str, kill_at: str = "") -> None:
     import torch
 
     torch.set_num_threads(1)
+    atexit.register(tell_group, Path(out))  # the first asked is the last called
     for one in what.split(","):
         learn(one, Path(model), Path(out, one), kill_at)
+
+
+def tell_group(out: Path) -> None:
+    """Write down whether this process is still in its group when it has almost ended."""
+    from torch import distributed
+
+    if rank := os.environ.get("RANK"):
+        (out / f"group-{rank}").write_text(str(distributed.is_initialized()))
 
 
 def learn(what: str, model: Path, out: Path, kill_at: str = "") -> None:

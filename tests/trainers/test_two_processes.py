@@ -68,6 +68,12 @@ def test_two_processes_end_as_one_does(
         assert (tmp_path / file).read_text() == (together / what / file).read_text()
 
 
+@processes.needs_gloo
+def test_processes_leave_their_group_before_they_end(together: Path) -> None:
+    """Else a thread of gloo can abort one whose training has succeeded."""
+    assert [(together / f"group-{rank}").read_text() for rank in (0, 1)] == ["False", "False"]
+
+
 def test_one_process_waits_for_nobody() -> None:
     wait()
     assert (world_size(), rank(), is_first(), gathered([3])) == (1, 0, True, [3])

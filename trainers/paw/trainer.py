@@ -21,7 +21,7 @@ from transformers import PrinterCallback, Trainer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from ...errors import OptionError
-from ..processes import gathered
+from ..processes import gathered, part_at_exit
 from ..trainer_checkpoints import last_checkpoint, mark_complete
 from .batches import MiniBatch, collate, deal, micro_batches, placed
 from .critic import Critic, value_loss
@@ -426,6 +426,7 @@ def _arguments(
     """Return TRL's settings; one of its steps is one update."""
     own = {} if kind is RLOOConfig else {"loss_type": "dapo", "delta": config.dual_clip}
     checkpointing = {"use_reentrant": False} if config.gradient_checkpointing else None
+    part_at_exit()
     return kind(
         output_dir=str(folder),
         max_steps=updates,
