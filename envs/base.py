@@ -126,7 +126,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
     Subclasses set `env_id` and `canonicalizer` and write `tasks`, `_open`, `_act`, `_save` and
     `_load`; `expert_action`, `goal_reached`, `score_of`, `admissible_of` and `refused` where they
-    can.
+    can. `info_extras` names the keys that `info` may have beside those of `Info`.
 
     Args:
         max_episode_steps: Steps after which the episode is truncated, or None for no limit.
@@ -140,6 +140,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 (as in Gymnasium)
     env_id: ClassVar[str]
+    info_extras: ClassVar[tuple[str, ...]] = ()
     canonicalizer: Canonicalizer
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -48,15 +48,17 @@ class Answers(Suite):
     """Infos are documented, small and consistent; every text is answered, nothing else is."""
 
     def test_info_has_the_documented_keys(self) -> None:
-        """Infos have exactly the keys of `Info`, of its types, small and picklable."""
+        """Infos have the keys of `Info`, of its types, small and picklable; `info_extras` may join."""
         with self.make() as env:
+            extras = env.get_wrapper_attr("info_extras")
             for seed in self.seeds:
                 for number, (_, info) in enumerate(self._steps(env, seed)):
-                    self._check_info(info, number)
+                    self._check_info(info, number, extras)
 
-    def _check_info(self, info: dict[str, Any], number: int) -> None:
+    def _check_info(self, info: dict[str, Any], number: int, extras: Sequence[str] = ()) -> None:
         keys = sorted(Info.__required_keys__)
-        expect(sorted(info) == keys, f"info must have the keys {keys}", sorted(info))
+        found = sorted(set(info).difference(extras))
+        expect(found == keys, f"info must have the keys {keys}", sorted(info))
         for key, types in _TYPES.items():
             kind = type(info[key])
             expect(kind in types, f"info[{key!r}] must be of {types}", (kind, info[key]))
