@@ -27,3 +27,10 @@ if "comap/ALFWorld-v0" not in registry:
         max_episode_steps=50,
         disable_env_checker=True,  # it fails at the first step if the first reset had raised
     )
+if "comap/ScienceWorld-v0" not in registry:
+    register(
+        id="comap/ScienceWorld-v0",
+        entry_point="comap.envs.scienceworld:ScienceWorldEnv",
+        vector_entry_point="comap.envs.scienceworld:vector",
+        disable_env_checker=True,  # each task has its own step limit: see the environment
+    )

@@ -1,4 +1,4 @@
-"""`comap data list | get | verify | path`: the data sets that the environments play on.
+"""`comap data list | get | build | verify | path`: the data that the environments play on.
 
 Nothing is downloaded unless `comap data get` is run.
 """
@@ -61,8 +61,27 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     verifier = commands.add_parser("verify", help="check that a data set is whole and unchanged")
     verifier.add_argument("name", help="name of the data set")
     verifier.add_argument("--path", metavar="DIR", help="check this folder, not the one of comap")
+    builder = commands.add_parser("build", help="make data on this machine")
+    _add_demonstrations(builder.add_subparsers(dest="what", required=True, metavar="WHAT"))
     locator = commands.add_parser("path", help="print where a data set is, or would be")
     locator.add_argument("name", nargs="?", help="name of the data set (default: all data)")
+
+
+def _add_demonstrations(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `comap data build scienceworld-demos`."""
+    demos = kinds.add_parser(
+        "scienceworld-demos", help="make demonstrations along ScienceWorld's gold paths"
+    )
+    demos.set_defaults(build=_build_demonstrations)
+    demos.add_argument("--out", required=True, metavar="FILE", help="the file to write, JSON lines")
+    demos.add_argument("--split", default="train", help="train (default), dev or test")
+    demos.add_argument("--splits", default="upstream", help="upstream (default) or eto")
+    demos.add_argument("--data-dir", metavar="DIR", help="folder of ETO's lists")
+    demos.add_argument("--simplification", default="easy", help="default: easy")
+    demos.add_argument("--tasks", nargs="+", default=[], metavar="NAME", help="default: all tasks")
+    demos.add_argument("--variations", type=int, metavar="N", help="of each task (default: all)")
+    demos.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
+    demos.add_argument("--java", metavar="PATH", help="the Java to use (default: as found)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,9 +92,9 @@ def run(args: argparse.Namespace) -> int:
         /home/me/.cache/comap/alfworld
         0
     """
-    command = {"list": _list, "get": _get, "verify": _verify, "path": _path}[args.data_command]
+    commands = {"list": _list, "get": _get, "build": _build, "verify": _verify, "path": _path}
     try:
-        return command(args)
+        return commands[args.data_command](args)
     except CoMapError as error:
         print(f"comap data {args.data_command}: {error}", file=sys.stderr)
         return 1
@@ -105,6 +124,28 @@ def _get(args: argparse.Namespace) -> int:
         )
     print(path)
     return 0
+
+
+def _build(args: argparse.Namespace) -> int:
+    status: int = args.build(args)
+    return status
+
+
+def _build_demonstrations(args: argparse.Namespace) -> int:
+    from .envs.scienceworld.demos import build_demonstrations
+
+    names = ("split", "splits", "data_dir", "simplification", "java")
+    with _shown() as progress:
+        built = build_demonstrations(
+            args.out,
+            tasks=args.tasks,
+            variations=args.variations,
+            workers=args.workers,
+            options={name: getattr(args, name) for name in names},
+            progress=progress,
+        )
+    print(f"{built.path}: {len(built.kept)} demonstrations, {len(built.failed)} tasks without one")
+    return 0 if built.kept else 1
 
 
 def _verify(args: argparse.Namespace) -> int:

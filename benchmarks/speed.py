@@ -1,4 +1,7 @@
-"""`comap bench speed`: steps and resets for each CPU second, beside the upstream engine's."""
+"""`comap bench speed`: steps and resets for each CPU second, beside the upstream engine's.
+
+This is ALFWorld's part; `comap.benchmarks.scienceworld_speed` is ScienceWorld's.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from typing import Any
 
 from ..envs.alfworld.tasks import open_source
 from ..errors import DataNotFound, OptionError, suggest
+from . import scienceworld_speed
 from .alfworld_speed import first_pass, make_env, time_game
 from .record import write_result
 from .speed_report import result_of, table
@@ -25,8 +29,8 @@ import json, sys
 from comap.benchmarks.alfworld_speed import memory_of_resets
 print(json.dumps(memory_of_resets(*json.loads(sys.argv[1]))))
 """
-_ENVS = ("alfworld",)
-_PEERS = ("textworld",)
+_ENVS = ("alfworld", "scienceworld")
+_PEERS = ("textworld", "upstream")
 
 
 def run(
@@ -43,7 +47,7 @@ def run(
     """Measure an environment's speed, and its peer's in the same process on the same games.
 
     Args:
-        env: ``"alfworld"``.
+        env: ``"alfworld"``; for ScienceWorld see `comap.benchmarks.scienceworld_speed`.
         peer: ``"textworld"``, or None to measure ours alone.
         data_dir: Folder of the official games, as for the environment; a peer needs them.
         games: How many games of the split, taken at equal distances; 0 for all.
@@ -65,7 +69,10 @@ def run(
         >>> result["ours"]["per_second"]["step"] > 100
         True
     """
-    for name, value, known in (("environment", env, _ENVS), ("peer", peer or "textworld", _PEERS)):
+    for name, value, known in (
+        ("environment", env, _ENVS[:1]),
+        ("peer", peer or "textworld", _PEERS[:1]),
+    ):
         if value not in known:
             raise OptionError(f"there is no {name} {value!r} to measure; {suggest(value, known)}")
     if games < 0:
@@ -126,6 +133,8 @@ def main(args: argparse.Namespace) -> int:
         >>> main(parser.parse_args(["speed", "alfworld"]))  # doctest: +SKIP
         0
     """
+    if args.env == "scienceworld":
+        return scienceworld_speed.main(args)
     result = run(
         args.env,
         args.peer,

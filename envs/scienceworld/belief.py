@@ -8,15 +8,16 @@ is called for as long as it is known, wherever it is moved.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ...facts import Fact
-from .sentences_things import WORDS, Thing
 
-__all__ = ["AGENT", "INVENTORY", "Belief", "base_name"]
+__all__ = ["AGENT", "INVENTORY", "Belief", "base_name", "order"]
 
 AGENT = "agent"
+"""What facts call the agent."""
 INVENTORY = "inventory"
+"""The place of what the agent holds."""
 
 _NUMBERED = re.compile(r"(.+) #([0-9]{1,6})")
 _LENGTHS = {
@@ -31,7 +32,6 @@ _LENGTHS = {
     "burning": 2,
 }
 _GROUPS = {"closed": "open", "inactive": "active"}
-_IGNORED = frozenset(WORDS["ignored"])
 
 
 def base_name(name: str) -> str:
@@ -45,8 +45,13 @@ def base_name(name: str) -> str:
     return found[1] if found else name
 
 
-def _order(name: str) -> tuple[str, int]:
-    """Return what names are sorted by: the bare name, then the number."""
+def order(name: str) -> tuple[str, int]:
+    """Return what names are sorted by: the bare name, then the number.
+
+    Example:
+        >>> sorted(["cup #10", "cup #2", "cup"], key=order)
+        ['cup', 'cup #2', 'cup #10']
+    """
     found = _NUMBERED.fullmatch(name) if "#" in name else None
     return (found[1], int(found[2])) if found else (name, 1)
 
@@ -54,8 +59,8 @@ def _order(name: str) -> tuple[str, int]:
 class Belief:
     """Where things are, what is known of them, and everything else that facts tell.
 
-    `told` has what was said since the belief was made: things for where they are, and pairs of a thing and
-    the kind of a mark.
+    `told` has what was said since the belief was made: things for where they are, and pairs of a
+    thing and the kind of a mark.
 
     Args:
         facts: The facts to start with. Those of other predicates are kept as they are.
@@ -68,6 +73,7 @@ class Belief:
     """
 
     __slots__ = (
+        "_free",
         "children",
         "doors",
         "focus",
@@ -93,12 +99,15 @@ class Belief:
         self.seen: set[str] = set()
         self.other: set[Fact] = set()
         self.told: set[str | tuple[str, str]] = set()
-        for fact in facts:
+        self._free: dict[str, int] = {}  # for each name, a number below which none is free
+        for fact in sorted(
+            facts
+        ):  # two places for a thing: which one counts must not depend on chance
             self._read(fact)
         self.told.clear()
 
     def _read(self, fact: Fact) -> None:
-        kind, size = fact[0], len(fact)
+        kind, size = fact[0] if fact else "", len(fact)
         if kind == "in" and size == 3:
             self.move(fact[1], fact[2])
         elif kind == "holding" and size == 2:
@@ -147,36 +156,38 @@ class Belief:
 
     def unmark(self, thing: str, *groups: str) -> None:
         """Forget what was said of a thing: ``open``, ``active``, ``temp``, ``phase`` and so on."""
-        marks = self.marks.get(thing)
-        for group in groups if marks else ():
-            marks.pop(group, None)  # type: ignore[union-attr]
+        marks = self.marks.get(thing, {})
+        for group in groups:
+            marks.pop(group, None)
 
     def has(self, thing: str, *mark: str) -> bool:
         """Return whether something is said of a thing, for example ``has("oven", "closed")``."""
         marks = self.marks.get(thing)
-        return bool(marks) and marks.get(_GROUPS.get(mark[0], mark[0])) == (  # type: ignore[union-attr]
-            mark[0],
-            thing,
-            *mark[1:],
-        )
+        if not marks:
+            return False
+        return marks.get(_GROUPS.get(mark[0], mark[0])) == (mark[0], thing, *mark[1:])
 
     # Where things are.
 
     def inside(self, place: str) -> list[str]:
         """Return what is directly in a place, in order."""
-        return sorted(self.children.get(place, ()), key=_order)
+        return sorted(self.children.get(place, ()), key=order)
 
-    def below(self, place: str, *, through_closed: bool = True) -> Iterator[str]:
-        """Yield everything in a place and in what is in it.
+    def below(self, place: str, *, through_closed: bool = True) -> list[str]:
+        """Return everything in a place and in what is in it, each thing before what it holds.
 
         Args:
             place: A room, a thing or the inventory.
             through_closed: Look into closed things, too.
         """
-        for thing in self.inside(place):
-            yield thing
+        found: list[str] = []
+        waiting = self.inside(place)[::-1]
+        while waiting:
+            thing = waiting.pop()
+            found.append(thing)
             if through_closed or not self.has(thing, "closed"):
-                yield from self.below(thing, through_closed=through_closed)
+                waiting += self.inside(thing)[::-1]
+        return found
 
     def around(self) -> list[str]:
         """Return what the agent can see: in its room and what it holds, not in closed things."""
@@ -209,12 +220,13 @@ class Belief:
 
     def forget(self, thing: str) -> None:
         """Forget a thing and all that is in it."""
-        for part in [*self.below(thing)]:
+        for part in reversed(self.below(thing)):
             self._erase(part)
         self._erase(thing)
 
     def _erase(self, thing: str) -> None:
         self._take_out(thing)
+        self._free.pop(base_name(thing), None)
         self.children.pop(thing, None)
         self.marks.pop(thing, None)
         self.seen.discard(thing)
@@ -222,10 +234,12 @@ class Belief:
 
     def new(self, name: str, place: str) -> str:
         """Add a thing that was not known, and return what it is called."""
-        number, thing = 1, name
+        number = self._free.get(name, 1)
+        thing = name if number == 1 else f"{name} #{number}"
         while thing in self.parent:
             number += 1
             thing = f"{name} #{number}"
+        self._free[name] = number
         self.move(thing, place)
         return thing
 
@@ -241,79 +255,3 @@ class Belief:
         for pair in [*self.links]:
             if any(end == ends or (terminal is None and end.startswith(ends)) for end in pair):
                 self.links.discard(pair)
-
-    # What a description says.
-
-    def show(self, place: str, things: tuple[Thing, ...]) -> None:
-        """Take in that these things and no others are in a place."""
-        missing: dict[str, list[str]] = {}
-        fresh: list[tuple[Thing, str]] = []
-        self._match(place, things, missing, fresh)
-        for thing, where in fresh:
-            gone = missing.get(thing.name)
-            if gone:  # it was there a moment ago, so it is the same thing in another place
-                name = gone.pop(0)
-                self.move(name, where)
-            else:
-                name = self.new(thing.name, where)
-            self.describe(name, thing)
-        for names in missing.values():
-            for name in names:
-                if name in self.parent:
-                    self.forget(name)
-
-    def _match(
-        self,
-        place: str,
-        things: tuple[Thing, ...],
-        missing: dict[str, list[str]],
-        fresh: list[tuple[Thing, str]],
-    ) -> None:
-        """Tell which known things the listed ones are; the rest goes to `missing` and `fresh`."""
-        known: dict[str, list[str]] = {}
-        for name in self.inside(place):
-            known.setdefault(base_name(name), []).append(name)
-        listed: dict[str, list[Thing]] = {}
-        for thing in things:
-            if thing.name not in _IGNORED:
-                listed.setdefault(thing.name, []).append(thing)
-        for base, group in listed.items():
-            names = known.pop(base, [])
-            for thing in group:
-                if not names:
-                    fresh.append((thing, place))
-                    continue
-                name = min(names, key=lambda n: (-self._likeness(n, thing), _order(n)))
-                names.remove(name)
-                self._say(name, thing)
-                if thing.contents is not None:
-                    self.seen.add(name)
-                    self._match(name, thing.contents, missing, fresh)
-            for name in names:
-                missing.setdefault(base, []).append(name)
-        for base, names in known.items():
-            missing.setdefault(base, []).extend(names)
-        self.seen.add(place)
-
-    def _likeness(self, name: str, thing: Thing) -> int:
-        """Return how well a known thing fits a description, by what is in it."""
-        if thing.contents is None:
-            return 0
-        inside = sorted(base_name(child) for child in self.inside(name))
-        told = sorted(child.name for child in thing.contents)
-        return 2 if inside == told else 1 if set(inside) & set(told) else 0
-
-    def describe(self, name: str, thing: Thing) -> None:
-        """Take in what a description says of a known thing."""
-        self._say(name, thing)
-        if thing.contents is not None:
-            self.show(name, thing.contents)
-
-    def _say(self, name: str, thing: Thing) -> None:
-        self.told.add(name)
-        self.unmark(name, "phase", "stage", "slid", "burning")
-        for kind, *value in thing.marks:
-            self.mark(name, kind, *value)
-        for terminal, other in thing.links:
-            if not other:
-                self.unlink(name, terminal)

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 
 from .belief import AGENT, INVENTORY, Belief, base_name
 from .belief_names import Phrase, chosen, named, pairs_of, parse_phrase, score
+from .belief_show import describe, show
 from .sentences import Event
 from .sentences_things import WORDS, bucket, canonical_name
 
 __all__ = ["Fold"]
 
 _GROUND = "ground"  # nothing lies in it, all on it
-_MEASURED = re.compile(r" (?:on|with) (.+)")
+_TARGET = re.compile(r" (?:on|with) (.+)")
 
 
 class Fold:
@@ -25,10 +26,12 @@ class Fold:
         belief: What to change.
         words: What the action was about, ``"red apple in kitchen"`` of ``"eat red apple in kitchen"``.
         request: What the request was about that a choice followed; empty where there was none.
+        looking: Whether the action asks for a description.
     """
 
-    def __init__(self, belief: Belief, words: str, request: str = ""):
+    def __init__(self, belief: Belief, words: str, request: str = "", looking: bool = False):
         self.belief = belief
+        self.looking = looking
         self.words = words
         self._said = [words, request] if request else [words]
 
@@ -54,9 +57,16 @@ class Fold:
         found = [thing for thing in around if best == 3 == score(self.belief, thing, phrase)]
         return chosen(self.belief, found)
 
+    def _used_on(self, name: str) -> list[str]:
+        """Return the things that an answer to ``use O on O`` may mean by what the first was used on."""
+        target = _TARGET.search(self.words)
+        phrases = [parse_phrase(target[1])] if target else []
+        return chosen(self.belief, named(self.belief, name), phrases)
+
     def two(self, first: str, second: str) -> tuple[list[str], list[str]]:
-        """Return the things that an answer about two things may mean."""
-        ones, others = named(self.belief, first), self.places(second)
+        """Return the things that an answer about two things may mean; they may be places, too."""
+        ones = named(self.belief, first) or [first] * self._is_place(first)
+        others = self.places(second)
         for words in self._said:
             first_phrase, second_phrase = max(
                 pairs_of(words),
@@ -69,16 +79,19 @@ class Fold:
         return ones, others
 
     def _fit(self, things: Sequence[str], phrase: Phrase) -> int:
-        return max((score(self.belief, t, phrase) for t in things if t in self.belief.parent), default=0)
+        return max(
+            (score(self.belief, t, phrase) for t in things if t in self.belief.parent), default=0
+        )
 
     def places(self, name: str) -> list[str]:
         """Return the things, or the room, or the inventory, that something may be put into."""
         if name in (INVENTORY, self.belief.room):
             return [name]
-        if name == _GROUND:
-            return [self.belief.room]
         found = named(self.belief, name)
         return found or ([name] if self._is_room(name) else [])
+
+    def _is_place(self, name: str) -> bool:
+        return name in (INVENTORY, self.belief.room) or self._is_room(name)
 
     def _is_room(self, name: str) -> bool:
         if name in self.belief.parent:
@@ -87,10 +100,10 @@ class Fold:
 
     # Looking.
 
-    def room(self, event: Event) -> None:
+    def _room(self, event: Event) -> None:
         if not self.words or any(thing.name == AGENT for thing in event.things):
             self.belief.room = event.first  # else it is looked at from elsewhere
-        self.belief.show(event.first, event.things)
+        show(self.belief, event.first, event.things)
         self._doors(event)
 
     def _doors(self, event: Event) -> None:
@@ -98,20 +111,22 @@ class Fold:
         for there, state in event.pairs:
             self.belief.doors[min(here, there), max(here, there)] = state
 
-    def inventory(self, event: Event) -> None:
-        self.belief.show(INVENTORY, event.things)
+    def _inventory(self, event: Event) -> None:
+        show(self.belief, INVENTORY, event.things)
 
-    def inside(self, event: Event) -> None:
+    def _inside(self, event: Event) -> None:
         places = self.places(event.first) or [event.first] * bool(event.pairs)
         if len(places) > 1:
             places = self._chosen(places)
         if len(places) == 1:
-            self.belief.show(places[0], event.things)
+            show(self.belief, places[0], event.things)
         if places == [event.first]:
             self._doors(event)
 
-    def thing(self, event: Event) -> bool:
+    def _thing(self, event: Event) -> bool:
         """Take in the description of one thing, which the action named."""
+        if not self.looking:
+            return False
         thing = event.things[0]
         found = self.one(thing.name)
         if len(found) > 1 and thing.contents is not None:
@@ -119,18 +134,19 @@ class Fold:
             inside = {f: sorted(map(base_name, self.belief.inside(f))) for f in found}
             found = [f for f in found if inside[f] == told] or found
         if len(found) == 1:
-            self.belief.describe(found[0], thing)
-        return bool(found) or bool(set(thing.name.split()) & set(self.words.split())) or event.second
+            describe(self.belief, found[0], thing)
+        named_so = any(word in thing.name for word in self.words.split())
+        return bool(found or named_so or event.second)
 
     # Going and opening.
 
-    def go(self, event: Event) -> None:
+    def _go(self, event: Event) -> None:
         self.belief.room = event.second
 
-    def opened(self, event: Event) -> None:
+    def _opened(self, event: Event) -> None:
         self._set(event.first, "open")
 
-    def closed(self, event: Event) -> None:
+    def _closed(self, event: Event) -> None:
         self._set(event.first, "closed")
 
     def _set(self, name: str, state: str) -> None:
@@ -151,66 +167,70 @@ class Fold:
 
     # Devices and circuits.
 
-    def active(self, event: Event) -> None:
+    def _active(self, event: Event) -> None:
         for thing in self._only(self.one(event.first)):
             self.belief.mark(thing, "active")
 
-    def inactive(self, event: Event) -> None:
+    def _inactive(self, event: Event) -> None:
         for thing in self._only(self.one(event.first)):
             self.belief.mark(thing, "inactive")
 
-    def linked(self, event: Event) -> None:
+    def _linked(self, event: Event) -> None:
         (first, owner), (second, other) = event.pairs
         ones, others = self.two(owner, other)
         if len(ones) == len(others) == 1:
             self.belief.link(f"{ones[0]}.{first}", f"{others[0]}.{second}")
 
-    def unlinked(self, event: Event) -> None:
+    def _unlinked(self, event: Event) -> None:
         found = named(self.belief, event.first) or [event.first]
-        linked = [t for t in found if any(e.startswith(f"{t}.") for p in self.belief.links for e in p)]
+        linked = [
+            t for t in found if any(e.startswith(f"{t}.") for p in self.belief.links for e in p)
+        ]
         for thing in linked if len(linked) == 1 else found:
             self.belief.unlink(thing)
 
     # Handling.
 
-    def moved(self, event: Event) -> None:
+    def _moved(self, event: Event) -> None:
         ones, places = self.two(event.first, event.second)
-        name, marks = canonical_name(event.first)
-        if len(places) != 1:
-            for thing in ones:
-                self.belief.forget(thing)
-            return
-        if len(ones) == 1:
+        if event.second == _GROUND:
+            places = [self.belief.room]
+        if len(ones) == len(places) == 1:
             self.belief.move(ones[0], places[0])
             return
-        for thing in ones:
-            self.belief.forget(thing)
-        self.belief.new(name, places[0])
+        for thing in named(self.belief, event.first):
+            if thing not in places:
+                self.belief.forget(thing)
+        if len(places) == 1 and (places[0] in self.belief.parent or self._is_place(places[0])):
+            self.belief.new(canonical_name(event.first)[0], places[0])
 
-    def emptied(self, event: Event) -> None:
+    def _emptied(self, event: Event) -> None:
         """Move all that is in one thing into another."""
         ones, places = self.two(event.first, event.second)
-        for vessel in ones:
+        if event.second == _GROUND:
+            places = [self.belief.room]
+        if len(ones) == len(places) == 1:
+            for thing in self.belief.inside(ones[0]):
+                self.belief.move(thing, places[0])
+            return
+        for vessel in ones or named(self.belief, event.first):
             for thing in self.belief.inside(vessel):
-                if len(ones) == len(places) == 1:
-                    self.belief.move(thing, places[0])
-                else:
-                    self.belief.forget(thing)
+                self.belief.forget(thing)
 
-    def dunked(self, event: Event) -> None:
+    def _dunked(self, event: Event) -> None:
         """Move the liquids of the second thing into the first, which was dunked into it."""
         ones, others = self.two(event.first, event.second)
-        names = [canonical_name(thing.name)[0] for thing in event.things]
-        for vessel in others:
+        liquids = {thing.name for thing in event.things}
+        for vessel in others or named(self.belief, event.second):
             for thing in self.belief.inside(vessel):
-                if base_name(thing) not in names:
+                if base_name(thing) not in liquids:
                     continue
                 if len(ones) == len(others) == 1:
                     self.belief.move(thing, ones[0])
                 else:
                     self.belief.forget(thing)
 
-    def mixed(self, event: Event) -> None:
+    def _mixed(self, event: Event) -> None:
         """Put the product in the place of what was mixed."""
         for vessel in self._only(self.meant(self.words)):
             for thing in self.belief.inside(vessel):
@@ -218,68 +238,72 @@ class Fold:
             name = WORDS["products"].get(event.first, event.first)
             self.belief.new(canonical_name(name)[0], vessel)
 
-    def empty(self, event: Event) -> None:
+    def _empty(self, event: Event) -> None:
         found = self.one(event.first) if event.first else self.meant(self.words)
         for place in self._only(found):
-            self.belief.show(place, ())
+            show(self.belief, place, ())
 
-    def eaten(self, event: Event) -> None:
-        for thing in self.one(event.first):
+    def _burning(self, event: Event) -> None:
+        for thing in self._only(self._used_on(event.first)):
+            self.belief.mark(thing, "burning")
+
+    def _eaten(self, event: Event) -> None:
+        for thing in self.one(event.first) or named(self.belief, event.first):
             self.belief.forget(thing)
 
-    def dug(self, event: Event) -> None:
+    def _dug(self, event: Event) -> None:
         for name in ("hole", event.second):
             self.belief.new(name, self.belief.room)
 
-    def chopped(self, event: Event) -> None:
-        for thing in self.one(event.first):
+    def _chopped(self, event: Event) -> None:
+        for thing in self._used_on(event.first):
             self.belief.forget(thing)
         if event.second:
             self.belief.new(event.second, self.belief.room)
 
     # Attention.
 
-    def focused(self, event: Event) -> None:
+    def _focused(self, event: Event) -> None:
         found = self.one(event.first)
         self.belief.focus = found[0] if len(found) == 1 else canonical_name(event.first)[0]
 
-    def unfocused(self, event: Event) -> None:
+    def _unfocused(self, event: Event) -> None:
         self.belief.focus = ""
 
-    def temperature(self, event: Event) -> None:
-        target = _MEASURED.search(self.words)
-        found = self.meant(target[1]) if target else []
-        for thing in self._only(found):
+    def _temperature(self, event: Event) -> None:
+        target = _TARGET.search(self.words)
+        for thing in self._only(self.meant(target[1]) if target else []):
             self.belief.mark(thing, "temp", bucket(int(event.first)))
 
-    def menu(self, event: Event) -> None:
+    def _menu(self, event: Event) -> None:
         self.belief.pending = dict(event.pairs)
 
 
 _METHODS: dict[str, Callable[[Fold, Event], bool | None]] = {
-    "room": Fold.room,
-    "inventory": Fold.inventory,
-    "inside": Fold.inside,
-    "thing": Fold.thing,
+    "room": Fold._room,
+    "inventory": Fold._inventory,
+    "inside": Fold._inside,
+    "thing": Fold._thing,
     "door": Fold._doors,
-    "go": Fold.go,
-    "opened": Fold.opened,
-    "closed": Fold.closed,
-    "active": Fold.active,
-    "inactive": Fold.inactive,
-    "flushing": Fold.active,
-    "linked": Fold.linked,
-    "unlinked": Fold.unlinked,
-    "moved": Fold.moved,
-    "emptied": Fold.emptied,
-    "dunked": Fold.dunked,
-    "mixed": Fold.mixed,
-    "empty": Fold.empty,
-    "eaten": Fold.eaten,
-    "dug": Fold.dug,
-    "chopped": Fold.chopped,
-    "focus": Fold.focused,
-    "unfocus": Fold.unfocused,
-    "temperature": Fold.temperature,
-    "menu": Fold.menu,
+    "go": Fold._go,
+    "opened": Fold._opened,
+    "closed": Fold._closed,
+    "active": Fold._active,
+    "inactive": Fold._inactive,
+    "flushing": Fold._active,
+    "linked": Fold._linked,
+    "unlinked": Fold._unlinked,
+    "moved": Fold._moved,
+    "emptied": Fold._emptied,
+    "dunked": Fold._dunked,
+    "mixed": Fold._mixed,
+    "empty": Fold._empty,
+    "burning": Fold._burning,
+    "eaten": Fold._eaten,
+    "dug": Fold._dug,
+    "chopped": Fold._chopped,
+    "focus": Fold._focused,
+    "unfocus": Fold._unfocused,
+    "temperature": Fold._temperature,
+    "menu": Fold._menu,
 }

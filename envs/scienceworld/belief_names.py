@@ -14,7 +14,7 @@ from typing import NamedTuple
 from .belief import INVENTORY, Belief, base_name
 from .sentences_things import canonical_name
 
-__all__ = ["Phrase", "chosen", "named", "parse_phrase", "pairs_of"]
+__all__ = ["Phrase", "chosen", "named", "pairs_of", "parse_phrase", "score"]
 
 _PLACES = re.compile(r" \((in [^()]*(?:\([^()]*\)[^()]*)*)\)$")
 _STAGE = re.compile(r" in the [a-z]+ stage\b")
@@ -85,8 +85,12 @@ def _words(text: str) -> list[str]:
 def chosen(belief: Belief, things: Sequence[str], phrases: Sequence[Phrase] = ()) -> list[str]:
     """Return those of some things that phrases may mean; one, where they are as good as the same.
 
-    Where a phrase says what fits none of the things, nothing that it says can be relied on.
+    Where a phrase says what fits none of the things, nothing that it says can be relied on. A single
+    thing is not meant, or perhaps not, if it is elsewhere than the first phrase says: none is
+    returned.
     """
+    if len(things) == 1 and phrases and not _fits_places(belief, things[0], phrases[0]):
+        return []
     found = list(things)
     for phrase in phrases:
         for fits in (_fits_places, _fits_contents, _fits_head):
@@ -96,8 +100,6 @@ def chosen(belief: Belief, things: Sequence[str], phrases: Sequence[Phrase] = ()
             if not kept:
                 break
             found = kept
-    if len(found) == 1 and any(not _fits_places(belief, found[0], phrase) for phrase in phrases):
-        return []  # it is one that is not known yet
     if len(found) > 1 and len({_signature(belief, thing) for thing in found}) == 1:
         return found[-1:]
     return found
@@ -105,9 +107,7 @@ def chosen(belief: Belief, things: Sequence[str], phrases: Sequence[Phrase] = ()
 
 def score(belief: Belief, thing: str, phrase: Phrase) -> int:
     """Return how many parts of a phrase fit a thing, 0 to 3."""
-    return sum(
-        fits(belief, thing, phrase) for fits in (_fits_places, _fits_contents, _fits_head)
-    )
+    return sum(fits(belief, thing, phrase) for fits in (_fits_places, _fits_contents, _fits_head))
 
 
 def _fits_places(belief: Belief, thing: str, phrase: Phrase) -> bool:
@@ -132,24 +132,25 @@ def _fits_contents(belief: Belief, thing: str, phrase: Phrase) -> bool:
 
 def _fits_head(belief: Belief, thing: str, phrase: Phrase) -> bool:
     head, marks = canonical_name(phrase.head)
-    if any(not belief.has(thing, *mark) for mark in marks):
+    known = belief.marks.get(thing, {})
+    if any(kind in known and not belief.has(thing, kind, *value) for kind, *value in marks):
         return False
     if set(_words(head)) <= set(_words(base_name(thing))):
         return True
-    marked = {"open", "active", "stage"} & belief.marks.get(thing, {}).keys()
+    marked = {"open", "active", "stage"} & known.keys()
     return head == "substance" and thing not in belief.seen and not marked
 
 
 def _signature(belief: Belief, thing: str) -> tuple[object, ...]:
     """Return all that is known of a thing but its number."""
     marks = sorted((fact[0], *fact[2:]) for fact in belief.marks.get(thing, {}).values())
-    inside = tuple(_signature(belief, child) for child in belief.inside(thing))
+    inside = sorted(base_name(child) for child in belief.below(thing))
     linked = any(end.startswith(f"{thing}.") for pair in belief.links for end in pair)
     return (
         base_name(thing),
         belief.parent.get(thing),
         tuple(marks),
-        tuple(sorted(inside, key=repr)),
+        tuple(inside),
         thing if linked or belief.focus == thing else "",
     )
 

@@ -1,9 +1,9 @@
 """What a belief no longer tells once time has passed.
 
 Every action but looking around and the like lets ScienceWorld's world go on: things warm up and melt,
-bees fly about, plants grow. What may have changed unseen is forgotten, so that a belief stays true; what
-only the agent changes is kept for as long as it is. An answer tells of the moment before: what it
-told is kept until the next action.
+bees fly about, plants grow. What may have changed unseen is forgotten, so that a belief stays true;
+what only the agent changes is kept for as long as it is. An answer tells of the moment before: what
+it told is kept until the next action.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def pass_time(belief: Belief) -> None:
             if (thing, group) not in belief.told and not _lasts(belief, thing, group, linked):
                 belief.unmark(thing, group)
     for thing in sorted(belief.parent):
-        if thing in belief.parent and _is_fleeting(belief, thing, thing in belief.told):
+        if thing in belief.parent and _is_fleeting(belief, thing):
             belief.forget(thing)
     _fill(belief)
 
@@ -54,26 +54,33 @@ def _lasts(belief: Belief, thing: str, group: str, linked: set[str]) -> bool:
 def _is_calm(belief: Belief, thing: str) -> bool:
     """Return whether a thing is far from what heats and cools."""
     return not any(
-        base_name(place) in _COOLERS or (belief.has(place, "active") and base_name(place) not in _TAPS)
+        base_name(place) in _COOLERS
+        or (belief.has(place, "active") and base_name(place) not in _TAPS)
         for place in belief.above(thing)
     )
 
 
-def _is_fleeting(belief: Belief, thing: str, told: bool) -> bool:
+def _is_fleeting(belief: Belief, thing: str) -> bool:
     """Return whether a thing may be gone, elsewhere or of another name after a while."""
     base, place = base_name(thing), belief.parent[thing]
-    beside = [base_name(other) for other in belief.inside(place)]
-    if base == "water" and any(other.endswith(_PLANTS) for other in beside):
+    if base == "water" and _has_beside(belief, place, _PLANTS):
         return True  # plants drink at once
     if base == "bee":
         return (thing, "stage") not in belief.told
-    if told:
+    if thing in belief.told:
         return False
-    if belief.has(thing, "burning") or base_name(place).endswith(_PLANTS):
+    if belief.has(thing, "burning"):
+        return (thing, "burning") not in belief.told
+    if base_name(place).endswith(_PLANTS):
         return True
     if base == "water":
-        return "soil" in beside or base_name(place) in (*_TAPS, "toilet") or "flower pot" in place
-    return base.endswith(" seed") and "soil" in beside
+        wet = base_name(place) in (*_TAPS, "toilet") or "flower pot" in place
+        return wet or _has_beside(belief, place, ("soil",))
+    return base.endswith(" seed") and _has_beside(belief, place, ("soil",))
+
+
+def _has_beside(belief: Belief, place: str, ends: tuple[str, ...]) -> bool:
+    return any(base_name(other).endswith(ends) for other in belief.children.get(place, ()))
 
 
 def _fill(belief: Belief) -> None:

@@ -1,4 +1,32 @@
-"""ScienceWorld's canonicalizer: from text to belief facts."""
+"""ScienceWorld's canonicalizer: from text to belief facts.
+
+Facts (schema ``scienceworld-1``; ``O`` and ``C`` are things by name, ``R`` is a room):
+
+=============================  =====================================================================
+``room(agent, R)``             where the agent is
+``in(O, C)  in(O, R)``         O is directly in or on C, or in R
+``holding(O)``                 O is directly in the agent's inventory
+``seen(C)  seen(R)``           what is in it has been told, if only that it is empty
+``door(R, R', open|closed)``   a door as last seen; the rooms in alphabetical order
+``open(C)  closed(C)``         a lid or door of C
+``active(O)  inactive(O)``     a device that is on or off
+``phase(O, P)``                solid, liquid or gas, where the name tells: ice, "liquid chocolate"
+``temp(O, B)``                 a measured temperature: frigid (to -20 degrees Celsius), freezing (0),
+                               cold (15), mild (30), warm (60), hot (100), very hot (250), extreme
+``stage(O, S)``                egg, baby, adult, seedling, wilting, dead and so on, as last seen
+``burning(O)``                 O is on fire
+``slid(O, S)``                 O is at the top, in the middle or at the bottom of an inclined plane
+``connected(O.T, O'.T')``      two terminals, ``red wire.terminal 1``; in alphabetical order
+``focused(O)``                 what the agent focused on last
+``pending(N, A)``              the simulator waits for a number; N is one, and A the action it stands
+                               for; ``pending(request, A)`` is the action that was not clear
+=============================  =====================================================================
+
+Several things of one name are told apart as ``wood cup``, ``wood cup #2``: see `belief`. Ice, water and
+steam are all ``water``. The agent and air are left out. What may change unseen is forgotten as time
+passes (`belief_time`), and so is what an answer leaves unclear: which of two cups was moved, say.
+Actions that the simulator does not understand change nothing.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +63,30 @@ _SYNONYMS = tuple(
     )
 )
 _REQUEST = "request"
+_LOOKING = ("look at ", "look on ", "examine ")
+_AT_ONCE = frozenset(WORDS["zero_tick"])
 _VERB = re.compile(
     r"(?:(?:turn|look|focus) (?:on|off|at|in)|(?:pick|put) (?:up|down)|[a-z]+)\s+(.+)", re.DOTALL
 )
 
 
 class ScienceWorldCanonicalizer:
-    """Folds ScienceWorld's text into a belief."""
+    r"""Folds ScienceWorld's text into a belief.
+
+    Example:
+        >>> canon = ScienceWorldCanonicalizer()
+        >>> state = canon.initial("Boil water.", "This room is called the kitchen. In it, you see: \n"
+        ...                       "\ta metal pot (containing a substance called ice)\n")
+        >>> state = canon.update(state, "pick up pot", "You move the metal pot to the inventory.")
+        >>> print(state.to_text())
+        holding(metal pot)
+        in(water, metal pot)
+        room(agent, kitchen)
+        seen(kitchen)
+        seen(metal pot)
+        >>> canon.action("Examine the metal pot.")
+        'look at metal pot'
+    """
 
     version = "scienceworld-1"
 
@@ -57,17 +102,14 @@ class ScienceWorldCanonicalizer:
         belief = Belief(state.facts)
         action = collapse(action)
         asked, belief.pending = belief.pending, {}
-        if action in asked:
-            words, request = _object_of(asked[action]), _object_of(asked.get(_REQUEST, ""))
-        else:
-            words, request = _object_of(action), ""
-        fold = Fold(belief, words, request)
-        timed = _takes_time(action, events, bool(asked))
-        parsed = [fold.take(event) for event in events]
-        if timed:
-            pass_time(belief)
-        if not all(parsed):
+        chosen = action if action == _REQUEST else asked.get(action, action)
+        request = _object_of(asked.get(_REQUEST, "")) if action in asked else ""
+        words = _object_of(chosen)
+        fold = Fold(belief, words, request, chosen.startswith(_LOOKING))
+        if not all(fold.take(event) for event in events):
             return State(state.facts, parsed=False)
+        if _takes_time(chosen, words, events[-1]):
+            pass_time(belief)
         if belief.pending:
             belief.pending[_REQUEST] = action
         facts = belief.facts()
@@ -84,14 +126,14 @@ class ScienceWorldCanonicalizer:
 
 def _object_of(action: str) -> str:
     """Return an action without its verb."""
-    found = _VERB.fullmatch(action)
+    found = None if action in _AT_ONCE else _VERB.fullmatch(action)
     return found[1] if found else ""
 
 
-def _takes_time(action: str, events: tuple[Event, ...], asked: bool) -> bool:
-    """Return whether the world went on; asking for a choice and refusing do not let it."""
-    if events[0].kind == "menu" or events[0].kind in ("room", "inventory"):
+def _takes_time(action: str, words: str, event: Event) -> bool:
+    """Return whether the world went on; asking for a choice and looking around do not let it."""
+    if event.kind in ("menu", "refused", "inventory"):
         return False
-    if events[0] == Event("unaltered") and not asked:
-        return action not in WORDS["zero_tick"]
-    return True
+    if event.kind == "room":
+        return bool(words)
+    return event.kind != "unaltered" or action not in _AT_ONCE

@@ -56,18 +56,22 @@ class ScienceWorldEngine:
         self.goal = ""
         self.steps: list[tuple[str, Answer]] = []
         self._first = Answer("", 0, False, 0)
+        self._valid: tuple[str, ...] | None = None
         self._digest = hashlib.sha256()
 
     def start(self, name: str, variation: int) -> Answer:
-        """Load a task and return what is seen first: the room, and no time has passed."""
+        """Load a task and look around, which takes no time; return what is seen.
+
+        That look, as upstream's reset has it, makes the simulator count the points that the start
+        is worth; without it, whatever is done first would seem to earn them.
+        """
         simulator = self._ready()
         self.task = None
         simulator.load(name, variation, self.simplification)
         self.task = (name, variation)
         self.goal = simulator.call("getTaskDescription").strip()
-        self.steps, self._digest = [], hashlib.sha256()
-        # As the action "look around" answers, which ends without a line end.
-        self._first = self._note(Answer(simulator.call("freeActionLook").rstrip("\n"), 0, False, 0))
+        self.steps, self._digest, self._valid = [], hashlib.sha256(), None
+        self._first = self._note(_asked(simulator, "look around"))
         return self._first
 
     def act(self, action: str) -> Answer:
@@ -80,12 +84,12 @@ class ScienceWorldEngine:
         # What cannot be encoded means nothing to the simulator; a question mark neither.
         text = action.encode("utf-8", "replace").decode("utf-8")
         try:
-            told = simulator.call("step", text)
-            points = round(100 * simulator.call("getScore"))
-            answer = Answer(told, points, simulator.call("getCompleted"), simulator.call("getNumMoves"))
+            answer = _asked(simulator, text)
         except EngineError:
             self.close()
             raise
+        if answer.ticks != self.last.ticks:
+            self._valid = None  # where no time passes, nothing changes
         self.steps.append((action, self._note(answer)))
         return answer
 
@@ -110,10 +114,28 @@ class ScienceWorldEngine:
 
         While it asks which of several actions was meant, they are the numbers of the menu.
         """
-        menu = choices_of(self.last.text)
+        simulator, menu = self._playing(), choices_of(self.last.text)
         if menu:
             return tuple(str(number) for number in range(len(menu)))
-        return tuple(sorted(set(self._playing().texts("getValidActionObjectCombinations"))))
+        if self._valid is None:
+            self._valid = simulator.valid()
+        return self._valid
+
+    @property
+    def jvm(self) -> int | None:
+        """The process of the simulator's JVM, or None where it is this one or there is none."""
+        return getattr(self._simulator, "pid", None)
+
+    @property
+    def playing(self) -> tuple[str, int]:
+        """Name and variation of the task.
+
+        Raises:
+            EngineError: None is played.
+        """
+        self._playing()
+        assert self.task is not None
+        return self.task
 
     @property
     def last(self) -> Answer:
@@ -126,14 +148,14 @@ class ScienceWorldEngine:
         Working it out starts the simulator anew; the episode is played again afterwards, from its
         start, and must answer as it did.
         """
-        name, variation = self._task()
+        name, variation = self.playing
         simulator, saved = self._playing(), self.save()
         simulator.load(name, variation, self.simplification, True)
         path = simulator.texts("getGoldActionSequence")
         self.start(name, variation)
-        solved = any(self.act(action).points == 100 for action in path)
+        needed = next((n for n, it in enumerate(path, 1) if self.act(it).points == 100), 0)
         self.load(saved)
-        return path if solved else ()
+        return path[:needed]
 
     def on_path(self, path: tuple[str, ...]) -> int | None:
         """Return how many actions of a path were taken, or None if the episode has left it.
@@ -152,7 +174,7 @@ class ScienceWorldEngine:
 
     def save(self) -> dict[str, Any]:
         """Return the task, the actions so far and a hash of what they were answered."""
-        name, variation = self._task()
+        name, variation = self.playing
         return {
             "task": (name, variation),
             "actions": tuple(action for action, _ in self.steps),
@@ -207,12 +229,16 @@ class ScienceWorldEngine:
         self._simulator.check()
         return self._simulator
 
-    def _task(self) -> tuple[str, int]:
-        self._playing()
-        assert self.task is not None
-        return self.task
-
     def _note(self, answer: Answer) -> Answer:
         """Count an answer in for `save`."""
         self._digest.update(repr(answer).encode())
         return answer
+
+
+def _asked(simulator: Simulator, text: str) -> Answer:
+    return Answer(
+        simulator.call("step", text),
+        round(100 * simulator.call("getScore")),
+        simulator.call("getCompleted"),
+        simulator.call("getNumMoves"),
+    )

@@ -85,6 +85,14 @@ class Py4JSimulator(Simulator):
         self._ask(f"m\nd\n{listed.name}\ne\n")
         return tuple(joined.split("\n")) if joined else ()
 
+    def draw(self, *, aside: bool) -> None:
+        """See `Simulator.draw`."""
+        self.check()
+        if aside:
+            self._guarded(self._own_source, "setSeed", 0)
+        source = self._own_source if aside else self._world_source
+        self._guarded(self._source_field, "set", self._random, source)
+
     def close(self) -> None:
         """End the JVM; see `Simulator.close`."""
         self.alive = False
@@ -117,8 +125,20 @@ class Py4JSimulator(Simulator):
                 "give the environment another one: java=PATH"
             )
         self._server = self._make(_INTERFACE)
+        self._find_random_numbers()
         self._socket.settimeout(_ANSWER_SECONDS)
         self.alive = True
+
+    def _find_random_numbers(self) -> None:
+        """Find the field from which Scala's one generator of random numbers takes its source."""
+        module = self._guarded("z:java.lang.Class", "forName", "scala.util.Random$")
+        field = self._guarded(module, "getDeclaredField", "MODULE$")
+        self._random = self._guarded(field, "get", None)
+        general = self._guarded("z:java.lang.Class", "forName", "scala.util.Random")
+        self._source_field = self._guarded(general, "getDeclaredField", "self")
+        self._guarded(self._source_field, "setAccessible", True)
+        self._world_source = self._guarded(self._source_field, "get", self._random)
+        self._own_source = self._make("java.util.Random")
 
     def _make(self, cls: str, *arguments: Any) -> _Reference:
         parts = "".join(map(_part, arguments))
@@ -163,7 +183,9 @@ class Py4JSimulator(Simulator):
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, self._errors.tell() - 500))
         words = self._errors.read().decode("utf-8", "replace").strip()
-        said = f"{type(error).__name__}: {error}; {state}" + (f"; it said: {words}" if words else "")
+        said = f"{type(error).__name__}: {error}; {state}" + (
+            f"; it said: {words}" if words else ""
+        )
         return f"expected the simulator's JVM {what}, found {said}"
 
 
@@ -224,6 +246,8 @@ def _part(value: Any) -> str:
     """Return an argument in py4j's form: its type's letter, itself, a line end."""
     if isinstance(value, _Reference):
         return f"r{value.name}\n"
+    if value is None:
+        return "n\n"
     if isinstance(value, bool):
         return f"b{value}\n"
     if isinstance(value, int):

@@ -8,6 +8,7 @@ back are texts, numbers and lists. A closed environment's classes, some 15 MB, c
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,7 +16,9 @@ from typing import Any, TypeAlias
 __all__ = ["METHODS", "Handles", "bound_handles"]
 
 Handles: TypeAlias = dict[str, Any]
-"""A Java method handle for each name in `METHODS`; ``"forget"`` has a list of them."""
+"""A Java method handle for each name in `METHODS`; ``"source"`` and ``"set source"`` for the source
+of random numbers; ``"forget"`` to be called at the end; and the class ``"loader"`` itself, which
+nothing else may hold."""
 
 METHODS = {
     "load": ("text", "text", "number", "text", "truth"),
@@ -36,7 +39,10 @@ METHODS = {
     "getGoldActionSequence": ("list",),
     "getValidActionObjectCombinations": ("list",),
 }
-"""The methods of the simulator that are used: what each returns, and what it takes."""
+"""The methods of the simulator that are used: what each returns, and what it takes.
+
+The handles of those that return lists return one text, with a line for each item.
+"""
 
 _INTERFACE = "scienceworld.runtime.pythonapi.PythonInterface"
 
@@ -62,11 +68,13 @@ def bound_handles(jpype: Any, loader: Any, type_ids: Path) -> Handles:
     make = tools.lookup.findConstructor(cls, tools.shape("none")).asType(tools.shape("any"))
     tools.quietly(tools.handles.filterReturnValue(make, put))
     simulator = get.asType(tools.shape(cls))
-    bound: Handles = {
-        name: tools.handles.collectArguments(tools.method(cls, name, *types), 0, simulator)
-        for name, types in METHODS.items()
-    }
-    return bound | {"forget": tools.forget_tags()}
+    bound: Handles = {"forget": tools.forgetting(), "loader": loader} | tools.random_source()
+    for name, types in METHODS.items():
+        handle = tools.method(cls, name, *types)
+        if types[0] == "list":
+            handle = tools.joined(handle)
+        bound[name] = tools.handles.collectArguments(handle, 0, simulator)
+    return bound
 
 
 class _Tools:
@@ -91,14 +99,24 @@ class _Tools:
 
     def shape(self, returned: Any, *taken: Any) -> Any:
         """Return the type of a method from the types, or their names, of what it has to do with."""
-        known = [self._types.get(it, it) if isinstance(it, str) else it for it in (returned, *taken)]
-        return self._method_type.methodType(
-            known[0], self.jpype.JArray(self.lang.Class)(known[1:])
-        )
+        known = [
+            self._types.get(it, it) if isinstance(it, str) else it for it in (returned, *taken)
+        ]
+        return self._method_type.methodType(known[0], self.jpype.JArray(self.lang.Class)(known[1:]))
 
     def method(self, cls: Any, name: str, *types: Any) -> Any:
         """Return the handle of a method; its first argument is the object."""
         return self.lookup.findVirtual(cls, name, self.shape(*types))
+
+    def joined(self, handle: Any) -> Any:
+        """Return a handle that joins the list of texts that another one returns, a line each."""
+        iterable = self.lang.Iterable.class_
+        letters = self.lang.CharSequence.class_
+        shape = self.shape("text", letters, iterable)
+        join = self.lookup.findStatic(self.lang.String.class_, "join", shape)
+        join = self.handles.insertArguments(join, 0, "\n")
+        taken = list(handle.type().parameterArray())
+        return self.handles.filterReturnValue(handle.asType(self.shape(iterable, *taken)), join)
 
     def quietly(self, make: Any) -> None:
         """Call a handle while standard output leads nowhere: this copy of Scala keeps that for good.
@@ -130,8 +148,21 @@ class _Tools:
         setting = self.handles.collectArguments(self.lookup.unreflectSetter(field), 0, module)
         self.quietly(self.handles.collectArguments(setting, 0, reading))
 
-    def forget_tags(self) -> list[Any]:
-        """Return handles that make Java's own classes forget this copy of Scala.
+    def random_source(self) -> Handles:
+        """Return handles that get and set the source of Scala's one generator of random numbers."""
+        module = self._module("scala.util.Random$")
+        general = self.loader.loadClass("scala.util.Random")
+        field = general.getDeclaredField("self")
+        field.setAccessible(True)
+        module = module.asType(self.shape(general))
+        getting, setting = self.lookup.unreflectGetter(field), self.lookup.unreflectSetter(field)
+        return {
+            "source": self.handles.collectArguments(getting, 0, module),
+            "set source": self.handles.collectArguments(setting, 0, module),
+        }
+
+    def forgetting(self) -> Any:
+        """Return a handle that makes Java's own classes forget this copy of Scala.
 
         Scala notes a tag with each class that it makes arrays of, by `java.lang.ClassValue`. A note
         with one of Java's classes would keep the loader for ever.
@@ -141,12 +172,17 @@ class _Tools:
         field.setAccessible(True)
         getting = self.handles.collectArguments(self.lookup.unreflectGetter(field), 0, module)
         remove = self.method(self.lang.ClassValue.class_, "remove", "none", "class")
-        remove = self.handles.collectArguments(remove, 0, getting.asType(self.shape(self.lang.ClassValue.class_)))
-        names = ("Boolean", "Byte", "Character", "Short", "Integer", "Long", "Float", "Double", "Void")
+        getting = getting.asType(self.shape(self.lang.ClassValue.class_))
+        remove = self.handles.collectArguments(remove, 0, getting)
+        names = ("Boolean", "Byte", "Character", "Short", "Integer", "Long", "Float", "Double")
         boxes = [getattr(self.lang, name) for name in names]
         known = [self.lang.String.class_, self.lang.Object.class_]
         known += [it for box in boxes for it in (box.class_, box.TYPE)]
-        return [self.handles.insertArguments(remove, 0, it) for it in known]
+        arrays = [self.lang.reflect.Array.newInstance(it, 0).getClass() for it in known]
+        void = self.lang.Void
+        known += [*arrays, void.class_, void.TYPE]
+        parts = [self.handles.insertArguments(remove, 0, it) for it in known]
+        return functools.reduce(self.handles.foldArguments, parts)
 
     def _module(self, name: str) -> Any:
         """Return the handle that gets a Scala object."""

@@ -20,7 +20,7 @@ FLAGS = (
     "-XX:+UnlockExperimentalVMOptions",
     "-XX:hashCode=2",  # a constant identity hash: Scala's sets, and so the texts, have one order
     "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
+    "-XX:MaxNewSize=16m",  # else it grows with the number of environments, and gains nothing
     "-XX:-UsePerfData",  # leaves no files behind
 )
 """What every JVM of ours is started with; the heap's size depends on the backend."""

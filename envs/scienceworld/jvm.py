@@ -20,7 +20,7 @@ from .simulator import Simulator
 __all__ = ["JPypeSimulator"]
 
 _HEAP = ("-Xms32m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30")
-_EXTRA = "scienceworld-jpype"
+_EXTRA = "scienceworld"
 _owner: int | None = None
 
 
@@ -53,7 +53,9 @@ class JPypeSimulator(Simulator):
         except jpype.JException as error:
             loader.close()
             raise EngineError(f"expected the simulator to start, found {error}") from error
-        self._unload = weakref.finalize(self, _unload, jpype, loader, self._handles, self.process)
+        self._world_source = self._handles["source"].invokeWithArguments()
+        self._own_source = jpype.java.util.Random()
+        self._unload = weakref.finalize(self, _unload, jpype, self._handles, self.process)
         self._unload.atexit = False
         self.alive = True
 
@@ -68,16 +70,22 @@ class JPypeSimulator(Simulator):
         return {"truth": bool, "fraction": float}.get(kind, int)(told)
 
     def texts(self, method: str) -> tuple[str, ...]:
-        """See `Simulator.texts`: the list is joined over there, and comes as one text."""
-        joined = str(self._jpype.java.lang.String.join("\n", self._invoke(method)))
+        """See `Simulator.texts`: the list comes as one text."""
+        joined = str(self._invoke(method))
         return tuple(joined.split("\n")) if joined else ()
+
+    def draw(self, *, aside: bool) -> None:
+        """See `Simulator.draw`."""
+        if aside:
+            self._own_source.setSeed(0)
+        self._invoke("set source", self._own_source if aside else self._world_source)
 
     def close(self) -> None:
         """Have the simulator and its classes unloaded; the JVM stays. See `Simulator.close`."""
         self.alive = False
         self._unload()
 
-    def _invoke(self, method: str, *arguments: str | int | bool) -> Any:
+    def _invoke(self, method: str, *arguments: Any) -> Any:
         self.check()
         try:
             return self._handles[method].invokeWithArguments(*map(self._boxed, arguments))
@@ -87,20 +95,18 @@ class JPypeSimulator(Simulator):
                 f"expected the simulator to answer {method!r}, found {error}"
             ) from error
 
-    def _boxed(self, value: str | int | bool) -> Any:
+    def _boxed(self, value: Any) -> Any:
         """Return an argument as the Java type that it is meant for: JPype takes int for Long."""
         return self._jpype.JInt(value) if type(value) is int else value
 
 
-def _unload(jpype: Any, loader: Any, handles: Handles, owner: int) -> None:
-    """Drop everything that leads to a simulator's classes, and collect them."""
-    if os.getpid() != owner or not jpype.isJVMStarted():
-        return
-    for forget in handles.pop("forget"):
-        forget.invokeWithArguments()
-    handles.clear()
-    loader.close()
-    jpype.java.lang.System.gc()
+def _unload(jpype: Any, handles: Handles, owner: int) -> None:
+    """Drop everything that leads to a simulator's classes, and have Java collect them."""
+    if os.getpid() == owner and jpype.isJVMStarted():
+        handles["forget"].invokeWithArguments()
+        handles.pop("loader").close()
+        handles.clear()
+        jpype.java.lang.System.gc()
 
 
 def _jvm(java: Java) -> Any:
@@ -108,7 +114,7 @@ def _jvm(java: Java) -> Any:
     global _owner
     try:
         import jpype
-        import jpype.imports  # noqa: F401 (makes jpype.java)
+        import jpype.imports  # makes jpype.java
     except ImportError:
         raise MissingExtra.of(_EXTRA, "the backend 'jpype'") from None
     if not jpype.isJVMStarted():

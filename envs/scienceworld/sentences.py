@@ -21,10 +21,10 @@ class Event(NamedTuple):
 
     Attributes:
         kind: ``room``, ``inventory``, ``inside``, ``thing``, ``door``, ``go``, ``opened``, ``closed``,
-            ``active``, ``inactive``, ``flushing``, ``moved``, ``poured``, ``dunked``, ``mixed``,
-            ``emptied``,
-            ``empty``, ``eaten``, ``focus``, ``unfocus``, ``temperature``, ``dug``, ``chopped``,
-            ``linked``, ``unlinked``, ``menu`` or ``unaltered``.
+            ``active``, ``inactive``, ``flushing``, ``moved``, ``emptied``, ``dunked``, ``mixed``,
+            ``empty``, ``burning``, ``eaten``, ``focus``, ``unfocus``, ``temperature``, ``dug``,
+            ``chopped``, ``linked``, ``unlinked``, ``menu``, ``refused``, ``swallowed`` or
+            ``unaltered``.
         first: The thing, room or number that it is about; empty where there is none.
         second: The other thing or room of the sentence; empty where there is none.
         things: The things that it lists.
@@ -39,7 +39,9 @@ class Event(NamedTuple):
 
 
 _Events = tuple[Event, ...]
-_ROOM = re.compile(r"this (?:room|outside location) is called the ([^.\n]+)\. (?:in it|here) ?,? ?you see:")
+_ROOM = re.compile(
+    r"this (?:room|outside location) is called the ([^.\n]+)\. (?:in it|here) ?,? ?you see:"
+)
 _INSIDE = re.compile(r"inside the ([^\n]+?) is: *\n")
 _DOOR = re.compile(r"a door to the ([^()\n,]+) \(that is (open|closed)\)")
 _ALSO = re.compile(r"\n *you also see:")
@@ -47,6 +49,7 @@ _CHOICE = re.compile(r"\n(\d+):\t([^\n]*)")
 _LINK = re.compile(r"(.+?) on (.+) is now connected to (.+?) on (.+)")
 _DISCONNECTING = re.compile(r"\(disconnecting ([^()]+)\)")
 _MENU = "ambiguous request:"
+_NOT_KNOWN = "no known action matches that input"
 _UNKNOWN = "unknown action."
 _RULES = tuple(
     (kind, re.compile(pattern))
@@ -65,6 +68,7 @@ _RULES = tuple(
         ("mixed", r".+ mix to produce (?:an? )?(.+)"),
         ("empty", r"that container is empty, so there are no items to mix"),
         ("empty", r"there is nothing in the (.+)"),
+        ("burning", r"the (.+) (?:catches|is already on) fire"),
         ("eaten", r"the (.+) was delicious"),
         ("focus", r"you focus on the (.+)"),
         ("unfocus", r"you reset the goal progress and focus"),
@@ -77,7 +81,7 @@ _RULES = tuple(
 )
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=2_048)
 def read_observation(text: str) -> _Events | None:
     """Return the events that an observation states, in order; None where it fits no rule.
 
@@ -127,8 +131,10 @@ def _read_view(text: str) -> _Events | None:
     """Read a text of several lines: a room, the inventory, the inside of a thing, a menu."""
     if text.startswith(_MENU):
         return (Event("menu", pairs=tuple(_CHOICE.findall(text))),)
+    if text.startswith(_NOT_KNOWN):
+        return (Event("refused"),)
     if text.startswith(_UNKNOWN):
-        return (Event("unaltered", "unknown"),)
+        return (Event("swallowed"),)
     if text.startswith("in your inventory, you see:"):
         things = _read_block(text.partition(":")[2])
         return None if things is None else (Event("inventory", things=things),)

@@ -21,8 +21,8 @@ WORDS: dict[str, Any] = json.loads(
 """The tables of words: stages of life, phases, temperatures, answers that change nothing."""
 
 _DEEPEST = 12
-_PLAIN_HEAD = re.compile(r"[^,.()#\n]+")
-_HEAD = re.compile(r"[^,.()#\n]+(?:\([^()#\n]*\)[^,.()#\n]*)?")
+_PLAIN_HEAD = re.compile(r"[a-z0-9][\w '-]{0,99}")
+_HEAD = re.compile(r"a book \([^()#\n]{1,99}\)[^,.()#\n]{0,199}")
 _ARTICLE = re.compile(r"(?:an?|the) +")
 _BOOK = re.compile(r"book \([^()]*\)")
 _BEE = re.compile(r"bee \d+")
@@ -37,8 +37,11 @@ _DOOR = re.compile(r"\.? +the ([a-z0-9 -]+?) is (open|closed)\. ?")
 _INSIDE = re.compile(r"\.? *(?:in|on|inside) the [^:.\n]{1,80}?(?: is| you see): *")
 _CONTAINING = re.compile(r" *\(containing ")
 _SLOPE = re.compile(r", with: +")
-_SLID = re.compile(r"(.+?) (at the (top|bottom) of|approximately \d+% down) the plane(?: -- )?")
+_SLID = re.compile(
+    r"([^,.()#\n]{1,80}?) (at the (top|bottom) of|approximately \d+% down) the plane(?: -- )?"
+)
 _LINK = re.compile(r"\.? *(?:its (\w+(?: \d)?)|it) is connected to: ([^.\n]*)\. ?")
+_GLUED = re.compile(r"(?<=\w)its terminal")  # as in "a red wireits terminal 1"
 _ARTIST = re.compile(r" of [^.\n]*\. +the artist is listed as [^.\n]*\.")
 _STATES = {
     "on": "active",
@@ -105,6 +108,7 @@ def canonical_name(text: str) -> tuple[str, tuple[tuple[str, ...], ...]]:
     staged = _STAGED.match(name)
     if staged:
         return staged[1], (("stage", staged[2]),)
+    name = WORDS["lookalikes"].get(name, name)  # descriptions call them by the second name
     if name in WORDS["water"]:
         return "water", (("phase", WORDS["water"][name]),)
     if name in WORDS["larvae"]:
@@ -118,7 +122,7 @@ def canonical_name(text: str) -> tuple[str, tuple[tuple[str, ...], ...]]:
     return name, ()
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=8_192)
 def read_thing(text: str) -> Thing | None:
     """Return the thing that a text describes; None where the text is no description.
 
@@ -154,11 +158,12 @@ def read_things(text: str) -> tuple[Thing, ...] | None:
 class _Reader:
     """Reads one description from left to right."""
 
-    __slots__ = ("at", "text")
+    __slots__ = ("at", "signed", "text")
 
     def __init__(self, text: str):
-        self.text = text
+        self.text = _GLUED.sub(". its terminal", text) if "its terminal" in text else text
         self.at = 0
+        self.signed = "the artist is listed" in text
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         found = pattern.match(self.text, self.at)
@@ -198,7 +203,7 @@ class _Reader:
         if head is None or not head[0].strip():
             return None
         words = head[0]
-        artist = _ARTIST.search(self.text, head.start())
+        artist = _ARTIST.search(self.text, head.start()) if self.signed else None
         if artist and head.start() < artist.start() < head.end():
             words, self.at = self.text[head.start() : artist.start()], artist.end()
         name, marks = canonical_name(words)

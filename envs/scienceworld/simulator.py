@@ -43,6 +43,14 @@ class Simulator(ABC):
         """
 
     @abstractmethod
+    def draw(self, *, aside: bool) -> None:
+        """Have the simulator draw random numbers from a fresh source, or again from the world's.
+
+        Raises:
+            EngineError: The simulator or its JVM failed.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Let go of everything that belongs to this simulator alone; any number of times."""
 
@@ -56,6 +64,18 @@ class Simulator(ABC):
         told = self.call("load", task, variation, simplification, gold)
         if told:
             raise EngineError(f"expected the task {task}/{variation} to load, found {told!r:.300}")
+
+    def valid(self) -> tuple[str, ...]:
+        """Return the actions that can be carried out now, sorted.
+
+        To name things, the simulator draws from the random numbers that its animals and plants draw
+        from, too. Here it draws aside: the list is the same whenever the world is, and asking for it
+        changes nothing.
+        """
+        self.draw(aside=True)
+        listed = self.texts("getValidActionObjectCombinations")
+        self.draw(aside=False)
+        return tuple(sorted(set(listed)))
 
     def tree(self) -> dict[str, Any]:
         """Return all objects of the world, nested as they contain each other."""
@@ -74,4 +94,6 @@ class Simulator(ABC):
                 "forked from; call env.reset(), or make the environment in this process"
             )
         if not self.alive:
-            raise EngineError("expected a running simulator, found one that ended; call env.reset()")
+            raise EngineError(
+                "expected a running simulator, found one that ended; call env.reset()"
+            )

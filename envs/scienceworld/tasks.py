@@ -16,7 +16,14 @@ from ...errors import DataCorrupt, DataNotFound, OptionError, suggest
 from ..panel import Panel
 from ..storage import comap_home
 
-__all__ = ["SIMPLIFICATIONS", "SPLITS", "Source", "check_simplification", "open_source", "task_table"]
+__all__ = [
+    "SIMPLIFICATIONS",
+    "SPLITS",
+    "Source",
+    "check_simplification",
+    "open_source",
+    "task_table",
+]
 
 SPLITS = ("train", "dev", "test")
 """Names of the splits, upstream's and ETO's."""
@@ -67,10 +74,9 @@ class Source:
 
 @lru_cache(maxsize=1)
 def task_table() -> dict[str, dict[str, int]]:
-    """Return, for each task name, ``variations``, how many are in ``train`` and ``dev``, and ``limit``.
+    """Return, for each task name, how many ``variations`` it has, and its ``limit``: actions.
 
-    Train has the first variations, dev the next ones, and test the rest. All but the limits are facts
-    of the simulator 1.2.3; where the limits are from is said in the file.
+    The variations are those of the simulator 1.2.3; where the limits are from is said in the file.
 
     Example:
         >>> table = task_table()
@@ -135,7 +141,7 @@ def open_source(
     Example:
         >>> source = open_source("dev", "upstream")
         >>> len(source.panel), source.parse("boil/14")
-        (1802, ('boil', 14))
+        (1796, ('boil', 14))
     """
     if splits not in _SETS:
         raise OptionError(f"splits cannot be {splits!r}; {suggest(str(splits), _SETS)}")
@@ -153,7 +159,8 @@ def open_source(
 def _upstream(split: str, electrical: bool) -> Source:
     ids, limits = [], {}
     for name, row in task_table().items():
-        ends = (0, row["train"], row["train"] + row["dev"], row["variations"])
+        quarter = row["variations"] // 4  # two of them are train, one is dev, the rest is test
+        ends = (0, 2 * quarter, 3 * quarter, row["variations"])
         place = SPLITS.index(split)
         if electrical or not _is_electrical(name):
             ids += [f"{name}/{number}" for number in range(ends[place], ends[place + 1])]

@@ -6,18 +6,35 @@ called, what is in it, and which it was a moment ago.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...facts import Fact, State
 from .belief import INVENTORY, Belief, base_name
 from .sentences_things import WORDS
 from .tree import Node, nodes, tree_facts
 
-__all__ = ["Truth"]
+__all__ = ["Changes", "Truth", "changes"]
 
 _SILENT = frozenset(("door", "focused", "pending", "seen", "slid"))
+_VISIBLE = frozenset(
+    (
+        "active",
+        "burning",
+        "closed",
+        "connected",
+        "holding",
+        "in",
+        "inactive",
+        "open",
+        "phase",
+        "room",
+    )
+)
+_PORTAL = re.compile(r"drain(?: #\d+)?(?:\..+)?")
+_PARTS = frozenset(("flower", "pollen"))
 _HIDDEN = frozenset(("air", "agent"))
 
 
@@ -103,9 +120,13 @@ class Truth:
         kind, *words = fact
         if kind == "connected":
             ends = [word.rpartition(".") for word in words]
-            if not all(self._key(owner) for owner, _, _ in ends):
+            keys = [self._key(owner) for owner, _, _ in ends]
+            if not all(keys):
                 return None
-            return (kind, *sorted(f"{self._key(owner)}.{end}" for owner, _, end in ends))
+            # What is on the ground, and its terminals, the tree has in the garden itself.
+            keys = [self.things[key].place if key.startswith("ground@") else key for key in keys]
+            named = (f"{key}.{end}" for key, (_, _, end) in zip(keys, ends, strict=True))
+            return (kind, *sorted(named))
         if kind == "room":
             return fact
         if words[0] not in self.names:
@@ -120,7 +141,7 @@ class Truth:
 
     def is_true(self, fact: Fact) -> bool | None:
         """Return whether a belief fact is true; None where the tree does not speak of it."""
-        if fact[0] in _SILENT or (fact[0] != "connected" and base_name(fact[1]) == "drain"):
+        if fact[0] in _SILENT or any(_PORTAL.fullmatch(word) for word in fact[1:]):
             return None
         keyed = self.keyed(fact)
         if keyed is None:
@@ -129,9 +150,85 @@ class Truth:
             return keyed in self.facts
         return self._holds(keyed, self.things[keyed[1]])
 
-    def false(self, also: Iterable[Fact] = ()) -> list[Fact]:
+    def false(self) -> list[Fact]:
         """Return the belief facts that are not true, sorted."""
         return sorted(fact for fact in self.state.facts if self.is_true(fact) is False)
+
+    def sight(self) -> frozenset[str]:
+        """Return the identifiers of what the agent can see: around it or held, not in closed things."""
+        here = self.things["agent"].place
+        found, open_places = set(), [here, INVENTORY]
+        while open_places:
+            for node in self._children.get(open_places.pop(), ()):
+                if node.name not in _HIDDEN:
+                    found.add(node.key)
+                    if ("closed", node.key) not in self.facts:
+                        open_places.append(node.key)
+        return frozenset(found)
+
+    def is_alive(self, key: str) -> bool:
+        """Return whether a thing lives or is part of what lives."""
+        node = self.things.get(key)
+        while node is not None and not node.data.get("propLife"):
+            if node.name in _PARTS:
+                return True
+            node = self.things.get(node.place)
+        return node is not None
+
+    def told(self) -> frozenset[Fact]:
+        """Return the belief facts with the tree's identifiers, true or not."""
+        keyed = (self.keyed(fact) for fact in self.state.facts if fact[0] not in _SILENT)
+        return frozenset(fact for fact in keyed if fact is not None)
+
+
+class Changes(NamedTuple):
+    """How much of what changed in sight a belief tells.
+
+    Attributes:
+        things: Changed facts about lifeless things and living ones that the agent moved.
+        things_told: Those of them that the belief tells.
+        life: Changed facts about what lives, and what is in it: bees that fly, plants that grow.
+        life_told: Those of them that the belief tells.
+    """
+
+    things: int = 0
+    things_told: int = 0
+    life: int = 0
+    life_told: int = 0
+
+
+def changes(before: Truth, after: Truth) -> Changes:
+    """Compare what changed in the tree with what changed in the belief.
+
+    What counts is what the tree has and texts can tell: places, open and closed, on and off, fire,
+    phases of what was there before, connections and the agent's room; and of these, what is about
+    things in sight before or after. A fact that became true is told if the belief gains it, one that
+    ceased to be if the belief loses it.
+
+    Args:
+        before: The moment before an action.
+        after: The moment after it, made with ``before.names``.
+    """
+    sight = before.sight() | after.sight()
+    counts = [0, 0, 0, 0]
+    for old, new in ((before, after), (after, before)):
+        told = new.told() - old.told()
+        for fact in new.facts - old.facts:
+            subjects = _subjects(fact)
+            if fact[0] not in _VISIBLE or (fact[0] != "room" and not subjects & sight):
+                continue
+            if fact[0] == "phase" and fact[1] not in old.things:
+                continue
+            kind = 2 * (fact[0] != "room" and any(map(new.is_alive, subjects)))
+            counts[kind] += 1
+            counts[kind + 1] += fact in told
+    return Changes(*counts)
+
+
+def _subjects(fact: Fact) -> set[str]:
+    if fact[0] == "connected":
+        return {end.rpartition(".")[0] for end in fact[1:]}
+    return {fact[1]}
 
 
 def _is_called(name: str, node: Node) -> bool:
