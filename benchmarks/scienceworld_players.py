@@ -11,7 +11,7 @@ import gymnasium
 
 from ..errors import MissingExtra
 
-__all__ = ["OURS", "OurPlayer", "Player", "Spent", "UpstreamPlayer", "cpu_seconds"]
+__all__ = ["OURS", "OurPlayer", "Player", "Spent", "UpstreamPlayer", "cpu_seconds", "spent_by"]
 
 OURS = {
     "jpype_full": ("jpype", True),

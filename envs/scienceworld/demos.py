@@ -8,18 +8,17 @@ that was killed goes on where it was.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from ...errors import DataCorrupt, EngineError, OptionError, TaskNotFound, suggest
+from ...errors import DataCorrupt, OptionError, TaskNotFound, suggest
 from ..panel import evenly
 from ..storage import Listener, Progress, locked, on_disk, silent
+from .demos_processes import make, played
 
 __all__ = ["Built", "build_demonstrations"]
 
@@ -77,7 +76,7 @@ def build_demonstrations(
         if number is not None and (type(number) is not int or number < 1):
             raise OptionError(f"{name} must be a whole number of at least 1, not {number!r}")
     path, chosen = Path(out), dict(options or {})
-    with closing(_environment(chosen)) as env:
+    with closing(make(chosen)) as env:
         wanted = _wanted(env.tasks.ids, tasks, variations)
         settings = {**env.fingerprint(), **env.settings()}
     with on_disk(path):
@@ -87,18 +86,12 @@ def build_demonstrations(
         journal = _Journal(part, settings)
         missing = [task for task in wanted if task not in journal.done]
         with journal.opened():
-            for task, told in _played(missing, workers, chosen):
+            for task, told in played(missing, workers, chosen):
                 journal.note(task, told)
                 done = sum(one in journal.done for one in wanted)
                 note = "" if "steps" in told else f"{task} is not kept: {told['failed']}"
                 progress(Progress("playing", done, len(wanted), note))
         return _finished(path, journal, wanted, settings)
-
-
-def _environment(options: Mapping[str, Any]) -> Any:
-    from .env import ScienceWorldEnv  # it imports the readers of this package
-
-    return ScienceWorldEnv(**options)
 
 
 def _wanted(ids: Sequence[str], names: Sequence[str], variations: int | None) -> list[str]:
@@ -197,90 +190,3 @@ def _finished(
         journal.path.unlink()
     failed = {task: journal.done[task]["failed"] for task in wanted if task not in set(kept)}
     return Built(path, tuple(kept), failed)
-
-
-# The processes.
-
-
-def _played(
-    tasks: Sequence[str], workers: int, options: Mapping[str, Any]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Play tasks in other processes and yield how each went, in the order in which they end."""
-    context = multiprocessing.get_context("spawn")
-    waiting, busy = list(tasks)[::-1], dict[Connection, str]()
-    processes = []
-    try:
-        for _ in range(min(workers, len(tasks))):
-            here, there = context.Pipe()
-            process = context.Process(target=_work, args=(there, dict(options)), daemon=True)
-            process.start()
-            there.close()  # so that both ends notice when the other is gone
-            processes.append(process)
-            busy[here] = waiting.pop()
-            here.send(busy[here])
-        while busy:
-            for line in wait([*busy]):
-                assert isinstance(line, Connection)
-                task = busy.pop(line)
-                yield task, _received(line, task)
-                if waiting:
-                    busy[line] = waiting.pop()
-                    line.send(busy[line])
-                else:
-                    line.close()
-    finally:
-        for line in busy:
-            line.close()
-        for process in processes:
-            process.join(5)
-            process.kill()
-
-
-def _received(line: Connection, task: str) -> dict[str, Any]:
-    try:
-        told = line.recv()
-    except (EOFError, OSError) as error:
-        raise EngineError(
-            f"expected the process that plays {task} to answer, found that it ended; "
-            "run the command again to go on"
-        ) from error
-    if isinstance(told, Exception):
-        raise told
-    assert isinstance(told, dict)
-    return told
-
-
-def _work(line: Connection, options: Mapping[str, Any]) -> None:
-    """Play the tasks that come until the other end is gone."""
-    try:
-        env = _environment(options)
-        with closing(env):
-            while True:
-                line.send(_play(env, line.recv()))
-    except (EOFError, BrokenPipeError, KeyboardInterrupt):
-        return
-    except Exception as error:
-        line.send(error)
-
-
-def _play(env: Any, task: str) -> dict[str, Any]:
-    """Play a task's gold path; return its steps, or why they cannot be used."""
-    from .gold import gold_path
-
-    observation, info = env.reset(options={"task": task})
-    path = gold_path(env.engine)
-    if not path:
-        return {"failed": "its gold path does not reach the full score"}
-    steps = [{"command": None, "observation": observation}]
-    for command in path:
-        observation, _, terminated, truncated, info = env.step(command)
-        steps.append({"command": command, "observation": observation})
-        if terminated or truncated:
-            break
-    if info.get("error"):
-        return {"failed": info["error"]}
-    if not info["success"]:
-        return {
-            "failed": f"score {info['score']:.2f} after {len(steps) - 1} of {len(path)} actions"
-        }
-    return {"steps": steps}

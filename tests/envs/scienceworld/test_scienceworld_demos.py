@@ -16,7 +16,7 @@ import gymnasium as gym
 import pytest
 
 from comap import cli_data
-from comap.envs.scienceworld import demos
+from comap.envs.scienceworld import demos, demos_processes
 from comap.envs.scienceworld.demos import build_demonstrations
 from comap.envs.storage import Progress
 from comap.errors import DataCorrupt, DownloadError, EngineError, OptionError, TaskNotFound
@@ -41,7 +41,7 @@ class Stub:
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Stub:
     stub = Stub()
-    monkeypatch.setattr(demos, "_played", stub)
+    monkeypatch.setattr(demos, "played", stub)
     return stub
 
 
@@ -70,7 +70,7 @@ def test_an_interrupted_build_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
                     raise EngineError("expected a process, found none")
                 yield one
 
-    monkeypatch.setattr(demos, "_played", Interrupted())
+    monkeypatch.setattr(demos, "played", Interrupted())
     with pytest.raises(EngineError):
         build_demonstrations(out, tasks=NAMES, variations=2)
     assert not out.exists()
@@ -79,10 +79,10 @@ def test_an_interrupted_build_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
         part.read_bytes() + b'{"task": "lifespan-shor'
     )  # as a kill in mid-line leaves it
     again = Stub()
-    monkeypatch.setattr(demos, "_played", again)
+    monkeypatch.setattr(demos, "played", again)
     built = build_demonstrations(out, tasks=NAMES, variations=2)
     assert len(again.asked) == 2 and len(built.kept) == 4
-    monkeypatch.setattr(demos, "_played", Stub())
+    monkeypatch.setattr(demos, "played", Stub())
     whole = build_demonstrations(tmp_path / "whole.jsonl", tasks=NAMES, variations=2)
     assert whole.path.read_bytes() == out.read_bytes()
 
@@ -94,7 +94,7 @@ def test_other_settings_and_damage_are_refused(tmp_path: Path, monkeypatch: pyte
         yield from ()
         raise EngineError("expected a process, found none")
 
-    monkeypatch.setattr(demos, "_played", broken)
+    monkeypatch.setattr(demos, "played", broken)
     with pytest.raises(EngineError):
         build_demonstrations(out, tasks=["boil"])
     with pytest.raises(DataCorrupt, match="simplification was 'easy', is ''"):
@@ -183,9 +183,9 @@ def test_a_killed_build_goes_on_and_its_demonstrations_win(
 
 @pytest.mark.usefixtures("simulator")
 def test_a_process_that_ends_is_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(demos, "_work", _end_at_once)
+    monkeypatch.setattr(demos_processes, "_work", _end_at_once)
     with pytest.raises(EngineError, match="run the command again"):
-        list(demos._played(["boil/0"], 1, {}))
+        list(demos_processes.played(["boil/0"], 1, {}))
 
 
 def _end_at_once(line: Any, options: Any) -> None:

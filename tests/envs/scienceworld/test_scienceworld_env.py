@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,46 @@ def test_actions_are_listed_on_request_and_sorted(shared_env: Any, play: Any) ->
     assert list(valid) == sorted(set(valid)) and {"look around", "activate stove"} <= set(valid)
     shared_env.step(MENU)
     assert shared_env.unwrapped.valid_actions()[:2] == ("0", "1")
+
+
+def test_asking_changes_nothing_where_upstreams_list_changes_the_world(
+    shared_env: Any, eto: Path
+) -> None:
+    recorded = json.loads((eto / "gold_paths_sample.json").read_text())
+    path = next(it for it in recorded if it["task"] == "mendelian-genetics-known-plant")
+    engine = shared_env.unwrapped.engine
+
+    def seen(ask: Callable[[], object]) -> list[str]:
+        shared_env.reset(options={"task": f"{path['task']}/{path['variation']}"})
+        told = []
+        for number, action in enumerate(path["gold"][:60]):
+            told.append(shared_env.step(action)[0])
+            if number in (3, 9, 20):
+                ask()
+        return told
+
+    def everything() -> None:
+        for query in (engine.look, engine.inventory, engine.valid, engine.progress, engine.tree):
+            query()
+
+    def upstreams_list() -> object:
+        return engine._simulator.texts("getValidActionObjectCombinations")
+
+    silent = seen(lambda: None)
+    assert seen(everything) == silent
+    assert seen(upstreams_list) != silent, "bees fly elsewhere"
+
+
+def test_lists_of_actions_depend_on_the_world_alone(shared_env: Any, play: Any) -> None:
+    play("boil/0", "go to art studio")
+    first = shared_env.unwrapped.valid_actions()
+    for idle in ("look around", "task", "fly", "inventory"):
+        shared_env.step(idle)
+        assert shared_env.unwrapped.valid_actions() == first
+        assert shared_env.unwrapped.engine._simulator.valid() == first
+    shared_env.step("pick up wood cup")
+    shared_env.step("0")
+    assert shared_env.unwrapped.valid_actions() != first
 
 
 def test_the_truth_is_told_where_it_is_asked_for(shared_env: Any) -> None:
