@@ -27,7 +27,7 @@ _ARTICLE = re.compile(r"(?:an?|the) +")
 _BOOK = re.compile(r"book \([^()]*\)")
 _BEE = re.compile(r"bee \d+")
 _STAGED = re.compile(r"^(.+?) in the ([a-z]+) stage\b")
-_TURNED = re.compile(r", which is (?:turned )?([a-z]+)")
+_TURNED = re.compile(r", which is (?:turned )?([a-z]+)(?:\. (?=[),.]))?")
 _SMALL = re.compile(
     r", that is covered in pollen|, currently reading a temperature of -?\d+ degrees celsius"
     r"| *\(that looks unwell\)|\.? *the time reads \d+ ticks\."

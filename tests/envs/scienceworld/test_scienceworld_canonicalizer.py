@@ -97,6 +97,13 @@ def test_terminals_are_read():
     assert not any(fact[0] == "connected" for fact in loose.facts)
 
 
+def test_a_stopwatch_ends_its_own_sentence():
+    table = read_thing("a table. On the table is: a cup (containing a stopwatch, which is off. ).")
+    assert table is not None and table.contents is not None
+    (cup,) = table.contents
+    assert cup.contents is not None and cup.contents[0].marks == (("inactive",),)
+
+
 def test_living_things_are_read():
     facts = canon.initial("", GARDEN).facts
     told = {("stage", "bee", "adult"), ("stage", "bee #2", "adult"), ("stage", "turtle", "dead")}
