@@ -35,3 +35,10 @@ if "comap/WebShop-v0" not in registry:
         max_episode_steps=15,
         disable_env_checker=True,
     )
+if "comap/ScienceWorld-v0" not in registry:
+    register(
+        id="comap/ScienceWorld-v0",
+        entry_point="comap.envs.scienceworld:ScienceWorldEnv",
+        vector_entry_point="comap.envs.scienceworld:vector",
+        disable_env_checker=True,  # each task has its own step limit: see the environment
+    )

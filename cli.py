@@ -132,6 +132,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         paw_bench_overhead,
         paw_noise,
         runner_speed,
+        scienceworld_beliefs,
         shipped,
         small_results,
         speed,
@@ -142,7 +143,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "bench", help="measure speed, agreement with the original, and what small models learn"
     )
     kinds = bench.add_subparsers(dest="bench", required=True, metavar="WHAT")
-    measured = (speed, parity, experts, runner_speed, training_scale)
+    measured = (speed, parity, experts, scienceworld_beliefs, runner_speed, training_scale)
     paw = (paw_bench, paw_bench_overhead, paw_noise)
     for module in (*measured, small_results, coevolution, shipped, *paw):
         module.add_parser(kinds)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from . import cli_build
+from .cli_progress import shown_progress
 from .envs.downloads import (
     Patience,
-    Progress,
     catalogue,
     comap_home,
     data_path,
@@ -23,24 +21,9 @@ from .envs.downloads import (
     is_installed,
     verify,
 )
-from .envs.storage import Listener
 from .errors import CoMapError
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
-    from rich.progress import TaskID
-
 __all__ = ["add_parser", "run"]
-
-_STEP = 5
-_WEBSHOP_FILES = (
-    "products",
-    "instructions",
-    "human_instructions",
-    "prices",
-    "price_caps",
-    "title_nouns",
-)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -68,29 +51,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     getter.add_argument(
         "--timeout", type=float, default=30.0, metavar="S", help="longest silence (default: 30 s)"
     )
-    builder = commands.add_parser("build", help="make data of files that you have")
-    _add_webshop(builder.add_subparsers(dest="what", required=True, metavar="WHAT"))
     verifier = commands.add_parser("verify", help="check that a data set is whole and unchanged")
     verifier.add_argument("name", help="name of the data set")
     verifier.add_argument("--path", metavar="DIR", help="check this folder, not the one of comap")
+    cli_build.add_parser(commands)
     locator = commands.add_parser("path", help="print where a data set is, or would be")
     locator.add_argument("name", nargs="?", help="name of the data set (default: all data)")
-
-
-def _add_webshop(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `comap data build webshop`."""
-    parser = subparsers.add_parser("webshop", help="a WebShop catalogue, of WebShop's JSON files")
-    parser.add_argument("source", type=Path, metavar="SOURCE", help="folder with WebShop's files")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to make (default: comap's)")
-    parser.add_argument("--seed", type=int, default=0, help="of prices and price caps (default: 0)")
-    parser.add_argument(
-        "--nouns",
-        default="auto",
-        help="rule for titles' nouns: auto, spacy or lexical (default: auto)",
-    )
-    for name in _WEBSHOP_FILES:
-        option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, type=Path, metavar="FILE", help="this file, not SOURCE's")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -101,10 +67,15 @@ def run(args: argparse.Namespace) -> int:
         /home/me/.cache/comap/alfworld
         0
     """
-    commands = {"list": _list, "get": _get, "build": _build, "verify": _verify, "path": _path}
-    command = commands[args.data_command]
+    commands = {
+        "list": _list,
+        "get": _get,
+        "build": cli_build.run,
+        "verify": _verify,
+        "path": _path,
+    }
     try:
-        return command(args)
+        return commands[args.data_command](args)
     except CoMapError as error:
         print(f"comap data {args.data_command}: {error}", file=sys.stderr)
         return 1
@@ -123,7 +94,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _get(args: argparse.Namespace) -> int:
-    with _shown() as progress:
+    with shown_progress() as progress:
         path = get(
             args.name,
             mirror=args.mirror,
@@ -133,18 +104,6 @@ def _get(args: argparse.Namespace) -> int:
             progress=progress,
         )
     print(path)
-    return 0
-
-
-def _build(args: argparse.Namespace) -> int:
-    from .envs.webshop.build import build_catalog
-    from .envs.webshop.sources import find_sources
-
-    files = find_sources(args.source, {name: getattr(args, name) for name in _WEBSHOP_FILES})
-    out = args.out or data_path("webshop")
-    with _shown() as progress:
-        build_catalog(**files, out=out, seed=args.seed, nouns=args.nouns, progress=progress)
-    print(out)
     return 0
 
 
@@ -165,55 +124,3 @@ def _path(args: argparse.Namespace) -> int:
     if not path.exists():
         print(f"nothing there yet; run: comap data get {args.name}", file=sys.stderr)
     return 0
-
-
-@contextmanager
-def _shown() -> Iterator[Listener]:
-    """Show progress on the terminal: bars with `rich`, lines without it or into a file."""
-    if not sys.stderr.isatty():
-        yield _Lines()
-        return
-    try:
-        from rich.console import Console
-        from rich.progress import Progress as Bars
-    except ImportError:
-        yield _Lines()
-        return
-    with Bars(console=Console(stderr=True)) as bars:
-        yield _RichBars(bars)
-
-
-class _Lines:
-    """Prints a line at each twentieth of a stage; where its end is unknown, each 32 MiB."""
-
-    def __init__(self) -> None:
-        self._last: tuple[str, int] = ("", -1)
-
-    def __call__(self, progress: Progress) -> None:
-        stage, done, total, note = progress
-        if note:
-            print(f"{stage}: {note}", file=sys.stderr)
-            return
-        share = 100 * done // max(total, 1) // _STEP if total is not None else done >> 25
-        if (stage, share) == self._last:
-            return
-        self._last = (stage, share)
-        text = f"{share * _STEP} %" if total is not None else f"{done:,}"
-        print(f"{stage}: {text}", file=sys.stderr)
-
-
-class _RichBars:
-    """One bar of `rich` for each stage."""
-
-    def __init__(self, bars: Bars) -> None:
-        self._bars = bars
-        self._tasks: dict[str, TaskID] = {}
-
-    def __call__(self, progress: Progress) -> None:
-        stage, done, total, note = progress
-        if note:
-            self._bars.console.print(f"{stage}: {note}", markup=False)
-            return
-        if stage not in self._tasks:
-            self._tasks[stage] = self._bars.add_task(stage, total=total)
-        self._bars.update(self._tasks[stage], completed=done, total=total)

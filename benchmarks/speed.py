@@ -1,6 +1,7 @@
 """`comap bench speed`: steps and resets for each CPU second, beside the upstream engine's.
 
-This is ALFWorld's part; `comap.benchmarks.webshop_speed` is WebShop's.
+This is ALFWorld's part; `comap.benchmarks.webshop_speed` is WebShop's and
+`comap.benchmarks.scienceworld_speed` ScienceWorld's.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from ..envs.alfworld.tasks import open_source
 from ..errors import DataNotFound, OptionError, suggest
-from . import webshop_speed
+from . import scienceworld_speed, webshop_speed
 from .alfworld_speed import first_pass, make_env, time_game
 from .record import write_result
 from .speed_report import result_of, table
@@ -29,8 +30,8 @@ import json, sys
 from comap.benchmarks.alfworld_speed import memory_of_resets
 print(json.dumps(memory_of_resets(*json.loads(sys.argv[1]))))
 """
-_ENVS = ("alfworld", "webshop")
-_PEERS = ("textworld",)
+_ENVS = ("alfworld", "scienceworld", "webshop")
+_PEERS = ("textworld", "upstream")
 
 
 def run(
@@ -47,7 +48,7 @@ def run(
     """Measure an environment's speed, and its peer's in the same process on the same games.
 
     Args:
-        env: ``"alfworld"``; for WebShop see `comap.benchmarks.webshop_speed`.
+        env: ``"alfworld"``; the others have modules of their own.
         peer: ``"textworld"``, or None to measure ours alone.
         data_dir: Folder of the official games, as for the environment; a peer needs them.
         games: How many games of the split, taken at equal distances; 0 for all.
@@ -71,7 +72,7 @@ def run(
     """
     for name, value, known in (
         ("environment", env, _ENVS[:1]),
-        ("peer", peer or "textworld", _PEERS),
+        ("peer", peer or "textworld", _PEERS[:1]),
     ):
         if value not in known:
             raise OptionError(f"there is no {name} {value!r} to measure; {suggest(value, known)}")
@@ -149,6 +150,8 @@ def main(args: argparse.Namespace) -> int:
     """
     if args.env == "webshop":
         return webshop_speed.main(args)
+    if args.env == "scienceworld":
+        return scienceworld_speed.main(args)
     result = run(
         args.env,
         args.peer,

@@ -329,8 +329,11 @@ class TextEnv(gymnasium.Env[str, str]):
         """Return the part of `Info` that is the same throughout an episode."""
         return {"task": self._task, "split": self._split, "goal": self._goal}
 
-    def extras(self) -> dict[str, Any]:
-        """Return `info_extras` where there is nothing to tell, anew: to change it changes no other."""
+    def extras(self, observation: str = "") -> dict[str, Any]:
+        """Return what is told beside `Info` of an observation alone, anew: nobody else's changes.
+
+        That is `info_extras` where there is nothing to tell.
+        """
         return {name: copy(nothing) for name, nothing in self.info_extras.items()}
 
     def history(self) -> tuple[Turn, ...]:
@@ -461,7 +464,7 @@ class TextEnv(gymnasium.Env[str, str]):
             "invalid_action": outcome.invalid,
             "step": self._steps,
             "imagined": False,
-            **self.extras(),
+            **self.extras(outcome.observation),
         }
 
     def _fault(self, error: Exception) -> tuple[str, float, bool, bool, dict[str, Any]]:

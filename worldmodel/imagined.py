@@ -351,7 +351,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             "invalid_action": outcome.invalid,
             "step": step,
             "imagined": imagined,
-            **self._inner.extras(),
+            **self._inner.extras(outcome.observation),
         }
 
 

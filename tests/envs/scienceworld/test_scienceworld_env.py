@@ -1,0 +1,319 @@
+"""What the environment does with what the simulator says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from comap.envs.conformance.transcripts import record
+from comap.envs.scienceworld import gold, keep_idle
+from comap.envs.scienceworld.backends import make_simulator
+from comap.envs.scienceworld.tasks import SPLITS, open_source, task_table
+from comap.errors import NoEpisode, OptionError, SnapshotError
+
+pytestmark = pytest.mark.usefixtures("simulator")
+MENU = "open door"
+SHORT = "lifespan-longest-lived/0"
+
+
+def follow(env: Any, task: str, limit: int = 100) -> tuple[list[str], dict[str, Any]]:
+    """Follow the expert as far as it leads; return its actions and the last info."""
+    _, info = env.reset(options={"task": task})
+    taken: list[str] = []
+    while len(taken) < limit and (action := env.unwrapped.expert_action()) is not None:
+        taken.append(action)
+        info = env.step(action)[-1]
+    return taken, info
+
+
+def test_the_first_observation_is_the_room_and_the_goal_is_the_task(play: Any) -> None:
+    ((observation, info),) = play("boil/0")
+    assert observation.startswith("This room is called the hallway. In it, you see: \n\tthe agent")
+    assert not observation.endswith("\n")
+    assert info["goal"].startswith("Your task is to boil water.")
+    assert (info["score"], info["choices"], info["failure"]) == (0.0, (), "")
+    assert info["admissible_actions"] is None and info["engine_facts"] is None
+
+
+def test_points_of_the_start_are_told_by_reset_and_earned_by_nobody(play: Any) -> None:
+    (_, info), (_, reward, *_, after) = play("find-plant/3", "look around")
+    assert info["score"] == after["score"] == 0.08 and reward == 0.0
+
+
+def test_a_question_is_told_and_a_number_answers_it(play: Any) -> None:
+    _, asked, answered = play("boil/0", MENU, "2")
+    assert asked[0].startswith("Ambiguous request")
+    assert asked[-1]["choices"][2] == "open door between bedroom and hallway"
+    assert asked[-1]["admissible_actions"] == ("0", "1", "2", "3", "4", "5")
+    assert not asked[-1]["invalid_action"]
+    assert answered[0] == "The door is already open."
+    assert (answered[-1]["choices"], answered[-1]["admissible_actions"]) == ((), None)
+
+
+@pytest.mark.parametrize("reply", ["look around", "", "6", "-1", MENU])
+def test_any_other_reply_is_swallowed_and_costs_time(
+    shared_env: Any, play: Any, reply: str
+) -> None:
+    *_, swallowed = play("boil/0", MENU, reply)
+    assert swallowed[0].startswith("Unknown action.") and swallowed[-1]["invalid_action"]
+    assert swallowed[-1]["choices"] == ()
+    assert shared_env.unwrapped.engine.last.ticks == 1
+    assert not shared_env.step("inventory")[-1]["invalid_action"]
+
+
+def test_what_is_no_action_costs_no_time_but_a_step(shared_env: Any, play: Any) -> None:
+    *_, info = play("boil/0", "fly", "open the moon")[-1]
+    assert info["invalid_action"] and info["step"] == 2 and info["choices"] == ()
+    assert shared_env.unwrapped.engine.last.ticks == 0
+    assert shared_env.unwrapped.refused("No known action matches that input.")
+
+
+def test_a_wrong_focus_ends_the_episode_with_nothing(shared_env: Any, play: Any) -> None:
+    _, observation = play("find-plant/3", "focus on axe")
+    assert observation[:4] == ("You focus on the axe.", -0.08, True, False)
+    info = observation[-1]
+    assert (info["score"], info["success"]) == (0.0, False) and "below 0" in info["failure"]
+    with pytest.raises(NoEpisode):
+        shared_env.step("look around")
+    assert shared_env.unwrapped.expert_action() is None
+
+
+def test_following_the_expert_solves_the_task(shared_env: Any) -> None:
+    _, info = shared_env.reset(options={"task": "find-plant/3"})
+    start, earned, terminated = info["score"], 0.0, False
+    while not terminated:
+        action = shared_env.unwrapped.expert_action()
+        _, reward, terminated, truncated, info = shared_env.step(action)
+        earned += reward
+        assert not truncated
+    assert (info["score"], info["success"], info["failure"]) == (1.0, True, "")
+    assert start + earned == pytest.approx(1.0)
+    assert shared_env.unwrapped.expert_action() is None
+
+
+def test_the_expert_says_nothing_once_its_path_is_left(shared_env: Any) -> None:
+    shared_env.reset(options={"task": SHORT})
+    env = shared_env.unwrapped
+    first = env.expert_action()
+    for idle in ("look around", "fly", "inventory"):
+        shared_env.step(idle)
+        if env.engine.last.ticks == 0:
+            assert env.expert_action() == first
+    shared_env.step("wait1")
+    assert env.expert_action() is None
+    shared_env.reset(options={"task": SHORT})
+    shared_env.step(MENU)
+    assert env.expert_action() is None, "the open question would swallow its action"
+
+
+def test_asking_the_expert_changes_nothing(shared_env: Any) -> None:
+    actions, _ = follow(shared_env, SHORT)
+    assert len(actions) > 3
+    plain = [record(*shared_env.reset(options={"task": SHORT}))]
+    plain += [record(*shared_env.step(action)) for action in actions]
+    asked = [record(*shared_env.reset(options={"task": SHORT}))]
+    for number, action in enumerate(actions):
+        if number in (0, 3):
+            gold._paths.clear()  # it is worked out again, which starts the simulator anew
+        assert shared_env.unwrapped.expert_action() == action
+        asked.append(record(*shared_env.step(action)))
+    assert asked == plain
+
+
+def test_recorded_gold_paths_reach_the_full_score(shared_env: Any, eto: Path) -> None:
+    recorded = json.loads((eto / "gold_paths_sample.json").read_text())
+    quick = [path for path in recorded if len(path["gold"]) <= 12]
+    assert len(quick) >= 8
+    for path in quick[::2]:
+        shared_env.reset(options={"task": f"{path['task']}/{path['variation']}"})
+        for action in path["gold"]:
+            _, _, terminated, _, info = shared_env.step(action)
+            if terminated:
+                break
+        assert info["success"], path["task"]
+
+
+def test_actions_are_counted_and_not_the_time(shared_env: Any, play: Any) -> None:
+    told = play("boil/0", *["wait"] * 12)
+    assert shared_env.unwrapped.engine.last.ticks > 100
+    assert not any(answer[2] or answer[3] for answer in told[1:])
+    assert told[-1][-1]["step"] == 12
+
+
+def test_an_episode_ends_after_the_tasks_own_limit(shared_env: Any, play: Any) -> None:
+    limit = task_table()["lifespan-longest-lived"]["limit"]
+    told = play(SHORT, *["inventory"] * limit)
+    assert [answer[3] for answer in told[1:]] == [False] * (limit - 1) + [True]
+    assert not told[-1][2] and told[-1][-1]["failure"] == ""
+    play("boil/0", *["inventory"])
+    assert shared_env.unwrapped._limit == task_table()["boil"]["limit"]
+
+
+def test_other_limits_shorten_it_or_count_alone(simulator: None) -> None:
+    for options, steps in (
+        ({"max_episode_steps": 2}, 2),
+        ({"max_episode_steps": 31, "task_limits": False}, 31),
+    ):
+        env = gym.make("comap/ScienceWorld-v0", **options)  # type: ignore[arg-type]
+        env.reset(options={"task": SHORT})
+        ends = [env.step("inventory")[3] for _ in range(steps)]
+        assert ends == [False] * (steps - 1) + [True]
+        env.close()
+
+
+def test_actions_are_listed_on_request_and_sorted(shared_env: Any, play: Any) -> None:
+    *_, info = play("boil/0", "go to kitchen")[-1]
+    valid = shared_env.unwrapped.valid_actions()
+    assert info["admissible_actions"] is None and shared_env.unwrapped.admissible_actions is None
+    assert list(valid) == sorted(set(valid)) and {"look around", "activate stove"} <= set(valid)
+    shared_env.step(MENU)
+    assert shared_env.unwrapped.valid_actions()[:2] == ("0", "1")
+
+
+def test_asking_changes_nothing_where_upstreams_list_changes_the_world(
+    shared_env: Any, eto: Path
+) -> None:
+    recorded = json.loads((eto / "gold_paths_sample.json").read_text())
+    path = next(it for it in recorded if it["task"] == "mendelian-genetics-known-plant")
+    engine = shared_env.unwrapped.engine
+
+    def seen(ask: Callable[[], object]) -> list[str]:
+        shared_env.reset(options={"task": f"{path['task']}/{path['variation']}"})
+        told = []
+        for number, action in enumerate(path["gold"][:60]):
+            told.append(shared_env.step(action)[0])
+            if number in (3, 9, 20):
+                ask()
+        return told
+
+    def everything() -> None:
+        for query in (engine.look, engine.inventory, engine.valid, engine.progress, engine.tree):
+            query()
+
+    def upstreams_list() -> object:
+        return engine._simulator.texts("getValidActionObjectCombinations")
+
+    silent = seen(lambda: None)
+    assert seen(everything) == silent
+    assert seen(upstreams_list) != silent, "bees fly elsewhere"
+
+
+def test_lists_of_actions_depend_on_the_world_alone(shared_env: Any, play: Any) -> None:
+    play("boil/0", "go to art studio")
+    first = shared_env.unwrapped.valid_actions()
+    for idle in ("look around", "task", "fly", "inventory"):
+        shared_env.step(idle)
+        assert shared_env.unwrapped.valid_actions() == first
+        assert shared_env.unwrapped.engine._simulator.valid() == first
+    shared_env.step("pick up wood cup")
+    shared_env.step("0")
+    assert shared_env.unwrapped.valid_actions() != first
+
+
+def test_the_truth_is_told_where_it_is_asked_for(shared_env: Any) -> None:
+    env: Any = gym.make("comap/ScienceWorld-v0", info_level="privileged")
+    _, info = env.reset(options={"task": "boil/0"})
+    kept = env.unwrapped.snapshot()
+    assert info["engine_facts"].facts == env.unwrapped.engine_facts()
+    assert len(info["engine_facts"].facts) > 100
+    *_, after = env.step("pick up orange")
+    *_, later = env.step("go to kitchen")
+    assert after["engine_facts"] != later["engine_facts"]
+    assert env.unwrapped.restore(kept)[1] == info
+    shared_env.reset(options={"task": "boil/0"})
+    assert shared_env.unwrapped.engine_facts() == info["engine_facts"].facts
+    env.close()
+
+
+def test_simplifications_of_one_episode_do_not_reach_the_next(simulator: None) -> None:
+    def seen(simplification: str) -> str:
+        env = gym.make("comap/ScienceWorld-v0", simplification=simplification)
+        observation, _ = env.reset(options={"task": "boil/0"})
+        env.close()
+        return observation
+
+    easy, plain = seen("easy"), seen("")
+    assert "(that is open)" in easy and "(that is closed)" not in easy
+    assert "(that is closed)" in plain
+    assert (seen("easy"), seen("")) == (easy, plain)
+    assert seen("openDoors") == easy
+
+
+def test_the_table_of_tasks_is_the_simulators(simulator: None) -> None:
+    asked: Any = make_simulator("py4j")
+    assert set(asked.texts("getTaskNames")) == set(task_table())
+    for name, row in task_table().items():
+        assert asked.call("getTaskMaxVariations", name) == row["variations"], name
+    for name in ("boil", "lifespan-longest-lived", "test-conductivity"):
+        asked.load(name, 0, "easy")
+        for split in SPLITS:
+            listed = asked._guarded(asked._server, f"getVariations{split.title()}")
+            ends = [
+                asked._guarded(listed, "get", at) for at in (0, asked._guarded(listed, "size") - 1)
+            ]
+            ids = open_source(split, "upstream").panel.ids
+            ours = [int(task.split("/")[1]) for task in ids if task.startswith(f"{name}/")]
+            assert ends == [min(ours), max(ours)], (name, split)
+    asked.close()
+
+
+def test_going_back_plays_only_what_is_missing(
+    shared_env: Any, play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play("boil/0", "go to kitchen", "look around")
+    env = shared_env.unwrapped
+    moment = env.snapshot()
+    shared_env.reset(options={"task": "boil/0"})
+    shared_env.step("go to kitchen")
+    played: list[str] = []
+    act = env.engine.act
+    monkeypatch.setattr(env.engine, "act", lambda action: (played.append(action), act(action))[1])
+    env.restore(moment)
+    assert played == ["look around"]
+    shared_env.step("inventory")
+    played.clear()
+    env.restore(moment)
+    assert played == ["go to kitchen", "look around"]
+
+
+def test_a_moment_that_is_not_arrived_at_is_refused(shared_env: Any, play: Any) -> None:
+    play("boil/0", "go to kitchen", "look around")
+    env = shared_env.unwrapped
+    moment = env.snapshot()
+    for change in (
+        {"actions": ("go to kitchen", "go to hallway")},
+        {"answers": "0" * 64},
+        {"task": ("boil", 1)},
+        {"actions": None},
+    ):
+        with pytest.raises(SnapshotError):
+            env.restore(replace(moment, engine=moment.engine | change))
+        with pytest.raises(NoEpisode):
+            shared_env.step("look around")
+    env.restore(moment)
+    assert not shared_env.step("inventory")[3]
+
+
+def test_closed_environments_hand_their_simulator_on(simulator: None) -> None:
+    def used() -> int:
+        env: Any = gym.make("comap/ScienceWorld-v0")
+        env.reset(options={"task": SHORT})
+        pid: int = env.unwrapped.engine._simulator.pid
+        env.close()
+        return pid
+
+    first = used()
+    assert used() == first
+    keep_idle(0)
+    try:
+        assert used() != first
+    finally:
+        keep_idle(2)
+    with pytest.raises(OptionError):
+        keep_idle(-1)

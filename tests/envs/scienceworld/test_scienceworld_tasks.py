@@ -1,0 +1,177 @@
+"""Tasks, splits and limits; no simulator is needed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from comap.envs.scienceworld.tasks import SPLITS, open_source, task_table
+from comap.errors import DataCorrupt, DataNotFound, OptionError, TaskNotFound
+
+SIZES = {"train": 3592, "dev": 1796, "test": 1819}
+SHA = {
+    "train": "99e6cd1bfec2cf36cca156eaa9e0c605aa589d2def7b49b3b383b55bb273fc86",
+    "dev": "89676950e9307b93fb67f4e1fc7a61d1f1da5e8119ef8a0b14939d728cce766b",
+    "test": "447c2214a6be7c442e77fb8eeff30cd3d2ee9bf59ef19f0a2f22b58209c1fa54",
+}
+
+
+def ids_of(split: str, splits: str = "upstream", folder: Path | None = None) -> set[str]:
+    return set(open_source(split, splits, folder).panel.ids)
+
+
+def test_upstreams_splits_are_apart_and_complete() -> None:
+    found = {split: ids_of(split) for split in SPLITS}
+    assert {split: len(ids) for split, ids in found.items()} == SIZES
+    assert len(set.union(*found.values())) == sum(SIZES.values()) == 7207
+    assert {"boil/0", "boil/13"} <= found["train"] and "boil/14" in found["dev"]
+    assert {"boil/21", "boil/29"} <= found["test"] and "boil/30" not in found["test"]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_upstreams_panels_have_not_changed(split: str) -> None:
+    assert open_source(split, "upstream").panel.sha256 == SHA[split]
+
+
+def test_limits_leave_room_for_the_recorded_gold_paths(eto: Path) -> None:
+    limits = open_source("train", "upstream").limits
+    for path in json.loads((eto / "gold_paths_sample.json").read_text()):
+        assert limits[path["task"]] >= 2 * len(path["gold"]), path["task"]
+    assert set(limits) == set(task_table()) and min(limits.values()) >= 30
+
+
+def test_etos_lists_and_their_overlaps_are_as_documented(eto: Path) -> None:
+    found = {split: ids_of(split, "eto", eto) for split in SPLITS}
+    assert [len(found[split]) for split in SPLITS] == [1483, 194, 211]
+    assert found["dev"] <= ids_of("dev") and found["test"] <= ids_of("test")
+    assert len(found["train"] - ids_of("train")) == len(found["train"] & ids_of("dev")) == 357
+    assert len(found["train"] & found["dev"]) == 54
+    assert not found["test"] & (found["train"] | found["dev"])
+    assert len({task.partition("/")[0] for ids in found.values() for task in ids}) == 24
+
+
+def test_etos_limits_are_etos(eto: Path) -> None:
+    source = open_source("dev", "eto", eto)
+    assert source.limits["boil"] == 100 and source.limits["lifespan-shortest-lived"] == 10
+    assert source.limits["measure-melting-point-known-substance"] == 120
+    env: Any = gym.make("comap/ScienceWorld-v0", split="dev", splits="eto", data_dir=eto).unwrapped
+    assert env._limit_of("boil") == 100 and env.fingerprint()["splits"] == "eto"
+
+
+def test_etos_lists_are_found_in_comap_home(
+    eto: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMAP_HOME", str(tmp_path))
+    with pytest.raises(DataNotFound, match=r"max_steps\.json.*data_dir"):
+        open_source("dev", "eto")
+    shutil.copytree(eto, tmp_path / "scienceworld")
+    assert len(open_source("dev", "eto").panel) == 194
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "{}",
+        "[3]",
+        '[["task-1-boil"]]',
+        '[["task-1-boil", 30]]',
+        '[["task-1-boil", -1]]',
+        '[["task-1-boil", true]]',
+        '[["task-1-boil", "1"]]',
+        '[["task-1-../../boil", 1]]',
+        '[[{"a": 1}, 1]]',
+        "[" * 100_000,
+        "\x00",
+    ],
+)
+def test_broken_lists_are_told(tmp_path: Path, content: str) -> None:
+    (tmp_path / "max_steps.json").write_text('{"task-1-boil": 100}')
+    (tmp_path / "dev_indices.json").write_text('[["task-1-boil", 3]]')
+    assert open_source("dev", "eto", tmp_path).panel.ids == ("boil/3",)
+    (tmp_path / "dev_indices.json").write_text(content)
+    with pytest.raises(DataCorrupt, match=r"dev_indices\.json"):
+        open_source("dev", "eto", tmp_path)
+
+
+@pytest.mark.parametrize("content", ['{"boil": 0}', '{"boil": "9"}', '{"toil": 9}', "[]"])
+def test_broken_limits_are_told(tmp_path: Path, content: str) -> None:
+    (tmp_path / "max_steps.json").write_text(content)
+    (tmp_path / "dev_indices.json").write_text("[]")
+    with pytest.raises(DataCorrupt, match=r"max_steps\.json"):
+        open_source("dev", "eto", tmp_path)
+
+
+def test_huge_lists_are_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "max_steps.json").open("wb") as file:
+        file.truncate(11_000_000)
+    with pytest.raises(DataCorrupt, match="11,000,000 bytes"):
+        open_source("dev", "eto", tmp_path)
+
+
+def test_without_electrical_actions_there_are_no_electrical_tasks() -> None:
+    env: Any = gym.make("comap/ScienceWorld-v0", simplification="openDoors,noElectricalAction")
+    names = {task.partition("/")[0] for task in env.unwrapped.tasks}
+    assert set(task_table()) - names == {
+        "power-component",
+        "power-component-renewable-vs-nonrenewable-energy",
+        "test-conductivity",
+        "test-conductivity-of-unknown-substances",
+    }
+    with pytest.raises(TaskNotFound):
+        env.reset(options={"task": "power-component/0"})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("split", "valid", "did you mean|known: 'train'"),
+        ("splits", "agentgym", "known: 'upstream', 'eto'"),
+        ("simplification", "easy,hard", "'hard'"),
+        ("simplification", "easy,easy", "twice"),
+        ("simplification", None, "must be text"),
+        ("backend", "jpipe", "did you mean 'jpype'"),
+        ("info_level", "all", "known: 'belief', 'privileged'"),
+        ("admissible_actions", 1, "True or False"),
+        ("task_limits", 30, "True or False"),
+        ("data_dir", "somewhere", "reads no data"),
+        ("java", 3, "java must be a path"),
+        ("javaa", "java", "did you mean 'java'"),
+    ],
+)
+def test_wrong_options_are_told(option: str, value: Any, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        gym.make("comap/ScienceWorld-v0", **{option: value})
+
+
+@pytest.mark.parametrize(
+    "task", ["boil/14", "boil/-1", "boil/00", "boil", "/0", "boil/0/0", "../boil/0", "boil/0\n"]
+)
+def test_tasks_that_are_not_in_the_split_are_told(task: str) -> None:
+    env = gym.make("comap/ScienceWorld-v0", split="train")
+    with pytest.raises(TaskNotFound, match="3592"):
+        env.reset(options={"task": task})
+
+
+def test_the_split_is_drawn_from_evenly() -> None:
+    env: Any = gym.make("comap/ScienceWorld-v0", split="test").unwrapped
+    env.np_random = None  # a fresh one
+    drawn = Counter(env._choose(None).partition("/")[0] for _ in range(400))
+    assert drawn["inclined-plane-friction-named-surfaces"] > 40, "a fifth of the split"
+
+
+def test_step_limits_are_the_tasks_unless_told_otherwise() -> None:
+    def limit(**options: Any) -> int | None:
+        env: Any = gym.make("comap/ScienceWorld-v0", **options).unwrapped
+        found: int | None = env._limit_of("boil")
+        return found
+
+    own = open_source("train", "upstream").limits["boil"]
+    assert limit() == own and limit(task_limits=False) is None
