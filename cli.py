@@ -86,27 +86,30 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="learn a world model, score it, act in imagination, and write a report",
         description="Learn a world model from transitions, score it by Delta-F1 on unseen tasks, "
         "let agents act really and in imagination, and write a report.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     for part in fields(DemoConfig):
         default = part.default
-        options: dict[str, Any] = {"default": default, "help": _HELP[part.name]}
+        told = _HELP[part.name] + ("" if default is None else " (default: %(default)s)")
+        options: dict[str, Any] = {"default": default, "help": told}
         if isinstance(default, tuple):
             options |= {"type": type(default[0]), "nargs": "+"}
         elif default is not None and default is not MISSING:
             options["type"] = type(default)
+        elif part.name in _NUMBERS:
+            options["type"] = int
         demo.add_argument(f"--{part.name.replace('_', '-')}", **options)
     demo.set_defaults(run=_demo)
 
 
+_NUMBERS = ("train_tasks", "test_tasks")
 _HELP = {
     "env": "id of the environment",
     "data_dir": "folder with official data (default: what is on the machine, else generated tasks)",
     "out": "folder for the report and everything else",
     "train_split": "split to learn from",
-    "test_split": "split to measure on",
-    "train_tasks": "number of tasks to learn from",
-    "test_tasks": "number of tasks to measure on",
+    "test_split": "split to measure on (default: the environment's hardest for tests)",
+    "train_tasks": "number of tasks to learn from (default: 300, or 14 if episodes take seconds)",
+    "test_tasks": "number of tasks to measure on (default: 60, or 7 if episodes take seconds)",
     "seed": "seed of the random agent and of the noisy models",
     "error_rates": "error rates of the noisy models",
     "lengths": "lengths of imagined rollouts",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,21 @@ from typing import Any
 import gymnasium
 
 from ..envs import TextEnv, state_text
+from ..envs.registered import embedded_tasks, is_slow, listed_actions
 from ..errors import MissingExtra, OptionError
 from ..trajectory import Trajectory, Turn
 from .expert import ExpertAgent
 from .random import RandomAgent
 from .runner import run_episode
 
-__all__ = ["corpus", "tiny_folder"]
+__all__ = ["corpus", "played_for_words", "tiny_folder"]
 
 _MARK = "tiny.json"
+_SOME, _FEW = 32, 6  # tasks; few where an episode takes seconds
 _EVERY = 8  # steps between two lists of all actions, which would else outweigh everything
 
 
-def corpus(env_id: str = "comap/ALFWorld-v0", episodes: int = 32) -> list[str]:
+def corpus(env_id: str = "comap/ALFWorld-v0", episodes: int | None = None) -> list[str]:
     r"""Return text of a benchmark: prompts, goals, observations, actions and beliefs in words.
 
     It is taken from an expert's and a random agent's episodes of embedded tasks, and from the prompt
@@ -32,7 +33,7 @@ def corpus(env_id: str = "comap/ALFWorld-v0", episodes: int = 32) -> list[str]:
 
     Args:
         env_id: The environment.
-        episodes: How many tasks to play.
+        episodes: How many tasks to play; None for 32, or 6 where an episode takes seconds.
 
     Raises:
         OptionError: `episodes` is negative, or the environment is none of comap's.
@@ -42,11 +43,12 @@ def corpus(env_id: str = "comap/ALFWorld-v0", episodes: int = 32) -> list[str]:
         >>> "You are in the middle of a room" in text, "Thought:" in text
         (True, True)
     """
-    if episodes < 0:
+    if episodes is not None and episodes < 0:
         raise OptionError(f"episodes must be at least 0, not {episodes}")
     env = _embedded(env_id)
     inner = env.unwrapped
     assert isinstance(inner, TextEnv)
+    episodes = played_for_words(env_id) if episodes is None else episodes
     ids = inner.tasks.ids
     count = min(episodes, len(ids))
     texts = _templates()
@@ -58,13 +60,24 @@ def corpus(env_id: str = "comap/ALFWorld-v0", episodes: int = 32) -> list[str]:
     return texts
 
 
+def played_for_words(env_id: str) -> int:
+    """Return how many tasks a tiny model's words come from, unless one says otherwise.
+
+    Example:
+        >>> import comap
+        >>> played_for_words("comap/ALFWorld-v0"), played_for_words("comap/ScienceWorld-v0")
+        (32, 6)
+    """
+    return _FEW if is_slow(env_id) else _SOME
+
+
 def tiny_folder(
     directory: str | Path,
     env_id: str = "comap/ALFWorld-v0",
     *,
     parameters: int = 500_000,
     seed: int = 0,
-    episodes: int = 32,
+    episodes: int | None = None,
 ) -> Path:
     """Return the folder of an untrained tiny model for a benchmark; it is built where it is missing.
 
@@ -86,6 +99,7 @@ def tiny_folder(
     except ImportError as error:
         raise MissingExtra.of("train", "building a tiny language model") from error
     folder = Path(directory)
+    episodes = played_for_words(env_id) if episodes is None else episodes
     wanted = {"env": env_id, "parameters": parameters, "seed": seed, "episodes": episodes}
     mark = folder / _MARK
     written = json.dumps(wanted) + "\n"
@@ -110,11 +124,7 @@ def tiny_folder(
 
 def _embedded(env_id: str) -> gymnasium.Env[str, str]:
     """Return an environment on its embedded tasks, whatever data is on this machine."""
-    make = partial(gymnasium.make, env_id, split="train")
-    try:
-        env = make(source="generated")
-    except OptionError:
-        env = make()
+    env = gymnasium.make(env_id, split="train", **embedded_tasks(env_id), **listed_actions(env_id))
     if not isinstance(env.unwrapped, TextEnv):
         raise OptionError(f"expected an environment of comap, found {env_id!r}")
     return env

@@ -16,9 +16,15 @@ from typing import Any
 import gymnasium
 
 from ..agents import Agent, ExpertAgent, RandomAgent, run_episode
-from ..envs import TextEnv
+from ..envs import Describer, TextEnv
 from ..envs.panel import evenly
-from ..envs.registered import belief_expert, evaluated_splits
+from ..envs.registered import (
+    belief_expert,
+    embedded_tasks,
+    evaluated_splits,
+    is_slow,
+    listed_actions,
+)
 from ..errors import CoMapError, DataNotFound, MissingExtra, OptionError
 from ..metrics import (
     Consistency,
@@ -46,6 +52,7 @@ from .report import Episode, Plot, Series, Table, print_table, progress, write_r
 __all__ = ["DemoConfig", "run_demo"]
 
 _SHOWN = 12
+_MANY, _FEW = (300, 60), (14, 7)  # tasks to learn from and to measure on
 _PACKAGES = ("gymnasium", "numpy", "rapidfuzz", "torch", "transformers")
 
 
@@ -63,10 +70,10 @@ class DemoConfig:
     """Split that the world model learns from."""
     test_split: str | None = None
     """Split that everything is measured on; None for the environment's hardest for tests."""
-    train_tasks: int = 300
-    """Number of tasks to learn from, spread evenly over the split."""
-    test_tasks: int = 60
-    """Number of tasks to measure on, spread evenly over the split."""
+    train_tasks: int | None = None
+    """Number of tasks to learn from, spread evenly over the split: 300, 14 if episodes take seconds."""
+    test_tasks: int | None = None
+    """Number of tasks to measure on, spread evenly over the split: 60, 7 if episodes take seconds."""
     seed: int = 0
     """Seed of the random agent and of the noisy world models."""
     error_rates: tuple[float, ...] = (0.1, 0.3)
@@ -101,6 +108,8 @@ def run_demo(config: DemoConfig) -> Path:
     """
     for name in ("train_tasks", "test_tasks", "lengths"):
         value = getattr(config, name)
+        if value is None:
+            continue
         if not value or min(value if isinstance(value, tuple) else (value,)) < 1:
             raise OptionError(f"{name} must be at least 1, not {value}")
     for rate in config.error_rates:
@@ -108,8 +117,8 @@ def run_demo(config: DemoConfig) -> Path:
             raise OptionError(f"error_rates must be from 0 to 1, not {rate}")
     job = _Demo(config)
     with job.phase("gather"):
-        train = job.gather(job.train, config.train_tasks, "Gathering training episodes")
-        test = job.gather(job.test, config.test_tasks, "Gathering unseen episodes")
+        train = job.gather(job.train, job.train_tasks, "Gathering training episodes")
+        test = job.gather(job.test, len(job.tasks), "Gathering unseen episodes")
     with job.phase("fit"):
         models = job.fit(train)
     with job.phase("one step"):
@@ -130,15 +139,20 @@ class _Demo:
         if config.test_split is None:
             splits = evaluated_splits(config.env) or (config.train_split,)
             config = replace(config, test_split=splits[-1])
-        self.config = config
-        self.out = Path(config.out)
-        options = belief_expert(config.env)
+        slow = is_slow(config.env)
+        train_tasks, test_tasks = _FEW if slow else _MANY
+        train_tasks, test_tasks = config.train_tasks or train_tasks, config.test_tasks or test_tasks
+        self.config = replace(config, train_tasks=train_tasks, test_tasks=test_tasks)
+        self.train_tasks, self.out = train_tasks, Path(config.out)
+        options = belief_expert(config.env) | listed_actions(config.env)
         if config.data_dir is not None:
             options["data_dir"] = config.data_dir
+        elif slow:
+            options |= embedded_tasks(config.env)
         self.train = _make(config.env, config.train_split, options)
         self.make_test = partial(_make, config.env, config.test_split or "", options)
         self.test = self.make_test()
-        self.tasks = evenly(_tasks(self.test), config.test_tasks)
+        self.tasks = evenly(_tasks(self.test), test_tasks)
         inner = self.test.unwrapped
         assert isinstance(inner, TextEnv)
         self.out.mkdir(parents=True, exist_ok=True)
@@ -172,10 +186,12 @@ class _Demo:
                 advance()
         learner.save(self.out / "retrieval.jsonl")
         self.results.counts["training transitions"] = len(learner)
-        noisy = {
-            f"noisy {rate:g}": NoisyWorldModel(rate, seed=self.config.seed)
-            for rate in self.config.error_rates
-        }
+        noisy = {}
+        if isinstance(self.test.get_wrapper_attr("canonicalizer"), Describer):
+            for rate in self.config.error_rates:
+                noisy[f"noisy {rate:g}"] = NoisyWorldModel(rate, seed=self.config.seed)
+        else:
+            print("No noisy model is shown: facts cannot be told in this environment's words")
         return {
             "null": NullWorldModel(),
             "retrieval": learner,

@@ -130,8 +130,9 @@ class TextEnv(gymnasium.Env[str, str]):
     `_load`; `expert_action`, `goal_reached`, `score_of`, `admissible_of` and `refused` where they
     can. `info_extras` has the keys that `info` has beside those of `Info`, with what they tell where
     there is nothing to tell, `test_splits` the splits to evaluate on, the hardest last, and `embedded`
-    the options that choose embedded tasks whatever data is on the machine; `nothing` is the answer to
-    an action that does nothing, None where what was last observed is shown again.
+    the options that choose embedded tasks whatever data is on the machine, `slow` whether an episode
+    takes seconds, so that few are played where some are wanted; `nothing` is the answer to an action
+    that does nothing, None where what was last observed is shown again.
 
     Args:
         max_episode_steps: Steps after which the episode is truncated, or None for no limit.
@@ -148,6 +149,7 @@ class TextEnv(gymnasium.Env[str, str]):
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     test_splits: ClassVar[tuple[str, ...]] = ()
     embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    slow: ClassVar[bool] = False
     nothing: ClassVar[str | None] = "Nothing happens."
     canonicalizer: Canonicalizer
 

@@ -11,7 +11,14 @@ import gymnasium
 from .base import TextEnv
 from .classes import class_of
 
-__all__ = ["belief_expert", "embedded_tasks", "evaluated_splits", "idle_answer"]
+__all__ = [
+    "belief_expert",
+    "embedded_tasks",
+    "evaluated_splits",
+    "idle_answer",
+    "is_slow",
+    "listed_actions",
+]
 
 
 def evaluated_splits(env_id: str) -> tuple[str, ...]:
@@ -85,9 +92,41 @@ def belief_expert(env_id: str) -> dict[str, Any]:
         >>> belief_expert("comap/ALFWorld-v0"), belief_expert("CartPole-v1")
         ({'expert': 'explore'}, {})
     """
+    return {"expert": "explore"} if _takes(env_id, "expert") else {}
+
+
+def listed_actions(env_id: str) -> dict[str, Any]:
+    """Return the option that makes an environment list admissible actions, where it does not of itself.
+
+    Args:
+        env_id: A registered id.
+
+    Raises:
+        gymnasium.error.Error: There is no such environment.
+
+    Example:
+        >>> import comap
+        >>> listed_actions("comap/ALFWorld-v0"), listed_actions("comap/ScienceWorld-v0")
+        ({}, {'admissible_actions': True})
+    """
+    return {"admissible_actions": True} if _takes(env_id, "admissible_actions") else {}
+
+
+def is_slow(env_id: str) -> bool:
+    """Return whether an episode takes seconds; of an id that is not registered, no.
+
+    Example:
+        >>> import comap
+        >>> is_slow("comap/ALFWorld-v0"), is_slow("comap/ScienceWorld-v0")
+        (False, True)
+    """
+    return bool(getattr(class_of(env_id), "slow", False))
+
+
+def _takes(env_id: str, option: str) -> bool:
+    """Return whether an environment has an option of this name."""
     made = _known(env_id)
-    known = made is not None and "expert" in inspect.signature(made).parameters
-    return {"expert": "explore"} if known else {}
+    return made is not None and option in inspect.signature(made).parameters
 
 
 def _known(env_id: str) -> type[Any] | None:

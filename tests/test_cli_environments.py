@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium
 import pytest
 
 import comap  # noqa: F401
+from comap.agents.corpus import tiny_folder
+from comap.agents.create import AGENTS
 from comap.cli import main
 from comap.envs.registered import embedded_tasks, evaluated_splits
+from comap.envs.scienceworld import keep_idle
+from comap.envs.scienceworld.java import find_java, simulator_jar
+from comap.errors import CoMapError
 from comap.trajectory import read_trajectories
 from comap.worldmodel import ImaginedEnv, NullWorldModel
 
@@ -51,6 +57,57 @@ def test_an_expert_shops_on_the_split_for_tests(tmp_path: Path) -> None:
     episodes = list(read_trajectories(out / "trajectories.jsonl"))
     assert [(one.split, one.success) for one in episodes] == [("test", True)] * 3
     assert main(["view", str(out), "--no-open"]) == 0
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained model that knows no word of the environment."""
+    pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    return tiny_folder(folder, parameters=200_000, episodes=1)
+
+
+@pytest.fixture
+def laboratory(tmp_path: Path) -> Iterator[list[str]]:
+    """Words for ScienceWorld; its JVM waits for the next test."""
+    try:
+        simulator_jar()
+        find_java()
+    except CoMapError as error:
+        pytest.skip(str(error))
+    keep_idle(2)
+    options = ["--env-option", "task_names=find-plant", "--env-option", "max_episode_steps=2"]
+    yield ["--env", "comap/ScienceWorld-v0", *options, "--out", str(tmp_path / "out")]
+    keep_idle(0)
+
+
+def test_an_expert_finds_a_plant(laboratory: list[str], tmp_path: Path) -> None:
+    options = ["--env-option", "max_episode_steps=30"]
+    assert main(["run", *laboratory, *options, "--agent", "expert", "--episodes", "1"]) == 0
+    (episode,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
+    assert (episode.split, episode.success, episode.score) == ("test", True, 1.0)
+
+
+@pytest.mark.parametrize("agent", sorted(AGENTS))
+def test_every_agent_plays_in_the_laboratory(
+    agent: str, small: Path, laboratory: list[str], tmp_path: Path
+) -> None:
+    """An untrained model's actions are refused, and that is told."""
+    words = ["--agent", agent, "--episodes", "1", "--env-option", "admissible_actions=true"]
+    if agent not in ("expert", "random"):
+        words += ["--model", str(small), "--world-model", "oracle"]
+    assert main(["run", *laboratory, *words]) == 0
+    (episode,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
+    assert episode.error is None and len(episode.steps) == 2
+
+
+def test_paw_trains_in_the_laboratory(small: Path, laboratory: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    words = ["--updates", "1", "--groups", "2", "--members", "2", "--evaluation-tasks", "1"]
+    words += ["--max-episode-steps", "2", "--preset", "tiny", "--model", str(small)]
+    assert main(["train", "paw", *words, *laboratory]) == 0
+    (line,) = (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line)["wm_rows"] > 0
 
 
 @pytest.mark.parametrize("agent", ASKING)

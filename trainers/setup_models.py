@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..agents.corpus import corpus
+from ..agents.corpus import corpus, played_for_words
 from ..errors import DataNotFound, MissingExtra, OptionError
 from .coevolution import roles_of
 from .config import CoMapTraining
@@ -23,7 +23,6 @@ from .roles import Roles
 __all__ = ["describe_models", "open_models", "tiny_for_training", "weights_hash"]
 
 _MARK = "tiny.json"
-_PLAYED = 32  # episodes that a tiny model's words come from
 _OFTEN = 50  # so often each prompt counts among its words
 _FORM = (
     "Reflection:",
@@ -146,7 +145,7 @@ def tiny_for_training(directory: str | Path, env_id: str, *, parameters: int, se
     folder = Path(directory)
     if is_first():
         wanted = {"for": "training", "env": env_id, "parameters": parameters, "seed": seed}
-        _build(folder, env_id, json.dumps({**wanted, "episodes": _PLAYED}) + "\n")
+        _build(folder, env_id, json.dumps({**wanted, "episodes": played_for_words(env_id)}) + "\n")
     wait()
     return folder
 
@@ -167,7 +166,7 @@ def _build(folder: Path, env_id: str, written: str) -> None:
                 f"{found.strip():.200}; choose another --out, or remove that folder"
             )
         return
-    text = corpus(env_id, _PLAYED) + [*_brief_prompts(), *_FORM] * _OFTEN
+    text = corpus(env_id) + [*_brief_prompts(), *_FORM] * _OFTEN
     try:
         build_tiny(folder, text, parameters=wanted["parameters"], seed=wanted["seed"])
         draft = mark.with_name(mark.name + ".part")

@@ -17,8 +17,9 @@ from ..vector import text_vector
 from .backends import keep_idle
 from .canonicalizer import ScienceWorldCanonicalizer
 from .env import ScienceWorldEnv
+from .tasks import SHORT
 
-__all__ = ["ScienceWorldCanonicalizer", "ScienceWorldEnv", "keep_idle", "vector"]
+__all__ = ["SHORT", "ScienceWorldCanonicalizer", "ScienceWorldEnv", "keep_idle", "vector"]
 
 
 def vector(num_envs: int, **kwargs: Any) -> VectorEnv[Any, Any, Any]:

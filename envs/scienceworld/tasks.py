@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -17,10 +17,12 @@ from ..panel import Panel
 from ..storage import comap_home
 
 __all__ = [
+    "SHORT",
     "SIMPLIFICATIONS",
     "SPLITS",
     "Source",
     "check_simplification",
+    "check_task_names",
     "open_source",
     "task_table",
 ]
@@ -37,6 +39,17 @@ SIMPLIFICATIONS = (
     "noElectricalAction",
 )
 """What can be made simpler; ``"easy"`` stands for four of the others."""
+
+SHORT = (
+    "find-animal",
+    "find-living-thing",
+    "find-non-living-thing",
+    "find-plant",
+    "lifespan-longest-lived",
+    "lifespan-longest-lived-then-shortest-lived",
+    "lifespan-shortest-lived",
+)
+"""Tasks that a short gold path solves, which takes less than a second to work out."""
 
 _SETS = ("upstream", "eto")
 _WITHOUT_ELECTRICITY = "noElectricalAction"
@@ -117,11 +130,41 @@ def check_simplification(simplification: str) -> str:
     return simplification
 
 
+def check_task_names(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of some tasks, in the table's order; none stand for all.
+
+    Args:
+        names: Names, or one text with commas between them.
+
+    Raises:
+        OptionError: There is no such task, or nothing is named.
+
+    Example:
+        >>> check_task_names("melt,boil"), check_task_names(None)
+        (('boil', 'melt'), ())
+        >>> check_task_names(["bake"])
+        Traceback (most recent call last):
+        ...
+        comap.errors.OptionError: ScienceWorld has no task 'bake'; did you mean 'freeze'? ...
+    """
+    if names is None:
+        return ()
+    listed = names.split(",") if isinstance(names, str) else list(names)
+    known = tuple(task_table())
+    for name in listed:
+        if name not in known:
+            raise OptionError(f"ScienceWorld has no task {name!r}; {suggest(str(name), known)}")
+    if not listed:
+        raise OptionError("task_names must name a task; leave it out to play all")
+    return tuple(name for name in known if name in listed)
+
+
 def open_source(
     split: str,
     splits: str,
     data_dir: str | os.PathLike[str] | None = None,
     simplification: str = "easy",
+    names: tuple[str, ...] = (),
 ) -> Source:
     """Return the tasks of a split.
 
@@ -132,9 +175,10 @@ def open_source(
         splits: ``"upstream"``, or ``"eto"`` for the lists of the ETO project.
         data_dir: Folder with ETO's files; None looks in ``COMAP_HOME/scienceworld``.
         simplification: As for the environment.
+        names: The tasks to keep, by `check_task_names`; none to keep all.
 
     Raises:
-        OptionError: A name is unknown, or `data_dir` is given with upstream's splits.
+        OptionError: A name is unknown, `data_dir` is given with upstream's splits, or no task is left.
         DataNotFound: ETO's files are not there.
         DataCorrupt: They are not what they should be.
 
@@ -148,11 +192,26 @@ def open_source(
     if split not in SPLITS:
         raise OptionError(f"ScienceWorld has no split {split!r}; {suggest(str(split), SPLITS)}")
     electrical = _WITHOUT_ELECTRICITY not in simplification.split(",")
-    if splits == "eto":
-        return _eto(split, _folder(data_dir), electrical)
-    if data_dir is not None:
+    if splits == "upstream" and data_dir is not None:
         raise OptionError("splits='upstream' reads no data, found data_dir as well; leave one out")
-    return _upstream(split, electrical)
+    found = (
+        _eto(split, _folder(data_dir), electrical)
+        if splits == "eto"
+        else _upstream(split, electrical)
+    )
+    return _kept(found, names) if names else found
+
+
+def _kept(source: Source, names: tuple[str, ...]) -> Source:
+    """Return a source with the tasks of some names alone."""
+    ids = [task for task in source.panel.ids if task.rpartition("/")[0] in names]
+    if not ids:
+        raise OptionError(
+            f"expected a task of {', '.join(names)} in the split {source.panel.split!r} of "
+            f"{source.splits!r}, found none; name others, or leave task_names out"
+        )
+    limits = {name: limit for name, limit in source.limits.items() if name in names}
+    return _source(ids, source.panel.split, source.splits, limits)
 
 
 @lru_cache(maxsize=8)

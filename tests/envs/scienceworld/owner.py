@@ -38,7 +38,7 @@ def started(**options: Any) -> Any:
 
 
 def pid_of(env: Any) -> int:
-    return env.unwrapped.engine._simulator.pid
+    return env.unwrapped.engine._line.simulator.pid
 
 
 def transcript(env: Any, actions: tuple[str, ...] = ACTIONS) -> list[str]:
@@ -92,6 +92,7 @@ def in_a_child(env: Any) -> Any:
 
 
 def forking_and_interrupted() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     env = started()
     told = {"child": in_a_child(env), "after": record(*env.step("go to kitchen"))}
     told["fresh"] = transcript(env)

@@ -197,7 +197,7 @@ def test_asking_changes_nothing_where_upstreams_list_changes_the_world(
             query()
 
     def upstreams_list() -> object:
-        return engine._simulator.texts("getValidActionObjectCombinations")
+        return engine._line.simulator.texts("getValidActionObjectCombinations")
 
     silent = seen(lambda: None)
     assert seen(everything) == silent
@@ -210,7 +210,7 @@ def test_lists_of_actions_depend_on_the_world_alone(shared_env: Any, play: Any) 
     for idle in ("look around", "task", "fly", "inventory"):
         shared_env.step(idle)
         assert shared_env.unwrapped.valid_actions() == first
-        assert shared_env.unwrapped.engine._simulator.valid() == first
+        assert shared_env.unwrapped.engine._line.simulator.valid() == first
     shared_env.step("pick up wood cup")
     shared_env.step("0")
     assert shared_env.unwrapped.valid_actions() != first
@@ -304,7 +304,7 @@ def test_closed_environments_hand_their_simulator_on(simulator: None) -> None:
     def used() -> int:
         env: Any = gym.make("comap/ScienceWorld-v0")
         env.reset(options={"task": SHORT})
-        pid: int = env.unwrapped.engine._simulator.pid
+        pid: int = env.unwrapped.engine._line.simulator.pid
         env.close()
         return pid
 

@@ -128,7 +128,7 @@ def test_a_killed_jvm_truncates_the_episode_and_the_next_reset_works(simulator: 
     whole = fresh_transcript(env)
     env.reset(options=TASK)
     inner: Any = env.unwrapped
-    pid = inner.engine._simulator.pid
+    pid = inner.engine._line.simulator.pid
     env.step(ACTIONS[0])
     os.kill(pid, signal.SIGKILL)
     until(lambda: is_gone(pid), "the JVM's end")
@@ -139,7 +139,7 @@ def test_a_killed_jvm_truncates_the_episode_and_the_next_reset_works(simulator: 
     with pytest.raises(NoEpisode):
         env.step("look around")
     assert fresh_transcript(env) == whole
-    assert inner.engine._simulator.pid != pid
+    assert inner.engine._line.simulator.pid != pid
     env.close()
 
 
@@ -150,7 +150,7 @@ def test_a_moment_can_be_gone_back_to_after_the_jvm_was_killed(simulator: None) 
     env.step(ACTIONS[0])
     inner: Any = env.unwrapped
     moment = inner.snapshot()
-    os.kill(inner.engine._simulator.pid, signal.SIGKILL)
+    os.kill(inner.engine._line.simulator.pid, signal.SIGKILL)
     assert "error" in env.step(ACTIONS[1])[-1]
     inner.restore(moment)
     assert record(*inner.step(ACTIONS[1])) == whole[2]
@@ -165,7 +165,7 @@ def test_close_ends_the_jvm_and_leaves_no_files(simulator: None, tmp_path: Path)
         env = gym.make("comap/ScienceWorld-v0")
         env.reset(options=TASK)
         inner: Any = env.unwrapped
-        pid = inner.engine._simulator.pid
+        pid = inner.engine._line.simulator.pid
         assert not is_gone(pid)
         env.close()
         env.close()

@@ -175,3 +175,26 @@ def test_step_limits_are_the_tasks_unless_told_otherwise() -> None:
 
     own = open_source("train", "upstream").limits["boil"]
     assert limit() == own and limit(task_limits=False) is None
+
+
+def test_some_tasks_alone_can_be_played() -> None:
+    env: Any = gym.make("comap/ScienceWorld-v0", split="dev", task_names="melt,boil").unwrapped
+    assert {task.partition("/")[0] for task in env.tasks} == {"boil", "melt"}
+    assert len(env.tasks) == 14 and env._limit_of(None) == 110
+    assert (
+        env.fingerprint() != gym.make("comap/ScienceWorld-v0", split="dev").unwrapped.fingerprint()
+    )
+    with pytest.raises(TaskNotFound):
+        env.reset(options={"task": "freeze/14"})
+
+
+@pytest.mark.parametrize("names", ["bake", "", "boil,,melt", [], [3]])
+def test_names_of_no_task_are_told(names: Any) -> None:
+    with pytest.raises(OptionError, match=r"no task|must name"):
+        gym.make("comap/ScienceWorld-v0", task_names=names)
+
+
+def test_names_that_etos_lists_lack_are_told(eto: Path) -> None:
+    name = "mendelian-genetics-known-plant"
+    with pytest.raises(OptionError, match=f"expected a task of {name} in the split 'dev'"):
+        open_source("dev", "eto", eto, names=(name,))

@@ -1,0 +1,136 @@
+"""How the engine goes back, with simulators that count; no Java is needed."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from comap.envs.scienceworld.engine import ScienceWorldEngine
+from comap.envs.scienceworld.simulator import Simulator
+from comap.errors import EngineError, SnapshotError
+
+
+class Counting(Simulator):
+    """Answers with everything that was done since the load; notes loads and steps."""
+
+    def __init__(self) -> None:
+        self.alive, self.process = True, os.getpid()
+        self.loads, self.steps, self.done, self.twist = 0, 0, [""], ""
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        self.check()
+        if method == "load":
+            self.loads, self.done = self.loads + 1, [f"{arguments[0]}/{arguments[1]}"]
+        elif method == "step":
+            if arguments[0] == "break":
+                self.alive = False
+                raise EngineError("broken")
+            self.steps += 1
+            self.done.append(arguments[0])
+            return self.twist + " ".join(self.done)
+        answers = {"getScore": 0.0, "getCompleted": False, "getNumMoves": len(self.done)}
+        return answers.get(method, "")
+
+    def texts(self, method: str) -> tuple[str, ...]:
+        return ()
+
+    def draw(self, *, aside: bool) -> None:
+        """Nothing is random here."""
+
+    def close(self) -> None:
+        self.alive = False
+
+
+@pytest.fixture
+def made() -> list[Counting]:
+    """The simulators that the engine has asked for."""
+    return []
+
+
+@pytest.fixture
+def engine(made: list[Counting]) -> ScienceWorldEngine:
+    def make() -> Counting:
+        made.append(Counting())
+        return made[-1]
+
+    return ScienceWorldEngine(make, "easy")
+
+
+def test_what_is_tried_leaves_the_real_episode_alone(
+    engine: ScienceWorldEngine, made: list[Counting]
+) -> None:
+    engine.start("boil", 0)
+    for step in range(12):
+        present = engine.save()
+        told = engine.act("try").text
+        engine.load(present)
+        assert engine.act("try").text == told == f"boil/0 look around {'go ' * step}try"
+        engine.load(present)
+        assert engine.act("go").text == told.removesuffix("try") + "go"
+    assert len(made) == 2
+    engine.close()
+    assert not any(it.alive for it in made)
+
+
+def test_an_oracle_that_goes_along_plays_nothing_twice(
+    engine: ScienceWorldEngine, made: list[Counting]
+) -> None:
+    engine.start("boil", 0)
+    costs = []
+    for _ in range(20):
+        before = sum(it.steps for it in made)
+        present = engine.save()
+        engine.act("go")
+        engine.load(present)
+        engine.act("go")
+        costs.append(sum(it.steps for it in made) - before)
+    assert len(made) == 2 and set(costs[4:]) == {2}
+
+
+def test_who_rarely_goes_back_needs_one_simulator(
+    engine: ScienceWorldEngine, made: list[Counting]
+) -> None:
+    for number in range(5):
+        engine.start("boil", number)
+        start = engine.save()
+        engine.act("go")
+        engine.load(start)
+        assert engine.steps == [] and engine.act("wait").text == f"boil/{number} look around wait"
+    assert len(made) == 1
+
+
+def test_a_broken_simulator_is_replaced_and_the_other_kept(
+    engine: ScienceWorldEngine, made: list[Counting]
+) -> None:
+    engine.start("boil", 0)
+    for _ in range(4):
+        present = engine.save()
+        engine.act("go")
+        engine.load(present)
+    assert len(made) == 2
+    with pytest.raises(EngineError, match="broken"):
+        engine.act("break")
+    assert [it.alive for it in made].count(True) == 1
+    with pytest.raises(EngineError, match=r"call env\.reset"):
+        engine.act("go")
+    engine.load(present)
+    assert engine.act("go").text == "boil/0 look around go"
+    engine.close()
+    assert not any(it.alive for it in made)
+
+
+def test_other_answers_than_the_first_time_are_told(
+    engine: ScienceWorldEngine, made: list[Counting]
+) -> None:
+    engine.start("boil", 0)
+    engine.act("go")
+    moment = engine.save()
+    engine.start("boil", 1)
+    made[0].twist = "not "
+    with pytest.raises(SnapshotError, match="found others"):
+        engine.load(moment)
+    assert engine.task is None
+    with pytest.raises(EngineError, match=r"none is played|found none"):
+        engine.save()
