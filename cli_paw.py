@@ -66,6 +66,7 @@ def run(options: argparse.Namespace) -> int:
     from .benchmarks.paw_display import paw_progress
     from .benchmarks.paw_options import env_options, resolve, settings_of
     from .benchmarks.run_setup import check_place
+    from .envs.registered import engines_kept
     from .trainers.processes import is_first
     from .trainers.setup import Environments, check_tracker
 
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     check_tracker(options.report_to)
     _check(options, preset)
     make_env = Environments(env_id, env_options(options, config))
-    with paw_progress() as shown:
+    with engines_kept(env_id, config.live), paw_progress() as shown:
         policy = _train(options, config, make_env, preset, shown)
     if is_first():
         _conclude(options, config, make_env, policy)

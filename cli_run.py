@@ -61,13 +61,15 @@ def run(options: argparse.Namespace) -> int:
     from .benchmarks.run_display import failures, run_progress, summary_table, version_note
     from .benchmarks.run_setup import PACKAGES, setup
     from .benchmarks.terminal import print_table
+    from .envs.registered import engines_kept
 
     out = Path("runs", options.agent) if options.out is None else Path(options.out)
     prepared, about = setup(options, out), circumstances(PACKAGES)
     note = version_note(out, about)
     if note:
         print(f"comap: {note}", file=sys.stderr)
-    with run_progress(len(prepared.tasks)) as shown:
+    kept = engines_kept(options.env, options.live)
+    with kept, run_progress(len(prepared.tasks)) as shown:
         summary = run_to(
             out,
             prepared,

@@ -72,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
     from .benchmarks.training_record import read_training
     from .benchmarks.training_report import write_report
     from .benchmarks.training_tables import results_table
+    from .envs.registered import engines_kept
     from .trainers.processes import is_first
     from .trainers.setup import Environments, check_tracker
 
@@ -81,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     config, out = settings_of(options), Path(options.out)
     check_place(out)
     check_tracker(options.report_to)
-    with training_progress() as shown:
+    with engines_kept(options.env, config.live), training_progress() as shown:
         make_env = Environments(options.env, _env_options(options))
         training = _prepare(options, config, make_env, out, shown)
         training.run()
@@ -157,7 +158,7 @@ class _Teller:
 
 def _env_options(options: argparse.Namespace) -> dict[str, Any]:
     from .benchmarks.options import pairs
-    from .envs.registered import embedded_tasks
+    from .envs.registered import embedded_tasks, listed_actions
 
     chosen = pairs(options.env_option, "--env-option")
     for name, option in {"data_dir": "--data-dir", "id": "--env"}.items():
@@ -167,7 +168,8 @@ def _env_options(options: argparse.Namespace) -> dict[str, Any]:
         raise OptionError("give splits as --train-split and --evaluation-splits")
     if options.data_dir is not None:
         return chosen | {"data_dir": options.data_dir}
-    return embedded_tasks(options.env) | chosen if options.preset == "tiny" else chosen
+    tiny = embedded_tasks(options.env) | listed_actions(options.env)
+    return tiny | chosen if options.preset == "tiny" else chosen
 
 
 def _check_models(options: argparse.Namespace, config: CoMapTraining) -> None:

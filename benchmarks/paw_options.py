@@ -7,10 +7,16 @@ from typing import Any
 
 from gymnasium.envs.registration import registry
 
-from ..envs.registered import embedded_tasks, evaluated_splits
+from ..envs.registered import embedded_tasks, evaluated_splits, is_slow
 from ..errors import OptionError
 from ..trainers.paw.config import PaWTraining
-from ..trainers.paw.presets import PAW_ENVIRONMENTS, PAW_PRESETS, paw_preset, preset_of_env
+from ..trainers.paw.presets import (
+    PAW_ENVIRONMENTS,
+    PAW_PRESETS,
+    PAW_TINY_WHERE_SLOW,
+    paw_preset,
+    preset_of_env,
+)
 from .options import pairs
 from .training_options import add_settings, given_settings
 
@@ -92,6 +98,8 @@ def settings_of(options: argparse.Namespace) -> PaWTraining:
         chosen |= (
             {} if not splits or "evaluation_splits" in chosen else {"evaluation_splits": splits}
         )
+    if name == "tiny" and is_slow(env_id):
+        chosen = {**PAW_TINY_WHERE_SLOW, **chosen}
     return paw_preset(name, **chosen)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataCorrupt
+from .readme_environments import environments_section
 from .readme_paw import paw_section
 from .readme_webshop import webshop_section
 
@@ -291,6 +292,19 @@ def _coevolution() -> str:
     )
 
 
+def _environments() -> str:
+    files = {
+        "comap/ALFWorld-v0": ("alfworld_speed", "alfworld_demo_valid_unseen"),
+        "comap/ScienceWorld-v0": ("scienceworld_speed", "scienceworld_demo"),
+        "comap/WebShop-v0": ("webshop_speed", "webshop_demo"),
+    }
+    records, told = {}, {}
+    for env_id, (speed, demo) in files.items():
+        records[env_id] = {"speed": result(speed), "demo": result(demo)}
+        told[env_id] = f"({env_id}: {_on(records[env_id]['demo'])})"
+    return environments_section(records, told)
+
+
 def _webshop() -> str:
     record = result("webshop_speed")
     return webshop_section(record, _on(record))
@@ -314,6 +328,7 @@ def _paw() -> str:
 
 
 SECTIONS: dict[str, Callable[[], str]] = {
+    "environments": _environments,
     "speed": _speed,
     "parity": _parity,
     "models": _models,

@@ -11,9 +11,9 @@ from dataclasses import fields
 from types import NoneType
 from typing import Any, NoReturn, get_args, get_type_hints
 
-from ..envs.registered import evaluated_splits
+from ..envs.registered import evaluated_splits, is_slow
 from ..errors import suggest
-from ..trainers.config import PRESETS, CoMapTraining, preset
+from ..trainers.config import PRESETS, TINY_WHERE_SLOW, CoMapTraining, preset
 from .options import add_fields
 
 __all__ = ["TrainParser", "add_settings", "declare", "given_settings", "settings_of"]
@@ -157,4 +157,6 @@ def settings_of(options: argparse.Namespace) -> CoMapTraining:
     splits = () if getattr(options, "env", None) is None else evaluated_splits(options.env)
     if splits:
         chosen.setdefault("evaluation_splits", splits)
+    if options.preset == "tiny" and is_slow(getattr(options, "env", None) or ""):
+        chosen = {**TINY_WHERE_SLOW, **chosen}
     return preset(options.preset, **chosen)

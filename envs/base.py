@@ -128,11 +128,12 @@ class TextEnv(gymnasium.Env[str, str]):
 
     Subclasses set `env_id` and `canonicalizer` and write `tasks`, `_open`, `_act`, `_save` and
     `_load`; `expert_action`, `goal_reached`, `score_of`, `admissible_of` and `refused` where they
-    can. `info_extras` has the keys that `info` has beside those of `Info`, with what they tell where
-    there is nothing to tell, `test_splits` the splits to evaluate on, the hardest last, and `embedded`
-    the options that choose embedded tasks whatever data is on the machine, `slow` whether an episode
-    takes seconds, so that few are played where some are wanted; `nothing` is the answer to an action
-    that does nothing, None where what was last observed is shown again.
+    can, and `keep_engines` where engines are slow to start. `info_extras` has the keys that `info` has
+    beside those of `Info`, with what they tell where there is nothing to tell, `test_splits` the splits
+    to evaluate on, the hardest last, and `embedded` the options that choose embedded tasks whatever
+    data is on the machine; `slow` says whether an episode takes seconds, so that few are played where
+    some are wanted; `nothing` is the answer to an action that does nothing, None where what was last
+    observed is shown again.
 
     Args:
         max_episode_steps: Steps after which the episode is truncated, or None for no limit.
@@ -209,6 +210,13 @@ class TextEnv(gymnasium.Env[str, str]):
     def settings(self) -> dict[str, str]:
         """Return the options that change what is seen: part of every snapshot and fingerprint."""
         return {}
+
+    @classmethod
+    def keep_engines(cls, number: int) -> None:
+        """Let so many engines of closed environments of this class wait for the next ones.
+
+        That does nothing where engines cost nothing to start, as here.
+        """
 
     def expert_action(self) -> str | None:
         """Return the next action of a correct plan from here, or None where none is known."""

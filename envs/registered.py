@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -14,11 +15,14 @@ from .classes import class_of
 __all__ = [
     "belief_expert",
     "embedded_tasks",
+    "engines_kept",
     "evaluated_splits",
     "idle_answer",
     "is_slow",
     "listed_actions",
 ]
+
+_MOST_KEPT = 8
 
 
 def evaluated_splits(env_id: str) -> tuple[str, ...]:
@@ -121,6 +125,30 @@ def is_slow(env_id: str) -> bool:
         (False, True)
     """
     return bool(getattr(class_of(env_id), "slow", False))
+
+
+@contextmanager
+def engines_kept(env_id: str, number: int) -> Iterator[None]:
+    """Let engines of closed environments wait for the next ones in the meantime.
+
+    Args:
+        env_id: An id; of one that is not registered nothing is kept.
+        number: How many, at most 8 of which are kept: a Java machine takes some 300 MB.
+
+    Example:
+        >>> import comap
+        >>> with engines_kept("comap/ScienceWorld-v0", 4):
+        ...     pass
+    """
+    keep = getattr(class_of(env_id), "keep_engines", None)
+    if keep is None:
+        yield
+        return
+    keep(min(number, _MOST_KEPT))
+    try:
+        yield
+    finally:
+        keep(0)
 
 
 def _takes(env_id: str, option: str) -> bool:

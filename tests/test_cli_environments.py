@@ -76,14 +76,13 @@ def laboratory(tmp_path: Path) -> Iterator[list[str]]:
     except CoMapError as error:
         pytest.skip(str(error))
     keep_idle(2)
-    options = ["--env-option", "task_names=find-plant", "--env-option", "max_episode_steps=2"]
-    yield ["--env", "comap/ScienceWorld-v0", *options, "--out", str(tmp_path / "out")]
+    env = ["--env", "comap/ScienceWorld-v0", "--env-option", "task_names=find-plant"]
+    yield [*env, "--out", str(tmp_path / "out")]
     keep_idle(0)
 
 
 def test_an_expert_finds_a_plant(laboratory: list[str], tmp_path: Path) -> None:
-    options = ["--env-option", "max_episode_steps=30"]
-    assert main(["run", *laboratory, *options, "--agent", "expert", "--episodes", "1"]) == 0
+    assert main(["run", *laboratory, "--agent", "expert", "--episodes", "1"]) == 0
     (episode,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
     assert (episode.split, episode.success, episode.score) == ("test", True, 1.0)
 
@@ -93,7 +92,7 @@ def test_every_agent_plays_in_the_laboratory(
     agent: str, small: Path, laboratory: list[str], tmp_path: Path
 ) -> None:
     """An untrained model's actions are refused, and that is told."""
-    words = ["--agent", agent, "--episodes", "1", "--env-option", "admissible_actions=true"]
+    words = ["--agent", agent, "--episodes", "1", "--env-option", "max_episode_steps=2"]
     if agent not in ("expert", "random"):
         words += ["--model", str(small), "--world-model", "oracle"]
     assert main(["run", *laboratory, *words]) == 0

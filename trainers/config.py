@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from ..errors import OptionError, suggest
@@ -384,6 +385,20 @@ _TINY: dict[str, Any] = {
     "frozen_transitions": 200,
     "diagnosed": 32,
 }
+
+TINY_WHERE_SLOW: Mapping[str, Any] = MappingProxyType(
+    {
+        "live": 4,
+        "demonstrations": 42,
+        "warmup_rollouts": 7,
+        "reflection_tasks": 14,
+        "tasks_per_round": 7,
+        "evaluation_tasks": 7,
+        "frozen_transitions": 60,
+        "diagnosed": 14,
+    }
+)
+"""What the preset ``tiny`` plays less of where an episode takes seconds."""
 
 PRESETS: dict[str, Mapping[str, Any]] = {"paper": {}, "authors_code": _AUTHORS, "tiny": _TINY}
 """What each preset sets; all else is as in `CoMapTraining`."""

@@ -14,7 +14,7 @@ from ...facts import Fact, State
 from ...trajectory import Turn
 from ..base import Outcome, TextEnv
 from ..panel import Panel
-from .backends import check_backend, hand_back, make_simulator
+from .backends import check_backend, hand_back, keep_idle, make_simulator
 from .canonicalizer import ScienceWorldCanonicalizer
 from .engine import Answer, ScienceWorldEngine
 from .gold import gold_path
@@ -207,6 +207,11 @@ class ScienceWorldEnv(TextEnv):
     def engine(self) -> ScienceWorldEngine:
         """The simulator's adapter. For checks, not for agents."""
         return self._engine
+
+    @classmethod
+    def keep_engines(cls, number: int) -> None:
+        """See `comap.envs.scienceworld.keep_idle`."""
+        keep_idle(number)
 
     def valid_actions(self) -> tuple[str, ...]:
         """Return the actions that the simulator can carry out now, sorted.

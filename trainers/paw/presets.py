@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from types import MappingProxyType
 from typing import Any
 
 from ...errors import OptionError, suggest
@@ -81,6 +82,11 @@ PAW_PRESETS: dict[str, Mapping[str, Any]] = {
     "tiny": _TINY,
 }
 """What each preset sets; all else is as in `PaWTraining`."""
+
+PAW_TINY_WHERE_SLOW: Mapping[str, Any] = MappingProxyType(
+    {"live": 4, "demonstrations": 42, "groups": 2, "updates": 3, "evaluation_tasks": 7}
+)
+"""What the preset ``tiny`` plays less of where an episode takes seconds."""
 
 PAW_ENVIRONMENTS = {
     "alfworld": "comap/ALFWorld-v0",
