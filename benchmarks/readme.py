@@ -328,8 +328,8 @@ def _paw() -> str:
 
 
 SECTIONS: dict[str, Callable[[], str]] = {
-    "environments": _environments,
     "speed": _speed,
+    "environments": _environments,
     "parity": _parity,
     "models": _models,
     "small": _small,

@@ -212,11 +212,12 @@ class TextEnv(gymnasium.Env[str, str]):
         return {}
 
     @classmethod
-    def keep_engines(cls, number: int) -> None:
+    def keep_engines(cls, number: int) -> int:
         """Let so many engines of closed environments of this class wait for the next ones.
 
-        That does nothing where engines cost nothing to start, as here.
+        Returns how many it were before. Where engines cost nothing to start, as here, none wait.
         """
+        return 0
 
     def expert_action(self) -> str | None:
         """Return the next action of a correct plan from here, or None where none is known."""

@@ -144,11 +144,11 @@ def engines_kept(env_id: str, number: int) -> Iterator[None]:
     if keep is None:
         yield
         return
-    keep(min(number, _MOST_KEPT))
+    before = keep(min(number, _MOST_KEPT))
     try:
         yield
     finally:
-        keep(0)
+        keep(before)
 
 
 def _takes(env_id: str, option: str) -> bool:

@@ -86,7 +86,7 @@ class ALFWorldEnv(TextEnv):
     cool(O) sliced(O) lit(O)``: what follows from the text so far, by `ALFWorldCanonicalizer`.
     `engine_facts` tells what is true beyond that.
 
-    ## Known deviations and quirks
+    ## Known deviations from upstream
     Deviations from upstream: ``terminated`` and ``truncated`` are told apart; an episode ends when it
     is won (TextWorld goes on); facts are beliefs; `domain_randomization` is not offered.
     Quirks of upstream that are kept: one cannot go to a receptacle at one's own location, nor to

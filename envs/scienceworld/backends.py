@@ -57,7 +57,7 @@ def hand_back(simulator: Simulator, backend: str, java: str | None) -> None:
     _shrink()
 
 
-def keep_idle(number: int) -> None:
+def keep_idle(number: int) -> int:
     """Let so many simulators of closed environments wait for the next ones; none by default.
 
     A JVM takes 1.4 CPU seconds to start and is slow at first. Programs that make many environments,
@@ -66,18 +66,22 @@ def keep_idle(number: int) -> None:
     Args:
         number: How many, in this process.
 
+    Returns:
+        How many it were before.
+
     Raises:
         OptionError: It is negative or no whole number.
 
     Example:
-        >>> keep_idle(2)
-        >>> keep_idle(0)
+        >>> keep_idle(2), keep_idle(0)
+        (0, 2)
     """
     global _kept
     if type(number) is not int or number < 0:
         raise OptionError(f"expected a number of simulators, 0 or more, found {number!r}")
-    _kept = number
+    before, _kept = _kept, number
     _shrink()
+    return before
 
 
 def _shrink() -> None:

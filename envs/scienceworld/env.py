@@ -98,7 +98,7 @@ class ScienceWorldEnv(TextEnv):
     What follows from the text so far, by `ScienceWorldCanonicalizer`: its docstring lists them. The
     truth is in the simulator's object tree: `engine_facts`, never for agents.
 
-    ## Known deviations and quirks
+    ## Known deviations from upstream
     Deviations from upstream: actions are counted, not the simulator's time (upstream's limit of 100
     ticks is over after ten times ``wait``); the simulator's reset is never used (after a gold path
     it works that out again each time); score and reward are in 0..1, and a failure has score 0, not
@@ -209,9 +209,9 @@ class ScienceWorldEnv(TextEnv):
         return self._engine
 
     @classmethod
-    def keep_engines(cls, number: int) -> None:
+    def keep_engines(cls, number: int) -> int:
         """See `comap.envs.scienceworld.keep_idle`."""
-        keep_idle(number)
+        return keep_idle(number)
 
     def valid_actions(self) -> tuple[str, ...]:
         """Return the actions that the simulator can carry out now, sorted.
