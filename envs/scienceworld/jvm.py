@@ -13,6 +13,7 @@ import weakref
 from typing import Any
 
 from ...errors import EngineError, MissingExtra
+from .faster import classpath
 from .handles import METHODS, Handles, bound_handles
 from .java import FLAGS, Java, simulator_jar
 from .simulator import Simulator
@@ -45,10 +46,10 @@ class JPypeSimulator(Simulator):
         self.alive, self.process = False, os.getpid()
         self._jpype = jpype = _jvm(java)
         jar = simulator_jar()
-        url = jpype.java.io.File(str(jar)).toURI().toURL()
+        urls = [jpype.java.io.File(str(it)).toURI().toURL() for it in classpath(jar)]
         # Not below the class path of the JVM: what others have put there is none of our business.
         parent = jpype.java.lang.ClassLoader.getSystemClassLoader().getParent()
-        loader = jpype.java.net.URLClassLoader([url], parent)
+        loader = jpype.java.net.URLClassLoader(urls, parent)
         try:
             self._handles = bound_handles(jpype, loader, jar.with_name("object_type_ids.tsv"))
         except jpype.JException as error:
