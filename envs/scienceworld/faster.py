@@ -18,21 +18,25 @@ import os
 import struct
 import tempfile
 import zipfile
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
 from ..storage import comap_home
 from .classfile import ClassFile, Code
 
-__all__ = ["classpath", "patched_class"]
+__all__ = ["classpath", "patched_classes"]
 
 _KNOWN = "f4e1fdce0cdabe1bab7128a7e78ea820210d9db3c28d7272bcbbc3f3a1c5f0d7"  # scienceworld 1.2.3
-_FILE = "scienceworld/input/InputParser$.class"
-_OWNER = _FILE.removesuffix(".class")
-_ENTRIES = 4096  # a power of two; there are some 2,000 names
-_WORDS = "[Ljava/lang/String;"
-_TABLE, _TABLE_TYPE = "comap$words", "[Ljava/util/Map$Entry;"
-_MADE, _SPLIT = "comap$made", "comap$tokenize"
+_NAMES, _PARSER = "scienceworld/input/InputParser$", "scienceworld/input/InputParser"
+_EQUALITY = "scala/runtime/BoxesRunTime"
+_ENTRIES = 1 << 13  # there are some 2,000 names, and 300 things
+_TABLE_TYPE = "[Ljava/util/Map$Entry;"
+_WORDS_OF, _NAMES_OF = "comap$words", "comap$names"  # the tables
+_OLD = "comap$"  # before the names of what got something in front
+_ANY, _TEXT, _TEXTS = "Ljava/lang/Object;", "Ljava/lang/String;", "[Ljava/lang/String;"
+_THING = "Lscienceworld/struct/EnvObject;"
+_GIVE_BACK = 0xB0
 
 
 def classpath(jar: Path) -> tuple[Path, ...]:
@@ -46,25 +50,22 @@ def classpath(jar: Path) -> tuple[Path, ...]:
     return (jar,) if before is None else (before, jar)
 
 
-def patched_class(data: bytes) -> bytes:
-    """Return the class that splits names into words, with a table in front.
+def patched_classes(read: Callable[[str], bytes]) -> dict[str, bytes]:
+    """Return the class files that go before the simulator's own, by name.
 
     Args:
-        data: The class file of the simulator's ``InputParser$``.
+        read: Returns one of the simulator's class files by its name.
 
     Raises:
-        ValueError: It is another class, or none.
+        ValueError: They are not those of the known simulator.
     """
-    cls = ClassFile(data)
-    cls.add_field(_TABLE, _TABLE_TYPE)
-    cls.wrap("<clinit>", "()V", _MADE, _making(cls))
-    cls.wrap("tokenize", f"(Ljava/lang/String;){_WORDS}", _SPLIT, _looking_up(cls))
-    things = "Lscienceworld/struct/EnvObject;"
-    nothing = _assembled(0x03, (0xBD, cls.constant("class", "java/lang/String")), 0xB0)
-    cls.wrap(
-        "getPossibleReferents", f"({things}{things}){_WORDS}", "comap$printed", Code(nothing, 1, 3)
-    )
-    return cls.data()
+    patches = {_NAMES: _remember_names, _PARSER: _forget_names, _EQUALITY: _compare_things}
+    done = {}
+    for name, patch in patches.items():
+        cls = ClassFile(read(f"{name}.class"))
+        patch(cls)
+        done[f"{name}.class"] = cls.data()
+    return done
 
 
 @lru_cache(maxsize=4)
@@ -77,10 +78,11 @@ def _jar_before(jar: Path) -> Path | None:
     if hashlib.sha256(data).hexdigest() != _KNOWN:
         return None
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        patched = patched_class(archive.read(_FILE))
+        patched = patched_classes(archive.read)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr(zipfile.ZipInfo(_FILE), patched)  # with a date that is always the same
+        for name, content in patched.items():
+            archive.writestr(zipfile.ZipInfo(name), content)  # with a date that is always the same
     return _kept(packed.getvalue())
 
 
@@ -101,47 +103,91 @@ def _kept(data: bytes) -> Path | None:
     return file
 
 
-def _making(cls: ClassFile) -> Code:
-    """Return code that makes the table, and then does what the class does when it is loaded."""
+def _remember_names(cls: ClassFile) -> None:
+    """Put tables in front of what splits a name, and of what lists the names of a thing."""
     entry = cls.constant("class", "java/util/Map$Entry")
-    table = cls.constant("field", _OWNER, _TABLE, _TABLE_TYPE)
-    made = cls.constant("method", _OWNER, _MADE, "()V")
-    return Code(_assembled((0x11, _ENTRIES), (0xBD, entry), (0xB3, table), (0xB8, made), 0xB1), 1, 0)
-
-
-def _looking_up(cls: ClassFile) -> Code:
-    """Return code that takes the words of a text (variable 1) from the table, or puts them there.
-
-    An entry (variable 2) holds a text and its words (variable 3 for new ones); entries are never
-    changed, only replaced. Everybody gets a copy of the words.
-    """
-    entry, pair = "java/util/Map$Entry", "java/util/AbstractMap$SimpleImmutableEntry"
-    text_type, words_type = "Ljava/lang/String;", cls.constant("class", _WORDS)
-    table = (0xB2, cls.constant("field", _OWNER, _TABLE, _TABLE_TYPE))
+    tables = [cls.constant("field", _NAMES, it, _TABLE_TYPE) for it in (_WORDS_OF, _NAMES_OF)]
+    for name in (_WORDS_OF, _NAMES_OF):
+        cls.add_field(name, _TABLE_TYPE)
+    made = cls.constant("method", _NAMES, f"{_OLD}made", "()V")
+    making = [((0x11, _ENTRIES), (0xBD, entry), (0xB3, table)) for table in tables]
+    code = Code(_assembled(*making[0], *making[1], (0xB8, made), 0xB1), 1, 0)
+    cls.wrap("<clinit>", "()V", f"{_OLD}made", code)
     digest = (0xB6, cls.constant("method", "java/lang/String", "hashCode", "()I"))
-    place = (table, 0x2B, digest, (0x11, _ENTRIES - 1), 0x7E)
-    equal = cls.constant("method", "java/lang/Object", "equals", "(Ljava/lang/Object;)Z")
-    both = "(Ljava/lang/Object;Ljava/lang/Object;)V"
-    key = (0xB9, cls.constant("interface", entry, "getKey", "()Ljava/lang/Object;"), 0x0100)
-    value = (0xB9, cls.constant("interface", entry, "getValue", "()Ljava/lang/Object;"), 0x0100)
-    copied = (
-        (0xB6, cls.constant("method", _WORDS, "clone", "()Ljava/lang/Object;")),
-        (0xC0, words_type),
-        0xB0,
-    )
-    split = cls.constant("method", _OWNER, _SPLIT, f"({text_type}){_WORDS}")
-    found = _assembled(0x2C, value, (0xC0, words_type), *copied)
-    same = _assembled(0x2C, key, 0x2B, (0xB6, equal))
-    asked = _assembled(*place, 0x32, 0x4D)
-    hit = same + _assembled((0x99, 3 + len(found))) + found
-    asked += _assembled(0x2C, (0xC6, 3 + len(hit))) + hit
-    new = _assembled(
-        *(0x2A, 0x2B, (0xB6, split), 0x4E, *place),
-        *((0xBB, cls.constant("class", pair)), 0x59, 0x2B, 0x2D),
-        *((0xB7, cls.constant("method", pair, "<init>", both)), 0x53, 0x2D, *copied),
-    )
+    split = f"({_TEXT}){_TEXTS}"
+    cls.wrap("tokenize", split, f"{_OLD}words", _looking_up(cls, "words", split, (digest,)))
+    number = (0xB6, cls.constant("method", _THING[1:-1], "uuid", "()J")), 0x88
+    of_thing = f"({_THING}{_THING}){_TEXTS}"
+    code = _looking_up(cls, "names", of_thing, number)
+    cls.wrap("getObjectReferents", of_thing, f"{_OLD}names", code)
+    nothing = _assembled(0x03, (0xBD, cls.constant("class", "java/lang/String")), _GIVE_BACK)
+    cls.wrap("getPossibleReferents", of_thing, f"{_OLD}printed", Code(nothing, 1, 3))
+
+
+def _forget_names(cls: ClassFile) -> None:
+    """Have the names of things forgotten before a command is read: they change between commands."""
+    sight, others = f"{_THING}{_THING}", ("objects/agent/Agent", "tasks/goals/ObjMonitor")
+    taken = [*others, "tasks/goals/GoalSequence", "struct/EnvObject"]
+    shape = f"({_TEXT}{sight}{''.join(f'Lscienceworld/{it};' for it in taken)})Lscala/Tuple4;"
+    table = cls.constant("field", _NAMES, _NAMES_OF, _TABLE_TYPE)
+    fill = cls.constant("method", "java/util/Arrays", "fill", f"([{_ANY}{_ANY})V")
+    read = cls.constant("method", _PARSER, f"{_OLD}parse", shape)
+    arguments = bytes([0x2A, 0x2B, 0x2C, 0x2D, 0x19, 4, 0x19, 5, 0x19, 6, 0x19, 7])
+    code = _assembled((0xB2, table), 0x01, (0xB8, fill)) + arguments
+    code += _assembled((0xB6, read), _GIVE_BACK)
+    cls.wrap("parse", shape, f"{_OLD}parse", Code(code, 8, 8))
+
+
+def _compare_things(cls: ClassFile) -> None:
+    """Compare things as things, where the original would ask them the same by a longer way."""
+    shape, thing = f"({_ANY}{_ANY})Z", cls.constant("class", _THING[1:-1])
+    equal = cls.constant("method", _THING[1:-1], "equals", f"({_ANY})Z")
+    compare = cls.constant("method", _EQUALITY, f"{_OLD}equals2", shape)
+    of_things = _assembled(0x2A, (0xC0, thing), 0x2B, (0xB6, equal), 0xAC)
+    asked = _assembled(0x2A, (0xC1, thing), (0x99, 3 + len(of_things))) + of_things
+    others = _assembled(0x2A, 0x2B, (0xB8, compare), 0xAC)
+    frame = struct.pack(">BH", 251, len(asked))  # with the same variables
+    cls.wrap("equals2", shape, f"{_OLD}equals2", Code(asked + others, 2, 2, (frame,)))
+
+
+def _looking_up(
+    cls: ClassFile, what: str, shape: str, digest: tuple[int | tuple[int, ...], ...]
+) -> Code:
+    """Return code that takes the texts of something from a table, or has them made and puts them there.
+
+    Args:
+        cls: The class, with the table.
+        what: The end of the names of the table and of the original method.
+        shape: What the method takes, one or two objects, the first of which is looked up.
+        digest: Code that makes a number of that object; its last bits are the place in the table.
+
+    An entry holds an object and its texts; entries are never changed, only replaced. Everybody gets
+    a copy of the texts.
+    """
+    arguments = shape.partition(")")[0].count(";")
+    entry, pair = "java/util/Map$Entry", "java/util/AbstractMap$SimpleImmutableEntry"
+    texts_type, found_at = cls.constant("class", _TEXTS), arguments + 1  # a variable
+    table = (0xB2, cls.constant("field", _NAMES, f"{_OLD}{what}", _TABLE_TYPE))
+    place = (table, 0x2B, *digest, (0x11, _ENTRIES - 1), 0x7E)
+    equal = cls.constant("method", "java/lang/Object", "equals", f"({_ANY})Z")
+    key = (0xB9, cls.constant("interface", entry, "getKey", f"(){_ANY}"), 0x0100)
+    value = (0xB9, cls.constant("interface", entry, "getValue", f"(){_ANY}"), 0x0100)
+    clone = (0xB6, cls.constant("method", _TEXTS, "clone", f"(){_ANY}"))
+    copied = (clone, (0xC0, texts_type), _GIVE_BACK)
+    original = (0xB6, cls.constant("method", _NAMES, f"{_OLD}{what}", shape))
+    both = cls.constant("method", pair, "<init>", f"({_ANY}{_ANY})V")
+    load = bytes([0x19, found_at])
+    hit = load + _assembled(value, (0xC0, texts_type), *copied)
+    same = load + _assembled(key, 0x2B, (0xB6, equal), (0x99, 3 + len(hit)))
+    asked = _assembled(*place, 0x32) + bytes([0x3A, found_at])
+    asked += load + _assembled((0xC6, 3 + len(same) + len(hit))) + same + hit
+    made = bytes([0x2A, 0x2B, 0x2C][: arguments + 1]) + _assembled(original)
+    made += bytes([0x3A, found_at + 1]) + _assembled(*place)
+    made += _assembled((0xBB, cls.constant("class", pair)), 0x59, 0x2B)
+    made += bytes([0x19, found_at + 1]) + _assembled((0xB7, both), 0x53)
+    made += bytes([0x19, found_at + 1]) + _assembled(*copied)
     frame = struct.pack(">BHBH", 252, len(asked), 7, cls.constant("class", entry))
-    return Code(asked + new, 6, 4, (frame,))
+    return Code(asked + made, 6, found_at + 2, (frame,))
 
 
 def _assembled(*instructions: int | tuple[int, ...]) -> bytes:
