@@ -1,20 +1,24 @@
-"""Sparing the simulator work that it does over and over: a jar that is put before its own.
+"""Sparing the simulator work that it does over and over: a jar that goes before its own.
 
-Most of a step goes into splitting the same few thousand names into words, by regular expressions,
-for every verb and every thing in sight. Here the class that does so gets a method in front of the
-one that splits: it looks into a table first, and asks the original for what is not there. Another
-method gathers names that are only printed, to where nobody reads; that one is left out. All answers
-stay what they are, byte for byte.
+Most of a step goes into the names of things. For each of some thirty verbs the simulator lists the
+names of each thing in sight, by "X", "X in Y" and "X on Y", and splits each of them into words by
+regular expressions; and after the step once more, to print what nobody reads. Here
 
-What is patched is the user's own copy of the simulator, in memory. Only the jar that this was
-written for is: with any other, the simulator runs as it is.
+- splitting looks into a table of words first: it depends on nothing but the text;
+- listing looks into a table of things, which is emptied before each command is read: things do not
+  change while one is read, and nothing else lists names in this way;
+- listing what is only printed is left out;
+- things are compared as such, instead of asking first whether they are numbers or letters.
+
+What is not in a table is asked of the original, and everybody gets a copy; all answers stay what they
+are, byte for byte. What is patched is the user's own copy of the simulator's classes. Only the
+release that this was written for is: with any other, the simulator runs as it is.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import os
 import struct
 import tempfile
 import zipfile
@@ -88,16 +92,15 @@ def _jar_before(jar: Path) -> Path | None:
 
 def _kept(data: bytes) -> Path | None:
     """Return a file of ours with this content; None where none can be written."""
-    name = f"words-{hashlib.sha256(data).hexdigest()[:16]}.jar"
-    file = comap_home() / "scienceworld" / name
+    file = comap_home() / "scienceworld-classes" / f"{hashlib.sha256(data).hexdigest()[:16]}.jar"
     try:
         if file.is_file() and file.read_bytes() == data:
             return file
         file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=file.parent)
-        with os.fdopen(descriptor, "wb") as out:
-            out.write(data)
-        os.replace(temporary, file)
+        with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+            draft = Path(folder, file.name)  # others may be reading, or writing the same
+            draft.write_bytes(data)
+            draft.replace(file)
     except OSError:
         return None  # slower, with the same answers
     return file
@@ -193,4 +196,6 @@ def _looking_up(
 def _assembled(*instructions: int | tuple[int, ...]) -> bytes:
     """Return byte code: operations, and pairs of one with its 16-bit operands."""
     parts = [(it,) if isinstance(it, int) else it for it in instructions]
-    return b"".join(bytes([op]) + b"".join(struct.pack(">H", it) for it in rest) for op, *rest in parts)
+    return b"".join(
+        bytes([op]) + b"".join(struct.pack(">H", it) for it in rest) for op, *rest in parts
+    )
