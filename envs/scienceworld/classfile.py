@@ -31,6 +31,10 @@ class Code:
         stack: How many values it keeps at most.
         local: How many local variables it has, its arguments among them.
         frames: The entries of its stack map, which every target of a jump needs.
+
+    Example:
+        >>> Code(bytes([0x04, 0xAC]), stack=1, local=0).stack  # return 1
+        1
     """
 
     instructions: bytes

@@ -1,14 +1,13 @@
 """Sparing the simulator work that it does over and over: a jar that goes before its own.
 
-Most of a step goes into the names of things. For each of some thirty verbs the simulator lists the
-names of each thing in sight, by "X", "X in Y" and "X on Y", and splits each of them into words by
+Most of a step goes into the names of things. For each of its verbs the simulator lists the names of
+each thing in sight, by "X", "X in Y" and "X on Y", and splits each of them into words by
 regular expressions; and after the step once more, to print what nobody reads. Here
 
 - splitting looks into a table of words first: it depends on nothing but the text;
 - listing looks into a table of things, which is emptied before each command is read: things do not
   change while one is read, and nothing else lists names in this way;
-- listing what is only printed is left out;
-- things are compared as such, instead of asking first whether they are numbers or letters.
+- listing what is only printed is left out.
 
 What is not in a table is asked of the original, and everybody gets a copy; all answers stay what they
 are, byte for byte. What is patched is the user's own copy of the simulator's classes. Only the
@@ -33,7 +32,6 @@ __all__ = ["classpath", "patched_classes"]
 
 _KNOWN = "f4e1fdce0cdabe1bab7128a7e78ea820210d9db3c28d7272bcbbc3f3a1c5f0d7"  # scienceworld 1.2.3
 _NAMES, _PARSER = "scienceworld/input/InputParser$", "scienceworld/input/InputParser"
-_EQUALITY = "scala/runtime/BoxesRunTime"
 _ENTRIES = 1 << 13  # there are some 2,000 names, and 300 things
 _TABLE_TYPE = "[Ljava/util/Map$Entry;"
 _WORDS_OF, _NAMES_OF = "comap$words", "comap$names"  # the tables
@@ -62,8 +60,12 @@ def patched_classes(read: Callable[[str], bytes]) -> dict[str, bytes]:
 
     Raises:
         ValueError: They are not those of the known simulator.
+
+    Example:
+        >>> sorted(patched_classes(zipfile.ZipFile(jar).read))  # doctest: +SKIP
+        ['scienceworld/input/InputParser$.class', 'scienceworld/input/InputParser.class']
     """
-    patches = {_NAMES: _remember_names, _PARSER: _forget_names, _EQUALITY: _compare_things}
+    patches = {_NAMES: _remember_names, _PARSER: _forget_names}
     done = {}
     for name, patch in patches.items():
         cls = ClassFile(read(f"{name}.class"))
@@ -141,18 +143,6 @@ def _forget_names(cls: ClassFile) -> None:
     cls.wrap("parse", shape, f"{_OLD}parse", Code(code, 8, 8))
 
 
-def _compare_things(cls: ClassFile) -> None:
-    """Compare things as things, where the original would ask them the same by a longer way."""
-    shape, thing = f"({_ANY}{_ANY})Z", cls.constant("class", _THING[1:-1])
-    equal = cls.constant("method", _THING[1:-1], "equals", f"({_ANY})Z")
-    compare = cls.constant("method", _EQUALITY, f"{_OLD}equals2", shape)
-    of_things = _assembled(0x2A, (0xC0, thing), 0x2B, (0xB6, equal), 0xAC)
-    asked = _assembled(0x2A, (0xC1, thing), (0x99, 3 + len(of_things))) + of_things
-    others = _assembled(0x2A, 0x2B, (0xB8, compare), 0xAC)
-    frame = struct.pack(">BH", 251, len(asked))  # with the same variables
-    cls.wrap("equals2", shape, f"{_OLD}equals2", Code(asked + others, 2, 2, (frame,)))
-
-
 def _looking_up(
     cls: ClassFile, what: str, shape: str, digest: tuple[int | tuple[int, ...], ...]
 ) -> Code:
@@ -161,7 +151,8 @@ def _looking_up(
     Args:
         cls: The class, with the table.
         what: The end of the names of the table and of the original method.
-        shape: What the method takes, one or two objects, the first of which is looked up.
+        shape: What the method takes: what is looked up, and perhaps from where a thing is seen,
+            which is the same for a whole command.
         digest: Code that makes a number of that object; its last bits are the place in the table.
 
     An entry holds an object and its texts; entries are never changed, only replaced. Everybody gets
