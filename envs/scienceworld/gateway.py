@@ -20,6 +20,7 @@ import weakref
 from typing import IO, Any
 
 from ...errors import EngineError, MissingExtra
+from .faster import classpath
 from .java import FLAGS, Java, clean_environment, simulator_jar
 from .simulator import Simulator
 
@@ -203,9 +204,9 @@ def _start(java: Java, errors: IO[bytes]) -> subprocess.Popen[bytes]:
     except ImportError:
         raise MissingExtra.of("scienceworld", "the backend 'py4j'") from None
     jar = simulator_jar()
-    classpath = os.pathsep.join((find_jar_path(), str(jar)))
+    jars = os.pathsep.join((find_jar_path(), *map(str, classpath(jar))))
     command = [str(java.executable), *FLAGS, HEAP, "-XX:+ExitOnOutOfMemoryError"]
-    command += ["-classpath", classpath, "py4j.GatewayServer"]
+    command += ["-classpath", jars, "py4j.GatewayServer"]
     command += ["--die-on-broken-pipe", "--enable-auth", "0"]
     try:
         return subprocess.Popen(

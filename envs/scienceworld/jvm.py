@@ -13,6 +13,7 @@ import weakref
 from typing import Any
 
 from ...errors import EngineError, MissingExtra
+from .faster import classpath
 from .handles import METHODS, Handles, bound_handles
 from .java import FLAGS, Java, simulator_jar
 from .simulator import Simulator
@@ -45,10 +46,10 @@ class JPypeSimulator(Simulator):
         self.alive, self.process = False, os.getpid()
         self._jpype = jpype = _jvm(java)
         jar = simulator_jar()
-        url = jpype.java.io.File(str(jar)).toURI().toURL()
+        urls = [jpype.java.io.File(str(it)).toURI().toURL() for it in classpath(jar)]
         # Not below the class path of the JVM: what others have put there is none of our business.
         parent = jpype.java.lang.ClassLoader.getSystemClassLoader().getParent()
-        loader = jpype.java.net.URLClassLoader([url], parent)
+        loader = jpype.java.net.URLClassLoader(urls, parent)
         try:
             self._handles = bound_handles(jpype, loader, jar.with_name("object_type_ids.tsv"))
         except jpype.JException as error:
@@ -133,6 +134,7 @@ def _jvm(java: Java) -> Any:
             "expected a JVM of this process, found one of the process that this one was forked "
             "from, which cannot be used; use backend='py4j', or start processes by context='spawn'"
         )
+    _let_python_collect_by_itself(jpype)
     hashes = {jpype.java.lang.System.identityHashCode(jpype.java.lang.Object()) for _ in range(2)}
     if len(hashes) > 1:
         raise EngineError(
@@ -140,3 +142,20 @@ def _jvm(java: Java) -> Any:
             f"start it with {' '.join(FLAGS[:2])}, or use backend='py4j'"
         )
     return jpype
+
+
+def _let_python_collect_by_itself(jpype: Any) -> None:
+    """Keep JPype from starting Python's garbage collector after each of Java's collections.
+
+    The simulator makes garbage so fast that this came up several times a step, in a thread that
+    holds Python's lock: half of all CPU time, and far more beside a large program. JPype notices
+    Java's collections by a reference that each of them enqueues; here it gets one that none does.
+    """
+    queue = jpype.JClass("org.jpype.ref.JPypeReferenceQueue")
+    if "sentinel" not in {str(it.getName()) for it in queue.class_.getDeclaredFields()}:
+        return  # another JPype: it may be slow, but it works
+    field = queue.class_.getDeclaredField("sentinel")
+    field.setAccessible(True)
+    reference = jpype.java.lang.ref
+    kept = reference.PhantomReference(jpype.java.lang.Object.class_, reference.ReferenceQueue())
+    field.set(queue.getInstance(), kept)

@@ -167,6 +167,24 @@ def jpype_side() -> None:
     say(told)
 
 
+def collections() -> None:
+    """How often Python's garbage is collected, on any thread, while Java's is 20 times."""
+    import gc
+
+    env = started(backend="jpype")
+    import jpype
+
+    gc.disable()  # else Python starts on its own
+    begun: list[str] = []
+    gc.callbacks.append(lambda phase, _: begun.append(phase))
+    for _ in range(20):
+        jpype.java.lang.System.gc()
+        time.sleep(0.05)
+    del gc.callbacks[-1]
+    say(len(begun))
+    env.close()
+
+
 def strange_jvm() -> None:
     """A JVM that other code has started, without our flags."""
     import jpype

@@ -193,6 +193,11 @@ def test_both_backends_tell_the_same_and_jpype_frees_what_is_closed(
     assert told["folder"] == []
 
 
+def test_javas_garbage_collections_start_none_of_pythons(owner: Any) -> None:
+    pytest.importorskip("jpype", reason="JPype1 is not installed")
+    assert line(owner("collections")) == 0
+
+
 def test_a_jvm_of_other_code_is_refused(owner: Any) -> None:
     pytest.importorskip("jpype", reason="JPype1 is not installed")
     told = line(owner("strange_jvm"))

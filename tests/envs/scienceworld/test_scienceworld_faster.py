@@ -1,0 +1,118 @@
+"""What goes before the simulator's classes changes no answer, and stays away where it must."""
+
+from __future__ import annotations
+
+import random
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from comap.envs.scienceworld import faster, keep_idle
+from comap.envs.scienceworld.classfile import ClassFile, Code
+from comap.envs.scienceworld.java import simulator_jar
+
+TASKS = ("boil/2", "find-plant/3", "power-component/1", "chemistry-mix/1", "grow-plant/4")
+STRANGE = ("open door", "1", "xyzzy", "look  at   THE kitchen", "task", "focus on", "wait")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of our own, with nothing in it."""
+    monkeypatch.setenv("COMAP_HOME", str(tmp_path / "home"))
+    faster._jar_before.cache_clear()
+    return tmp_path / "home"
+
+
+def classes(jar: Path) -> dict[str, bytes]:
+    """The class files that are patched, as the jar has them."""
+    with zipfile.ZipFile(jar) as archive:
+        names = faster.patched_classes(archive.read)
+        return {name: archive.read(name) for name in names}
+
+
+def played(env: Any, task: str, actions: list[str]) -> list[Any]:
+    """All that an episode tells; actions are chosen where none are given, and noted."""
+    draw, chosen = random.Random(task), not actions
+    env.reset(options={"task": task})
+    engine = env.unwrapped.engine
+    told: list[Any] = []
+    for turn in range(14):
+        valid = env.unwrapped.valid_actions()
+        if chosen:
+            actions.append(STRANGE[turn // 2] if turn % 2 else draw.choice(valid))
+        told.append((valid, engine.look(), engine.inventory(), engine.progress()))
+        engine.act(actions[turn])
+        told.append(engine.last)
+    told.append(sorted(env.unwrapped.engine_facts()))
+    return told
+
+
+def test_the_patched_classes_answer_as_the_simulators(
+    simulator: None, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_idle(0)
+    try:
+        jar = simulator_jar()
+        assert faster.classpath(jar)[0].parent == home / "scienceworld-classes"
+        env = gym.make("comap/ScienceWorld-v0", split="train")
+        actions: dict[str, list[str]] = {task: [] for task in TASKS}
+        fast = [played(env, task, actions[task]) for task in TASKS]
+        env.close()
+        monkeypatch.setattr(faster, "_KNOWN", "none")
+        faster._jar_before.cache_clear()
+        assert faster.classpath(jar) == (jar,)
+        assert [played(env, task, actions[task]) for task in TASKS] == fast
+        env.close()
+    finally:
+        keep_idle(2)
+        faster._jar_before.cache_clear()
+
+
+def test_another_simulator_is_left_alone(home: Path, tmp_path: Path) -> None:
+    other = tmp_path / "scienceworld.jar"
+    other.write_bytes(b"another release")
+    assert faster.classpath(other) == (other,)
+    assert not home.exists()
+
+
+def test_where_nothing_can_be_written_the_simulator_runs_as_it_is(
+    simulator: None, home: Path
+) -> None:
+    home.write_text("a file, not a folder")
+    assert faster.classpath(simulator_jar()) == (simulator_jar(),)
+
+
+def test_a_damaged_jar_is_written_again(simulator: None, home: Path) -> None:
+    jar = simulator_jar()
+    ours = faster.classpath(jar)[0]
+    if ours == jar:
+        pytest.skip("another release of scienceworld is installed")
+    whole = ours.read_bytes()
+    ours.write_bytes(whole[:100] + b"damage" + whole[106:])
+    faster._jar_before.cache_clear()
+    assert faster.classpath(jar)[0].read_bytes() == whole
+    assert [file.name for file in ours.parent.iterdir()] == [ours.name]
+
+
+def test_a_class_file_is_kept_but_for_what_is_asked(simulator: None) -> None:
+    for name, data in classes(simulator_jar()).items():
+        cls = ClassFile(data)
+        assert cls.data() == data
+        cls.add_field("comap$added", "I")
+        assert len(cls.data()) == len(data) + 8 + 3 + len("comap$added")
+        with pytest.raises(ValueError, match=r"no such|expected a method nothing\(\)V"):
+            ClassFile(data).wrap("nothing", "()V", "other", Code(b"\xb1", 0, 0))
+        with pytest.raises(ValueError, match="expected"):
+            ClassFile(data[:8] + b"\xff\xff\x63" + data[11:])
+        assert name.endswith(".class")
+
+
+def test_other_classes_are_not_patched(simulator: None) -> None:
+    name = "scala/util/Random.class"
+    with zipfile.ZipFile(simulator_jar()) as archive:
+        other = archive.read(name)
+    with pytest.raises(ValueError, match="expected a method"):
+        faster.patched_classes(lambda _: other)
