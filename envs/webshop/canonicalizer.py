@@ -20,6 +20,7 @@ ObservationMode: TypeAlias = Literal["text", "text_rich"]
 MODES: tuple[ObservationMode, ...] = ("text", "text_rich")
 """All observation modes, the default first."""
 
+_NONE: frozenset[Fact] = frozenset()
 _WRITTEN = re.compile(r"\s*(search|click)\s*\[(.*)\]\s*\.?\s*", re.DOTALL | re.IGNORECASE)
 
 
@@ -87,7 +88,7 @@ class WebShopCanonicalizer:
         shown = read_page(observation)
         memory = self._memory
         known = memory is not None and memory[0] is state
-        before = memory[1] if known and memory is not None else Belief(state.facts)
+        before = memory[1] if known and memory is not None else Belief.of_facts(state.facts)
         groups = None if shown is None else follow(before, action, shown, self.legacy)
         if groups is None:
             return State(state.facts, parsed=False)
@@ -95,9 +96,8 @@ class WebShopCanonicalizer:
             after = before
             state = state if state.parsed else State(state.facts)
         else:
-            after = Belief(())
-            after.groups = groups
-            state = State(frozenset[Fact]().union(*groups.values()))
+            after = Belief(groups)
+            state = State(_NONE.union(*groups.values()))
         self._memory = (state, after)  # grouping anew gives the same: only time depends on it
         return state
 

@@ -31,7 +31,7 @@ from comap.envs.webshop.facts import (
     structural,
     unranked,
 )
-from comap.envs.webshop.matching import keywords, matches, wish_of
+from comap.envs.webshop.matching import keywords, met_price, wish_of
 from comap.envs.webshop.offers import known_groups
 from comap.envs.webshop.reading import read_page
 from comap.envs.webshop.wording import narrate, narrate_scene
@@ -623,8 +623,8 @@ def test_strict_clicks_of_facts_are_those_of_the_shop():
     [("2500", "3000", "yes"), ("2500", "3001", "maybe"), ("3001", "4000", "no")],
 )
 def test_the_price_limit(low, high, fits):
-    assert matches(TASK, [], [], low, high) == {("price_ok", fits)}
-    assert matches("find me a rug", [], [], low, high) == {("price_ok", "yes")}
+    assert met_price(TASK, low, high) == {("price_ok", fits)}
+    assert met_price("find me a rug", low, high) == {("price_ok", "yes")}
 
 
 def test_the_belief_in_words():
