@@ -191,12 +191,17 @@ def _replaced(facts: frozenset[Fact], fact: Fact) -> frozenset[Fact]:
 
 
 def _product(before: Belief, act: tuple[str, str], shown: Shown, same: bool) -> str:
-    """Return the product of an item page: the one clicked on, else the one at hand, else by title."""
-    listed = {fact[2] for fact in before.of("result")}
-    if act[0] == "click" and act[1] in listed:
+    """Return the product of an item page: the one at hand, the one clicked on, or one by title.
+
+    Whoever clicks on a listed product while at another one is refused and sees the same title.
+    """
+    here = before.told("product") if same else ""
+    if here and ("title", here, shown.title) in before.of("title"):
+        return here
+    if act[0] == "click" and any(fact[2] == act[1] for fact in before.of("result")):
         return act[1]
     if same:
-        return before.told("product")
+        return here
     titled = [asin for asin, title in before.pairs("title") if title == shown.title]
     return titled[0] if len(titled) == 1 else ""
 

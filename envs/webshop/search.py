@@ -137,8 +137,10 @@ class SearchIndex:
         comes once in a query; and the row at each rank.
         """
         sizes = np.diff(self._starts)
-        kinds, kind_of = np.unique(sizes, return_inverse=True)
-        weights = np.repeat(self._idfs(kinds)[kind_of], sizes)
+        weights = np.zeros(sizes.max(initial=0) + 1, np.float32)
+        there = np.flatnonzero(np.bincount(sizes))
+        weights[there] = self._idfs(there)
+        weights = np.repeat(weights[sizes], sizes)
         ranks = self._ranks.astype(np.intp)
         return ranks[self._rows], weights - weights / self._ones, np.argsort(ranks)
 

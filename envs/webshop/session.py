@@ -93,7 +93,8 @@ class Shop:
     def clickables(self, here: Session) -> list[str]:
         """Return what can be clicked on, in WebShop's order."""
         if here.page == "results":
-            return [*self.buttons(here), *map(self._link, here.shown())]
+            links = [self._link(row).removeprefix("click[")[:-1] for row in here.shown()]
+            return [*self.buttons(here), *links]
         if here.page == "item":
             return list(self._choices(here).texts)
         return self.buttons(here)
@@ -102,7 +103,10 @@ class Shop:
         """Return an action for each of the `clickables`."""
         if here.page == "item":
             return self._choices(here).clicks
-        return tuple([f"click[{text}]" for text in self.clickables(here)])
+        actions = [f"click[{name}]" for name in self.buttons(here)]
+        if here.page == "results":
+            actions += map(self._link, here.shown())
+        return tuple(actions)
 
     def buttons(self, here: Session) -> list[str]:
         """Return the buttons of a page, in lower case."""
@@ -136,7 +140,7 @@ class Shop:
             return self._press(here, said)
         if here.page == "results":
             for row in here.shown():
-                if self._link(row) == said:
+                if self._link(row) == f"click[{said}]":
                     return here._replace(page="item", row=row, opened=here.opened | {row})
         elif here.page == "item":
             chosen = self._choices(here).pairs.get(said)
@@ -161,12 +165,12 @@ class Shop:
         return here._replace(page="item")
 
     def _link(self, row: int) -> str:
-        """Return what to click on to open a product."""
+        """Return the action that opens a product."""
         link = self._links.get(row)
         if link is None:
             if len(self._links) >= _KNOWN:
                 self._links.clear()
-            link = self._links[row] = self.catalog.asin(row).lower()
+            link = self._links[row] = f"click[{self.catalog.asin(row).lower()}]"
         return link
 
     def _choices(self, here: Session) -> _Choices:
