@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from ...errors import OptionError, suggest
 from ...facts import Fact, State
+from ...trajectory import Turn
 from ..canon import collapse
 from .cleaning import clean
 from .folding import Belief, follow
@@ -113,3 +115,17 @@ class WebShopCanonicalizer:
         from .describe import describe
 
         return describe(before, action, after, self.observation_mode)
+
+    def reveals(
+        self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
+    ) -> bool:
+        """Return whether a change tells what nobody could foresee: see `comap.envs.Revealer`."""
+        from .revealing import reveals
+
+        earlier = [before]
+        for turn in history:
+            if turn.action is None:
+                earlier.append(self.initial(goal, turn.observation))
+            else:
+                earlier.append(self.update(earlier[-1], turn.action, turn.observation))
+        return reveals(earlier, before, after)
