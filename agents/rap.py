@@ -29,6 +29,14 @@ _ANSWER = 8  # tokens of what its answer begins with
 class RAPConfig(AgentConfig):
     """How RAP searches.
 
+    A real step looks at up to ``rollouts * depth`` states. For each it samples ``candidates`` actions,
+    up to ``candidate_rounds`` times over where few of them are admissible, and predicts and judges
+    ``candidates`` futures: with the defaults up to 192 states, 6,144 samples and 1,536 judgements,
+    which an untrained model comes near to. Where prompts are long (WebShop's pages) the judgements
+    cost most. ``rollouts`` and ``depth`` lower all of it in proportion; ``evaluation_weight=0`` asks
+    for no judgements, ``candidate_rounds=1`` for no more samples, ``state_text="belief"`` shortens
+    prompts.
+
     Raises:
         OptionError: A value is none of those allowed, or out of range.
 
@@ -64,7 +72,8 @@ class RAPConfig(AgentConfig):
     depth: int = 6
     """Actions on a path (METHODS.md 3 [C-ITP])."""
     rollouts: int = 32
-    """Paths searched at each real step (METHODS.md 3 [C-ITP])."""
+    """Paths searched at each real step (METHODS.md 3 [C-ITP]); what a step costs grows with it and
+    with the depth."""
     discount: float = 1.0
     """Discount of later rewards, gamma (METHODS.md 3 [C-ITP])."""
     goal_reward: float = 1.0

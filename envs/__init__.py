@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .actions import canonical_action
 from .base import Info, Outcome, Snapshot, TextEnv
-from .canon import Canonicalizer, Describer
+from .canon import Canonicalizer, Describer, Revealer
 from .moments import restore, snapshot
 from .panel import Panel
 from .state_text import state_text
@@ -15,6 +15,7 @@ __all__ = [
     "Info",
     "Outcome",
     "Panel",
+    "Revealer",
     "Snapshot",
     "TextEnv",
     "canonical_action",

@@ -7,11 +7,14 @@ exactly the same code.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from ..facts import State
+from ..trajectory import Turn
 
-__all__ = ["Canonicalizer", "Describer", "collapse"]
+__all__ = ["Canonicalizer", "Describer", "Revealer", "collapse", "names"]
 
 
 @runtime_checkable
@@ -56,6 +59,38 @@ class Describer(Protocol):
             after: The belief that the observation shall lead to.
         """
         ...
+
+
+@runtime_checkable
+class Revealer(Protocol):
+    """A canonicalizer that knows which changes no world model could have foreseen.
+
+    Scores tell such transitions apart, so that a model is not blamed for what nobody could know.
+    """
+
+    def reveals(
+        self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
+    ) -> bool:
+        """Return whether a change tells what neither texts so far nor the action did.
+
+        Args:
+            goal: The task in words.
+            history: The turns so far; the first has no action, the last is the present.
+            before: The belief before the action.
+            action: The action, as the agent wrote it.
+            after: The belief after it.
+        """
+        ...
+
+
+def names(action: str, thing: str) -> bool:
+    """Return whether an action names a thing, in whole words.
+
+    Example:
+        >>> names("take pen 12 from desk 1", "pen 12"), names("take pen 12 from desk 1", "pen 1")
+        (True, False)
+    """
+    return re.search(rf"(?<!\w){re.escape(thing)}(?!\w)", action) is not None
 
 
 def collapse(text: str) -> str:

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...facts import Fact, State
+from ...trajectory import Turn
 from ..canon import collapse
 from .sentences import Event, read_intro, read_observation
 from .wording import Dialect
@@ -287,3 +288,11 @@ class ALFWorldCanonicalizer:
         from .describe import describe
 
         return describe(before, action, after, self.dialect)
+
+    def reveals(
+        self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
+    ) -> bool:
+        """Return whether a change tells what nobody could foresee: see `comap.envs.Revealer`."""
+        from .revealing import reveals
+
+        return reveals(before, self.action(action), after)

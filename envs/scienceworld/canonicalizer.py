@@ -31,8 +31,10 @@ Actions that the simulator does not understand change nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ...facts import State
+from ...trajectory import Turn
 from ..canon import collapse
 from .belief import Belief
 from .belief_events import Fold
@@ -122,6 +124,14 @@ class ScienceWorldCanonicalizer:
             if pattern.match(words):
                 return pattern.sub(form, words)
         return words
+
+    def reveals(
+        self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
+    ) -> bool:
+        """Return whether a change tells what nobody could foresee: see `comap.envs.Revealer`."""
+        from .revealing import reveals
+
+        return reveals(before, self.action(action), after)
 
 
 def _object_of(action: str) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from ...errors import OptionError, suggest
 from ...facts import Fact, State
+from ...trajectory import Turn
 from ..canon import collapse
 from .cleaning import clean
 from .folding import Belief, follow
@@ -20,6 +22,7 @@ ObservationMode: TypeAlias = Literal["text", "text_rich"]
 MODES: tuple[ObservationMode, ...] = ("text", "text_rich")
 """All observation modes, the default first."""
 
+_NONE: frozenset[Fact] = frozenset()
 _WRITTEN = re.compile(r"\s*(search|click)\s*\[(.*)\]\s*\.?\s*", re.DOTALL | re.IGNORECASE)
 
 
@@ -87,7 +90,7 @@ class WebShopCanonicalizer:
         shown = read_page(observation)
         memory = self._memory
         known = memory is not None and memory[0] is state
-        before = memory[1] if known and memory is not None else Belief(state.facts)
+        before = memory[1] if known and memory is not None else Belief.of_facts(state.facts)
         groups = None if shown is None else follow(before, action, shown, self.legacy)
         if groups is None:
             return State(state.facts, parsed=False)
@@ -95,9 +98,8 @@ class WebShopCanonicalizer:
             after = before
             state = state if state.parsed else State(state.facts)
         else:
-            after = Belief(())
-            after.groups = groups
-            state = State(frozenset[Fact]().union(*groups.values()))
+            after = Belief(groups)
+            state = State(_NONE.union(*groups.values()))
         self._memory = (state, after)  # grouping anew gives the same: only time depends on it
         return state
 
@@ -113,3 +115,17 @@ class WebShopCanonicalizer:
         from .describe import describe
 
         return describe(before, action, after, self.observation_mode)
+
+    def reveals(
+        self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
+    ) -> bool:
+        """Return whether a change tells what nobody could foresee: see `comap.envs.Revealer`."""
+        from .revealing import reveals
+
+        earlier = [before]
+        for turn in history:
+            if turn.action is None:
+                earlier.append(self.initial(goal, turn.observation))
+            else:
+                earlier.append(self.update(earlier[-1], turn.action, turn.observation))
+        return reveals(earlier, before, after)

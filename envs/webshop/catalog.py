@@ -28,7 +28,7 @@ KINDS = ("synthetic", "human")
 Card = tuple[str, str, str]
 """What a page of results shows of a product: ASIN, title, price tag."""
 
-_REMEMBERED = {"products": 512, "cards": 4096, "queries": 1024}
+_REMEMBERED = {"products": 512, "cards": 4096, "queries": 1024, "rows": 512}
 _OPEN: WeakValueDictionary[tuple[str, int], Catalog] = WeakValueDictionary()
 
 
@@ -151,6 +151,9 @@ class Catalog:
 
     def row(self, asin: str) -> int | None:
         """Return a product's row, or None where there is none."""
+        known: int | None = self._memory["rows"].get(asin)
+        if known is not None:
+            return known
         sought = asin.encode("utf-8", "surrogatepass")
         if not len(self._asins) or len(sought) > self._asins.itemsize:
             return None
@@ -173,10 +176,13 @@ class Catalog:
             )
         if kind == "human":
             row, text, wanted, options, cap = json.loads(self._human[index])
+            self._remember("rows", self.asin(row), row)  # whoever has a goal wants its product
             named = tuple(("", value) for value in options)
             return Goal(kind, index, self.asin(row), text, tuple(wanted), named, cap)
         place = int(np.searchsorted(self._goal_starts, index, side="right")) - 1
-        product = self.product(int(self._goal_rows[place]))
+        row = int(self._goal_rows[place])
+        product = self.product(row)
+        self._remember("rows", product.asin, row)
         number = index - int(self._goal_starts[place])
         return synthetic_goal(
             product, index, number, weight_of(product.wanted, self._attribute_counts)

@@ -323,10 +323,12 @@ class WebShopEnv(TextEnv):
     def _admissible(self) -> tuple[str, ...]:
         if self.session.page == "search":
             return self._suggested
-        return tuple([f"click[{text}]" for text in self._shop.clickables(self.session)])
+        return self._shop.clicks(self.session)
 
     def _info(self) -> dict[str, Any]:
-        return {**super()._info(), "reward_parts": dict(self.session.parts)}
+        info = super()._info()
+        info["reward_parts"] = dict(self.session.parts)
+        return info
 
     def _save(self) -> Session:
         return self.session

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from ...facts import Fact
 from .cleaning import clean, read_action
 from .facts import PAGES, STRUCTURAL, SUB_PAGES
-from .matching import matches
+from .matching import met_options, met_price, met_words
 from .reading import Shown
 
 __all__ = ["Belief", "Groups", "follow"]
@@ -26,27 +26,32 @@ _MATCHES = ("option_available", "attr_match", "price_ok")
 
 
 class Belief:
-    """A belief with its facts in groups, by predicate; facts of no schema of ours are left out.
+    """A belief with its facts in groups, by predicate.
 
     Args:
-        facts: The facts.
-
-    Attributes:
         groups: The facts by predicate; there are no empty groups.
 
+    Attributes:
+        groups: As given.
+
     Example:
-        >>> Belief([("page", "item"), ("what", "is", "this")]).groups
+        >>> Belief.of_facts([("page", "item"), ("what", "is", "this")]).groups
         {'page': frozenset({('page', 'item')})}
     """
 
     __slots__ = ("groups",)
 
-    def __init__(self, facts: Iterable[Fact]):
+    def __init__(self, groups: Groups):
+        self.groups = groups
+
+    @classmethod
+    def of_facts(cls, facts: Iterable[Fact]) -> Belief:
+        """Return the belief with these facts; those of no schema of ours are left out."""
         groups: dict[str, set[Fact]] = {}
         for fact in facts:
             if fact and len(fact) == _LENGTHS.get(fact[0]):
                 groups.setdefault(fact[0], set()).add(fact)
-        self.groups = {name: frozenset(group) for name, group in groups.items()}
+        return cls({name: frozenset(group) for name, group in groups.items()})
 
     def of(self, name: str) -> frozenset[Fact]:
         """Return the facts of one predicate."""
@@ -54,7 +59,13 @@ class Belief:
 
     def told(self, name: str) -> str:
         """Return the argument of a fact that there is once; empty where there is none."""
-        return min((fact[1] for fact in self.of(name)), default="")
+        facts = self.groups.get(name)
+        if not facts:
+            return ""
+        if len(facts) == 1:
+            (fact,) = facts
+            return fact[1]
+        return min([fact[1] for fact in facts])
 
     def pairs(self, name: str) -> list[tuple[str, str]]:
         """Return the two arguments of each fact of one predicate, sorted."""
@@ -74,7 +85,7 @@ def follow(before: Belief, action: str, shown: Shown, legacy: bool) -> Groups | 
         The groups, without empty ones; None where no such page can follow.
 
     Example:
-        >>> before = Belief([("page", "results"), ("query", "rug")])
+        >>> before = Belief.of_facts([("page", "results"), ("query", "rug")])
         >>> follow(before, "click[back to search]", Shown("search"), False)
         {'page': frozenset({('page', 'search')})}
     """
@@ -153,10 +164,8 @@ def _at_item(before: Belief, act: tuple[str, str], shown: Shown) -> Groups:
     groups["option"] = shown.offers
     selected = dict(before.pairs("selected")) if same else {}
     groups["selected"] = frozenset(
-        ("selected", *pair) for pair in _selection(selected, act, shown).items()
+        [("selected", *pair) for pair in _selection(selected, act, shown).items()]
     )
-    if same:
-        groups |= _kept(before, "line")
     if asin:
         groups["product"] = _fact("product", asin)
         groups["opened"] = before.of("opened") | {("opened", asin)}
@@ -164,31 +173,35 @@ def _at_item(before: Belief, act: tuple[str, str], shown: Shown) -> Groups:
         if shown.low:
             price = ("price", asin, shown.low, shown.high)
             groups["price"] = _replaced(before.of("price"), price)
-    old = {name: before.of(name) if same else _NONE for name in _MATCHES}
-    if not same or was != "item" or groups["option"] != before.of("option"):
-        wanted = matches(
-            before.told("instruction"), [shown.title], shown.options, shown.low, shown.high
-        )
-        seen = old["attr_match"] if same else _NONE
-        old = {name: frozenset(f for f in wanted if f[0] == name) for name in _MATCHES}
-        old["attr_match"] |= seen
-    return groups | old
+    if same:
+        groups |= _kept(before, "line", *_MATCHES)
+    if not same or was != "item" or shown.offers != before.of("option"):
+        wanted = before.told("instruction")
+        groups["attr_match"] = groups.get("attr_match", _NONE) | met_words(wanted, [shown.title])
+        groups["option_available"] = met_options(wanted, shown.options)
+        groups["price_ok"] = met_price(wanted, shown.low, shown.high)
+    return groups
 
 
 def _replaced(facts: frozenset[Fact], fact: Fact) -> frozenset[Fact]:
     """Return facts of one predicate with the one about this product replaced."""
     if fact in facts:
         return facts
-    return frozenset(f for f in facts if f[1] != fact[1]) | {fact}
+    return frozenset([fact, *[f for f in facts if f[1] != fact[1]]])
 
 
 def _product(before: Belief, act: tuple[str, str], shown: Shown, same: bool) -> str:
-    """Return the product of an item page: the one clicked on, else the one at hand, else by title."""
-    listed = {fact[2] for fact in before.of("result")}
-    if act[0] == "click" and act[1] in listed:
+    """Return the product of an item page: the one at hand, the one clicked on, or one by title.
+
+    Whoever clicks on a listed product while at another one is refused and sees the same title.
+    """
+    here = before.told("product") if same else ""
+    if here and ("title", here, shown.title) in before.of("title"):
+        return here
+    if act[0] == "click" and any(fact[2] == act[1] for fact in before.of("result")):
         return act[1]
     if same:
-        return before.told("product")
+        return here
     titled = [asin for asin, title in before.pairs("title") if title == shown.title]
     return titled[0] if len(titled) == 1 else ""
 
@@ -232,12 +245,12 @@ def _at_sub_page(before: Belief, page: str, shown: Shown) -> Groups:
     groups = _kept(before, *_BEHIND, "product", "option", "selected", *_MATCHES)
     groups["page"] = _AT[page]
     lines = frozenset(
-        ("line", page, str(number), line) for number, line in enumerate(shown.lines, 1) if line
+        [("line", page, str(number), line) for number, line in enumerate(shown.lines, 1) if line]
     )
-    others = frozenset(fact for fact in before.of("line") if fact[1] != page)
-    groups["line"] = others | lines
-    if not lines <= before.of("line"):
-        found = matches(before.told("instruction"), shown.lines, (), "", "")
+    known = before.of("line")
+    groups["line"] = lines.union([fact for fact in known if fact[1] != page])
+    if not lines <= known:
+        found = met_words(before.told("instruction"), shown.lines)
         groups["attr_match"] = before.of("attr_match") | found
     return groups
 

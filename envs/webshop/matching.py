@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ...facts import Fact
 from .cleaning import clean
 
-__all__ = ["Wish", "keywords", "matches", "wish_of"]
+__all__ = ["Wish", "keywords", "met_options", "met_price", "met_words", "wish_of"]
 
 _LIMIT = re.compile(r"price lower than ([0-9]{1,9}(?:\.[0-9]{1,9})?) dollars")
 _CHOICES = re.compile(r"(?:with|, and|,) [^,:]{1,40}: ")
@@ -68,38 +68,49 @@ def wish_of(instruction: str) -> Wish:
     )
 
 
-def matches(
-    instruction: str,
-    texts: Iterable[str],
-    options: Iterable[tuple[str, str]],
-    low: str,
-    high: str,
-) -> frozenset[Fact]:
-    """Return the facts that say how a product meets an instruction.
+def met_words(instruction: str, texts: Iterable[str]) -> frozenset[Fact]:
+    """Return the facts ``attr_match``: what an instruction says that a product's texts have.
 
     Args:
         instruction: The task, clean.
-        texts: The product's texts seen so far, clean.
-        options: Its pairs of group and value.
-        low: Its least price in cents, empty where it is not known.
+        texts: Texts of the product, clean.
+
+    Example:
+        >>> met_words("find me easy clean rugs", ["an easy-clean rug"])
+        frozenset({('attr_match', 'easy clean')})
+    """
+    text = "\n".join(texts).replace("-", " ")  # no pair has a line break
+    return frozenset([("attr_match", pair) for pair in wish_of(instruction).pairs if pair in text])
+
+
+def met_options(instruction: str, options: Iterable[tuple[str, str]]) -> frozenset[Fact]:
+    """Return the facts ``option_available``: pairs of group and value whose value is asked for.
+
+    Example:
+        >>> met_options("a rug with color: red", [("color", "red"), ("color", "blue")])
+        frozenset({('option_available', 'color', 'red')})
+    """
+    text = wish_of(instruction).text
+    return frozenset(
+        [("option_available", group, value) for group, value in options if f" {value} " in text]
+    )
+
+
+def met_price(instruction: str, low: str, high: str) -> frozenset[Fact]:
+    """Return the fact ``price_ok``: whether a price is within the limit.
+
+    Args:
+        instruction: The task, clean.
+        low: The product's least price in cents, empty where it is not known.
         high: Its greatest price in cents.
 
     Example:
-        >>> sorted(matches("find me easy clean rugs, and price lower than 30.00 dollars",
-        ...                ["an easy-clean rug"], [], "2500", "3500"))
-        [('attr_match', 'easy clean'), ('price_ok', 'maybe')]
+        >>> met_price("a rug, and price lower than 30.00 dollars", "2500", "3500")
+        frozenset({('price_ok', 'maybe')})
     """
-    wish = wish_of(instruction)
-    facts = set[Fact]()
-    for text in texts:
-        even = text.replace("-", " ")
-        facts.update(("attr_match", pair) for pair in wish.pairs if pair in even)
-    for group, value in options:
-        if f" {value} " in wish.text:
-            facts.add(("option_available", group, value))
-    if low and high:
-        facts.add(("price_ok", _within(int(low), int(high), wish.limit)))
-    return frozenset(facts)
+    if not (low and high):
+        return frozenset()
+    return frozenset({("price_ok", _within(int(low), int(high), wish_of(instruction).limit))})
 
 
 def _within(low: int, high: int, limit: int | None) -> str:

@@ -50,6 +50,7 @@ _IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "'": "\\u0027"}
 _Key = TypeVar("_Key")
 _Piece = TypeVar("_Piece")
 _KNOWN = 1024  # pieces of pages that are remembered
+_UNSEEN = ("", "\n")  # texts that HTML does not show at all
 
 
 class Pages:
@@ -147,7 +148,7 @@ class Pages:
                 elif (group, value) in marked:
                     nodes.append(f"  [clicked button] {value} [clicked button_]")
                     clicked.append(value)
-                elif _is_seen(value):
+                elif value not in _UNSEEN:
                     nodes.append(f"  [button] {value} [button_]")
         return self._more(nodes), clicked
 
@@ -161,7 +162,7 @@ class Pages:
             (group, value)
             for group, values in product.options
             for value in values
-            if f'"{value}"' in address and _is_seen(value)
+            if f'"{value}"' in address and value not in _UNSEEN
         }
 
     def _button(self, name: str) -> str:
@@ -174,13 +175,8 @@ class Pages:
     def _more(self, nodes: Iterable[str]) -> str:
         """Return texts as the next ones of a page; empty ones are not shown."""
         if self._rich:
-            return "".join([f"{node}\n" for node in nodes if _is_seen(node)])
-        return "".join([f"{_SEP}{node.strip()}" for node in nodes if _is_seen(node)])
-
-
-def _is_seen(node: str) -> bool:
-    """Return whether HTML shows a text at all."""
-    return node not in ("", "\n")
+            return "".join([f"{node}\n" for node in nodes if node not in _UNSEEN])
+        return "".join([f"{_SEP}{node.strip()}" for node in nodes if node not in _UNSEEN])
 
 
 def _keep(memory: dict[_Key, _Piece], key: _Key, piece: _Piece) -> _Piece:

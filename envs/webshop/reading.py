@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ...facts import Fact
 from .cleaning import cents, clean, clean_short
@@ -29,6 +29,7 @@ _THANKS = "Thank you for shopping with us!"
 _TASK, _PRICED, _SCORE = "Instruction:", "Price: $", "Your score"
 _PLAIN = ""
 _NONE: frozenset[Fact] = frozenset()
+_Entry: TypeAlias = tuple[str, Fact, Fact]
 
 
 class Shown(NamedTuple):
@@ -160,7 +161,7 @@ def _item(instruction: str, parts: list[str], marks: list[str], marked: bool) ->
 
 
 @lru_cache(maxsize=4096)
-def _listed(asin: str, title: str, price: str) -> tuple[str, Fact, Fact] | None:
+def _listed(asin: str, title: str, price: str) -> _Entry | None:
     """Return an entry of a result list as ASIN, title fact and price fact; None if it is none."""
     low, high = cents(price)
     if not low or _ASIN.fullmatch(asin) is None:
@@ -178,10 +179,8 @@ def _results(instruction: str, heading: re.Match[str], parts: list[str], marks: 
     while start < len(parts) and parts[start] in (_PREVIOUS, _NEXT):
         start += 1
     number, total = (str(int(digits)) for digits in heading.groups())
-    rank = 10 * int(number) - 10
-    results, titles, prices = set[Fact](), set[Fact](), set[Fact]()
-    opened = list[str]()
-    place = start
+    rank = 10 * int(number) - 9
+    entries, opened, place = list[_Entry](), list[str](), start
     while place + 1 < len(parts):
         entry = _listed(*parts[place : place + 3]) if place + 2 < len(parts) else None
         step = 3
@@ -189,22 +188,18 @@ def _results(instruction: str, heading: re.Match[str], parts: list[str], marks: 
             entry, step = _listed(parts[place], "", parts[place + 1]), 2  # has no title
         if entry is None:
             break  # the list was cut or is none; what came before it stands
-        asin, title, price = entry
-        rank += 1
-        results.add(("result", str(rank), asin))
-        titles.add(title)
-        prices.add(price)
+        entries.append(entry)
         if marks[place] == "clicked":
-            opened.append(asin)
+            opened.append(entry[0])
         place += step
     return Shown(
         "results",
         instruction,
         number,
         total,
-        frozenset(results),
-        frozenset(titles),
-        frozenset(prices),
+        frozenset([("result", str(n), asin) for n, (asin, _, _) in enumerate(entries, rank)]),
+        frozenset([title for _, title, _ in entries]),
+        frozenset([price for _, _, price in entries]),
         tuple(opened),
     )
 

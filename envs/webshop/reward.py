@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from rapidfuzz import fuzz
+from rapidfuzz import fuzz, process
 from rapidfuzz.utils import default_process
 
 from .goals import Goal
@@ -15,7 +15,7 @@ from .words import table
 
 __all__ = ["reward_of"]
 
-_ALIKE = 85
+_ALIKE = 85.5  # WebShop rounds a score, half to even, and wants more than 85
 _FAIR_TITLE = 0.2
 _POOR_TITLE = 0.1
 _ALIKE_CATEGORIES = 2
@@ -93,7 +93,7 @@ def _kind(bought: Product, wanted: Product) -> dict[str, Any]:
 
 def _has(bought: Product, attribute: str) -> bool:
     """Return whether a product has an attribute: nearly among its own, or in its texts."""
-    if any(_alike(own, attribute) for own in bought.attributes):
+    if _alike(attribute, bought.attributes):
         return True
     texts = (bought.title, " ".join(bought.bullets), bought.description)
     return any(attribute in text.lower() for text in texts)
@@ -120,18 +120,21 @@ def _lenient(chosen: Mapping[str, str], asked: Sequence[tuple[str, str]]) -> int
             sought.append(color or str((name, value)))
         else:
             sought.append(_color(value) or value)
-    return sum(any(_alike(value, option) for value in values) for option in sought)
+    return sum(_alike(option, values) for option in sought)
 
 
 def _color(value: str) -> str:
     """Return the first color name, in the order of the list, that stands anywhere in a value."""
-    return next((color for color in table("colors") if color in value), "")
+    return next(filter(value.__contains__, table("colors")), "")
 
 
-def _alike(one: str, two: str) -> bool:
-    """Return whether two texts share (nearly) all words of the shorter one."""
-    score = fuzz.token_set_ratio(_plain(one), _plain(two))
-    return round(score) > _ALIKE
+def _alike(text: str, others: Sequence[str]) -> bool:
+    """Return whether a text and any of others share (nearly) all words of the shorter one."""
+    plain = map(_plain, others)
+    found = process.extractOne(
+        _plain(text), plain, scorer=fuzz.token_set_ratio, score_cutoff=_ALIKE
+    )
+    return found is not None
 
 
 _LATIN_1 = dict.fromkeys(range(128, 256))

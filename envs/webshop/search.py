@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,37 +54,38 @@ class SearchIndex:
         self._terms = Texts(folder, "terms")
         self._starts, self._largest = load_array(folder, "starts"), load_array(folder, "largest")
         self._rows, self._ones = load_array(folder, "rows"), load_array(folder, "weights")
-        self._postings: tuple[_Rows, npt.NDArray[np.float32]] | None = None
+        self._ranked: tuple[_Rows, npt.NDArray[np.float32], _Rows] | None = None
         self._numbers: dict[str, int] = {}
         self._sums: _Scores | None = None
 
     def search(self, query: str, k: int = 50) -> list[int]:
         """Return the rows of the best `k` products, best first, ties by ASIN."""
-        terms = self._known(query)
-        if not terms or k < 1:
-            return []
-        if len(self._ranks) <= _WHOLE:
-            return self._whole(terms, k)
-        return self._pruned(terms, k)
-
-    def _known(self, query: str) -> list[_Term]:
-        """Return the query's terms that any product has, those that can add most first."""
         counts = {
             number: count
             for word, count in Counter(analyze(query)).items()
             if (number := self._number(word)) >= 0
         }
+        if not counts or k < 1:
+            return []
+        if len(self._ranks) <= _WHOLE:
+            return self._whole(counts, k)
+        return self._pruned(self._terms_of(counts), k)
+
+    def _terms_of(self, counts: Mapping[int, int]) -> list[_Term]:
+        """Return terms, given by number and repeats, those that can add most first."""
         numbers = np.array(list(counts), np.intp)
         starts, ends = self._starts[numbers], self._starts[numbers + 1]
-        idfs = [
-            math.log(1 + (self._documents - frequency + 0.5) / (frequency + 0.5))
-            for frequency in (ends - starts).tolist()
-        ]
-        weights = np.array(list(counts.values()), np.float32) * np.array(idfs, np.float32)
+        weights = np.array(list(counts.values()), np.float32) * self._idfs(ends - starts)
         most = weights - weights / self._largest[numbers]
         found = zip(most.tolist(), starts.tolist(), ends.tolist(), weights, strict=True)
         terms = [_Term(*parts) for parts in found]
         return sorted(terms, key=lambda term: (-term.most, term.start))
+
+    def _idfs(self, frequencies: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Return what terms weigh that so many products have."""
+        count = self._documents
+        logs = [math.log(1 + (count - has + 0.5) / (has + 0.5)) for has in frequencies.tolist()]
+        return np.array(logs, np.float32)
 
     def _number(self, word: str) -> int:
         """Return a term's number, or -1."""
@@ -105,29 +106,43 @@ class SearchIndex:
         scores = (term.weight - term.weight / ones).astype(np.float64)
         return self._rows[term.start : term.end].astype(np.intp), scores
 
-    def _whole(self, terms: Sequence[_Term], k: int) -> list[int]:
-        """Score all products."""
-        if self._postings is None:
-            self._postings = self._rows.astype(np.intp), np.array(self._ones)
-        rows, ones = (
-            np.concatenate([part[term.start : term.end] for term in terms])
-            for part in self._postings
-        )
-        weights = np.repeat(
-            np.array([term.weight for term in terms], np.float32),
-            [term.end - term.start for term in terms],
-        )
-        sums = np.bincount(rows, weights - weights / ones, len(self._ranks)).astype(np.float32)
-        least = np.float32(0)
+    def _whole(self, counts: Mapping[int, int], k: int) -> list[int]:
+        """Score all products. Sums of so few 32-bit floats are exact in 64 bits, in any order."""
+        if self._ranked is None:
+            self._ranked = self._rank()
+        places, added, row_at = self._ranked
+        found, scores = list[_Rows](), list[npt.NDArray[np.float32]]()
+        for number, count in counts.items():
+            start, end = self._starts[number : number + 2].tolist()
+            found.append(places[start:end])
+            if count == 1:
+                scores.append(added[start:end])
+            else:
+                weight = np.float32(count) * self._idfs(np.array([end - start]))
+                scores.append(weight - weight / self._ones[start:end])
+        sums = np.bincount(np.concatenate(found), np.concatenate(scores)).astype(np.float32)
+        best = np.flatnonzero(sums)
+        sums = sums[best]
         if k < len(sums):
-            least = np.partition(sums, len(sums) - k)[len(sums) - k]
-        return self._best(np.flatnonzero((sums >= least) & (sums > 0)), sums, k)
+            hopeful = sums >= np.partition(sums, len(sums) - k)[len(sums) - k]
+            best, sums = best[hopeful], sums[hopeful]
+        order = np.argsort(-sums, kind="stable")[:k]  # so that ties stay in the order of ranks
+        rows: list[int] = row_at[best[order]].tolist()
+        return rows
 
-    def _best(self, rows: _Rows, sums: npt.NDArray[np.float32], k: int) -> list[int]:
-        """Return the best `k` of these rows; `sums` has the score of each product."""
-        order = np.lexsort((self._ranks[rows], -sums[rows]))[:k]
-        best: list[int] = rows[order].tolist()
-        return best
+    def _rank(self) -> tuple[_Rows, npt.NDArray[np.float32], _Rows]:
+        """Return what `_whole` reads.
+
+        That is of all postings the product's rank, and what they add to its score where the term
+        comes once in a query; and the row at each rank.
+        """
+        sizes = np.diff(self._starts)
+        weights = np.zeros(sizes.max(initial=0) + 1, np.float32)
+        there = np.flatnonzero(np.bincount(sizes))
+        weights[there] = self._idfs(there)
+        weights = np.repeat(weights[sizes], sizes)
+        ranks = self._ranks.astype(np.intp)
+        return ranks[self._rows], weights - weights / self._ones, np.argsort(ranks)
 
     def _pruned(self, terms: Sequence[_Term], k: int) -> list[int]:
         """Score the products that can be among the best."""

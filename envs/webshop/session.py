@@ -52,6 +52,14 @@ class Session(NamedTuple):
         return self.rows[(self.page_no - 1) * ON_A_PAGE : self.page_no * ON_A_PAGE]
 
 
+class _Choices(NamedTuple):
+    """What can be clicked on at an item: the options that texts select; all texts; the actions."""
+
+    pairs: dict[str, tuple[str, str]]
+    texts: tuple[str, ...]
+    clicks: tuple[str, ...]
+
+
 class Shop:
     """The rules of moving about; what a purchase is worth is not decided here.
 
@@ -66,7 +74,7 @@ class Shop:
         self.catalog, self.legacy = catalog, legacy
         self.sub_pages = SUB_PAGES if show_attrs else SUB_PAGES[:-1]
         self._links: dict[int, str] = {}
-        self._known: dict[int, tuple[dict[str, tuple[str, str]], tuple[str, ...]]] = {}
+        self._known: dict[int, _Choices] = {}
 
     def act(self, here: Session, action: str) -> Session | None:
         """Return where an action leads, or None where it means nothing here."""
@@ -85,12 +93,20 @@ class Shop:
     def clickables(self, here: Session) -> list[str]:
         """Return what can be clicked on, in WebShop's order."""
         if here.page == "results":
-            return [*self.buttons(here), *map(self._link, here.shown())]
+            links = [self._link(row).removeprefix("click[")[:-1] for row in here.shown()]
+            return [*self.buttons(here), *links]
         if here.page == "item":
-            assert here.row is not None
-            self._choices(here)
-            return list(self._known[here.row][1])
+            return list(self._choices(here).texts)
         return self.buttons(here)
+
+    def clicks(self, here: Session) -> tuple[str, ...]:
+        """Return an action for each of the `clickables`."""
+        if here.page == "item":
+            return self._choices(here).clicks
+        actions = [f"click[{name}]" for name in self.buttons(here)]
+        if here.page == "results":
+            actions += map(self._link, here.shown())
+        return tuple(actions)
 
     def buttons(self, here: Session) -> list[str]:
         """Return the buttons of a page, in lower case."""
@@ -124,10 +140,10 @@ class Shop:
             return self._press(here, said)
         if here.page == "results":
             for row in here.shown():
-                if self._link(row) == said:
+                if self._link(row) == f"click[{said}]":
                     return here._replace(page="item", row=row, opened=here.opened | {row})
         elif here.page == "item":
-            chosen = self._choices(here).get(said)
+            chosen = self._choices(here).pairs.get(said)
             if chosen is not None:
                 group, value = chosen
                 return here._replace(options={**here.options, group: value})
@@ -149,42 +165,43 @@ class Shop:
         return here._replace(page="item")
 
     def _link(self, row: int) -> str:
-        """Return what to click on to open a product."""
+        """Return the action that opens a product."""
         link = self._links.get(row)
         if link is None:
             if len(self._links) >= _KNOWN:
                 self._links.clear()
-            link = self._links[row] = self.catalog.asin(row).lower()
+            link = self._links[row] = f"click[{self.catalog.asin(row).lower()}]"
         return link
 
-    def _choices(self, here: Session) -> dict[str, tuple[str, str]]:
-        """Return what can be clicked on to select an option, and the group and value it selects.
+    def _choices(self, here: Session) -> _Choices:
+        """Return what can be clicked on at an item.
 
         A value that two groups share selects the later one's. By strict rules any value can also be
         clicked as ``group: value``.
         """
         assert here.row is not None
-        if here.row not in self._known:
-            options = self.catalog.product(here.row).options
-            pairs = [(group, value) for group, values in options for value in values]
-            choices = {_said(value, self.legacy): (group, value) for group, value in pairs}
-            listed = list(choices)
-            if not self.legacy:
-                buttons = self.buttons(here)
-                for group, value in pairs:
-                    full = _said(f"{group}: {value}", False)
-                    if choices.setdefault(full, (group, value)) != (group, value):
-                        continue
-                    bare = _said(value, False)
-                    if choices[bare] != (group, value):
-                        listed.append(full)
-                    elif bare in buttons:
-                        listed[listed.index(bare)] = full
-            if len(self._known) >= _KNOWN:
-                self._known.clear()
-            all_of_them = dict.fromkeys([*self.buttons(here), *listed])
-            self._known[here.row] = choices, tuple(all_of_them)
-        return self._known[here.row][0]
+        known = self._known.get(here.row)
+        if known is not None:
+            return known
+        buttons, options = self.buttons(here), self.catalog.product(here.row).options
+        pairs = [(group, value) for group, values in options for value in values]
+        choices = {_said(value, self.legacy): (group, value) for group, value in pairs}
+        listed = list(choices)
+        for group, value in () if self.legacy else pairs:
+            full = _said(f"{group}: {value}", False)
+            if choices.setdefault(full, (group, value)) != (group, value):
+                continue
+            bare = _said(value, False)
+            if choices[bare] != (group, value):
+                listed.append(full)
+            elif bare in buttons:
+                listed[listed.index(bare)] = full
+        if len(self._known) >= _KNOWN:
+            self._known.clear()
+        texts = tuple(dict.fromkeys([*buttons, *listed]))
+        known = _Choices(choices, texts, tuple([f"click[{text}]" for text in texts]))
+        self._known[here.row] = known
+        return known
 
 
 def _said(value: str, legacy: bool) -> str:
