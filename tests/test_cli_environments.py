@@ -95,9 +95,12 @@ def test_every_agent_plays_in_the_laboratory(
     words = ["--agent", agent, "--episodes", "1", "--env-option", "max_episode_steps=2"]
     if agent not in ("expert", "random"):
         words += ["--model", str(small), "--world-model", "oracle"]
+    if agent == "rap":
+        words += ["--agent-option", "rollouts=2", "--agent-option", "depth=2"]
     assert main(["run", *laboratory, *words]) == 0
-    (episode,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
-    assert episode.error is None and len(episode.steps) == 2
+    trials = list(read_trajectories(tmp_path / "out" / "trajectories.jsonl"))
+    assert all(one.error is None and len(one.steps) == 2 for one in trials)
+    assert len(trials) == (3 if agent == "reflexion" else 1)
 
 
 def test_paw_trains_in_the_laboratory(small: Path, laboratory: list[str], tmp_path: Path) -> None:

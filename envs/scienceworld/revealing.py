@@ -45,7 +45,7 @@ def reveals(before: State, action: str, after: State) -> bool:
     if done.startswith(_LOOKING):
         return bool(changed)
     known = {base_name(fact[1]) for fact in before.facts if fact[0] in ("in", "holding")}
-    added = {fact for fact in added if not _is_liquid_water(fact)}
+    added = frozenset(fact for fact in added if not _is_liquid_water(fact))
     return any(fact[0] in _TOLD for fact in added) or not all(
         _follows(fact, done, known) for fact in changed
     )
