@@ -105,7 +105,6 @@ def trainer_arguments(
     _check_steps(logging_steps, save_steps)
     _check_schedule(optimization.schedule)
     _check_tracker(report_to)
-    part_at_exit()
     saves = bool(save_steps) and not wants_shards()
     return SFTConfig(
         output_dir=str(folder),
@@ -148,6 +147,7 @@ def _checkpointing(config: Any, wanted: bool) -> dict[str, Any]:
 
 
 def _check_processes(accumulate: int) -> None:
+    part_at_exit()
     processes = world_size()
     if accumulate % processes:
         raise OptionError(
