@@ -12,6 +12,7 @@ import gymnasium
 
 from ..agents.config import AgentConfig
 from ..envs.panel import evenly
+from ..envs.registered import embedded_tasks
 from ..errors import OptionError
 from ..lm.sft import Row, SFTConfig, fine_tune
 from ..lm.tiny import build_tiny
@@ -36,7 +37,6 @@ from .small_training import (
 
 __all__ = ["PARTS", "WarmUp", "recoveries", "shown_by_experts", "warm_up"]
 
-_ENV = "comap/ALFWorld-v0"
 _FORM = "Reflection: Decision: KEEP\nDecision: REVISE\nFinal Action: go"
 
 PARTS = ("policy", "wm")
@@ -50,9 +50,9 @@ class WarmUp:
     out: str
     """Folder for the models."""
     data_dir: str | None = None
-    """Folder with the official games; None for generated ones."""
+    """Folder with official data; None for embedded tasks."""
     demos: str | None = None
-    """File of demonstrations of official games; None lets the expert play."""
+    """File of demonstrations of official tasks; None lets the expert play."""
     tasks: int = 3500
     """How many tasks the expert plays."""
     parameters: int = 500_000
@@ -74,14 +74,24 @@ class WarmUp:
     small policy has never read that an action was refused, and has no idea what to do then."""
     aside: float = 0.3
     """Share of random actions there."""
+    env_id: str = "comap/ALFWorld-v0"
+    """The environment."""
+    expert: str | None = "explore"
+    """Which expert plays, such as one that knows what was seen alone; None for the usual one."""
 
     def env(self, split: str = "train", **options: Any) -> gymnasium.Env[str, str]:
         """Return an environment of these tasks."""
-        source = "generated" if self.data_dir is None else "official"
-        told: dict[str, Any] = {} if self.data_dir is None else {"data_dir": self.data_dir}
+        told: dict[str, Any] = dict(embedded_tasks(self.env_id))
+        if self.data_dir is not None:
+            told = {"source": "official", "data_dir": self.data_dir}
         if self.max_episode_steps is not None:
             told["max_episode_steps"] = self.max_episode_steps
-        return gymnasium.make(_ENV, source=source, split=split, **{**told, **options})
+        return gymnasium.make(self.env_id, split=split, **{**told, **options})
+
+    def shown(self, steps: int) -> gymnasium.Env[str, str]:
+        """Return an environment whose expert is to be watched, with room for so many steps."""
+        told = {} if self.expert is None else {"expert": self.expert}
+        return self.env(max_episode_steps=steps, **told)
 
 
 def shown_by_experts(config: WarmUp) -> list[Trajectory]:
@@ -90,7 +100,7 @@ def shown_by_experts(config: WarmUp) -> list[Trajectory]:
     Raises:
         OptionError: A recorded demonstration does not win.
     """
-    env = config.env(max_episode_steps=200, expert="explore")  # one that knows what is seen alone
+    env = config.shown(200)
     if config.demos is None:
         ids = env.get_wrapper_attr("tasks").ids
         step = max(len(ids) // config.tasks, 1)
@@ -110,7 +120,7 @@ def recoveries(config: WarmUp) -> list[Trajectory]:
     """
     if not config.recoveries:
         return []
-    env = config.env(max_episode_steps=60, expert="explore")
+    env = config.shown(60)
     tasks = evenly(env.get_wrapper_attr("tasks").ids, config.recoveries)
     played = side_steps(env, tasks, 0, config.aside)
     return [one for one in played if not all(map(is_shown, one.steps))]
@@ -181,7 +191,7 @@ def _others(config: WarmUp, seed: int) -> list[str]:
 
     It learns nothing of when they are observed.
     """
-    env = config.env(expert="explore", max_episode_steps=24)
+    env = config.shown(24)
     tasks = evenly(env.get_wrapper_attr("tasks").ids, config.side_tasks)
     return [step.observation for shown in side_steps(env, tasks, seed) for step in shown.steps]
 
