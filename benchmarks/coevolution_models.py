@@ -78,6 +78,8 @@ class WarmUp:
     """The environment."""
     expert: str | None = "explore"
     """Which expert plays, such as one that knows what was seen alone; None for the usual one."""
+    prompt_share: float = 0.0
+    """Share of the policy's tokens, the first ones, on which prompts carry loss as well."""
 
     def env(self, split: str = "train", **options: Any) -> gymnasium.Env[str, str]:
         """Return an environment of these tasks."""
@@ -162,7 +164,9 @@ def warm_up(
     )
     rows, tokens = _rows(part, seed, config, shown)
     prepared = time.process_time()
-    report = fine_tune(base, out, rows, SFTConfig(tokens=tokens, seed=seed), progress(part, seed))
+    share = config.prompt_share if part == "policy" else 0.0
+    settings = SFTConfig(tokens=tokens, seed=seed, prompt_share=share)
+    report = fine_tune(base, out, rows, settings, progress(part, seed))
     seconds = {
         "prepare": round(prepared - start, 1),
         "train": round(time.process_time() - prepared, 1),

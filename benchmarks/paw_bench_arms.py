@@ -135,7 +135,7 @@ WARMUP = {
 }
 """How the policies that arms begin with are warmed up: on ALFWorld."""
 
-_WARMUP_ON: dict[str, dict[str, int]] = {"comap/WebShop-v0": {"warmup_recoveries": 300}}
+_WARMUP_ON: dict[str, dict[str, Any]] = {"comap/WebShop-v0": {"warmup_recoveries": 300}}
 
 
 def settings_on(env_id: str) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def settings_on(env_id: str) -> dict[str, Any]:
     return {**({"evaluation_splits": splits} if splits else {}), **_ON.get(env_id, {})}
 
 
-def warmup_on(env_id: str) -> dict[str, int]:
+def warmup_on(env_id: str) -> dict[str, Any]:
     """Return how the policies that arms begin with are warmed up on an environment.
 
     Args:
