@@ -135,12 +135,14 @@ def _scores(
     lines: Sequence[Mapping[str, Any]], again: Sequence[Mapping[str, Any]]
 ) -> dict[str, float] | None:
     """Return the mean score of all plays of each split, and of all tasks; None where one is unknown."""
-    splits = [line["split"] for line in lines]
     plays = [{line["split"]: line.get("score") for line in lines}]
     plays += [play.get("scores") or {} for play in again]
-    if any(play.get(split) is None for play in plays for split in splits):
-        return None
-    found = {split: statistics.mean(float(play[split]) for play in plays) for split in splits}
+    found: dict[str, float] = {}
+    for line in lines:
+        known = [score for play in plays if (score := play.get(line["split"])) is not None]
+        if len(known) < len(plays):
+            return None
+        found[line["split"]] = statistics.mean(known)
     tasks = {line["split"]: len(line["won"]) for line in lines}
     found["all"] = sum(found[s] * n for s, n in tasks.items()) / max(sum(tasks.values()), 1)
     return {name: round(value, 4) for name, value in found.items()}
