@@ -135,7 +135,14 @@ WARMUP = {
 }
 """How the policies that arms begin with are warmed up: on ALFWorld."""
 
-_WARMUP_ON: dict[str, dict[str, Any]] = {"comap/WebShop-v0": {"warmup_recoveries": 300}}
+_WARMUP_ON: dict[str, dict[str, Any]] = {
+    "comap/WebShop-v0": {  # of pilots on one seed: with answers alone no product's id is ever copied
+        "warmup_tokens": 6_000_000,
+        "warmup_recoveries": 300,
+        "warmup_vocabulary": 2048,
+        "warmup_prompt_share": 0.5,
+    }
+}
 
 
 def settings_on(env_id: str) -> dict[str, Any]:
@@ -160,6 +167,8 @@ def settings_on(env_id: str) -> dict[str, Any]:
 
 def warmup_on(env_id: str) -> dict[str, Any]:
     """Return how the policies that arms begin with are warmed up on an environment.
+
+    What is not in `WARMUP` are further fields of `comap.benchmarks.coevolution_models.WarmUp`.
 
     Args:
         env_id: A registered id.

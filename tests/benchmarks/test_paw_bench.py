@@ -21,9 +21,7 @@ from comap.benchmarks import paw_bench
 from comap.benchmarks.paw_bench_arms import (
     ALFWORLD,
     ARMS,
-    SETTINGS,
     VARIED,
-    WARMUP,
     arm_of,
     settings_on,
     training_of,
@@ -550,14 +548,15 @@ def test_what_is_not_given_is_as_usual_for_the_environment() -> None:
     bench = paw_bench._bench(parsed("--env", WEBSHOP, *words))
     assert bench.settings["mini_batch_rows"] is None and bench.tokens == 5
     assert training_of(arm_of("grpo"), 0, bench.settings).max_episode_steps == 9
-    names = {**SETTINGS, **WARMUP}
-    assert names.keys() >= settings_on(WEBSHOP).keys() - {
-        "evaluation_splits",
-        "prompt_tokens",
-        "response_tokens",
-        "observation_tokens",
-    }
-    assert names.keys() >= usual.keys()
+    assert bench.warm().prompt_share == usual["warmup_prompt_share"] > 0
+
+
+def test_the_help_tells_what_is_usual_where(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed("--help")
+    told = " ".join(capsys.readouterr().out.split())
+    assert "step limit of episodes (default: 30; on WebShop 15)" in told
+    assert "tasks of an update (default: 16)" in told
 
 
 @pytest.fixture(scope="module")
