@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 pytest.importorskip("trl")
 
 from comap.benchmarks import paw_bench
+from comap.benchmarks.coevolution_models import WarmUp, shown_by_experts
 from comap.benchmarks.paw_bench_arms import (
     ALFWORLD,
     ARMS,
@@ -42,6 +43,7 @@ from comap.benchmarks.readme_paw import paw_text
 from comap.errors import DataCorrupt, OptionError
 from comap.trainers.paw.journal import EVALUATIONS, METRICS
 from comap.trainers.playing import played
+from comap.trainers.policy_samples import is_shown
 
 UPDATES = 2
 ENV = {"id": "comap/ALFWorld-v0", "options": {}, "fingerprint": {"train": {"games": "2"}}}
@@ -549,6 +551,23 @@ def test_what_is_not_given_is_as_usual_for_the_environment() -> None:
     assert bench.settings["mini_batch_rows"] is None and bench.tokens == 5
     assert training_of(arm_of("grpo"), 0, bench.settings).max_episode_steps == 9
     assert bench.warm().prompt_share == usual["warmup_prompt_share"] > 0
+
+
+def test_experts_show_tasks_of_each_shop_alike(tmp_path: Path) -> None:
+    shops = ({"generator_seed": 0}, {"generator_seed": 1})
+    plain = WarmUp(str(tmp_path), env_id=WEBSHOP, expert=None, tasks=4, recoveries=2)
+    both = shown_by_experts(replace(plain, variants=shops))
+    alone = [shown_by_experts(replace(plain, tasks=2, recoveries=1, variants=(s,))) for s in shops]
+    told = [sorted((one.task, one.goal) for one in some) for some in (both, alone[0] + alone[1])]
+    assert told[0] == told[1] and len(told[0]) >= 4
+    assert {one.goal for one in alone[0]}.isdisjoint({one.goal for one in alone[1]})
+    assert sum(one.success and all(map(is_shown, one.steps)) for one in both) == 4
+
+
+def test_official_data_has_no_variants() -> None:
+    assert len(paw_bench._bench(parsed("--env", WEBSHOP)).warm().variants) > 1
+    official = paw_bench._bench(parsed("--env", WEBSHOP, "--data-dir", "shop"))
+    assert official.warm().variants == ({},)
 
 
 def test_the_help_tells_what_is_usual_where(capsys: pytest.CaptureFixture[str]) -> None:
