@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import gymnasium
 
 from ..agents.config import AgentConfig
 from ..envs.panel import evenly
+from ..envs.registered import embedded_tasks
 from ..errors import OptionError
 from ..lm.sft import Row, SFTConfig, fine_tune
 from ..lm.tiny import build_tiny
@@ -36,7 +37,6 @@ from .small_training import (
 
 __all__ = ["PARTS", "WarmUp", "recoveries", "shown_by_experts", "warm_up"]
 
-_ENV = "comap/ALFWorld-v0"
 _FORM = "Reflection: Decision: KEEP\nDecision: REVISE\nFinal Action: go"
 
 PARTS = ("policy", "wm")
@@ -50,9 +50,9 @@ class WarmUp:
     out: str
     """Folder for the models."""
     data_dir: str | None = None
-    """Folder with the official games; None for generated ones."""
+    """Folder with official data; None for embedded tasks."""
     demos: str | None = None
-    """File of demonstrations of official games; None lets the expert play."""
+    """File of demonstrations of official tasks; None lets the expert play."""
     tasks: int = 3500
     """How many tasks the expert plays."""
     parameters: int = 500_000
@@ -74,14 +74,34 @@ class WarmUp:
     small policy has never read that an action was refused, and has no idea what to do then."""
     aside: float = 0.3
     """Share of random actions there."""
+    env_id: str = "comap/ALFWorld-v0"
+    """The environment."""
+    expert: str | None = "explore"
+    """Which expert plays, such as one that knows what was seen alone; None for the usual one."""
+    prompt_share: float = 0.0
+    """Share of the policy's tokens, the first ones, on which prompts carry loss as well."""
+    variants: tuple[Mapping[str, Any], ...] = ({},)
+    """Options of the environments that experts play in, each with an equal share of the tasks. What a
+    single one has few of, such as a generated shop's products, a policy learns by heart."""
 
     def env(self, split: str = "train", **options: Any) -> gymnasium.Env[str, str]:
         """Return an environment of these tasks."""
-        source = "generated" if self.data_dir is None else "official"
-        told: dict[str, Any] = {} if self.data_dir is None else {"data_dir": self.data_dir}
+        told: dict[str, Any] = dict(embedded_tasks(self.env_id))
+        if self.data_dir is not None:
+            told = {"source": "official", "data_dir": self.data_dir}
         if self.max_episode_steps is not None:
             told["max_episode_steps"] = self.max_episode_steps
-        return gymnasium.make(_ENV, source=source, split=split, **{**told, **options})
+        return gymnasium.make(self.env_id, split=split, **{**told, **options})
+
+    def shown(self, steps: int) -> Iterator[gymnasium.Env[str, str]]:
+        """Yield each environment whose expert is to be watched, with room for so many steps."""
+        told = {} if self.expert is None else {"expert": self.expert}
+        for variant in self.variants:
+            yield self.env(max_episode_steps=steps, **told, **variant)
+
+    def share(self, tasks: int) -> int:
+        """Return how many of some tasks each of these environments has."""
+        return -(-tasks // len(self.variants))
 
 
 def shown_by_experts(config: WarmUp) -> list[Trajectory]:
@@ -90,12 +110,14 @@ def shown_by_experts(config: WarmUp) -> list[Trajectory]:
     Raises:
         OptionError: A recorded demonstration does not win.
     """
-    env = config.env(max_episode_steps=200, expert="explore")  # one that knows what is seen alone
     if config.demos is None:
-        ids = env.get_wrapper_attr("tasks").ids
-        step = max(len(ids) // config.tasks, 1)
-        played = list(expert_demonstrations(env, ids[::step][: config.tasks]))
+        played: list[Trajectory] = []
+        share = config.share(config.tasks)
+        for env in config.shown(200):
+            ids = env.get_wrapper_attr("tasks").ids
+            played += expert_demonstrations(env, ids[:: max(len(ids) // share, 1)][:share])
         return [*played, *recoveries(config)]
+    env = next(config.shown(200))
     shown = list(demonstrations(env, read_demonstrations(Path(config.demos))))
     lost = [t.task for t in shown if t.error or not t.success]
     if lost:
@@ -108,11 +130,12 @@ def recoveries(config: WarmUp) -> list[Trajectory]:
 
     Each has one at least, which tells it from a demonstration.
     """
-    if not config.recoveries:
-        return []
-    env = config.env(max_episode_steps=60, expert="explore")
-    tasks = evenly(env.get_wrapper_attr("tasks").ids, config.recoveries)
-    played = side_steps(env, tasks, 0, config.aside)
+    played: list[Trajectory] = []
+    if config.recoveries:
+        share = config.share(config.recoveries)
+        for env in config.shown(60):
+            tasks = evenly(env.get_wrapper_attr("tasks").ids, share)
+            played += side_steps(env, tasks, 0, config.aside)
     return [one for one in played if not all(map(is_shown, one.steps))]
 
 
@@ -152,7 +175,9 @@ def warm_up(
     )
     rows, tokens = _rows(part, seed, config, shown)
     prepared = time.process_time()
-    report = fine_tune(base, out, rows, SFTConfig(tokens=tokens, seed=seed), progress(part, seed))
+    share = config.prompt_share if part == "policy" else 0.0
+    settings = SFTConfig(tokens=tokens, seed=seed, prompt_share=share)
+    report = fine_tune(base, out, rows, settings, progress(part, seed))
     seconds = {
         "prepare": round(prepared - start, 1),
         "train": round(time.process_time() - prepared, 1),
@@ -181,9 +206,12 @@ def _others(config: WarmUp, seed: int) -> list[str]:
 
     It learns nothing of when they are observed.
     """
-    env = config.env(expert="explore", max_episode_steps=24)
-    tasks = evenly(env.get_wrapper_attr("tasks").ids, config.side_tasks)
-    return [step.observation for shown in side_steps(env, tasks, seed) for step in shown.steps]
+    texts: list[str] = []
+    for env in config.shown(24):
+        tasks = evenly(env.get_wrapper_attr("tasks").ids, config.share(config.side_tasks))
+        for shown in side_steps(env, tasks, seed):
+            texts += [step.observation for step in shown.steps]
+    return texts
 
 
 def _as_rows(samples: Iterable[Sample]) -> Iterator[Row]:

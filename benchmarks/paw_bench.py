@@ -1,4 +1,4 @@
-"""What PaW does for small policies on the official ALFWorld games: ``comap bench paw``.
+"""What PaW does for small policies, on official ALFWorld games or elsewhere: ``comap bench paw``.
 
 For each seed a policy is warmed up on demonstrations; then every arm (`paw_bench_arms`: GRPO, GiGPO,
 RLOO and PPO, each without PaW and with it, and PaW with a part changed) trains it on the same tasks.
@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError
-from .paw_bench_arms import ARMS, SETTINGS, Arm, arm_of, training_of
+from .paw_bench_arms import (
+    ALFWORLD,
+    ARMS,
+    SETTINGS,
+    WARMUP,
+    Arm,
+    arm_of,
+    settings_on,
+    training_of,
+    warmup_on,
+)
 from .paw_bench_plays import play_again
 from .paw_bench_result import collect
 from .paw_bench_starts import PaWBench, make_starts
@@ -28,6 +38,7 @@ from .training_page import write_whole
 
 __all__ = ["add_parser"]
 
+_WEBSHOP = "comap/WebShop-v0"
 _FIRST = ("grpo", "grpo+paw", "gigpo", "gigpo+paw")
 _SETTINGS = {  # options that are settings of all arms, and what they are
     "updates": "updates of each run",
@@ -40,10 +51,12 @@ _SETTINGS = {  # options that are settings of all arms, and what they are
     "live": "episodes at the same time",
     "save_updates": "updates between two checkpoints",
 }
-_WARMUP = {  # options of the warm-up, fields of WarmUp
-    "tasks": (3500, "tasks that the expert plays where no demonstrations are given"),
-    "recoveries": (800, "tasks in which it is shown how to go on after random actions"),
-    "parameters": (500_000, "size of the policy"),
+_WARMUP = {  # options of the warm-up
+    "warmup_tokens": "tokens of demonstrations to begin with",
+    "sparse_tokens": "tokens of demonstrations to begin with under --sparse",
+    "warmup_tasks": "tasks that the expert plays where no demonstrations are given",
+    "warmup_recoveries": "tasks in which it is shown how to go on after random actions",
+    "warmup_parameters": "size of the policy",
 }
 
 
@@ -58,29 +71,23 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """
     parser = kinds.add_parser(
         "paw",
-        help="train GRPO, GiGPO, RLOO and PPO, with PaW and without, with small models on ALFWorld",
+        help="train small models by GRPO, GiGPO, RLOO and PPO, with PaW and without",
         epilog=f"arms: {', '.join(arm.name for arm in ARMS)}",
     )
     add = parser.add_argument
-    add(
-        "--data-dir", metavar="DIR", help="folder with the official games (default: generated ones)"
-    )
-    add("--demos", metavar="FILE", help="their demonstrations (default: the expert plays)")
+    add("--env", default=ALFWORLD, metavar="ID", help="where (default: %(default)s)")
+    add("--data-dir", metavar="DIR", help="folder with official data (default: embedded tasks)")
+    add("--demos", metavar="FILE", help="its demonstrations (default: the expert plays)")
     add("--out", default="runs/paw", metavar="DIR", help="folder for policies and runs")
     add("--starts", metavar="DIR", help="folder for the policies to begin with (default: in --out)")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N", help="seeds")
     add("--arms", nargs="+", default=list(_FIRST), metavar="ARM", help="arms to run (see below)")
     add("--sparse", action="store_true", help="begin with a policy that hardly ever wins")
-    for name, text in _SETTINGS.items():
-        kind = float if isinstance(SETTINGS[name], float) else int
-        usual = SETTINGS[name] or 0
-        option = f"--{name.replace('_', '-')}"
-        add(option, type=kind, default=usual, metavar="N", help=f"{text} (default: {usual:g})")
-    tokens = "tokens of demonstrations to begin with (default: %(default)s)"
-    add("--warmup-tokens", type=int, default=PaWBench.warmup_tokens, metavar="N", help=tokens)
-    add("--sparse-tokens", type=int, default=PaWBench.sparse_tokens, metavar="N", help=tokens)
-    for name, (default, text) in _WARMUP.items():
-        add(f"--warmup-{name}", type=int, default=default, metavar="N", help=text)
+    usual = {**SETTINGS, **WARMUP}
+    for name, text in (_SETTINGS | _WARMUP).items():
+        kind = float if isinstance(usual[name], float) else int
+        told = f"{text} (default: {usual[name] or 0}{_elsewhere(name, usual)})"
+        add(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=told)
     plays = "how often each evaluation task is played in all, 1 to 9 (default: %(default)s)"
     add("--plays", type=int, default=4, metavar="N", help=plays)
     add("--device", default="auto", help="auto (a GPU where there is one) or cpu")
@@ -115,19 +122,31 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _elsewhere(name: str, usual: Mapping[str, Any]) -> str:
+    """Return what is usual for an option on WebShop, where that is something else."""
+    told = (settings_on(_WEBSHOP) | warmup_on(_WEBSHOP)).get(name, usual[name])
+    return "" if told == usual[name] else f"; on WebShop {told}"
+
+
 def _bench(options: argparse.Namespace) -> PaWBench:
-    settings = {name: getattr(options, name) for name in _SETTINGS}
+    """Return where and on what to run; what is not given is as usual for the environment."""
+    settings, warmup = settings_on(options.env), warmup_on(options.env)
+    for kinds, found in ((_SETTINGS, settings), (_WARMUP, warmup)):
+        given = {name: getattr(options, name) for name in kinds}
+        found.update((name, value) for name, value in given.items() if value is not None)
     for name in ("mini_batch_rows", "evaluation_tasks"):
-        settings[name] = settings[name] or None
+        if name in settings:
+            settings[name] = settings[name] or None
     return PaWBench(
         out=options.out,
+        env_id=options.env,
         data_dir=options.data_dir,
         demos=options.demos,
         sparse=options.sparse,
         starts=options.starts,
-        warmup_tokens=options.warmup_tokens,
-        sparse_tokens=options.sparse_tokens,
-        warmup={name: getattr(options, f"warmup_{name}") for name in _WARMUP},
+        warmup_tokens=warmup.pop("warmup_tokens"),
+        sparse_tokens=warmup.pop("sparse_tokens"),
+        warmup={name.removeprefix("warmup_"): value for name, value in warmup.items()},
         settings=settings,
         device=options.device,
     )

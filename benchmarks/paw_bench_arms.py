@@ -6,19 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..envs.registered import evaluated_splits
 from ..errors import OptionError, suggest
 from ..trainers.paw.config import PaWTraining
 from ..trainers.paw.presets import paw_preset
 
 __all__ = [
+    "ALFWORLD",
     "ARMS",
     "PACKAGES",
     "SETTINGS",
     "VARIED",
+    "WARMUP",
     "Arm",
     "arm_of",
+    "settings_on",
     "training_of",
+    "warmup_on",
 ]
+
+ALFWORLD = "comap/ALFWorld-v0"
+"""The environment unless another one is named."""
 
 PACKAGES = ("torch", "transformers", "trl", "accelerate", "gymnasium", "numpy")
 """What results name the versions of."""
@@ -106,7 +114,71 @@ SETTINGS: dict[str, Any] = {
     "warmup_tokens": 0,
     "save_updates": 5,
 }
-"""What all arms have in common, beside the preset ``tiny``."""
+"""What all arms have in common, beside the preset ``tiny``: on ALFWorld."""
+
+_ON: dict[str, dict[str, Any]] = {
+    "comap/WebShop-v0": {  # METHODS.md 2.7, but for lengths: a belief has few words, a query more
+        "max_episode_steps": 15,
+        "mini_batch_rows": 64,
+        "prompt_tokens": 1024,
+        "response_tokens": 48,
+        "observation_tokens": 1024,
+    }
+}
+
+WARMUP = {
+    "warmup_tokens": 8_000_000,
+    "sparse_tokens": 3_000_000,
+    "warmup_tasks": 3500,
+    "warmup_recoveries": 800,
+    "warmup_parameters": 500_000,
+}
+"""How the policies that arms begin with are warmed up: on ALFWorld."""
+
+_WARMUP_ON: dict[str, dict[str, Any]] = {
+    "comap/WebShop-v0": {  # of pilots on one seed: with answers alone no product's id is ever copied,
+        "warmup_tokens": 6_000_000,  # and of one shop alone its products are learned by heart
+        "warmup_recoveries": 400,
+        "warmup_vocabulary": 2048,
+        "warmup_prompt_share": 0.5,
+        "warmup_variants": tuple({"generator_seed": seed} for seed in range(16)),
+    }
+}
+
+
+def settings_on(env_id: str) -> dict[str, Any]:
+    """Return what all arms have in common on an environment, where it differs from `SETTINGS`.
+
+    Args:
+        env_id: A registered id.
+
+    Raises:
+        gymnasium.error.Error: There is no such environment.
+
+    Example:
+        >>> import comap
+        >>> settings_on("comap/ALFWorld-v0")
+        {'evaluation_splits': ('valid_seen', 'valid_unseen')}
+        >>> settings_on("comap/WebShop-v0")["mini_batch_rows"]
+        64
+    """
+    splits = evaluated_splits(env_id)
+    return {**({"evaluation_splits": splits} if splits else {}), **_ON.get(env_id, {})}
+
+
+def warmup_on(env_id: str) -> dict[str, Any]:
+    """Return how the policies that arms begin with are warmed up on an environment.
+
+    What is not in `WARMUP` are further fields of `comap.benchmarks.coevolution_models.WarmUp`.
+
+    Args:
+        env_id: A registered id.
+
+    Example:
+        >>> warmup_on("comap/ALFWorld-v0") == WARMUP
+        True
+    """
+    return {**WARMUP, **_WARMUP_ON.get(env_id, {})}
 
 
 def arm_of(name: str) -> Arm:

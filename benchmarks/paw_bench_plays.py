@@ -70,7 +70,8 @@ def further_plays(bench: PaWBench, arm: str, seed: int) -> dict[str, list[dict[s
 
     Returns:
         For ``start`` and ``final`` as many plays, each with the tasks won of every split by its name,
-        and ``errors``, the number of faults.
+        ``scores``, the mean score of each split (nothing in files of comap 0.1 before WebShop), and
+        ``errors``, the number of faults.
 
     Raises:
         DataCorrupt: A file is not what `play_again` writes.
@@ -86,7 +87,9 @@ def further_plays(bench: PaWBench, arm: str, seed: int) -> dict[str, list[dict[s
         while all(_path(place, s, number).is_file() for s in splits):
             told = {s: _read(_path(place, s, number)) for s in splits}
             errors = sum(one["errors"] for one in told.values())
-            some.append({"won": {s: one["won"] for s, one in told.items()}, "errors": errors})
+            scores = {s: one["score"] for s, one in told.items()}
+            won = {s: one["won"] for s, one in told.items()}
+            some.append({"won": won, "scores": scores, "errors": errors})
             number += 1
     shared = min(len(some) for some in found.values())
     return {end: some[:shared] for end, some in found.items()}
@@ -145,7 +148,9 @@ def _play(
             episodes = played(path.parent)
             won = {one.task: int(one.success) for one in episodes}
             errors = sum(one.error is not None for one in episodes)
-            write_result(path, {"of": known, "errors": errors, "won": won})
+            score = sum(one.steps[-1].score if one.steps else 0.0 for one in episodes)
+            mean = round(score / max(len(episodes), 1), 6)
+            write_result(path, {"of": known, "errors": errors, "score": mean, "won": won})
             rate = sum(won.values()) / max(len(won), 1)
             tell({"event": "played", "end": end, "split": split, "play": number, "success": rate})
 
@@ -155,7 +160,9 @@ def _read(path: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(path.read_bytes())
         if not all(found["won"][task] in (0, 1) for task in found["won"]):
             raise ValueError("tasks that are neither won nor lost")
-        return {"of": found["of"], "errors": int(found["errors"]), "won": found["won"]}
+        score = found.get("score")
+        told = {"errors": int(found["errors"]), "score": None if score is None else float(score)}
+        return {"of": found["of"], "won": found["won"], **told}
     except (ValueError, KeyError, TypeError) as error:
         raise DataCorrupt(
             f"expected the tasks won in a play in {path}, found {error}; remove its folder and play "

@@ -42,7 +42,8 @@ def collect(
     """
     before = before or {}
     result = {
-        "benchmark": "PaW and the algorithms under it, small policies on ALFWorld",
+        "benchmark": "PaW and the algorithms under it, small policies on "
+        + bench.env_id.rpartition("/")[2].rpartition("-v")[0],
         **_case(bench.in_case(False), seeds, before),
     }
     sparse = _case(bench.in_case(True), seeds, before.get("sparse") or {})
@@ -108,6 +109,8 @@ def _means(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             for end, rates in one["success"].items()
             for name, rate in rates.items()
         }
+        for end, scores in (one.get("score") or {}).items():
+            told |= {f"score.{end}.{name}": value for name, value in (scores or {}).items()}
         told |= {name: one[name] for name in _NUMBERS}
         for name, value in told.items():
             values.setdefault(name, []).append(value)
@@ -151,6 +154,12 @@ def _difference(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) ->
     }
     for name in ("training_last", "training_mean"):
         told[name] = over_seeds([one[name] - two[name] for one, two in pairs])
+    scores = [
+        [((one.get("score") or {}).get("final") or {}).get("all") for one in p] for p in pairs
+    ]
+    known = [one - two for one, two in scores if one is not None and two is not None]
+    if known:
+        told["score"] = over_seeds(known)
     ratios = [
         one["update_ms_per_row"] / two["update_ms_per_row"]
         for one, two in pairs

@@ -83,6 +83,10 @@ def read_run(
         "env": described["env"],
         "config": config,
         "success": {end: _rates(texts, plays) for end, texts in won.items()},
+        "score": {
+            end: _scores([tests[at, split] for split in splits], again[end])
+            for end, at in ends.items()
+        },
         "won": won,
         "plays": plays,
         "tasks": {split: _digest(tests[0, split]) for split in splits},
@@ -125,6 +129,23 @@ def _rates(won: Mapping[str, str], plays: int) -> dict[str, Any]:
     """Return the share of each split's plays that is won, and of all, with its interval."""
     everything = (*won.items(), ("all", "".join(won.values())))
     return {name: share_won(text, plays) for name, text in everything}
+
+
+def _scores(
+    lines: Sequence[Mapping[str, Any]], again: Sequence[Mapping[str, Any]]
+) -> dict[str, float] | None:
+    """Return the mean score of all plays of each split, and of all tasks; None where one is unknown."""
+    plays = [{line["split"]: line.get("score") for line in lines}]
+    plays += [play.get("scores") or {} for play in again]
+    found: dict[str, float] = {}
+    for line in lines:
+        known = [score for play in plays if (score := play.get(line["split"])) is not None]
+        if len(known) < len(plays):
+            return None
+        found[line["split"]] = statistics.mean(known)
+    tasks = {line["split"]: len(line["won"]) for line in lines}
+    found["all"] = sum(found[s] * n for s, n in tasks.items()) / max(sum(tasks.values()), 1)
+    return {name: round(value, 4) for name, value in found.items()}
 
 
 def _curve(lines: Sequence[Mapping[str, Any]], name: str) -> list[float | None] | None:

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..envs.registered import embedded_tasks
 from ..envs.storage import locked
 from ..errors import OptionError
 from ..trainers.setup import Environments
 from .coevolution_models import WarmUp, shown_by_experts, warm_up
+from .paw_bench_arms import ALFWORLD
 
 __all__ = ["PaWBench", "described_start", "make_starts", "start_folder"]
 
-_ENV = "comap/ALFWorld-v0"
 _TOLD = "training.json"  # written last: a start that has it is whole
 _HOURS = 6 * 3600.0  # that another process may need for a start
 
@@ -32,10 +33,12 @@ class PaWBench:
 
     out: str
     """The folder."""
+    env_id: str = ALFWORLD
+    """The environment."""
     data_dir: str | None = None
-    """Folder with the official games; None for generated ones."""
+    """Folder with official data; None for embedded tasks."""
     demos: str | None = None
-    """File of demonstrations of official games; None lets the expert play."""
+    """File of demonstrations of official tasks; None lets the expert play."""
     sparse: bool = False
     """Whether arms begin with a policy that hardly ever wins (PaW, Figure 4)."""
     starts: str | None = None
@@ -73,11 +76,15 @@ class PaWBench:
         """Return how a policy is warmed up; each number of tokens has a folder of its own."""
         if self.demos is not None and self.data_dir is None:
             raise OptionError(
-                "expected the folder of the official games with a file of demonstrations, found no "
-                "--data-dir; give it, or leave --demos out and let the expert play generated tasks"
+                "expected the folder of the official data with a file of demonstrations, found no "
+                "--data-dir; give it, or leave --demos out and let the expert play embedded tasks"
             )
         place = Path(self.starts or Path(self.out, "starts")) / f"{self.tokens}-tokens"
         told: dict[str, Any] = {"data_dir": self.data_dir, "demos": self.demos, **self.warmup}
+        if self.env_id != ALFWORLD:  # where the usual expert wins less with what was seen alone
+            told = {"env_id": self.env_id, "expert": None, **told}
+        if self.data_dir is not None:  # variants are of embedded tasks
+            told.pop("variants", None)
         return WarmUp(str(place), policy_tokens=self.tokens, **told)
 
     def environments(self, steps: int) -> Environments:
@@ -86,9 +93,10 @@ class PaWBench:
         Args:
             steps: The step limit of episodes.
         """
-        source = "generated" if self.data_dir is None else "official"
-        data = {} if self.data_dir is None else {"data_dir": self.data_dir}
-        return Environments(_ENV, {"source": source, "max_episode_steps": steps, **data})
+        told: dict[str, Any] = embedded_tasks(self.env_id)
+        if self.data_dir is not None:
+            told = {"source": "official", "data_dir": self.data_dir}
+        return Environments(self.env_id, {**told, "max_episode_steps": steps})
 
 
 def make_starts(bench: PaWBench, seeds: Sequence[int]) -> list[Path]:

@@ -3,7 +3,8 @@
 The diagnostic of METHODS.md 2.9. A policy plays; from its episodes transitions are drawn whose
 observation tells something that no world model can know; the policy scores these observations as PaW
 trains on them; nothing is trained. In ALFWorld, noise is what a receptacle holds that is looked into
-for the first time; elsewhere it is product codes and words in capitals, as in WebShop.
+for the first time; elsewhere it is product codes and words in capitals, as in WebShop, where
+``--noise listings`` counts titles and prices of products never listed before as well.
 """
 
 from __future__ import annotations
@@ -61,16 +62,19 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     add("--env-option", action="append", metavar="NAME=VALUE", help="option of the environment")
     add("--agent", choices=sorted(_AGENTS), default="react", help="how the policy is asked")
     add("--agent-option", action="append", metavar="NAME=VALUE", help="setting of the agent")
-    add("--noise", choices=("contents", "codes"), help="what is noise (default: by environment)")
+    add(
+        "--noise",
+        choices=("contents", "codes", "listings"),
+        help="what is noise (default: by environment)",
+    )
     add("--transitions", type=int, default=100, metavar="N", help="transitions to draw")
     add("--episodes", type=int, default=320, metavar="N", help="most episodes to find them in")
     add("--rho", type=float, default=0.2, help="of the clipped loss")
     add(
         "--max-observation",
         type=int,
-        default=512,
         metavar="N",
-        help="most tokens of an observation",
+        help="most tokens of an observation (default: 512; on WebShop 1024)",
     )
     add("--batch-tokens", type=int, default=16_384, metavar="N", help="most tokens of a batch")
     add("--live", type=int, default=16, metavar="N", help="episodes at the same time")
@@ -97,13 +101,12 @@ def _run(options: argparse.Namespace) -> int:
     env_options = pairs(options.env_option, "--env-option")
     make_env = partial(_make_env, options, env_options)
     kind: Noise = options.noise or ("contents" if "/ALFWorld-" in options.env else "codes")
+    longest = _longest(options)
     hush()
     lm = create_language_model(options.model, device=options.device, dtype=options.dtype)
     if not isinstance(lm, HFLanguageModel):
         raise OptionError(f"expected a model that runs in this process, found {lm.name!r}")
-    found, counts = gather(
-        make_env, agent, lm, wanted, kind=kind, max_observation=options.max_observation
-    )
+    found, counts = gather(make_env, agent, lm, wanted, kind=kind, max_observation=longest)
     result = {
         "benchmark": "noise gradients",
         "env": options.env,
@@ -112,7 +115,7 @@ def _run(options: argparse.Namespace) -> int:
         "agent": {"name": options.agent, **told},
         "model": lm.config(),
         "noise": kind,
-        "max_observation": options.max_observation,
+        "max_observation": longest,
         "wanted_transitions": options.transitions,
         "seed": options.seed,
         **counts,
@@ -123,6 +126,14 @@ def _run(options: argparse.Namespace) -> int:
         write_result(Path(options.result), result)
     _show(result)
     return 0
+
+
+def _longest(options: argparse.Namespace) -> int:
+    """Return the most tokens of an observation: as in training unless told (METHODS.md 2.3)."""
+    given: int | None = options.max_observation
+    if given is not None:
+        return given
+    return 1024 if "/WebShop-" in options.env else 512
 
 
 def _make_env(options: argparse.Namespace, env_options: dict[str, Any]) -> gymnasium.Env[str, str]:

@@ -15,12 +15,13 @@ from ..agents import Agent, run_episodes
 from ..errors import OptionError
 from ..lm.hf import HFLanguageModel
 from ..lm.hf_load import ends_of
-from ..trainers.paw.noise import (
-    ScoredObservation,
+from ..trainers.paw.noise import ScoredObservation, noise_shares, noisy_tokens
+from ..trainers.paw.noise_spans import (
+    Spans,
     code_spans,
     content_spans,
-    noise_shares,
-    noisy_tokens,
+    listed_codes,
+    listing_spans,
 )
 from ..trainers.paw.observation_scores import observation_logprobs
 from ..trainers.paw.rows import PaWRow, Serializer
@@ -28,8 +29,9 @@ from ..trajectory import Trajectory
 
 __all__ = ["Found", "Noise", "NoiseOptions", "find_noise", "gather", "measure"]
 
-Noise: TypeAlias = Literal["contents", "codes"]
-"""What counts as noise: first-seen contents of receptacles, or product codes and words in capitals."""
+Noise: TypeAlias = Literal["contents", "codes", "listings"]
+"""What counts as noise: first-seen contents of receptacles, product codes and words in capitals, or all
+that lists tell of products not listed before."""
 
 _LOT = 16  # episodes that are played before it is asked whether there are enough transitions
 _RESULTS = "(Total results:"  # stands on WebShop's pages of search results
@@ -93,7 +95,8 @@ def find_noise(
         trajectory: The episode, with the tokens kept.
         serializer: Makes its rows.
         tokenizer: The model's tokenizer.
-        kind: What counts as noise; in WebShop only on pages of search results (METHODS.md 2.9).
+        kind: What counts as noise; in WebShop only on pages of search results (METHODS.md 2.9). With
+            ``listings`` a product is known from any page of results earlier in the episode.
 
     Raises:
         OptionError: The episode was played without keeping tokens.
@@ -104,11 +107,17 @@ def find_noise(
     """
     shop = trajectory.env_id.rpartition("/")[2].startswith("WebShop")
     found = []
+    listed: set[str] = set()
     for row in serializer.rows_of(trajectory, group=0, number=0):
         step = trajectory.steps[row.t]
         if shop and _RESULTS not in step.observation:
             continue
-        spans_of = partial(content_spans, step.delta) if kind == "contents" else code_spans
+        spans_of: Callable[[str], Spans] = code_spans
+        if kind == "contents":
+            spans_of = partial(content_spans, step.delta)
+        elif kind == "listings":
+            spans_of = partial(listing_spans, frozenset(listed))
+            listed |= listed_codes(step.observation)
         noisy = noisy_tokens(tokenizer, row.observation_ids, spans_of)
         if any(noisy):
             found.append(Found(row, noisy))

@@ -6,13 +6,14 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from ..errors import DataCorrupt
 from .readme_environments import environments_section
-from .readme_paw import paw_section
+from .readme_paw import paw_text
 from .readme_webshop import webshop_section
 
 __all__ = ["SECTIONS", "result", "update"]
@@ -310,21 +311,14 @@ def _webshop() -> str:
     return webshop_section(record, _on(record))
 
 
-def _paw() -> str:
-    record = result("alfworld_paw")
-    settings = record["settings"]
-    plays = sorted({one["plays"] for arm in record["arms"] for one in arm["seeds"]})
-    often = " or ".join(map(str, plays))
-    return (
-        f"{paw_section(record)}\n\n"
-        f"Percent. Start and final policies play all 140 valid_seen and 134 valid_unseen games {often} "
-        f"times at temperature {settings['evaluation_temperature']}; {settings['updates']} updates of "
-        "128 episodes each (16 tasks, 8 episodes of each) on official training games, at most "
-        f"{settings['max_episode_steps']} steps; mean ± standard deviation over seeds, each with a "
-        "starting policy of its own. Differences are to the same algorithm without PaW, with 95 % "
-        "intervals over tasks and, where there are two seeds or more, over seeds. "
-        f"({_on(record)}, `comap bench paw`)"
-    )
+_PAW = {"paw": "alfworld_paw", "webshop-paw": "webshop_paw"}
+
+
+def _paw(section: str) -> str:
+    if not files(__package__).joinpath(f"results/{_PAW[section]}.json").is_file():
+        return "Not measured yet."
+    record = result(_PAW[section])
+    return paw_text(record, _on(record))
 
 
 SECTIONS: dict[str, Callable[[], str]] = {
@@ -336,7 +330,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "runner": _runner,
     "shipped": _shipped,
     "coevolution": _coevolution,
-    "paw": _paw,
+    **{section: partial(_paw, section) for section in _PAW},
     "webshop": _webshop,
 }
 """The parts of the README that are written from results, by the name in their marks."""

@@ -8,23 +8,11 @@ from typing import Any
 
 from .plots import COLOURS, SYMBOLS, Plot, Series, render_plot
 
-__all__ = ["paw_panels", "paw_plot", "paw_section"]
+__all__ = ["paw_panels", "paw_plot", "paw_section", "paw_text"]
 
 _NOTHING = "–"
-_TITLES = (
-    "arm",
-    "seeds",
-    "start",
-    "seen",
-    "unseen",
-    "gain [tasks]",
-    "difference [tasks]",
-    "[seeds]",
-    "rollouts, last 5 updates",
-    "difference [seeds]",
-    "update time",
-)
-_SUCCESSES = ("start.all", "final.valid_seen", "final.valid_unseen")
+_ALFWORLD = ("valid_seen", "valid_unseen")
+_SPLITS = {"valid_seen": "seen", "valid_unseen": "unseen"}  # as tables call them
 _WINDOW = 5
 _WIDTH, _HEIGHT, _COLUMNS, _LINE = 480.0, 283.0, 2, 17.0
 _MEASURES = (
@@ -44,39 +32,89 @@ def paw_section(record: Mapping[str, Any]) -> str:
     Successes are in percent, mean ± standard deviation over seeds. Gains on the start, and differences
     to the first arm of the same algorithm, are over all evaluated tasks, in points: with an interval
     over tasks, differences also with one over seeds. The last column compares the time of an update's
-    row without rollouts.
+    row without rollouts. Other environments than ALFWorld also show the mean score.
 
     Args:
         record: What `comap bench paw` wrote.
 
     Example:
-        >>> print(paw_section({"arms": []}).splitlines()[0][:23])
-        | arm | seeds | start |
+        >>> print(paw_section({"arms": []}).splitlines()[0][:32])
+        | arm | seeds | start | seen | u
     """
-    text = _table(record["arms"])
+    splits = tuple((record.get("settings") or {}).get("evaluation_splits") or _ALFWORLD)
+    text = _table(record["arms"], splits)
     sparse = record.get("sparse")
     if sparse:
-        text += "\n\nWith a start that hardly ever wins:\n\n" + _table(sparse["arms"])
+        text += "\n\nWith a start that hardly ever wins:\n\n" + _table(sparse["arms"], splits)
     return text
 
 
-def _table(arms: Sequence[Mapping[str, Any]]) -> str:
-    lines = [f"| {' | '.join(_TITLES)} |", "|---" + "|---:" * (len(_TITLES) - 1) + "|"]
+def paw_text(record: Mapping[str, Any], told: str) -> str:
+    """Return the tables, and beneath them how they were measured, as Markdown.
+
+    Args:
+        record: What `comap bench paw` wrote, of one run at least.
+        told: When and on what it was measured.
+    """
+    settings, env_id = record["settings"], record["env"]["id"]
+    runs = [one for arm in record["arms"] for one in arm["seeds"]]
+    often = " or ".join(map(str, sorted({one["plays"] for one in runs})))
+    sizes = {split: one["n"] for split, one in runs[0]["success"]["final"].items()}
+    alfworld = env_id == "comap/ALFWorld-v0"
+    things = "games" if alfworld else "tasks"
+    played = " and ".join(f"{sizes[split]} {split}" for split in settings["evaluation_splits"])
+    every = "all " if settings["evaluation_tasks"] is None else ""
+    source = "official" if record["env"]["options"].get("source") == "official" else "embedded"
+    scores = "" if alfworld else ", score the mean of all plays in percent of the best"
+    command = "comap bench paw" + ("" if alfworld else f" --env {env_id}")
+    groups, members = (record["arms"][0]["settings"][name] for name in ("groups", "members"))
+    shape = f"{groups} tasks, {members} episodes of each"
+    return (
+        f"{paw_section(record)}\n\n"
+        f"Percent{scores}. Start and final policies play {every}{played} {things} {often} "
+        f"times at temperature {settings['evaluation_temperature']}; {settings['updates']} updates of "
+        f"{groups * members} episodes each ({shape}) on {source} training {things}, at most "
+        f"{settings['max_episode_steps']} steps; mean ± standard deviation over seeds, each with a "
+        "starting policy of its own. Differences are to the same algorithm without PaW, with 95 % "
+        "intervals over tasks and, where there are two seeds or more, over seeds. "
+        f"({told}, `{command}`)"
+    )
+
+
+def _table(arms: Sequence[Mapping[str, Any]], splits: Sequence[str]) -> str:
+    graded = tuple(splits) != _ALFWORLD
+    titles = [
+        *("arm", "seeds", "start"),
+        *(_SPLITS.get(split, split) for split in splits),
+        *(("score, start", "score", "difference in score [seeds]") if graded else ()),
+        *("gain [tasks]", "difference [tasks]", "[seeds]"),
+        *("rollouts, last 5 updates", "difference [seeds]", "update time"),
+    ]
+    lines = [f"| {' | '.join(titles)} |", "|---" + "|---:" * (len(titles) - 1) + "|"]
     for arm in arms:
-        over = arm["over_seeds"]
-        told = next(iter((arm.get("differences") or {}).values()), None)
-        cells = [
-            arm["told"],
-            str(len(arm["seeds"])),
-            *(_spread(over.get(f"success.{name}")) for name in _SUCCESSES),
-            *(_NOTHING if one is None else _signed(one) for one in (arm.get("gain"), told)),
-            _NOTHING if told is None else _interval(told["seeds"]),
-            _spread(over.get("training_last")),
-            _NOTHING if told is None else _signed(told["training_last"]),
-            _NOTHING if told is None else _ratio(told["update_time"]),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(f"| {' | '.join(_cells(arm, splits, graded))} |")
     return "\n".join(lines)
+
+
+def _cells(arm: Mapping[str, Any], splits: Sequence[str], graded: bool) -> list[str]:
+    """Return a row of the table."""
+    over = arm["over_seeds"]
+    told = next(iter((arm.get("differences") or {}).values()), None)
+    cells = [arm["told"], str(len(arm["seeds"]))]
+    for name in ("start.all", *(f"final.{split}" for split in splits)):
+        cells.append(_spread(over.get(f"success.{name}")))
+    if graded:
+        cells += [_spread(over.get(f"score.{end}.all")) for end in ("start", "final")]
+        apart = None if told is None else told.get("score")
+        cells.append(_NOTHING if apart is None else _signed(apart))
+    return [
+        *cells,
+        *(_NOTHING if one is None else _signed(one) for one in (arm.get("gain"), told)),
+        _NOTHING if told is None else _interval(told["seeds"]),
+        _spread(over.get("training_last")),
+        _NOTHING if told is None else _signed(told["training_last"]),
+        _NOTHING if told is None else _ratio(told["update_time"]),
+    ]
 
 
 def _ratio(told: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """Plain supervised fine-tuning of small models, as fast as a CPU goes.
 
-Rows are sorted into batches of like lengths, and only the tokens of the answers carry loss; that and
-one thread a process is what `SMALL.md` found fastest. Large models, adapters and several GPUs are the
-affair of `comap.trainers`.
+Rows are sorted into batches of like lengths, and only the tokens of the answers carry loss, unless
+prompts are to be read first; that and one thread a process is what `SMALL.md` found fastest. Large
+models, adapters and several GPUs are the affair of `comap.trainers`.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ class SFTConfig:
     """Rows with more tokens are refused."""
     seed: int = 0
     """Seed of the order of rows."""
+    prompt_share: float = 0.0
+    """Share of the tokens, the first ones, on which prompts carry loss as well: a small model learns to
+    copy from its prompt that way, long before answers alone would teach it."""
 
 
 def encode_rows(tokenizer: Any, rows: Iterable[Row]) -> list[Encoded]:
@@ -185,7 +188,8 @@ class _Training:
         total, done, step = self.config.tokens, 0, 0
         while done < total:
             for batch in batches_of(self.rows, self.config.batch_tokens, self.rng):
-                loss = self._step(batch, self._rate(done / total, step))
+                prompts = done < self.config.prompt_share * total
+                loss = self._step(batch, self._rate(done / total, step), prompts)
                 step += 1
                 done += sum(len(row) for row in batch)
                 self.losses.append((done, loss))
@@ -210,7 +214,7 @@ class _Training:
         fall = 1 - (1 - config.final_rate) * min(progress, 1.0)
         return config.learning_rate * fall * min((step + 1) / max(config.warmup_steps, 1), 1.0)
 
-    def _step(self, batch: Sequence[Encoded], rate: float) -> float:
+    def _step(self, batch: Sequence[Encoded], rate: float, prompts: bool = False) -> float:
         torch, model = self.torch, self.model
         width = max(len(row) for row in batch)
         ids = torch.zeros((len(batch), width), dtype=torch.long)
@@ -220,9 +224,10 @@ class _Training:
         for number, row in enumerate(batch):
             ids[number, : len(row)] = torch.tensor(row.prompt + row.answer)
             mask[number, : len(row)] = 1
-            start = number * width + len(row.prompt) - 1  # a token is predicted one before it
-            where += range(start, start + len(row.answer))
-            targets += row.answer
+            learned = (row.prompt + row.answer)[1:] if prompts else row.answer
+            end = number * width + len(row) - 1  # a token is predicted one before it
+            where += range(end - len(learned), end)
+            targets += learned
         hidden = model.model(input_ids=ids, attention_mask=mask).last_hidden_state
         chosen = hidden.reshape(-1, hidden.shape[-1])[torch.tensor(where)]
         loss = torch.nn.functional.cross_entropy(model.lm_head(chosen), torch.tensor(targets))

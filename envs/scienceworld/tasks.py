@@ -142,10 +142,10 @@ def check_task_names(names: str | Sequence[str] | None) -> tuple[str, ...]:
     Example:
         >>> check_task_names("melt,boil"), check_task_names(None)
         (('boil', 'melt'), ())
-        >>> check_task_names(["bake"])
+        >>> check_task_names(["boils"])
         Traceback (most recent call last):
         ...
-        comap.errors.OptionError: ScienceWorld has no task 'bake'; did you mean 'freeze'? ...
+        comap.errors.OptionError: ScienceWorld has no task 'boils'; did you mean 'boil'?
     """
     if names is None:
         return ()

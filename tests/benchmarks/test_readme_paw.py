@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from comap.benchmarks.paw_bench_pairs import over_seeds, paired
-from comap.benchmarks.readme_paw import paw_panels, paw_plot, paw_section
+from comap.benchmarks.readme_paw import paw_panels, paw_plot, paw_section, paw_text
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
@@ -124,3 +124,42 @@ def test_a_result_without_runs_can_be_shown() -> None:
     pytest.importorskip("matplotlib")
     assert len(paw_section({"arms": []}).splitlines()) == 2
     assert ElementTree.fromstring(paw_plot({"arms": []})) is not None
+
+
+def a_shop(record: dict[str, Any]) -> dict[str, Any]:
+    """Make a record one of WebShop's: one split, and scores beside successes."""
+    del record["sparse"]
+    for arm in record["arms"]:
+        over, seeds = arm["over_seeds"], arm["seeds"]
+        over["success.final.test"] = over.pop("success.final.valid_seen")
+        del over["success.final.valid_unseen"]
+        over["score.start.all"] = over_seeds([0.5] * len(seeds))
+        over["score.final.all"] = over_seeds([0.6] * len(seeds))
+        arm["settings"] = {"groups": 16, "members": 8}
+        for one in seeds:
+            one |= {"plays": 4, "success": {"final": {"test": {"n": 200}, "all": {"n": 200}}}}
+        for told in arm["differences"].values():
+            told["score"] = over_seeds([0.05, 0.15])
+    settings = {"evaluation_splits": ["test"], "evaluation_tasks": 200, "updates": 30}
+    settings |= {"evaluation_temperature": 0.4, "max_episode_steps": 15}
+    env = {"id": "comap/WebShop-v0", "options": {"source": "generated"}}
+    return {**record, "settings": settings, "env": env}
+
+
+def test_a_shop_has_its_own_split_and_scores(record: dict[str, Any]) -> None:
+    shop = a_shop(record)
+    lines = paw_section(shop).splitlines()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    head, _, plain, paw, lone = cells
+    assert head[2:7] == ["start", "test", "score, start", "score", "difference in score [seeds]"]
+    assert {len(row) for row in cells} == {13}
+    assert plain[3:7] == ["30.0 ± 14.1", "50.0 ± 0.0", "60.0 ± 0.0", "–"]
+    assert paw[6].startswith("+10.0 [") and paw[8].startswith("+25.0 [") and lone[6] == "–"
+
+
+def test_the_text_tells_how_a_shop_was_played(record: dict[str, Any]) -> None:
+    text = paw_text(a_shop(record), "today")
+    assert "play 200 test tasks 4 times at temperature 0.4" in text
+    assert "30 updates of 128 episodes each (16 tasks, 8 episodes of each)" in text
+    assert "embedded training tasks, at most 15 steps" in text
+    assert text.endswith("(today, `comap bench paw --env comap/WebShop-v0`)")

@@ -80,6 +80,40 @@ def test_only_answers_and_their_ends_carry_loss(base: Path) -> None:
     assert training._step(rows, 0.0) == pytest.approx(expected, rel=1e-5)
 
 
+def test_prompts_carry_loss_too_where_they_are_to_be_read(base: Path) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(base)
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    rows = encode_rows(tokenizer, ROWS)
+    losses = []
+    with torch.no_grad():
+        for row in rows:
+            ids = torch.tensor([row.prompt + row.answer])
+            losses.append(torch.nn.functional.cross_entropy(model(ids).logits[0, :-1], ids[0, 1:]))
+    weights = [len(row) - 1 for row in rows]
+    expected = sum(float(x) * n for x, n in zip(losses, weights, strict=True)) / sum(weights)
+    found = _Training(torch, model, rows, SFTConfig())._step(rows, 0.0, prompts=True)
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_prompts_are_read_for_the_first_share_of_tokens(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+    real = _Training._step
+
+    def step(self: _Training, batch: Any, rate: float, prompts: bool = False) -> float:
+        told.append(prompts)
+        return real(self, batch, rate, prompts)
+
+    monkeypatch.setattr(_Training, "_step", step)
+    config = SFTConfig(tokens=1200, batch_tokens=64, prompt_share=0.25)
+    fine_tune(base, tmp_path / "out", ROWS, config)
+    assert told == sorted(told, reverse=True) and sum(told) == pytest.approx(len(told) / 4, abs=2)
+    told.clear()
+    fine_tune(base, tmp_path / "plain", ROWS, SFTConfig(tokens=200, batch_tokens=64))
+    assert told and not any(told)
+
+
 def test_batches_hold_every_row_once_within_the_limit() -> None:
     rng = random.Random(3)
     rows = [Encoded((1,) * rng.randrange(1, 60), (number,)) for number in range(200)]

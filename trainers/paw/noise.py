@@ -3,13 +3,13 @@
 The diagnostic of METHODS.md 2.9: with the observation scored as in training, each loss pulls at the
 logit of a token by an amount that depends on the token's probability p alone: cross-entropy by 1 - p,
 the mean absolute error by p (1 - p), and PaW's clipped one by p (1 - p) where p is at most rho. The
-share of these pulls that falls on product codes, or on what a receptacle that was never looked into
-turns out to hold, is what a loss spends on noise.
+share of these pulls that falls on product codes, on all that a list tells of products never listed
+before, or on what a receptacle that was never looked into turns out to hold, is what a loss spends on
+noise.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import LanguageModelError, OptionError, suggest
-from ...facts import Delta
+from .noise_spans import Spans
 from .token_texts import token_texts
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 __all__ = [
     "GRADIENTS",
     "ScoredObservation",
-    "code_spans",
-    "content_spans",
     "gradient_magnitudes",
     "noise_shares",
     "noisy_tokens",
@@ -35,11 +33,6 @@ __all__ = [
 
 GRADIENTS = ("ce", "mae", "cmae")
 """Cross-entropy, mean absolute error, and the latter clipped (METHODS.md 2.3)."""
-
-_CODE = re.compile(r"(?=(B[0-9A-Z]{9}))")  # looks ahead, so that codes may overlap
-_CAPITALS = re.compile(r"[A-Z]{4,}[0-9]*")
-
-Spans = Sequence[tuple[int, int]]
 
 
 def gradient_magnitudes(logprobs: ArrayLike, kind: str, *, rho: float = 0.2) -> NDArray[np.float64]:
@@ -70,47 +63,6 @@ def gradient_magnitudes(logprobs: ArrayLike, kind: str, *, rho: float = 0.2) -> 
     return p * away if kind == "mae" else np.where(p <= rho, p * away, 0.0)
 
 
-def code_spans(text: str) -> list[tuple[int, int]]:
-    """Return where a text has product codes and words in capitals (METHODS.md 2.9).
-
-    A code is a B and nine capitals or digits; a word in capitals has four letters at least, and may
-    end with digits.
-
-    Example:
-        >>> text = "[SEP] B07XYZ1234 [SEP] A MUG, MODEL42"
-        >>> [text[start:end] for start, end in code_spans(text)]
-        ['B07XYZ1234', 'MODEL42']
-    """
-    codes = [match.span(1) for match in _CODE.finditer(text)]
-    return sorted({*codes, *(match.span() for match in _CAPITALS.finditer(text))})
-
-
-def content_spans(delta: Delta, text: str) -> list[tuple[int, int]]:
-    """Return where a text names what a receptacle holds whose contents it shows for the first time.
-
-    Which these are the facts tell: ``seen`` of the receptacle and ``in`` it are new at once. What one
-    put there oneself, or saw there before, is not new. A name that was cut off is not found.
-
-    Args:
-        delta: What the observation changed in the belief.
-        text: The observation, or its beginning.
-
-    Example:
-        >>> delta = Delta(frozenset({("seen", "desk 1"), ("in", "pen 1", "desk 1")}))
-        >>> text = "You arrive at desk 1. On the desk 1, you see a pen 1, and a pen 12."
-        >>> [text[start:end] for start, end in content_spans(delta, text)]
-        ['pen 1']
-    """
-    shown = {fact[1] for fact in delta.added if fact[0] == "seen" and len(fact) == 2}
-    held = [fact for fact in delta.added if fact[0] == "in" and len(fact) == 3]
-    names = {fact[1] for fact in held if fact[2] in shown and fact[1]}
-    if not names:
-        return []
-    longest_first = sorted(names, key=lambda name: (-len(name), name))
-    pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)"
-    return [match.span() for match in re.finditer(pattern, text, re.IGNORECASE)]
-
-
 def noisy_tokens(
     tokenizer: Any, tokens: Sequence[int], spans_of: Callable[[str], Spans]
 ) -> tuple[bool, ...]:
@@ -128,6 +80,7 @@ def noisy_tokens(
 
     Example:
         >>> from comap.lm.tiny import tokenizer_of
+        >>> from comap.trainers.paw.noise_spans import code_spans
         >>> tokenizer = tokenizer_of(["look"] * 2, 320)
         >>> ids = tokenizer("look MUGS", add_special_tokens=False)["input_ids"]
         >>> "".join(".x"[noisy] for noisy in noisy_tokens(tokenizer, ids, code_spans))
