@@ -92,6 +92,7 @@ def in_a_child(env: Any) -> Any:
 
 
 def forking_and_interrupted() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     env = started()
     told = {"child": in_a_child(env), "after": record(*env.step("go to kitchen"))}
     told["fresh"] = transcript(env)
