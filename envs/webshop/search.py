@@ -55,6 +55,7 @@ class SearchIndex:
         self._starts, self._largest = load_array(folder, "starts"), load_array(folder, "largest")
         self._rows, self._ones = load_array(folder, "rows"), load_array(folder, "weights")
         self._ranked: tuple[_Rows, npt.NDArray[np.float32], _Rows] | None = None
+        self._words: list[str] | None = None
         self._numbers: dict[str, int] = {}
         self._sums: _Scores | None = None
 
@@ -89,16 +90,22 @@ class SearchIndex:
 
     def _number(self, word: str) -> int:
         """Return a term's number, or -1."""
-        if not self._numbers and len(self._terms) <= _FEW_TERMS:
-            self._numbers = dict(zip(self._terms.lines(), range(len(self._terms)), strict=True))
-        if word not in self._numbers:
-            if len(self._numbers) >= 2 * _FEW_TERMS:
-                self._numbers.clear()
+        number = self._numbers.get(word)
+        if number is not None:
+            return number
+        if len(self._terms) <= _FEW_TERMS:
+            if self._words is None:
+                self._words = self._terms.lines()
+            at = bisect_left(self._words, word)
+            there = self._words[at : at + 1] == [word]
+        else:
             sought = f"{word}\n".encode("utf-8", "surrogatepass")
             at = bisect_left(range(len(self._terms)), sought, key=self._terms.raw)
             there = at < len(self._terms) and self._terms.raw(at) == sought
-            self._numbers[word] = at if there else -1
-        return self._numbers[word]
+        if len(self._numbers) >= _FEW_TERMS:
+            self._numbers.clear()
+        number = self._numbers[word] = at if there else -1
+        return number
 
     def _list(self, term: _Term) -> tuple[_Rows, _Scores]:
         """Return the products that have a term, and what it adds to each."""
