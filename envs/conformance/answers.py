@@ -100,7 +100,7 @@ class Answers(Suite):
         rng = random.Random(0)
         with self.make() as env:
             for seed in self.seeds:
-                for _, info in self._steps(env, seed, 5):
+                for _, info in self._steps(env, seed, min(self.steps, 5)):
                     actions = info["admissible_actions"]
                     if actions is None or info["imagined"]:
                         continue

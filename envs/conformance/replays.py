@@ -23,7 +23,7 @@ class Replays(Suite):
         """Seed and actions determine every byte, in any process, for any PYTHONHASHSEED."""
         with self.make() as env:
             episodes = [self._play(env, seed) for seed in self.seeds]
-        for hash_seed in (0, 1):
+        for hash_seed in self.hash_seeds:
             again = replay_in_child(self.maker, self._arguments(), episodes, hash_seed)
             for episode, records in zip(episodes, again, strict=True):
                 same(
@@ -47,8 +47,10 @@ class Replays(Suite):
         with self.make() as env:
             if len(env.get_wrapper_attr("tasks")) < 2:
                 raise unittest.SkipTest("there is only one task")
-            found = {env.reset(seed=seed)[1]["task"] for seed in range(24)}
-            expect(len(found) > 1, "24 seeds must choose among the tasks", found)
+            first = env.reset(seed=0)[1]["task"]
+            others = (env.reset(seed=seed)[1]["task"] for seed in range(1, 24))
+            found = any(other != first for other in others)
+            expect(found, "24 seeds must choose among the tasks", first)
 
     def test_episodes_are_independent(self) -> None:
         """Nothing of an episode is left in the next one."""

@@ -27,6 +27,7 @@ class Suite:
         maker_args: Keyword arguments of `maker`; None for `env_id` and `kwargs`.
         seeds: Seeds of the episodes that are played.
         steps: The greatest number of actions in one of them.
+        hash_seeds: ``PYTHONHASHSEED`` of each fresh process that plays them again.
         expert_steps: The greatest number of actions that an expert may need.
         refuses_nonsense: Whether `NONSENSE` must be reported as ``info["invalid_action"]``.
         memory_episodes: Episodes of the memory test.
@@ -48,6 +49,7 @@ class Suite:
     maker_args: ClassVar[Mapping[str, Any] | None] = None
     seeds: ClassVar[Sequence[int]] = (0, 1, 2)
     steps: ClassVar[int] = 25
+    hash_seeds: ClassVar[Sequence[int]] = (0, 1)
     expert_steps: ClassVar[int] = 200
     refuses_nonsense: ClassVar[bool] = True
     memory_episodes: ClassVar[int] = 500

@@ -35,8 +35,8 @@ _OPEN: WeakValueDictionary[tuple[str, int], Catalog] = WeakValueDictionary()
 class Catalog:
     """Products, search and goals of one catalogue.
 
-    Nothing is read before it is asked for, and what is read is mapped into memory, so that all
-    processes of a machine share it. Make one with `open`.
+    But for a small search index nothing is read before it is asked for, and what is read is mapped
+    into memory, so that all processes of a machine share it. Make one with `open`.
 
     Attributes:
         folder: Where it lies.

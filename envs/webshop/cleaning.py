@@ -60,5 +60,5 @@ def cents(text: str) -> tuple[str, str]:
     match = _PRICE.fullmatch(text)
     if match is None:
         return "", ""
-    low, high = (str(round(100 * float(dollars))) for dollars in (match[1], match[2] or match[1]))
-    return low, high
+    low = str(round(100 * float(match[1])))
+    return low, low if match[2] is None else str(round(100 * float(match[2])))

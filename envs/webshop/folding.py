@@ -151,6 +151,7 @@ def _at_results(before: Belief, act: tuple[str, str], shown: Shown, legacy: bool
 
 
 _BEHIND = ("query", "page_no", "total", "result", "opened", "title", "price")
+_OF_PRODUCT = (*_BEHIND, "line", *_MATCHES)
 
 
 def _at_item(before: Belief, act: tuple[str, str], shown: Shown) -> Groups:
@@ -159,22 +160,18 @@ def _at_item(before: Belief, act: tuple[str, str], shown: Shown) -> Groups:
     same = was == "item" or was in SUB_PAGES
     asin = _product(before, act, shown, same)
     same = same and asin == before.told("product")
-    groups = _kept(before, *_BEHIND)
+    groups = _kept(before, *(_OF_PRODUCT if same else _BEHIND))
     groups["page"] = _AT["item"]
     groups["option"] = shown.offers
-    selected = dict(before.pairs("selected")) if same else {}
-    groups["selected"] = frozenset(
-        [("selected", *pair) for pair in _selection(selected, act, shown).items()]
-    )
+    selected = _selection(dict(before.pairs("selected")) if same else {}, act, shown)
+    groups["selected"] = frozenset([("selected", *pair) for pair in selected.items()])
     if asin:
-        groups["product"] = _fact("product", asin)
-        groups["opened"] = before.of("opened") | {("opened", asin)}
+        groups["product"] = before.of("product") if same else _fact("product", asin)
+        groups["opened"] = _replaced(before.of("opened"), ("opened", asin))
         groups["title"] = _replaced(before.of("title"), ("title", asin, shown.title))
         if shown.low:
             price = ("price", asin, shown.low, shown.high)
             groups["price"] = _replaced(before.of("price"), price)
-    if same:
-        groups |= _kept(before, "line", *_MATCHES)
     if not same or was != "item" or shown.offers != before.of("option"):
         wanted = before.told("instruction")
         groups["attr_match"] = groups.get("attr_match", _NONE) | met_words(wanted, [shown.title])

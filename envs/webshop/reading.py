@@ -119,15 +119,21 @@ def _lines(text: str) -> tuple[list[str], list[str]]:
         del lines[-1]
     marks = [_PLAIN] * len(lines)
     for place, line in enumerate(lines):
-        if line[-2:] != "_]":
-            continue
-        body = line.lstrip(" ")
-        inset = "" if body is line else " "
-        if body.startswith("[button] ") and body.endswith(" [button_]"):
-            lines[place], marks[place] = body[9:-10], f"{inset}button"
-        elif body.startswith("[clicked button] ") and body.endswith(" [clicked button_]"):
-            lines[place], marks[place] = body[17:-18], f"{inset}clicked"
+        if line[-2:] == "_]":
+            lines[place], marks[place] = _button(line)
     return lines, marks
+
+
+@lru_cache(maxsize=4096)
+def _button(line: str) -> tuple[str, str]:
+    """Return what stands on a button, and its mark; a line that is none as it is."""
+    body = line.lstrip(" ")
+    inset = "" if body is line else " "
+    if body.startswith("[button] ") and body.endswith(" [button_]"):
+        return body[9:-10], f"{inset}button"
+    if body.startswith("[clicked button] ") and body.endswith(" [clicked button_]"):
+        return body[17:-18], f"{inset}clicked"
+    return line, _PLAIN
 
 
 def _behind(instruction: str, parts: list[str], marks: list[str], marked: bool) -> Shown:

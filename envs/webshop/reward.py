@@ -143,4 +143,4 @@ _LATIN_1 = dict.fromkeys(range(128, 256))
 @lru_cache(maxsize=20_000)
 def _plain(text: str) -> str:
     """Return letters and digits in lower case; characters 128 to 255 are dropped, as thefuzz does."""
-    return default_process(text.translate(_LATIN_1))
+    return default_process(text if text.isascii() else text.translate(_LATIN_1))

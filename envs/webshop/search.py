@@ -1,8 +1,9 @@
 """Search: BM25 as Lucene computes it, to the last bit of its 32-bit floats.
 
-A small catalogue is scored whole. In a large one the rarest terms come first; once what the others
-can add is less than the fiftieth product already has, only products already met are looked up in the
-others' long lists (Turtle and Flood's MaxScore). Both give the same lists.
+A small catalogue is read when it is opened, so that no search waits for that, and scored whole. In a
+large one the rarest terms come first; once what the others can add is less than the fiftieth product
+already has, only products already met are looked up in the others' long lists (Turtle and Flood's
+MaxScore). Both give the same lists.
 """
 
 from __future__ import annotations
@@ -54,9 +55,11 @@ class SearchIndex:
         self._terms = Texts(folder, "terms")
         self._starts, self._largest = load_array(folder, "starts"), load_array(folder, "largest")
         self._rows, self._ones = load_array(folder, "rows"), load_array(folder, "weights")
-        self._ranked: tuple[_Rows, npt.NDArray[np.float32], _Rows] | None = None
         self._numbers: dict[str, int] = {}
         self._sums: _Scores | None = None
+        few = len(self._terms) <= _FEW_TERMS
+        self._words = self._terms.lines() if few else None
+        self._ranked = self._rank() if len(ranks) <= _WHOLE else None
 
     def search(self, query: str, k: int = 50) -> list[int]:
         """Return the rows of the best `k` products, best first, ties by ASIN."""
@@ -67,8 +70,8 @@ class SearchIndex:
         }
         if not counts or k < 1:
             return []
-        if len(self._ranks) <= _WHOLE:
-            return self._whole(counts, k)
+        if self._ranked is not None:
+            return self._whole(counts, k, *self._ranked)
         return self._pruned(self._terms_of(counts), k)
 
     def _terms_of(self, counts: Mapping[int, int]) -> list[_Term]:
@@ -89,16 +92,20 @@ class SearchIndex:
 
     def _number(self, word: str) -> int:
         """Return a term's number, or -1."""
-        if not self._numbers and len(self._terms) <= _FEW_TERMS:
-            self._numbers = dict(zip(self._terms.lines(), range(len(self._terms)), strict=True))
-        if word not in self._numbers:
-            if len(self._numbers) >= 2 * _FEW_TERMS:
-                self._numbers.clear()
+        number = self._numbers.get(word)
+        if number is not None:
+            return number
+        if self._words is not None:
+            at = bisect_left(self._words, word)
+            there = self._words[at : at + 1] == [word]
+        else:
             sought = f"{word}\n".encode("utf-8", "surrogatepass")
             at = bisect_left(range(len(self._terms)), sought, key=self._terms.raw)
             there = at < len(self._terms) and self._terms.raw(at) == sought
-            self._numbers[word] = at if there else -1
-        return self._numbers[word]
+        if len(self._numbers) >= _FEW_TERMS:
+            self._numbers.clear()
+        number = self._numbers[word] = at if there else -1
+        return number
 
     def _list(self, term: _Term) -> tuple[_Rows, _Scores]:
         """Return the products that have a term, and what it adds to each."""
@@ -106,11 +113,15 @@ class SearchIndex:
         scores = (term.weight - term.weight / ones).astype(np.float64)
         return self._rows[term.start : term.end].astype(np.intp), scores
 
-    def _whole(self, counts: Mapping[int, int], k: int) -> list[int]:
+    def _whole(
+        self,
+        counts: Mapping[int, int],
+        k: int,
+        places: _Rows,
+        added: npt.NDArray[np.float32],
+        row_at: _Rows,
+    ) -> list[int]:
         """Score all products. Sums of so few 32-bit floats are exact in 64 bits, in any order."""
-        if self._ranked is None:
-            self._ranked = self._rank()
-        places, added, row_at = self._ranked
         found, scores = list[_Rows](), list[npt.NDArray[np.float32]]()
         for number, count in counts.items():
             start, end = self._starts[number : number + 2].tolist()

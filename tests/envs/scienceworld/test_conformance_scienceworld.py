@@ -17,8 +17,9 @@ WORDS = ("look around", "go to kitchen", "open door", "0", "wait1", "pick up ora
 class TestScienceWorld(EnvConformance):
     env_id = "comap/ScienceWorld-v0"
     kwargs: ClassVar = {"split": "dev"}
-    seeds = (0, 3)
+    seeds = (11, 7)  # of dev's tasks these load, and are solved, soonest
     steps = 5
+    hash_seeds = (1,)
     memory_episodes = 6
 
     def policy(self, observation: str, info: dict[str, Any], rng: random.Random) -> str:
@@ -31,9 +32,10 @@ class TestScienceWorldListing(Answers):
 
     env_id = "comap/ScienceWorld-v0"
     kwargs: ClassVar = {
+        "split": "dev",
         "admissible_actions": True,
         "info_level": "privileged",
         "simplification": "",
     }
-    seeds = (1,)
+    seeds = (11,)
     steps = 3

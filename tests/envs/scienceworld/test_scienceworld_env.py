@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import psutil
 import pytest
 
 from comap.envs.conformance.transcripts import record
@@ -186,7 +187,7 @@ def test_asking_changes_nothing_where_upstreams_list_changes_the_world(
     def seen(ask: Callable[[], object]) -> list[str]:
         shared_env.reset(options={"task": f"{path['task']}/{path['variation']}"})
         told = []
-        for number, action in enumerate(path["gold"][:60]):
+        for number, action in enumerate(path["gold"][:48]):
             told.append(shared_env.step(action)[0])
             if number in (3, 9, 20):
                 ask()
@@ -309,11 +310,9 @@ def test_closed_environments_hand_their_simulator_on(simulator: None) -> None:
         return pid
 
     first = used()
-    assert used() == first
+    assert used() == first and psutil.pid_exists(first)
     keep_idle(0)
-    try:
-        assert used() != first
-    finally:
-        keep_idle(2)
+    keep_idle(2)
+    assert not psutil.pid_exists(first)
     with pytest.raises(OptionError):
         keep_idle(-1)

@@ -180,7 +180,7 @@ def test_beliefs_are_true_along_gold_paths_of_all_tasks(shared_env: gym.Env[str,
             env.reset(options={"task": task})
             path = gold_path(env.engine)
         assert path, name
-        last = min(len(path), 24)  # the long ones repeat themselves
+        last = min(len(path), 16)  # the long ones repeat themselves
         follow_belief(env, task, iter(path[:last]), counts, skipped=max(0, last - CHECKED))
     print(dict(counts))
     assert [key for key in counts if key.startswith("false: ")] == []

@@ -14,6 +14,7 @@ from comap.envs.webshop import search
 from comap.envs.webshop.analyzer import analyze
 from comap.envs.webshop.postings import IndexWriter, length_of_norm, norm_of_length
 from comap.envs.webshop.search import SearchIndex
+from comap.envs.webshop.texts import load_array
 
 
 def index_of(folder: Path, texts: list[str], run: int = 1 << 20) -> SearchIndex:
@@ -35,10 +36,14 @@ def made_up(number: int, seed: int = 0) -> list[str]:
 @pytest.mark.parametrize("whole", [20_000, 0], ids=["whole", "pruned"])
 def test_lists_are_lucenes(catalog, shared, monkeypatch, whole):
     monkeypatch.setattr(search, "_WHOLE", whole)
+    monkeypatch.setattr(search, "_FEW_TERMS", 2 * whole)
+    ranks = load_array(catalog.folder, "ranks")
+    index = SearchIndex(catalog.folder, catalog.manifest["documents"], ranks)
+    assert (index._ranked is None) is (index._words is None) is (whole == 0)
     asked = list(shared.recorded("search_top50.jsonl"))
     assert len(asked) == 200
     for row in asked:
-        found = catalog.index.search(row["query"], 50)
+        found = index.search(row["query"], 50)
         assert [catalog.asin(place) for place in found] == row["asins"], row["query"]
 
 
@@ -101,13 +106,15 @@ def test_pruning_changes_nothing(tmp_path, monkeypatch, k):
     ]
     whole = [index.search(query, k) for query in queries]
     monkeypatch.setattr(search, "_WHOLE", 0)
+    index = SearchIndex(tmp_path, index._documents, index._ranks)
+    assert index._ranked is None
     assert [index.search(query, k) for query in queries] == whole
     assert [index.search(query, k) for query in queries] == whole
 
 
 def test_an_interrupted_search_leaves_nothing_behind(tmp_path, monkeypatch):
-    index = index_of(tmp_path, made_up(300))
     monkeypatch.setattr(search, "_WHOLE", 0)
+    index = index_of(tmp_path, made_up(300))
     before = index.search("w1 w2 w3", 10)
 
     def stop(*_args):
