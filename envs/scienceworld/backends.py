@@ -73,8 +73,9 @@ def keep_idle(number: int) -> int:
         OptionError: It is negative or no whole number.
 
     Example:
-        >>> keep_idle(2), keep_idle(0)
-        (0, 2)
+        >>> before = keep_idle(2)
+        >>> keep_idle(before)
+        2
     """
     global _kept
     if type(number) is not int or number < 0:

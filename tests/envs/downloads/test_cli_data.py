@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from comap import cli_data
+from comap import cli_data, cli_progress
 from comap.envs.datasets import DataSet, catalogue
 from comap.envs.downloads import get
 from comap.envs.transfer import Patience
@@ -80,6 +80,6 @@ def test_the_bars_of_rich(toy: DataSet):
     progress = pytest.importorskip("rich.progress")
     console = pytest.importorskip("rich.console").Console(file=io.StringIO())
     with progress.Progress(console=console) as bars:
-        get(toy, patience=QUICK, progress=cli_data._RichBars(bars))
+        get(toy, patience=QUICK, progress=cli_progress._RichBars(bars))
     assert [task.description for task in bars.tasks] == ["downloading", "unpacking", "checking"]
     assert all(task.finished for task in bars.tasks)
