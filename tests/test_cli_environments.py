@@ -67,18 +67,24 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_folder(folder, parameters=200_000, episodes=1)
 
 
-@pytest.fixture
-def laboratory(tmp_path: Path) -> Iterator[list[str]]:
-    """Words for ScienceWorld; its JVM waits for the next test."""
+@pytest.fixture(scope="module")
+def simulators() -> Iterator[None]:
+    """ScienceWorld's JVMs wait for the next test."""
     try:
         simulator_jar()
         find_java()
     except CoMapError as error:
         pytest.skip(str(error))
-    keep_idle(2)
+    before = keep_idle(4)
+    yield
+    keep_idle(before)
+
+
+@pytest.fixture
+def laboratory(simulators: None, tmp_path: Path) -> list[str]:
+    """Words for ScienceWorld."""
     env = ["--env", "comap/ScienceWorld-v0", "--env-option", "task_names=find-plant"]
-    yield [*env, "--out", str(tmp_path / "out")]
-    keep_idle(0)
+    return [*env, "--out", str(tmp_path / "out")]
 
 
 def test_an_expert_finds_a_plant(laboratory: list[str], tmp_path: Path) -> None:
@@ -107,6 +113,7 @@ def test_paw_trains_in_the_laboratory(small: Path, laboratory: list[str], tmp_pa
     pytest.importorskip("trl")
     words = ["--updates", "1", "--groups", "2", "--members", "2", "--evaluation-tasks", "1"]
     words += ["--max-episode-steps", "2", "--preset", "tiny", "--model", str(small)]
+    words += ["--warmup-tokens", "0", "--demonstrations", "2"]
     assert main(["train", "paw", *words, *laboratory]) == 0
     (line,) = (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(line)["wm_rows"] > 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import comap
 from comap.agents import run_episode
 from comap.agents.create import AGENTS, agent_options, create_agent
 from comap.envs.conformance.transcripts import load
+from comap.envs.registered import engines_kept
 from comap.errors import DataNotFound, MissingExtra
 from comap.trajectory import Trajectory
 from comap.worldmodel import ImaginedEnv
@@ -30,6 +33,15 @@ STYLES: tuple[dict[str, Any], ...] = (
     {"decoding": "masked", "prompts": "brief", "state_text": "belief"},
     {"decoding": "scored", "examples": 0, "history_turns": 2},
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engines() -> Iterator[None]:
+    """Engines that are slow to start wait for the next test."""
+    with contextlib.ExitStack() as kept:
+        for env_id in ENVS:
+            kept.enter_context(engines_kept(env_id, 2))
+        yield
 
 
 def played(env_id: str, name: str, imagined: bool, style: dict[str, Any]) -> Trajectory:
