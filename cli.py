@@ -139,6 +139,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         shipped,
         small_results,
         speed,
+        trained,
         training_scale,
     )
 
@@ -148,5 +149,5 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     kinds = bench.add_subparsers(dest="bench", required=True, metavar="WHAT")
     measured = (speed, parity, experts, scienceworld_beliefs, runner_speed, training_scale)
     paw = (paw_bench, paw_bench_overhead, paw_noise)
-    for module in (*measured, small_results, coevolution, shipped, *paw):
+    for module in (*measured, small_results, coevolution, shipped, trained, *paw):
         module.add_parser(kinds)

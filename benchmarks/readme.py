@@ -15,6 +15,7 @@ from ..errors import DataCorrupt
 from .readme_environments import environments_section
 from .readme_paw import paw_text
 from .readme_webshop import webshop_section
+from .trained import trained_section
 
 __all__ = ["SECTIONS", "result", "update"]
 
@@ -311,6 +312,21 @@ def _webshop() -> str:
     return webshop_section(record, _on(record))
 
 
+def _trained() -> str:
+    if not files(__package__).joinpath("results/comap_tiny.json").is_file():
+        return "Not measured yet."
+    record = result("comap_tiny")
+    spent = [f"{one['cpu_seconds'] / 60:.0f}" for one in record["trainings"]]
+    return "\n".join(
+        [
+            trained_section(record),
+            "",
+            "One seed; all evaluated splits together, the standard error over transitions. The trainings "
+            f"took {' and '.join(spent)} minutes of one core. ({_on(record)}, `comap bench trained`)",
+        ]
+    )
+
+
 _PAW = {"paw": "alfworld_paw", "webshop-paw": "webshop_paw"}
 
 
@@ -330,6 +346,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "runner": _runner,
     "shipped": _shipped,
     "coevolution": _coevolution,
+    "trained": _trained,
     **{section: partial(_paw, section) for section in _PAW},
     "webshop": _webshop,
 }
