@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import DataCorrupt
 from .readme_environments import environments_section
+from .readme_noise import noise_section
 from .readme_paw import paw_text
 from .readme_webshop import webshop_section
 from .trained import trained_section
@@ -327,6 +328,24 @@ def _trained() -> str:
     )
 
 
+_NOISE = {
+    "ALFWorld, contents of receptacles seen for the first time: starts": "alfworld_noise_start_{}",
+    "the same: after GRPO": "alfworld_noise_grpo_{}",
+    "the same: after GRPO+PaW": "alfworld_noise_grpo_paw_{}",
+    "WebShop, codes of products (METHODS.md 2.9's rule): a start": "webshop_noise",
+    "WebShop, all of a listing: a start": "webshop_noise_listings",
+}
+
+
+def _noise() -> str:
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for title, name in _NOISE.items():
+        names = [name.format(seed) for seed in range(3)] if "{}" in name else [name]
+        groups[title] = [result(one) for one in names]
+    last = max((one for found in groups.values() for one in found), key=lambda one: str(one["date"]))
+    return noise_section(groups, f"({_on(last)}, `comap bench noise-gradients`)")
+
+
 _PAW = {"paw": "alfworld_paw", "webshop-paw": "webshop_paw"}
 
 
@@ -347,6 +366,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "shipped": _shipped,
     "coevolution": _coevolution,
     "trained": _trained,
+    "noise": _noise,
     **{section: partial(_paw, section) for section in _PAW},
     "webshop": _webshop,
 }
