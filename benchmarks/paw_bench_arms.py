@@ -139,9 +139,10 @@ _WARMUP_ON: dict[str, dict[str, Any]] = {
     "comap/WebShop-v0": {  # of pilots on one seed: with answers alone no product's id is ever copied,
         "warmup_tokens": 6_000_000,  # and of one shop alone its products are learned by heart
         "warmup_recoveries": 400,
-        "warmup_vocabulary": 2048,
+        "warmup_vocabulary": 3584,  # all words, so that an id is one of them
+        "warmup_parameters": 750_000,
         "warmup_prompt_share": 0.5,
-        "warmup_variants": tuple({"generator_seed": seed} for seed in range(16)),
+        "warmup_variants": tuple({"generator_seed": seed} for seed in range(32)),
     }
 }
 

@@ -322,8 +322,8 @@ def _trained() -> str:
         [
             trained_section(record),
             "",
-            "One seed; all evaluated splits together, the standard error over transitions. The trainings "
-            f"took {' and '.join(spent)} minutes of one core. ({_on(record)}, `comap bench trained`)",
+            "One seed; all evaluated splits together, the standard error over transitions. The "
+            f"trainings took {' and '.join(spent)} minutes of one core. ({_on(record)}, `comap bench trained`)",
         ]
     )
 
@@ -342,7 +342,9 @@ def _noise() -> str:
     for title, name in _NOISE.items():
         names = [name.format(seed) for seed in range(3)] if "{}" in name else [name]
         groups[title] = [result(one) for one in names]
-    last = max((one for found in groups.values() for one in found), key=lambda one: str(one["date"]))
+    last = max(
+        (one for found in groups.values() for one in found), key=lambda one: str(one["date"])
+    )
     return noise_section(groups, f"({_on(last)}, `comap bench noise-gradients`)")
 
 

@@ -31,8 +31,9 @@ HUMAN_FILE = "items_human_ins.json"
 _FAMILY = 3
 _MOST_GOALS = 40
 _MOST_PRODUCTS = 1_000_000
-_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_PLACES = 36**7
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # no digits: so an id can be one token of a small model
+_PLACES = 26**7
+_SHELF = 200
 _STEP = 22_695_477_043  # has no divisor in common with the number of places
 
 
@@ -82,27 +83,39 @@ def _shop(seed: int, number: int) -> list[Invention]:
     departments = shop_words()["departments"]
     kinds = [(department, kind) for department in departments for kind in department["types"]]
     shop = list[Invention]()
-    for place in range(number):
+    for place, asin in enumerate(_asins(seed, number)):
         family, member = divmod(place, _FAMILY)
         draws = Draws("webshop", seed, "product", place)
         if member == 0:
             if family % len(kinds) == 0:
                 order = Draws("webshop", seed, "kinds", family).shuffled(kinds)
             department, kind = order[family % len(kinds)]
-            shop.append(_first(draws, place, _asin(seed, place), department, kind))
+            shop.append(_first(draws, place, asin, department, kind))
         else:
-            shop.append(_variant(draws, shop[place - member], place, _asin(seed, place)))
+            shop.append(_variant(draws, shop[place - member], place, asin))
     return shop
 
 
-def _asin(seed: int, place: int) -> str:
-    """Return an id in the form of a real one, another for each place."""
-    value = (place * _STEP + Draws("webshop", seed, "asin").integer(0, _PLACES - 1)) % _PLACES
-    digits = ""
+def _asins(seed: int, number: int) -> list[str]:
+    """Return ids in the form of real ones.
+
+    Shops of a size have the same ids, but for the last few, each for other products: who plays in
+    several has to read which id a product has, and cannot know it by heart.
+    """
+    places = list[int]()
+    for start in range(0, number, _SHELF):  # so that fewer products are the first of more
+        shelf = range(start, start + _SHELF)
+        places += Draws("webshop", seed, "asins", start).shuffled(shelf)
+    return [_asin(place) for place in places[:number]]
+
+
+def _asin(place: int) -> str:
+    """Return an id, another for each place."""
+    value, letters = (place + 1) * _STEP % _PLACES, ""
     for _ in range(7):
-        value, digit = divmod(value, 36)
-        digits += _DIGITS[digit]
-    return f"B0G{digits}"
+        value, letter = divmod(value, len(_LETTERS))
+        letters += _LETTERS[letter]
+    return f"B0G{letters}"
 
 
 def _first(

@@ -40,7 +40,8 @@ def training(tmp_path: Path) -> Path:
     }
     for name, result in stages.items():
         (folder / "stages" / name).mkdir(parents=True)
-        (folder / "stages" / name / "done.json").write_text(json.dumps({"stage": name.partition("-")[2], **result}))
+        done = {"stage": name.partition("-")[2], **result}
+        (folder / "stages" / name / "done.json").write_text(json.dumps(done))
     (folder / "run.json").write_text(json.dumps(written))
     return folder
 

@@ -58,7 +58,7 @@ _TINY: dict[str, Any] = {
     "state_text": "belief",
     "form": "given",
     "prompt_tokens": 1024,
-    "response_tokens": 24,
+    "response_tokens": 32,  # a search has up to 26
     "observation_tokens": 128,
     "learning_rate": 3e-4,
     "critic_rate": 1e-3,
