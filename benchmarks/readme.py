@@ -323,7 +323,8 @@ def _trained() -> str:
             trained_section(record),
             "",
             "One seed; all evaluated splits together, the standard error over transitions. The "
-            f"trainings took {' and '.join(spent)} minutes of one core. ({_on(record)}, `comap bench trained`)",
+            f"trainings took {' and '.join(spent)} minutes of one core. "
+            f"({_on(record)}, `comap bench trained`)",
         ]
     )
 
