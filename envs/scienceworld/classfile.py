@@ -16,6 +16,7 @@ PUBLIC_STATIC = 0x0009
 """The access flags of a public, static field or method."""
 
 _MAGIC = 0xCAFEBABE
+_PUBLIC, _PRIVATE = 0x0001, 0x0002
 _SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4}
 _SIZES |= {18: 4, 19: 2, 20: 2}  # how long a constant of each kind is; texts, kind 1, tell it
 _TEXT, _CLASS, _NAME_AND_TYPE, _WIDE = 1, 7, 12, (5, 6)
@@ -72,6 +73,7 @@ class ClassFile:
         _, self._methods = self._members(self._fields)
         self._known, self._rest = self._members(self._methods)
         self._renamed: dict[int, int] = {}
+        self._published: set[int] = set()
         self._new_fields: list[bytes] = []
         self._new_methods: list[bytes] = []
 
@@ -104,16 +106,24 @@ class ClassFile:
         Raises:
             ValueError: There is no such method.
         """
-        for place, access, named, described in self._known:
-            if (self._texts[named], self._texts[described]) == (name, descriptor):
-                self._renamed[place] = self.constant("text", renamed)
-                self._new_methods.append(self._method(access, named, described, code))
-                return
-        raise ValueError(f"expected a method {name}{descriptor}, found none")
+        place, access, named, described = self._found(name, descriptor)
+        self._renamed[place] = self.constant("text", renamed)
+        self._new_methods.append(self._method(access, named, described, code))
+
+    def publish(self, name: str, descriptor: str) -> None:
+        """Make a method public that was private.
+
+        Raises:
+            ValueError: There is no such method.
+        """
+        self._published.add(self._found(name, descriptor)[0])
 
     def data(self) -> bytes:
         """Return the class file as it is now."""
         body = bytearray(self._data[self._end :])
+        for place in self._published:
+            access = struct.unpack_from(">H", body, place - self._end)[0]
+            struct.pack_into(">H", body, place - self._end, access & ~_PRIVATE | _PUBLIC)
         for place, name in self._renamed.items():
             struct.pack_into(">H", body, place - self._end + 2, name)
         fields, methods = self._fields - self._end, self._methods - self._end
@@ -126,6 +136,13 @@ class ClassFile:
             bytes(body[self._rest - self._end :]),
         ]
         return b"".join(parts)
+
+    def _found(self, name: str, descriptor: str) -> tuple[int, int, int, int]:
+        """Return place, access, name and descriptor of a method."""
+        for method in self._known:
+            if (self._texts[method[2]], self._texts[method[3]]) == (name, descriptor):
+                return method
+        raise ValueError(f"expected a method {name}{descriptor}, found none")
 
     def _read_constants(self) -> int:
         """Note where the constants are; return where their table ends."""
