@@ -24,7 +24,7 @@ import scienceworld.tasks.goals.ObjMonitor;
  */
 @SuppressWarnings({"rawtypes", "unchecked"})
 public final class Names {
-    private static final int MOST = 1 << 13;  // there are some 300 things, with a few states each
+    private static final int MOST = 1 << 11;  // there are some 300 things, with a few states each
     private static final int CHOICES = 20;
     private static final int CHOICES_IN_TURN = 10;
     private static final Comparator<Tuple2> BY_NAME =
@@ -34,6 +34,8 @@ public final class Names {
     private static final HashMap<String, Name> interned = new HashMap<>();
     private static final EnvObject[] read = new EnvObject[MOST];  // the things of this command
     private static final String[][] texts = new String[MOST][];  // and their names
+    private static EnvObject around;  // what the thing before was in, while nothing changes
+    private static Set<String> aroundCalled;
 
     private final Set<String> set;
     private String[] tokenized;
@@ -45,14 +47,15 @@ public final class Names {
 
     /** Goes before {@code EnvObject.getReferentsWithContainers}. */
     public static Set withContainers(EnvObject thing, EnvObject from) {
-        return of(thing, from).set;
+        Option<EnvObject> container = thing.getContainer();
+        return of(thing, from, container.isDefined() ? container.get().getReferents() : null).set;
     }
 
     /** Goes before {@code InputParser.getObjectReferents}; only read by those who get it. */
     public static String[] tokenized(InputParser$ parser, EnvObject thing, EnvObject from) {
         int place = (int) thing.uuid() & (MOST - 1);
         if (read[place] != thing) {
-            Names names = of(thing, from);
+            Names names = of(thing, from, callingAround(thing));
             if (names.tokenized == null) {
                 names.tokenized = parser.comap$getObjectReferents(thing, from);
             }
@@ -72,7 +75,7 @@ public final class Names {
             InputParser parser, String text, EnvObject root, EnvObject universe, Agent agent,
             ObjMonitor monitor, GoalSequence goals, EnvObject from) {
         Arrays.fill(read, null);
-        Arrays.fill(texts, null);
+        around = null;
         if (made.size() > MOST) {
             made.clear();
             interned.clear();
@@ -84,8 +87,9 @@ public final class Names {
     public static Tuple2[] unique(
             InputParser parser, EnvObject[] things, EnvObject from, boolean hidden, boolean deep) {
         Name[][] names = new Name[things.length][];
+        around = null;
         for (int i = 0; i < things.length; i++) {
-            names[i] = of(things[i], from).sorted();
+            names[i] = of(things[i], from, callingAround(things[i])).sorted();
         }
         String[] chosen = chosen(withoutDuplicates(names));
         Tuple2[] out = new Tuple2[things.length];
@@ -96,17 +100,29 @@ public final class Names {
         return out;
     }
 
-    private static Names of(EnvObject thing, EnvObject from) {
+    private static Names of(EnvObject thing, EnvObject from, Set<String> container) {
         Set<String> own =
                 thing instanceof Portal ? ((Portal) thing).getReferents(from) : thing.getReferents();
-        Option<EnvObject> container = thing.getContainer();
-        Called called = new Called(own, container.isDefined() ? container.get().getReferents() : null);
+        Called called = new Called(own, container);
         Names names = made.get(called);
         if (names == null) {
             names = new Names(thing.comap$getReferentsWithContainers(from));
             made.put(called, names);
         }
         return names;
+    }
+
+    /** Returns what that is called which a thing is in; most are in what the one before is in. */
+    private static Set<String> callingAround(EnvObject thing) {
+        Option<EnvObject> container = thing.getContainer();
+        if (container.isEmpty()) {
+            return null;
+        }
+        if (around != container.get()) {
+            around = container.get();
+            aroundCalled = around.getReferents();
+        }
+        return aroundCalled;
     }
 
     private Name[] sorted() {
