@@ -19,8 +19,8 @@ import scienceworld.tasks.goals.ObjMonitor;
  * The names of things, made once.
  *
  * <p>"X", "X in Y" and "X on Y" depend on nothing but what X and Y are called by themselves, and in
- * which order; so they are kept by that. What a thing is called may change with each action, but not
- * while one command is read.
+ * which order; so they are kept by that. They are all in lower case. What a thing is called may change
+ * with each action, but not while one command is read.
  */
 @SuppressWarnings({"rawtypes", "unchecked"})
 public final class Names {
@@ -34,8 +34,6 @@ public final class Names {
     private static final HashMap<String, Name> interned = new HashMap<>();
     private static final EnvObject[] read = new EnvObject[MOST];  // the things of this command
     private static final String[][] texts = new String[MOST][];  // and their names
-    private static EnvObject around;  // what the thing before was in, while nothing changes
-    private static Set<String> aroundCalled;
 
     private final Set<String> set;
     private String[] tokenized;
@@ -47,15 +45,14 @@ public final class Names {
 
     /** Goes before {@code EnvObject.getReferentsWithContainers}. */
     public static Set withContainers(EnvObject thing, EnvObject from) {
-        Option<EnvObject> container = thing.getContainer();
-        return of(thing, from, container.isDefined() ? container.get().getReferents() : null).set;
+        return of(thing, from).set;
     }
 
     /** Goes before {@code InputParser.getObjectReferents}; only read by those who get it. */
     public static String[] tokenized(InputParser$ parser, EnvObject thing, EnvObject from) {
         int place = (int) thing.uuid() & (MOST - 1);
         if (read[place] != thing) {
-            Names names = of(thing, from, callingAround(thing));
+            Names names = of(thing, from);
             if (names.tokenized == null) {
                 names.tokenized = parser.comap$getObjectReferents(thing, from);
             }
@@ -75,7 +72,6 @@ public final class Names {
             InputParser parser, String text, EnvObject root, EnvObject universe, Agent agent,
             ObjMonitor monitor, GoalSequence goals, EnvObject from) {
         Arrays.fill(read, null);
-        around = null;
         if (made.size() > MOST) {
             made.clear();
             interned.clear();
@@ -87,9 +83,8 @@ public final class Names {
     public static Tuple2[] unique(
             InputParser parser, EnvObject[] things, EnvObject from, boolean hidden, boolean deep) {
         Name[][] names = new Name[things.length][];
-        around = null;
         for (int i = 0; i < things.length; i++) {
-            names[i] = of(things[i], from, callingAround(things[i])).sorted();
+            names[i] = of(things[i], from).sorted();
         }
         String[] chosen = chosen(withoutDuplicates(names));
         Tuple2[] out = new Tuple2[things.length];
@@ -100,29 +95,18 @@ public final class Names {
         return out;
     }
 
-    private static Names of(EnvObject thing, EnvObject from, Set<String> container) {
+    private static Names of(EnvObject thing, EnvObject from) {
         Set<String> own =
                 thing instanceof Portal ? ((Portal) thing).getReferents(from) : thing.getReferents();
-        Called called = new Called(own, container);
+        Option<EnvObject> container = thing.getContainer();
+        Set<String> around = container.isDefined() ? container.get().getReferents() : null;
+        Called called = new Called(own, around);
         Names names = made.get(called);
         if (names == null) {
             names = new Names(thing.comap$getReferentsWithContainers(from));
             made.put(called, names);
         }
         return names;
-    }
-
-    /** Returns what that is called which a thing is in; most are in what the one before is in. */
-    private static Set<String> callingAround(EnvObject thing) {
-        Option<EnvObject> container = thing.getContainer();
-        if (container.isEmpty()) {
-            return null;
-        }
-        if (around != container.get()) {
-            around = container.get();
-            aroundCalled = around.getReferents();
-        }
-        return aroundCalled;
     }
 
     private Name[] sorted() {
