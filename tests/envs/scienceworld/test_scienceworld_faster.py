@@ -155,13 +155,21 @@ def test_a_class_file_is_kept_but_for_what_is_asked(simulator: None) -> None:
     for name, data in classes(simulator_jar()).items():
         cls = ClassFile(data)
         assert cls.data() == data
-        cls.add_field("comap$added", "I")
-        assert len(cls.data()) == len(data) + 8 + 3 + len("comap$added")
+        cls.constant("text", "comap$added")
+        assert len(cls.data()) == len(data) + 3 + len("comap$added")
         with pytest.raises(ValueError, match=r"no such|expected a method nothing\(\)V"):
             ClassFile(data).wrap("nothing", "()V", "other", Code(b"\xb1", 0, 0))
         with pytest.raises(ValueError, match="expected"):
             ClassFile(data[:8] + b"\xff\xff\x63" + data[11:])
         assert name.endswith(".class")
+
+
+def test_a_private_method_becomes_public_and_nothing_else(simulator: None) -> None:
+    data = classes(simulator_jar())["scienceworld/struct/EnvObject.class"]
+    cls = ClassFile(data)
+    cls.publish("portals", "()Lscala/collection/mutable/Set;")
+    changed = [pair for pair in zip(data, cls.data(), strict=True) if pair[0] != pair[1]]
+    assert changed == [(0x02, 0x01)]
 
 
 def test_other_classes_are_not_patched(simulator: None) -> None:
