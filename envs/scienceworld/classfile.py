@@ -1,8 +1,8 @@
 """Putting methods in front of those of a compiled Java class, in memory.
 
 A class file is a table of constants, some headers, fields and methods (The Java Virtual Machine
-Specification, chapter 4). New constants, fields and methods go to the ends of their tables, so that
-what is there stays as it is; a method that gets another in front of it is only renamed.
+Specification, chapter 4). New constants and methods go to the ends of their tables, so that what is
+there stays as it is; a method that gets another in front of it is only renamed.
 """
 
 from __future__ import annotations
@@ -10,27 +10,23 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-__all__ = ["PUBLIC_STATIC", "ClassFile", "Code"]
-
-PUBLIC_STATIC = 0x0009
-"""The access flags of a public, static field or method."""
+__all__ = ["ClassFile", "Code"]
 
 _MAGIC = 0xCAFEBABE
+_PUBLIC, _PRIVATE = 0x0001, 0x0002
 _SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4}
 _SIZES |= {18: 4, 19: 2, 20: 2}  # how long a constant of each kind is; texts, kind 1, tell it
-_TEXT, _CLASS, _NAME_AND_TYPE, _WIDE = 1, 7, 12, (5, 6)
-_KINDS = {"field": 9, "method": 10, "interface": 11}
+_TEXT, _CLASS, _METHOD, _NAME_AND_TYPE, _WIDE = 1, 7, 10, 12, (5, 6)
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The body of a method.
+    """The body of a method without jumps, which would need a stack map.
 
     Attributes:
         instructions: The byte code.
         stack: How many values it keeps at most.
         local: How many local variables it has, its arguments among them.
-        frames: The entries of its stack map, which every target of a jump needs.
 
     Example:
         >>> Code(bytes([0x04, 0xAC]), stack=1, local=0).stack  # return 1
@@ -40,7 +36,6 @@ class Code:
     instructions: bytes
     stack: int
     local: int
-    frames: tuple[bytes, ...] = ()
 
 
 class ClassFile:
@@ -68,19 +63,17 @@ class ClassFile:
         self._added: list[bytes] = []
         self._end = self._read_constants()
         header = struct.unpack_from(">HHHH", data, self._end)
-        self._fields = self._end + 8 + 2 * header[3]
-        _, self._methods = self._members(self._fields)
+        _, self._methods = self._members(self._end + 8 + 2 * header[3])  # after the fields
         self._known, self._rest = self._members(self._methods)
         self._renamed: dict[int, int] = {}
-        self._new_fields: list[bytes] = []
+        self._published: set[int] = set()
         self._new_methods: list[bytes] = []
 
     def constant(self, kind: str, *parts: str) -> int:
         """Return the place of a constant, which is added if need be.
 
         Args:
-            kind: ``"text"``, ``"class"``, or ``"field"``, ``"method"`` or ``"interface"`` for what
-                belongs to a class.
+            kind: ``"text"``, ``"class"`` or ``"method"``.
             parts: The text; the class; or the class, the name and the descriptor.
         """
         if kind == "text":
@@ -91,12 +84,7 @@ class ClassFile:
             return owner
         names = [self.constant("text", part) for part in parts[1:]]
         pair = self._place(struct.pack(">BHH", _NAME_AND_TYPE, *names))
-        return self._place(struct.pack(">BHH", _KINDS[kind], owner, pair))
-
-    def add_field(self, name: str, descriptor: str) -> None:
-        """Add a public, static field."""
-        places = self.constant("text", name), self.constant("text", descriptor)
-        self._new_fields.append(struct.pack(">HHHH", PUBLIC_STATIC, *places, 0))
+        return self._place(struct.pack(">BHH", _METHOD, owner, pair))
 
     def wrap(self, name: str, descriptor: str, renamed: str, code: Code) -> None:
         """Rename a method and add one with its old name, its access flags and this code.
@@ -104,28 +92,42 @@ class ClassFile:
         Raises:
             ValueError: There is no such method.
         """
-        for place, access, named, described in self._known:
-            if (self._texts[named], self._texts[described]) == (name, descriptor):
-                self._renamed[place] = self.constant("text", renamed)
-                self._new_methods.append(self._method(access, named, described, code))
-                return
-        raise ValueError(f"expected a method {name}{descriptor}, found none")
+        place, access, named, described = self._found(name, descriptor)
+        self._renamed[place] = self.constant("text", renamed)
+        self._new_methods.append(self._method(access, named, described, code))
+
+    def publish(self, name: str, descriptor: str) -> None:
+        """Make a method public that was private.
+
+        Raises:
+            ValueError: There is no such method.
+        """
+        self._published.add(self._found(name, descriptor)[0])
 
     def data(self) -> bytes:
         """Return the class file as it is now."""
         body = bytearray(self._data[self._end :])
+        for place in self._published:
+            access = struct.unpack_from(">H", body, place - self._end)[0]
+            struct.pack_into(">H", body, place - self._end, access & ~_PRIVATE | _PUBLIC)
         for place, name in self._renamed.items():
             struct.pack_into(">H", body, place - self._end + 2, name)
-        fields, methods = self._fields - self._end, self._methods - self._end
+        methods = self._methods - self._end
         parts = [
             self._data[:8] + struct.pack(">H", self._count) + self._data[10 : self._end],
             *self._added,
-            bytes(body[:fields]),
-            _longer(body[fields:methods], self._new_fields),
+            bytes(body[:methods]),
             _longer(body[methods : self._rest - self._end], self._new_methods),
             bytes(body[self._rest - self._end :]),
         ]
         return b"".join(parts)
+
+    def _found(self, name: str, descriptor: str) -> tuple[int, int, int, int]:
+        """Return place, access, name and descriptor of a method."""
+        for method in self._known:
+            if (self._texts[method[2]], self._texts[method[3]]) == (name, descriptor):
+                return method
+        raise ValueError(f"expected a method {name}{descriptor}, found none")
 
     def _read_constants(self) -> int:
         """Note where the constants are; return where their table ends."""
@@ -163,12 +165,8 @@ class ClassFile:
         return self._constants[constant]
 
     def _method(self, access: int, name: int, descriptor: int, code: Code) -> bytes:
-        inner = b""
-        if code.frames:
-            frames = struct.pack(">H", len(code.frames)) + b"".join(code.frames)
-            inner = struct.pack(">HI", self.constant("text", "StackMapTable"), len(frames)) + frames
         body = struct.pack(">HHI", code.stack, code.local, len(code.instructions))
-        body += code.instructions + struct.pack(">HH", 0, 1 if inner else 0) + inner
+        body += code.instructions + struct.pack(">HH", 0, 0)
         attribute = struct.pack(">HI", self.constant("text", "Code"), len(body)) + body
         return struct.pack(">HHHH", access, name, descriptor, 1) + attribute
 

@@ -1,23 +1,22 @@
 """Sparing the simulator work that it does over and over: a jar that goes before its own.
 
-Most of a step goes into the names of things. For each of its verbs the simulator lists the names of
-each thing in sight, by "X", "X in Y" and "X on Y", and splits each of them into words by
-regular expressions; and after the step once more, to print what nobody reads. Here
+Most of a step goes into sets of things, and into their names. Things all have the same hash code here
+(see `FLAGS`), so that a set of them costs the square of its size, and the simulator makes sets of all
+that there is several times a step. For each of its verbs it lists the names of each thing in sight,
+splits them by regular expressions, and after the step once more, to print what nobody reads.
 
-- splitting looks into a table of words first: it depends on nothing but the text;
-- listing looks into a table of things, which is emptied before each command is read: things do not
-  change while one is read, and nothing else lists names in this way;
-- listing what is only printed is left out.
-
-What is not in a table is asked of the original, and everybody gets a copy; all answers stay what they
-are, byte for byte. What is patched is the user's own copy of the simulator's classes. Only the
-release that this was written for is: with any other, the simulator runs as it is.
+Our own classes, in ``data/comap``, tell the same in less time: ``Things`` for what is where, in the
+order of the simulator's sets; ``Names`` for what things are called, which is kept. Here methods of the
+simulator are made to ask them; all answers stay what they are, byte for byte. What is patched is the
+user's own copy of the simulator's classes. Only the release that this was written for is: with any
+other, the simulator runs as it is.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import re
 import struct
 import tempfile
 import zipfile
@@ -28,17 +27,49 @@ from pathlib import Path
 from ..storage import comap_home
 from .classfile import ClassFile, Code
 
-__all__ = ["classpath", "patched_classes"]
+__all__ = ["OURS", "classpath", "patched_classes"]
+
+OURS = Path(__file__).parent / "data" / "comap"
+"""Our own classes, and what they were compiled from (for Java 8; see CONTRIBUTING.md)."""
 
 _KNOWN = "f4e1fdce0cdabe1bab7128a7e78ea820210d9db3c28d7272bcbbc3f3a1c5f0d7"  # scienceworld 1.2.3
-_NAMES, _PARSER = "scienceworld/input/InputParser$", "scienceworld/input/InputParser"
-_ENTRIES = 1 << 13  # there are some 2,000 names, and 300 things
-_TABLE_TYPE = "[Ljava/util/Map$Entry;"
-_WORDS_OF, _NAMES_OF = "comap$words", "comap$names"  # the tables
-_OLD = "comap$"  # before the names of what got something in front
-_ANY, _TEXT, _TEXTS = "Ljava/lang/Object;", "Ljava/lang/String;", "[Ljava/lang/String;"
-_THING = "Lscienceworld/struct/EnvObject;"
-_GIVE_BACK = 0xB0
+_OLD = "comap$"  # before the names of the methods that got something in front
+_PARSER, _LISTING = "scienceworld/input/InputParser", "scienceworld/input/InputParser$"
+_THING, _TEXT = "Lscienceworld/struct/EnvObject;", "Ljava/lang/String;"
+_SET, _GROWING = "Lscala/collection/immutable/Set;", "Lscala/collection/mutable/Set;"
+_READ = "".join(
+    f"Lscienceworld/{it};"
+    for it in ("objects/agent/Agent", "tasks/goals/ObjMonitor", "tasks/goals/GoalSequence")
+)
+_INSTEAD = (
+    (_THING[1:-1], "getContainedObjects", f"(Z){_SET}", "Things", "contained"),
+    (_THING[1:-1], "getPortals", f"(Z){_SET}", "Things", "portals"),
+    (_THING[1:-1], "getContainedObjectsAndPortals", f"(Z){_SET}", "Things", "both"),
+    (_THING[1:-1], "getContainedObjectsAndPortalsRecursive", f"(ZZ){_SET}", "Things", "inside"),
+    (_THING[1:-1], "getContainedAccessibleObjects", f"(ZZ){_SET}", "Things", "accessible"),
+    (_THING[1:-1], "getReferentsWithContainers", f"({_THING}){_SET}", "Names", "withContainers"),
+    (_LISTING, "collectObjects", f"({_THING}Z){_GROWING}", "Things", "collect"),
+    (_LISTING, "collectAccessibleObjects", f"({_THING}Z){_GROWING}", "Things", "collectAccessible"),
+    (_LISTING, "getObjectReferents", f"({_THING}{_THING})[{_TEXT}", "Names", "tokenized"),
+    (_LISTING, "getPossibleReferents", f"({_THING}{_THING})[{_TEXT}", "Names", "possible"),
+    (
+        _PARSER,
+        "parse",
+        f"({_TEXT}{_THING}{_THING}{_READ}{_THING})Lscala/Tuple4;",
+        "Names",
+        "parse",
+    ),
+    (
+        _PARSER,
+        "getAllUniqueReferentsObjList",
+        f"([{_THING}{_THING}ZZ)[Lscala/Tuple2;",
+        "Names",
+        "unique",
+    ),
+)
+"""Class, method and its type, and which method of which class of ours is asked instead."""
+
+_PUBLISHED = {_THING[1:-1]: ("containedObjects", "portals")}  # what our classes look at
 
 
 def classpath(jar: Path) -> tuple[Path, ...]:
@@ -62,21 +93,32 @@ def patched_classes(read: Callable[[str], bytes]) -> dict[str, bytes]:
         ValueError: They are not those of the known simulator.
 
     Example:
-        >>> sorted(patched_classes(zipfile.ZipFile(jar).read))  # doctest: +SKIP
-        ['scienceworld/input/InputParser$.class', 'scienceworld/input/InputParser.class']
+        >>> len(patched_classes(zipfile.ZipFile(jar).read))  # doctest: +SKIP
+        3
     """
-    patches = {_NAMES: _remember_names, _PARSER: _forget_names}
-    done = {}
-    for name, patch in patches.items():
-        cls = ClassFile(read(f"{name}.class"))
-        patch(cls)
-        done[f"{name}.class"] = cls.data()
-    return done
+    classes = {name: ClassFile(read(f"{name}.class")) for name, *_ in _INSTEAD}
+    for name, methods in _PUBLISHED.items():
+        for method in methods:
+            classes[name].publish(method, f"(){_GROWING}")
+    for name, method, shape, ours, ask in _INSTEAD:
+        cls = classes[name]
+        asked = shape.replace("(", f"(L{name};", 1)  # ours are static
+        call = cls.constant("method", f"comap/{ours}", ask, asked)
+        cls.wrap(method, shape, f"{_OLD}{method}", _passing_on(asked, call))
+    return {f"{name}.class": cls.data() for name, cls in classes.items()}
+
+
+def _passing_on(shape: str, call: int) -> Code:
+    """Return code that calls a static method with all that it was given, and returns its answer."""
+    taken = re.findall(r"\[?L[^;]+;|\[?[A-Z]", shape[1 : shape.index(")")])
+    load = [(0x15 if it == "Z" else 0x19, place) for place, it in enumerate(taken)]
+    code = b"".join(map(bytes, load)) + struct.pack(">BHB", 0xB8, call, 0xB0)
+    return Code(code, len(taken), len(taken))
 
 
 @lru_cache(maxsize=4)
 def _jar_before(jar: Path) -> Path | None:
-    """Return a jar with the patched class, or None where the simulator is not the known one."""
+    """Return a jar with patched classes and ours, or None where the simulator is not the known one."""
     try:
         data = jar.read_bytes()
     except OSError:
@@ -84,10 +126,11 @@ def _jar_before(jar: Path) -> Path | None:
     if hashlib.sha256(data).hexdigest() != _KNOWN:
         return None
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        patched = patched_classes(archive.read)
+        classes = patched_classes(archive.read)
+    classes |= {f"comap/{file.name}": file.read_bytes() for file in sorted(OURS.glob("*.class"))}
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
-        for name, content in patched.items():
+        for name, content in classes.items():
             archive.writestr(zipfile.ZipInfo(name), content)  # with a date that is always the same
     return _kept(packed.getvalue())
 
@@ -106,87 +149,3 @@ def _kept(data: bytes) -> Path | None:
     except OSError:
         return None  # slower, with the same answers
     return file
-
-
-def _remember_names(cls: ClassFile) -> None:
-    """Put tables in front of what splits a name, and of what lists the names of a thing."""
-    entry = cls.constant("class", "java/util/Map$Entry")
-    tables = [cls.constant("field", _NAMES, it, _TABLE_TYPE) for it in (_WORDS_OF, _NAMES_OF)]
-    for name in (_WORDS_OF, _NAMES_OF):
-        cls.add_field(name, _TABLE_TYPE)
-    made = cls.constant("method", _NAMES, f"{_OLD}made", "()V")
-    making = [((0x11, _ENTRIES), (0xBD, entry), (0xB3, table)) for table in tables]
-    code = Code(_assembled(*making[0], *making[1], (0xB8, made), 0xB1), 1, 0)
-    cls.wrap("<clinit>", "()V", f"{_OLD}made", code)
-    digest = (0xB6, cls.constant("method", "java/lang/String", "hashCode", "()I"))
-    split = f"({_TEXT}){_TEXTS}"
-    cls.wrap("tokenize", split, f"{_OLD}words", _looking_up(cls, "words", split, (digest,)))
-    number = (0xB6, cls.constant("method", _THING[1:-1], "uuid", "()J")), 0x88
-    of_thing = f"({_THING}{_THING}){_TEXTS}"
-    code = _looking_up(cls, "names", of_thing, number)
-    cls.wrap("getObjectReferents", of_thing, f"{_OLD}names", code)
-    nothing = _assembled(0x03, (0xBD, cls.constant("class", "java/lang/String")), _GIVE_BACK)
-    cls.wrap("getPossibleReferents", of_thing, f"{_OLD}printed", Code(nothing, 1, 3))
-
-
-def _forget_names(cls: ClassFile) -> None:
-    """Have the names of things forgotten before a command is read: they change between commands."""
-    sight, others = f"{_THING}{_THING}", ("objects/agent/Agent", "tasks/goals/ObjMonitor")
-    taken = [*others, "tasks/goals/GoalSequence", "struct/EnvObject"]
-    shape = f"({_TEXT}{sight}{''.join(f'Lscienceworld/{it};' for it in taken)})Lscala/Tuple4;"
-    table = cls.constant("field", _NAMES, _NAMES_OF, _TABLE_TYPE)
-    fill = cls.constant("method", "java/util/Arrays", "fill", f"([{_ANY}{_ANY})V")
-    read = cls.constant("method", _PARSER, f"{_OLD}parse", shape)
-    arguments = bytes([0x2A, 0x2B, 0x2C, 0x2D, 0x19, 4, 0x19, 5, 0x19, 6, 0x19, 7])
-    code = _assembled((0xB2, table), 0x01, (0xB8, fill)) + arguments
-    code += _assembled((0xB6, read), _GIVE_BACK)
-    cls.wrap("parse", shape, f"{_OLD}parse", Code(code, 8, 8))
-
-
-def _looking_up(
-    cls: ClassFile, what: str, shape: str, digest: tuple[int | tuple[int, ...], ...]
-) -> Code:
-    """Return code that takes the texts of something from a table, or has them made and puts them there.
-
-    Args:
-        cls: The class, with the table.
-        what: The end of the names of the table and of the original method.
-        shape: What the method takes: what is looked up, and perhaps from where a thing is seen,
-            which is the same for a whole command.
-        digest: Code that makes a number of that object; its last bits are the place in the table.
-
-    An entry holds an object and its texts; entries are never changed, only replaced. Everybody gets
-    a copy of the texts.
-    """
-    arguments = shape.partition(")")[0].count(";")
-    entry, pair = "java/util/Map$Entry", "java/util/AbstractMap$SimpleImmutableEntry"
-    texts_type, found_at = cls.constant("class", _TEXTS), arguments + 1  # a variable
-    table = (0xB2, cls.constant("field", _NAMES, f"{_OLD}{what}", _TABLE_TYPE))
-    place = (table, 0x2B, *digest, (0x11, _ENTRIES - 1), 0x7E)
-    equal = cls.constant("method", "java/lang/Object", "equals", f"({_ANY})Z")
-    key = (0xB9, cls.constant("interface", entry, "getKey", f"(){_ANY}"), 0x0100)
-    value = (0xB9, cls.constant("interface", entry, "getValue", f"(){_ANY}"), 0x0100)
-    clone = (0xB6, cls.constant("method", _TEXTS, "clone", f"(){_ANY}"))
-    copied = (clone, (0xC0, texts_type), _GIVE_BACK)
-    original = (0xB6, cls.constant("method", _NAMES, f"{_OLD}{what}", shape))
-    both = cls.constant("method", pair, "<init>", f"({_ANY}{_ANY})V")
-    load = bytes([0x19, found_at])
-    hit = load + _assembled(value, (0xC0, texts_type), *copied)
-    same = load + _assembled(key, 0x2B, (0xB6, equal), (0x99, 3 + len(hit)))
-    asked = _assembled(*place, 0x32) + bytes([0x3A, found_at])
-    asked += load + _assembled((0xC6, 3 + len(same) + len(hit))) + same + hit
-    made = bytes([0x2A, 0x2B, 0x2C][: arguments + 1]) + _assembled(original)
-    made += bytes([0x3A, found_at + 1]) + _assembled(*place)
-    made += _assembled((0xBB, cls.constant("class", pair)), 0x59, 0x2B)
-    made += bytes([0x19, found_at + 1]) + _assembled((0xB7, both), 0x53)
-    made += bytes([0x19, found_at + 1]) + _assembled(*copied)
-    frame = struct.pack(">BHBH", 252, len(asked), 7, cls.constant("class", entry))
-    return Code(asked + made, 6, found_at + 2, (frame,))
-
-
-def _assembled(*instructions: int | tuple[int, ...]) -> bytes:
-    """Return byte code: operations, and pairs of one with its 16-bit operands."""
-    parts = [(it,) if isinstance(it, int) else it for it in instructions]
-    return b"".join(
-        bytes([op]) + b"".join(struct.pack(">H", it) for it in rest) for op, *rest in parts
-    )

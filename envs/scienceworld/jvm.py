@@ -21,6 +21,7 @@ from .simulator import Simulator
 __all__ = ["JPypeSimulator"]
 
 _HEAP = ("-Xms32m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30")
+_OURS = "-Xrs"  # signals stay Python's; else the JVM takes SIGTERM, and crashes in JPype's clean-up
 _EXTRA = "scienceworld"
 _NATIVE = "--enable-native-access=ALL-UNNAMED"  # else newer Javas warn of JPype
 _owner: int | None = None
@@ -121,7 +122,7 @@ def _jvm(java: Java) -> Any:
         raise MissingExtra.of(_EXTRA, "the backend 'jpype'") from None
     if not jpype.isJVMStarted():
         try:
-            flags = (*FLAGS, *_HEAP, *([_NATIVE] if java.version >= 22 else []))
+            flags = (*FLAGS, *_HEAP, _OURS, *([_NATIVE] if java.version >= 22 else []))
             jpype.startJVM(str(java.library), *flags, convertStrings=False, interrupt=False)
         except Exception as error:
             raise EngineError(

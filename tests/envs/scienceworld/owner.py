@@ -136,6 +136,15 @@ def ours(env: Any, actions: tuple[str, ...]) -> list[Any]:
     return told
 
 
+def waiting() -> None:
+    """Wait for signals, with a JVM in this process."""
+    env = started(backend="jpype")
+    say(os.getpid())
+    while True:
+        env.step("look around")
+        env.reset(options=TASK)
+
+
 def jpype_side() -> None:
     """What the backend jpype does, alone, beside another, when closed, and in a forked child."""
     from comap.envs.scienceworld.gateway import Py4JSimulator  # noqa: F401 (both can be imported)

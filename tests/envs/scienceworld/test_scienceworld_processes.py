@@ -198,6 +198,16 @@ def test_javas_garbage_collections_start_none_of_pythons(owner: Any) -> None:
     assert line(owner("collections")) == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_end_a_process_with_a_jvm_like_any_other(
+    owner: Any, number: signal.Signals, tmp_path: Path
+) -> None:
+    waiting = owner("waiting")
+    os.kill(line(waiting), number)
+    assert waiting.wait(PATIENCE) == -number
+    assert not list(tmp_path.glob("hs_err*"))  # what a JVM writes that crashes
+
+
 def test_a_jvm_of_other_code_is_refused(owner: Any) -> None:
     pytest.importorskip("jpype", reason="JPype1 is not installed")
     told = line(owner("strange_jvm"))
