@@ -135,7 +135,10 @@ class Fold(Meaning):
         if event.second == _GROUND:
             places = [self.belief.room]
         if len(ones) == len(places) == 1:
-            self.belief.move(ones[0], places[0])
+            if ones[0] in self.belief.above(places[0]):  # a table into the jug on it: nowhere
+                self.belief.forget(ones[0])
+            else:
+                self.belief.move(ones[0], places[0])
             return
         for thing in ones or named(self.belief, event.first):
             if [thing] != places:

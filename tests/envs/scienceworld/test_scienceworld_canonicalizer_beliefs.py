@@ -57,6 +57,13 @@ def test_things_of_one_name_are_told_apart_by_what_the_action_says():
     )
 
 
+def test_what_is_moved_into_what_it_holds_is_nowhere():
+    facts = after(KITCHEN, ("move counter to bowl", "You move the counter to the bowl.")).facts
+    assert ("in", "bowl", "counter") in after(KITCHEN).facts
+    assert not [fact for fact in facts if {"bowl", "counter", "drawer"} & set(fact)]
+    assert ("in", "metal pot", "kitchen") in facts
+
+
 def test_a_pending_choice_is_told_and_then_made():
     request = "move cup containing red paint to battery"
     asked = after(LAB, (request, MENU))
