@@ -138,6 +138,7 @@ def ours(env: Any, actions: tuple[str, ...]) -> list[Any]:
 
 def waiting() -> None:
     """Wait for signals, with a JVM in this process."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who has nohup before it would ignore that
     env = started(backend="jpype")
     say(os.getpid())
     while True:
