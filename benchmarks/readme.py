@@ -15,6 +15,7 @@ from ..errors import DataCorrupt
 from .readme_environments import environments_section
 from .readme_noise import noise_section
 from .readme_paw import paw_text
+from .readme_scienceworld import scienceworld_section
 from .readme_webshop import webshop_section
 from .trained import trained_section
 
@@ -308,6 +309,15 @@ def _environments() -> str:
     return environments_section(records, told)
 
 
+def _scienceworld() -> str:
+    speed, beliefs = result("scienceworld_speed"), result("scienceworld_beliefs")
+    told = (
+        f"({_on(speed)}, `comap bench speed scienceworld --peer upstream`)",
+        f"({_on(beliefs)}, `comap bench beliefs scienceworld`)",
+    )
+    return scienceworld_section(speed, beliefs, told)
+
+
 def _webshop() -> str:
     record = result("webshop_speed")
     return webshop_section(record, _on(record))
@@ -371,6 +381,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "trained": _trained,
     "noise": _noise,
     **{section: partial(_paw, section) for section in _PAW},
+    "scienceworld": _scienceworld,
     "webshop": _webshop,
 }
 """The parts of the README that are written from results, by the name in their marks."""

@@ -90,8 +90,7 @@ class Fold(Meaning):
 
     def _set(self, name: str, state: str) -> None:
         if name != "door":
-            for thing in self._only(self.one(name)):
-                self.belief.mark(thing, state)
+            self._change(name, "open", state)
             return
         here = self.belief.room
         doors = [ends for ends in self.belief.doors if here in ends]
@@ -100,6 +99,19 @@ class Fold(Meaning):
         if len(doors) == 1:
             self.belief.doors[doors[0]] = state
 
+    def _change(self, name: str, group: str, state: str) -> None:
+        """Note the state of the thing that an answer names.
+
+        Where it is not clear which one is meant, nothing is believed of those of another state.
+        """
+        found = self.one(name)
+        if len(found) == 1:
+            self.belief.mark(found[0], state)
+            return
+        for thing in found or named(self.belief, name):
+            if not self.belief.has(thing, state):
+                self.belief.unmark(thing, group)
+
     def _only(self, things: list[str]) -> list[str]:
         """Return the thing, if it is clear which one."""
         return things if len(things) == 1 else []
@@ -107,12 +119,10 @@ class Fold(Meaning):
     # Devices and circuits.
 
     def _active(self, event: Event) -> None:
-        for thing in self._only(self.one(event.first)):
-            self.belief.mark(thing, "active")
+        self._change(event.first, "active", "active")
 
     def _inactive(self, event: Event) -> None:
-        for thing in self._only(self.one(event.first)):
-            self.belief.mark(thing, "inactive")
+        self._change(event.first, "active", "inactive")
 
     def _linked(self, event: Event) -> None:
         (first, owner), (second, other) = event.pairs

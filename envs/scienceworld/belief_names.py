@@ -19,6 +19,7 @@ __all__ = ["Phrase", "called", "chosen", "named", "pairs_of", "parse_phrase", "s
 _PLACES = re.compile(r" \((in [^()]*(?:\([^()]*\)[^()]*)*)\)$")
 _STAGE = re.compile(r" in the [a-z]+ stage\b")
 _WORD = re.compile(r"[a-z0-9()'-]+")
+_ROOM = "room"  # how any room may be called
 _SPLITS = (" to ", " into ", " in ", " on ")
 
 
@@ -128,6 +129,8 @@ def _fits_places(belief: Belief, thing: str, phrase: Phrase) -> bool:
         here = [place for place in above if place != INVENTORY or INVENTORY in told]
         return [base_name(place) for place in here] == told[: len(here)]
     for place in phrase.places:
+        if place == _ROOM and above[:1] == [belief.room]:
+            continue
         words = set(_words(place))
         if not above or not words <= set(_words(base_name(above[0]))):
             return False

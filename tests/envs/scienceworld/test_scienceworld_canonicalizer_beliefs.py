@@ -64,6 +64,17 @@ def test_what_is_moved_into_what_it_holds_is_nowhere():
     assert ("in", "metal pot", "kitchen") in facts
 
 
+def test_any_room_may_be_called_one():
+    state = after(LAB, ("activate component in room", "The switch is now activated."))
+    assert ("active", "switch") in state.facts
+
+
+def test_what_may_be_of_another_state_is_not_believed():
+    state = after(LAB, ("activate thing in cup", "The switch is now activated."))
+    assert not {("active", "switch"), ("inactive", "switch")} & state.facts
+    assert ("inactive", "blue light bulb") in state.facts
+
+
 def test_a_pending_choice_is_told_and_then_made():
     request = "move cup containing red paint to battery"
     asked = after(LAB, (request, MENU))
