@@ -33,7 +33,7 @@ _SMALL = re.compile(
     r"| *\(that looks unwell\)|\.? *the time reads \d+ ticks\."
 )
 _FIRE = re.compile(r" *\(on fire\)")
-_DOOR = re.compile(r"\.? +the ([a-z0-9 -]+?) is (open|closed)\. ?")
+_DOOR = re.compile(r"\.? +the ([a-z0-9 -]+?)(?: \(on fire\))?(?: door)? is (open|closed)\. ?")
 _INSIDE = re.compile(r"\.? *(?:in|on|inside) the [^:.\n]{1,80}?(?: is| you see): *")
 _CONTAINING = re.compile(r" *\(containing ")
 _SLOPE = re.compile(r", with: +")
@@ -226,7 +226,7 @@ class _Reader:
         for pattern in (_TURNED, _DOOR):
             found = self.take(pattern)
             if found:
-                drain = pattern is _DOOR and found[1].removesuffix(" door") != thing.name
+                drain = pattern is _DOOR and found[1] != thing.name
                 state = None if drain else _STATES.get(found[found.re.groups])
                 return replace(thing, marks=(*thing.marks, (state,))) if state else thing
         link = self.take(_LINK)

@@ -64,6 +64,13 @@ def test_what_is_moved_into_what_it_holds_is_nowhere():
     assert ("in", "metal pot", "kitchen") in facts
 
 
+def test_what_burns_has_a_door_still():
+    burning = KITCHEN.replace("cupboard. The cupboard", "cupboard (on fire). The cupboard (on fire)")
+    state = after(burning)
+    assert burning != KITCHEN and state.parsed
+    assert {("burning", "cupboard"), ("closed", "cupboard")} <= state.facts
+
+
 def test_any_room_may_be_called_one():
     state = after(LAB, ("activate component in room", "The switch is now activated."))
     assert ("active", "switch") in state.facts
