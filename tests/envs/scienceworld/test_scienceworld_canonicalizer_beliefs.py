@@ -65,7 +65,9 @@ def test_what_is_moved_into_what_it_holds_is_nowhere():
 
 
 def test_what_burns_has_a_door_still():
-    burning = KITCHEN.replace("cupboard. The cupboard", "cupboard (on fire). The cupboard (on fire)")
+    burning = KITCHEN.replace(
+        "cupboard. The cupboard", "cupboard (on fire). The cupboard (on fire)"
+    )
     state = after(burning)
     assert burning != KITCHEN and state.parsed
     assert {("burning", "cupboard"), ("closed", "cupboard")} <= state.facts
