@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,28 +80,22 @@ class WarmUp:
     """Which expert plays, such as one that knows what was seen alone; None for the usual one."""
     prompt_share: float = 0.0
     """Share of the policy's tokens, the first ones, on which prompts carry loss as well."""
-    variants: tuple[Mapping[str, Any], ...] = ({},)
-    """Options of the environments that experts play in, each with an equal share of the tasks. What a
-    single one has few of, such as a generated shop's products, a policy learns by heart."""
+    split: str = "train"
+    """The split whose tasks experts play."""
 
-    def env(self, split: str = "train", **options: Any) -> gymnasium.Env[str, str]:
-        """Return an environment of these tasks."""
+    def env(self, split: str | None = None, **options: Any) -> gymnasium.Env[str, str]:
+        """Return an environment of these tasks; of those that experts play unless a split is named."""
         told: dict[str, Any] = dict(embedded_tasks(self.env_id))
         if self.data_dir is not None:
             told = {"source": "official", "data_dir": self.data_dir}
         if self.max_episode_steps is not None:
             told["max_episode_steps"] = self.max_episode_steps
-        return gymnasium.make(self.env_id, split=split, **{**told, **options})
+        return gymnasium.make(self.env_id, split=split or self.split, **{**told, **options})
 
-    def shown(self, steps: int) -> Iterator[gymnasium.Env[str, str]]:
-        """Yield each environment whose expert is to be watched, with room for so many steps."""
+    def shown(self, steps: int) -> gymnasium.Env[str, str]:
+        """Return an environment whose expert is to be watched, with room for so many steps."""
         told = {} if self.expert is None else {"expert": self.expert}
-        for variant in self.variants:
-            yield self.env(max_episode_steps=steps, **told, **variant)
-
-    def share(self, tasks: int) -> int:
-        """Return how many of some tasks each of these environments has."""
-        return -(-tasks // len(self.variants))
+        return self.env(max_episode_steps=steps, **told)
 
 
 def shown_by_experts(config: WarmUp) -> list[Trajectory]:
@@ -110,14 +104,13 @@ def shown_by_experts(config: WarmUp) -> list[Trajectory]:
     Raises:
         OptionError: A recorded demonstration does not win.
     """
+    env = config.shown(200)
     if config.demos is None:
-        played: list[Trajectory] = []
-        share = config.share(config.tasks)
-        for env in config.shown(200):
-            ids = env.get_wrapper_attr("tasks").ids
-            played += expert_demonstrations(env, ids[:: max(len(ids) // share, 1)][:share])
+        ids = env.get_wrapper_attr("tasks").ids
+        played = expert_demonstrations(
+            env, ids[:: max(len(ids) // config.tasks, 1)][: config.tasks]
+        )
         return [*played, *recoveries(config)]
-    env = next(config.shown(200))
     shown = list(demonstrations(env, read_demonstrations(Path(config.demos))))
     lost = [t.task for t in shown if t.error or not t.success]
     if lost:
@@ -130,12 +123,11 @@ def recoveries(config: WarmUp) -> list[Trajectory]:
 
     Each has one at least, which tells it from a demonstration.
     """
-    played: list[Trajectory] = []
-    if config.recoveries:
-        share = config.share(config.recoveries)
-        for env in config.shown(60):
-            tasks = evenly(env.get_wrapper_attr("tasks").ids, share)
-            played += side_steps(env, tasks, 0, config.aside)
+    if not config.recoveries:
+        return []
+    env = config.shown(60)
+    tasks = evenly(env.get_wrapper_attr("tasks").ids, config.recoveries)
+    played = side_steps(env, tasks, 0, config.aside)
     return [one for one in played if not all(map(is_shown, one.steps))]
 
 
@@ -206,12 +198,10 @@ def _others(config: WarmUp, seed: int) -> list[str]:
 
     It learns nothing of when they are observed.
     """
-    texts: list[str] = []
-    for env in config.shown(24):
-        tasks = evenly(env.get_wrapper_attr("tasks").ids, config.share(config.side_tasks))
-        for shown in side_steps(env, tasks, seed):
-            texts += [step.observation for step in shown.steps]
-    return texts
+    env = config.shown(24)
+    tasks = evenly(env.get_wrapper_attr("tasks").ids, config.side_tasks)
+    played = side_steps(env, tasks, seed)
+    return [step.observation for shown in played for step in shown.steps]
 
 
 def _as_rows(samples: Iterable[Sample]) -> Iterator[Row]:

@@ -117,7 +117,9 @@ SETTINGS: dict[str, Any] = {
 """What all arms have in common, beside the preset ``tiny``: on ALFWorld."""
 
 _ON: dict[str, dict[str, Any]] = {
-    "comap/WebShop-v0": {  # METHODS.md 2.7, but for lengths: a belief has few words, a query more
+    "comap/WebShop-v0": {  # METHODS.md 2.7 and 2.8, but for lengths: a belief has few words
+        "train_split": "legacy-train-500",
+        "evaluation_splits": ("legacy-test",),
         "max_episode_steps": 15,
         "mini_batch_rows": 64,
         "prompt_tokens": 1024,
@@ -136,13 +138,12 @@ WARMUP = {
 """How the policies that arms begin with are warmed up: on ALFWorld."""
 
 _WARMUP_ON: dict[str, dict[str, Any]] = {
-    "comap/WebShop-v0": {  # of pilots on one seed: with answers alone no product's id is ever copied,
-        "warmup_tokens": 6_000_000,  # and of one shop alone its products are learned by heart
+    "comap/WebShop-v0": {  # of pilots on one seed: with answers alone no product's id is ever copied
+        "warmup_tokens": 6_000_000,
         "warmup_recoveries": 400,
         "warmup_vocabulary": 3584,  # all words, so that an id is one of them
         "warmup_parameters": 750_000,
         "warmup_prompt_share": 0.5,
-        "warmup_variants": tuple({"generator_seed": seed} for seed in range(32)),
     }
 }
 

@@ -81,10 +81,10 @@ class PaWBench:
             )
         place = Path(self.starts or Path(self.out, "starts")) / f"{self.tokens}-tokens"
         told: dict[str, Any] = {"data_dir": self.data_dir, "demos": self.demos, **self.warmup}
+        if "train_split" in self.settings:
+            told["split"] = self.settings["train_split"]
         if self.env_id != ALFWORLD:  # where the usual expert wins less with what was seen alone
             told = {"env_id": self.env_id, "expert": None, **told}
-        if self.data_dir is not None:  # variants are of embedded tasks
-            told.pop("variants", None)
         return WarmUp(str(place), policy_tokens=self.tokens, **told)
 
     def environments(self, steps: int) -> Environments:

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("trl")
 
-from comap.benchmarks import paw_bench
-from comap.benchmarks.coevolution_models import WarmUp, shown_by_experts
 from comap.benchmarks.paw_bench_arms import (
-    ALFWORLD,
     ARMS,
     VARIED,
     arm_of,
-    settings_on,
     training_of,
-    warmup_on,
 )
 from comap.benchmarks.paw_bench_pairs import over_seeds, paired, share_won
-from comap.benchmarks.paw_bench_plays import further_plays
 from comap.benchmarks.paw_bench_result import collect
 from comap.benchmarks.paw_bench_run import read_run
 from comap.benchmarks.paw_bench_starts import PaWBench
@@ -39,64 +31,15 @@ from comap.benchmarks.paw_bench_training import (
     run_arm,
     take_over_first_evaluation,
 )
-from comap.benchmarks.readme_paw import paw_text
+from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, OptionError
 from comap.trainers.paw.journal import EVALUATIONS, METRICS
 from comap.trainers.playing import played
-from comap.trainers.policy_samples import is_shown
 
-UPDATES = 2
-ENV = {"id": "comap/ALFWorld-v0", "options": {}, "fingerprint": {"train": {"games": "2"}}}
-START = {"name": "3000-tokens/policy-0", "sha256": "ab" * 32, "parameters": 5}
-
-
-def evaluated(update: int, split: str, won: str, names: str = "task") -> dict[str, Any]:
-    found = {f"{names} {number}": int(digit) for number, digit in enumerate(won)}
-    rate = won.count("1") / len(won)
-    common = {"update": update, "split": split, "n": len(won), "success": rate, "errors": 0}
-    return {**common, "won": dict(reversed(found.items()))}  # the file's order does not matter
-
-
-def made_up(
-    bench: PaWBench,
-    arm: str,
-    seed: int,
-    final: Sequence[str],
-    *,
-    start: Mapping[str, Any] = START,
-    successes: Sequence[float] = (0.25, 0.75),
-    names: str = "task",
-    **changed: Any,
-) -> Path:
-    """Write the folder of a run that has ended."""
-    config = training_of(arm_of(arm), seed, {"updates": UPDATES, **changed}).describe()
-    config.pop("max_updates")
-    folder = bench.place_of(arm, seed)
-    folder.mkdir(parents=True)
-    described = {"method": "paw", "config": config, "arm": arm, "env": ENV, "model": dict(start)}
-    sessions = [{"started": "2026-01-01T00:00:00Z", "versions": {}, "hardware": {"cores": 2}}]
-    run = {"format": "comap training 1", "described": described, "sessions": sessions}
-    (folder / "run.json").write_text(json.dumps(run))
-    paw = {"wm_lambda": 0.123456} if config["paw"] else {}
-    lines = [
-        {"update": number, "success": success, "rows": 10, "kl": None, **paw}
-        | {"seconds_rollout": 3.0, "seconds_old_logps": 0.25, "seconds_advantages": 0.0}
-        | {"seconds_update": 1.5 if paw else 1.0}
-        for number, success in enumerate(successes, 1)
-    ]
-    (folder / METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    tests = [
-        evaluated(at, split, won, names)
-        for at, wins in ((0, ("00", "10")), (UPDATES, final))
-        for split, won in zip(("valid_seen", "valid_unseen"), wins, strict=True)
-    ]
-    (folder / EVALUATIONS).write_text("".join(json.dumps(line) + "\n" for line in tests))
-    return folder
-
-
-def by_name(result: Mapping[str, Any]) -> dict[str, Any]:
-    return {arm["arm"]: arm for arm in result["arms"]}
-
+KIT = load(f"{Path(__file__).with_name('paw_bench_kit.py')}:KIT")
+ENV, REAL, START, UPDATES = KIT.ENV, KIT.REAL, KIT.START, KIT.UPDATES
+by_name, command, evaluated, made_up = KIT.by_name, KIT.command, KIT.evaluated, KIT.made_up
+parsed, written = KIT.parsed, KIT.written
 
 # -- arms ----------------------------------------------------------------------------------------
 
@@ -321,37 +264,6 @@ def test_the_first_evaluation_is_taken_over_from_the_same_policy_alone(tmp_path:
 # -- the command ---------------------------------------------------------------------------------
 
 
-def parsed(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("comap bench")
-    paw_bench.add_parser(parser.add_subparsers())
-    return parser.parse_args(["paw", *words])
-
-
-def command(*words: str) -> int:
-    options = parsed(*words)
-    code: int = options.run(options)
-    return code
-
-
-TINY = {
-    "groups": 2,
-    "members": 2,
-    "updates": 2,
-    "max-episode-steps": 3,
-    "evaluation-tasks": 1,
-    "seeds": 0,
-    "warmup-tokens": 2000,
-    "warmup-tasks": 2,
-    "warmup-recoveries": 1,
-    "warmup-parameters": 200_000,
-    "device": "cpu",
-}
-REAL = [
-    *(word for name, value in TINY.items() for word in (f"--{name}", str(value))),
-    *("--arms", "grpo", "grpo+paw", "--plays", "2"),
-]
-
-
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("paw")
@@ -418,14 +330,6 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_end(real: Path, tmp_path: Pa
     for name in ("won", "success", "training_last", "rows"):
         assert again[name] == straight[name]
     assert again["curve"]["wm_loss"] == straight["curve"]["wm_loss"]
-
-
-def written(place: Path, split: str, number: int, won: str) -> None:
-    """Write down a further play."""
-    folder = place / f"{split}-{number}"
-    folder.mkdir(parents=True)
-    told = {f"task {n}": int(digit) for n, digit in enumerate(won)}
-    (folder / "won.json").write_text(json.dumps({"of": {}, "errors": 1, "won": told}))
 
 
 def test_further_plays_are_added_where_both_policies_have_them(tmp_path: Path) -> None:
@@ -505,135 +409,3 @@ def test_collecting_runs_nothing(tmp_path: Path) -> None:
     made_up(bench, "gigpo", 4, ("10", "10"))
     assert command("--out", str(tmp_path), "--seeds", "4", "--collect") == 0
     assert list(by_name(json.loads((tmp_path / "result.json").read_bytes()))) == ["gigpo"]
-
-
-# -- other environments --------------------------------------------------------------------------
-
-WEBSHOP = "comap/WebShop-v0"
-
-
-def test_arms_on_webshop_are_those_of_the_paper() -> None:
-    """METHODS.md 2.6 and 2.7."""
-    for arm in ARMS:
-        config = training_of(arm, 0, settings_on(WEBSHOP))
-        assert (config.max_episode_steps, config.mini_batch_rows) == (15, 64)
-        assert (config.success_reward, config.highest_return) == (10.0, 10.0)
-        assert (config.reward, config.invalid_penalty) == ("success", 0.1)
-        assert config.evaluation_splits == ("test",) and config.observation_tokens == 1024
-        assert (config.alpha, config.rho) == (
-            arm.changes.get("alpha", 0.75),
-            arm.changes.get("rho", 0.2),
-        )
-
-
-def test_alfworld_is_as_it_was() -> None:
-    bench = paw_bench._bench(parsed())
-    for arm in ARMS:
-        assert training_of(arm, 1, bench.settings) == training_of(arm, 1)
-    assert bench.env_id == ALFWORLD and bench.tokens == 8_000_000
-    warm = bench.warm()
-    assert (warm.env_id, warm.expert, warm.prompt_share) == (ALFWORLD, "explore", 0.0)
-    assert (warm.tasks, warm.recoveries, warm.parameters) == (3500, 800, 500_000)
-    assert bench.environments(30).options == {"source": "generated", "max_episode_steps": 30}
-    official = paw_bench._bench(parsed("--data-dir", "games")).environments(30)
-    assert official.options == {"source": "official", "max_episode_steps": 30, "data_dir": "games"}
-
-
-def test_what_is_not_given_is_as_usual_for_the_environment() -> None:
-    bench = paw_bench._bench(parsed("--env", WEBSHOP))
-    assert bench.settings == settings_on(WEBSHOP)
-    usual = warmup_on(WEBSHOP)
-    assert (bench.warmup_tokens, bench.warm().env_id) == (usual["warmup_tokens"], WEBSHOP)
-    assert bench.warm().expert is None and bench.warm().parameters == usual["warmup_parameters"]
-    assert bench.environments(15).options == {"source": "generated", "max_episode_steps": 15}
-    words = ("--mini-batch-rows", "0", "--warmup-tokens", "5", "--max-episode-steps", "9")
-    bench = paw_bench._bench(parsed("--env", WEBSHOP, *words))
-    assert bench.settings["mini_batch_rows"] is None and bench.tokens == 5
-    assert training_of(arm_of("grpo"), 0, bench.settings).max_episode_steps == 9
-    assert bench.warm().prompt_share == usual["warmup_prompt_share"] > 0
-
-
-def test_experts_show_tasks_of_each_shop_alike(tmp_path: Path) -> None:
-    shops = ({"generator_seed": 0}, {"generator_seed": 1})
-    plain = WarmUp(str(tmp_path), env_id=WEBSHOP, expert=None, tasks=4, recoveries=2)
-    both = shown_by_experts(replace(plain, variants=shops))
-    alone = [shown_by_experts(replace(plain, tasks=2, recoveries=1, variants=(s,))) for s in shops]
-    told = [sorted((one.task, one.goal) for one in some) for some in (both, alone[0] + alone[1])]
-    assert told[0] == told[1] and len(told[0]) >= 4
-    assert {one.goal for one in alone[0]}.isdisjoint({one.goal for one in alone[1]})
-    assert sum(one.success and all(map(is_shown, one.steps)) for one in both) == 4
-
-
-def test_official_data_has_no_variants() -> None:
-    assert len(paw_bench._bench(parsed("--env", WEBSHOP)).warm().variants) > 1
-    official = paw_bench._bench(parsed("--env", WEBSHOP, "--data-dir", "shop"))
-    assert official.warm().variants == ({},)
-
-
-def test_the_help_tells_what_is_usual_where(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parsed("--help")
-    told = " ".join(capsys.readouterr().out.split())
-    assert "step limit of episodes (default: 30; on WebShop 15)" in told
-    assert "tasks of an update (default: 16)" in told
-
-
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("shop")
-    words = [*REAL, "--updates", "1", "--evaluation-tasks", "2"]
-    assert command("--out", str(out), "--env", WEBSHOP, *words) == 0
-    return out
-
-
-def test_a_real_run_on_webshop_tells_success_and_score(shop: Path) -> None:
-    result = json.loads((shop / "result.json").read_bytes())
-    assert result["benchmark"].endswith("small policies on WebShop")
-    assert result["env"]["id"] == WEBSHOP and result["env"]["options"]["source"] == "generated"
-    assert result["settings"]["evaluation_splits"] == ["test"]
-    arms = by_name(result)
-    assert list(arms) == ["grpo", "grpo+paw"]
-    for arm in arms.values():
-        (one,) = arm["seeds"]
-        assert one["plays"] == 2 and one["success"]["final"]["test"]["n"] == 2
-        for end in ("start", "final"):
-            assert 0 <= one["success"][end]["test"]["rate"] <= one["score"][end]["all"] <= 1
-            assert arm["over_seeds"][f"score.{end}.all"]["n"] == 1
-    assert arms["grpo+paw"]["differences"]["grpo"]["score"]["n"] == 1
-    for path in shop.rglob("won.json"):
-        assert 0 <= json.loads(path.read_bytes())["score"] <= 1
-    assert "| GRPO+PaW | 1 |" in paw_text(result, "today")
-
-
-def test_scores_are_means_of_all_plays(tmp_path: Path) -> None:
-    bench = PaWBench(out=str(tmp_path), settings={"updates": UPDATES})
-    folder = made_up(bench, "grpo", 0, ("11", "10"))
-    one = read_run(folder, 0)
-    assert one is not None and one["score"] == {"start": None, "final": None}  # nobody told them
-    lines = [json.loads(line) for line in (folder / EVALUATIONS).read_text().splitlines()]
-    scores = iter((0.1, 0.2, 0.9, 0.5))
-    text = "".join(json.dumps({**line, "score": next(scores)}) + "\n" for line in lines)
-    (folder / EVALUATIONS).write_text(text)
-    for place in (folder / "plays", tmp_path / "plays" / "start-0"):
-        for split, score in (("valid_seen", 0.3), ("valid_unseen", 0.7)):
-            written(place, split, 1, "10")
-            path = place / f"{split}-1" / "won.json"
-            path.write_text(json.dumps({**json.loads(path.read_bytes()), "score": score}))
-    one = read_run(folder, 0, further_plays(bench, "grpo", 0))
-    assert one is not None
-    assert one["score"]["start"] == {"valid_seen": 0.2, "valid_unseen": 0.45, "all": 0.325}
-    assert one["score"]["final"] == {"valid_seen": 0.6, "valid_unseen": 0.6, "all": 0.6}
-    (arm,) = collect(bench, [0])["arms"]
-    assert arm["over_seeds"]["score.final.all"]["mean"] == 0.6
-    for path in folder.rglob("won.json"):  # as older versions wrote it
-        told = json.loads(path.read_bytes())
-        del told["score"]
-        path.write_text(json.dumps(told))
-    one = read_run(folder, 0, further_plays(bench, "grpo", 0))
-    assert one is not None and one["score"]["final"] is None and one["plays"] == 2
-
-
-def test_an_environment_that_there_is_not_is_told(tmp_path: Path) -> None:
-    with pytest.raises(gymnasium.error.Error):
-        command("--out", str(tmp_path / "out"), "--env", "comap/Nowhere-v0")
-    assert not (tmp_path / "out").exists()
