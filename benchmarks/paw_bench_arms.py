@@ -139,7 +139,7 @@ WARMUP = {
 
 _WARMUP_ON: dict[str, dict[str, Any]] = {
     "comap/WebShop-v0": {  # of pilots on one seed: with answers alone no product's id is ever copied
-        "warmup_tokens": 6_000_000,
+        "warmup_tokens": 4_000_000,
         "warmup_recoveries": 400,
         "warmup_vocabulary": 3584,  # all words, so that an id is one of them
         "warmup_parameters": 750_000,

@@ -54,8 +54,21 @@ def webshop_section(record: Mapping[str, Any], told: str) -> str:
     lines += [
         "",
         f"{record['episodes']} recorded sessions of the original, {record['steps']:,} steps{agree}. "
-        "The original's 37.4 ms of CPU a step were recorded on the same data at another time, not "
-        f"beside ours. Products of the second table are synthetic. {held}. ({told}, `comap bench speed "
+        f"{_spread(record)}The original's 37.4 ms of CPU a step were recorded on the same data "
+        f"at another time, not beside ours. Products of the second table are synthetic. {held}. "
+        f"({told}, `comap bench speed "
         "webshop --data-dir CATALOG --sessions FILE...`)",
     ]
     return "\n".join(lines)
+
+
+def _spread(record: Mapping[str, Any]) -> str:
+    """Return how much the first value differs between processes, where there were several."""
+    if record.get("processes", 1) == 1:
+        return ""
+    first = record["spread"]["first"]
+    fewest, most = first["min"] * 1e6, first["max"] * 1e6
+    return (
+        f"Medians of {record['processes']} processes, one after another (a step, first time: "
+        f"{fewest:,.1f} to {most:,.1f} µs). "
+    )

@@ -14,15 +14,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import errors
 from .record import resident_bytes, spread
 from .webshop_products import PRODUCTS, QUERIES, write_products
 
-__all__ = ["measure_environments", "measure_search", "memory", "scale"]
+__all__ = ["in_fresh_process", "measure_environments", "measure_search", "memory", "scale"]
 
 _PROGRAM = """
-import json, sys
-from comap.benchmarks import webshop_scale
-print(json.dumps(getattr(webshop_scale, sys.argv[1])(*json.loads(sys.argv[2]))))
+import importlib, json, sys
+from comap.errors import CoMapError
+module = importlib.import_module(sys.argv[1])
+try:
+    told = getattr(module, sys.argv[2])(*json.loads(sys.argv[3]))
+except CoMapError as error:
+    told = {"refused": type(error).__name__, "because": str(error)}
+print(json.dumps(told))
 """
 
 
@@ -50,7 +56,7 @@ def scale(
         spent = time.process_time() - started
         progress(f"{products:,} products built, {spent:.0f} s of CPU")
         size = sum(path.stat().st_size for path in shop.iterdir())
-        told = _fresh("measure_search", str(shop), str(source / QUERIES))
+        told = in_fresh_process(measure_search, str(shop), str(source / QUERIES))
         return {"products": products, "build_seconds": spent, "bytes": size} | told
 
 
@@ -108,7 +114,7 @@ def memory(data_dir: str | None, counts: Sequence[int]) -> dict[str, Any]:
     """
     result = {}
     for count in counts:
-        alone = _fresh("measure_environments", data_dir, count)["resident_bytes"]
+        alone = in_fresh_process(measure_environments, data_dir, count)["resident_bytes"]
         result[str(count)] = {"one_process": alone, "processes": _processes(data_dir, count)}
     return result
 
@@ -172,9 +178,25 @@ def _share(pid: int) -> int | None:
     return found[0] if found else None
 
 
-def _fresh(name: str, *arguments: Any) -> dict[str, Any]:
-    """Return what a function of this module returns in a fresh process."""
-    command = [sys.executable, "-c", _PROGRAM, name, json.dumps(arguments)]
+def in_fresh_process(measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """Return what a function of a module returns in a process that has done nothing else.
+
+    Args:
+        measure: The function; what it takes and returns is JSON.
+        arguments: What to call it with.
+
+    Raises:
+        CoMapError: As there.
+        subprocess.CalledProcessError: It fails otherwise; its traceback is on stderr.
+
+    Example:
+        >>> in_fresh_process(measure_environments, None, 1)["resident_bytes"] > 0
+        True
+    """
+    words = measure.__module__, measure.__name__, json.dumps(arguments)
+    command = [sys.executable, "-c", _PROGRAM, *words]
     told = subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
     result: dict[str, Any] = json.loads(told)
+    if "refused" in result:
+        raise getattr(errors, result["refused"])(result["because"])
     return result

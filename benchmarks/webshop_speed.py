@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import gymnasium
+from ..errors import OptionError
+from .record import circumstances, spread, write_result
+from .webshop_scale import in_fresh_process, memory, scale
+from .webshop_sessions import measure_sessions, recorded_sessions
 
-from ..envs.webshop.analyzer import analyze
-from ..errors import DataCorrupt, DataNotFound, OptionError
-from .record import circumstances, write_result
-from .webshop_scale import memory, scale
-
-__all__ = ["PEER", "SIZES", "Played", "main", "run", "table"]
+__all__ = ["PEER", "SIZES", "main", "run", "table"]
 
 SIZES = (1_000, 100_000, 1_000_000)
 """Numbers of products at which search is measured."""
@@ -31,26 +26,7 @@ PEER: Mapping[str, Any] = {
 }
 """What the original costs; a record, since it needs Java, spaCy and Flask to run."""
 
-_AGAIN = 5
 _PACKAGES = ("gymnasium", "numpy", "rapidfuzz")
-_STEPS = 200
-
-
-@dataclass(frozen=True)
-class Played:
-    """A session to be measured.
-
-    Attributes:
-        task: The task's id.
-        actions: What is done.
-        told: The observation after each action, to compare with; empty where none is known.
-        options: Of the environment: ``observation_mode``, ``show_attrs``, ``legacy``.
-    """
-
-    task: str
-    actions: tuple[str, ...]
-    told: tuple[str, ...]
-    options: tuple[tuple[str, Any], ...]
 
 
 def run(
@@ -59,6 +35,7 @@ def run(
     *,
     products: Sequence[int] = SIZES,
     environments: Sequence[int] = (1, 16),
+    processes: int = 9,
     out: str | Path | None = None,
     seed: int = 0,
     progress: Callable[[str], object] = lambda line: None,
@@ -72,45 +49,61 @@ def run(
         products: At how many invented products to measure search; a million takes some minutes
             and 3 GB of disk for a while.
         environments: Of how many environments to measure the memory.
+        processes: In how many fresh processes, one after another, to play the sessions; what other
+            programs slow down is then one of several values, whose median is told.
         out: File for the result, or None.
         seed: Of the invented products and the expert's tasks.
         progress: Told of each part that is done.
 
     Returns:
         The result, as written to `out`. ``first`` is the mean step when each session is played for
-        the first time in the process, ``again`` when it is played again.
+        the first time in a process, ``again`` when it is played again; medians over processes, of
+        which ``spread`` has the quartiles.
 
     Raises:
         DataNotFound, DataCorrupt: The catalogue or a recording is missing or broken.
         OptionError: A number of products is less than 1.
 
     Example:
-        >>> result = run(products=(), environments=(1,))
+        >>> result = run(products=(), environments=(1,), processes=1)
         >>> result["steps"] > 100, result["ours"]["again"] < 0.01
         (True, True)
     """
-    if any(type(count) is not int or count < 1 for count in products):
-        raise OptionError(f"products must be whole numbers of at least 1, not {products!r}")
+    if any(type(count) is not int or count < 1 for count in (*products, processes)):
+        raise OptionError(
+            "products and processes must be whole numbers of at least 1, not "
+            f"{products!r} and {processes!r}"
+        )
     where = None if data_dir is None else str(data_dir)
-    recorded = [played for path in sessions for played in _recorded(Path(path))]
-    _expert_sessions(None, seed, 20)  # no session pays for imports and tables of words
-    analyze("caf\u00e9")
-    played = recorded or _expert_sessions(where, seed, _STEPS)
-    ours, agreed = _measure(where, played)
-    progress(f"{len(played)} sessions")
-    steps = sum(len(one.actions) for one in played)
+    paths = [str(path) for path in sessions]
+    for path in paths:  # mistakes are told here, not by another process
+        recorded_sessions(path)
+    measured = []
+    for number in range(1, processes + 1):
+        if processes == 1:
+            measured.append(measure_sessions(where, paths, seed))
+        else:
+            measured.append(in_fresh_process(measure_sessions, where, paths, seed))
+        progress(f"sessions, process {number} of {processes}")
+    spreads = {
+        name: spread([one[name] for one in measured]) for name in ("first", "again", "reset")
+    }
+    ours = {name: found["median"] for name, found in spreads.items()}
     result: dict[str, Any] = {
         "benchmark": "speed",
         "env": "webshop",
         **circumstances(_PACKAGES),
         "units": "CPU seconds of one process (time.process_time), bytes; ratios are peer / ours",
-        "sessions": [Path(path).name for path in sessions] or "the expert's",
-        "episodes": len(played),
-        "steps": steps,
+        "sessions": [Path(path).name for path in paths] or "the expert's",
+        "episodes": measured[0]["episodes"],
+        "steps": measured[0]["steps"],
+        "processes": processes,
         "ours": ours,
+        "spread": spreads,
     }
-    if recorded:
+    if paths:
         ratios = {name: PEER["seconds_per_step"] / ours[name] for name in ("first", "again")}
+        agreed = min(one["agreed"] for one in measured)
         result |= {"peer": PEER, "ratios": ratios, "steps_that_agree": agreed}
     result["memory"] = memory(where, environments)
     progress("memory")
@@ -181,74 +174,3 @@ def table(result: Mapping[str, Any]) -> str:
 
 def _mib(size: int | None) -> str:
     return "?" if size is None else f"{size / 2**20:,.0f} MiB"
-
-
-def _recorded(path: Path) -> Iterable[Played]:
-    """Yield the sessions of a recording."""
-    try:
-        with path.open(encoding="utf-8", newline="\n") as lines:
-            for line in lines:
-                record = json.loads(line)
-                goal, steps = record["goal"], record["steps"]
-                yield Played(
-                    f"{goal['goal_kind']}/{goal['enum_index']}",
-                    tuple(step["action"] for step in steps),
-                    tuple(step["observation"] for step in steps),
-                    (
-                        ("legacy", True),
-                        ("observation_mode", record["observation_mode"]),
-                        ("show_attrs", record["show_attrs"]),
-                    ),
-                )
-    except FileNotFoundError as error:
-        raise DataNotFound(f"expected recorded sessions at {path}, found nothing") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataCorrupt(f"expected recorded sessions in {path}, found: {error!r}") from error
-
-
-def _expert_sessions(data_dir: str | None, seed: int, steps: int) -> list[Played]:
-    """Return the expert's episodes on a catalogue, so many that they have that many steps."""
-    env: Any = gymnasium.make("comap/WebShop-v0", data_dir=data_dir, split="all").unwrapped
-    found: list[Played] = []
-    while sum(len(played.actions) for played in found) < steps:
-        _, info = env.reset(seed=None if found else seed)
-        actions: list[str] = []
-        told: list[str] = []
-        over = False
-        while not over and len(actions) < 30:
-            actions.append(env.expert_action())
-            observation, _, over, _, _ = env.step(actions[-1])
-            told.append(observation)
-        found.append(Played(info["task"], tuple(actions), tuple(told), ()))
-    return found
-
-
-def _measure(data_dir: str | None, sessions: Sequence[Played]) -> tuple[dict[str, float], int]:
-    """Return mean CPU seconds of a step and of a reset, and how many answers are as recorded."""
-    envs: dict[tuple[tuple[str, Any], ...], Any] = {}
-    for played in sessions:
-        if played.options not in envs:
-            envs[played.options] = gymnasium.make(
-                "comap/WebShop-v0",
-                data_dir=data_dir,
-                max_episode_steps=1000,
-                **dict(played.options),
-            )
-    steps = sum(len(played.actions) for played in sessions)
-    passes, resets, agreed = [], 0.0, 0
-    for number in range(1 + _AGAIN):
-        spent = 0.0
-        for played in sessions:
-            env = envs[played.options]
-            started = time.process_time()
-            env.reset(options={"task": played.task})
-            ready = time.process_time()
-            answers = [env.step(action) for action in played.actions]
-            spent += time.process_time() - ready
-            resets += ready - started
-            if number == 0:
-                agreed += sum(a[0] == b for a, b in zip(answers, played.told, strict=True))
-        passes.append(spent / steps)
-    again = sum(passes[1:]) / _AGAIN
-    mean = {"first": passes[0], "again": again, "reset": resets / len(passes) / len(sessions)}
-    return mean, agreed

@@ -46,12 +46,17 @@ def test_a_result_of_recorded_sessions(tmp_path: Path, capsys: pytest.CaptureFix
         "steps": [start, {"action": "search[zzz]", "observation": "wrong too"}],
     }
     (tmp_path / "s.jsonl").write_text(json.dumps(session) + "\n")
-    result = webshop_speed.run(shop, [tmp_path / "s.jsonl"], products=(30,), environments=(2,))
+    result = webshop_speed.run(
+        shop, [tmp_path / "s.jsonl"], products=(30,), environments=(2,), processes=2
+    )
     assert (result["episodes"], result["steps"], result["steps_that_agree"]) == (1, 2, 0)
     for name in ("first", "again"):
         expected = result["peer"]["seconds_per_step"] / result["ours"][name]
         assert result["ratios"][name] == pytest.approx(expected)
     assert "not run beside" in result["peer"]["what"]
+    assert result["processes"] == 2
+    spread = result["spread"]["first"]
+    assert spread["min"] <= result["ours"]["first"] <= spread["max"]
     (row,) = result["scale"]
     held = row["resident_bytes"]
     assert row["products"] == 30 and held["imported"] <= held["opened"]
@@ -85,5 +90,7 @@ def test_what_is_missing_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
         webshop_speed.run(sessions=[tmp_path / "bad.jsonl"], products=())
     with pytest.raises(OptionError, match="at least 1"):
         webshop_speed.run(products=(0,))
+    with pytest.raises(OptionError, match="at least 1"):
+        webshop_speed.run(processes=0)
     assert cli.main(["bench", "speed", "webshop", "--data-dir", str(tmp_path)]) == 1
     assert "comap data build webshop" in capsys.readouterr().err
