@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import OptionError
 from .record import circumstances, spread, write_result
 from .webshop_scale import in_fresh_process, memory, scale
-from .webshop_sessions import measure_sessions, recorded_sessions
+from .webshop_sessions import measure_sessions
 
 __all__ = ["PEER", "SIZES", "main", "run", "table"]
 
@@ -75,41 +75,48 @@ def run(
             f"{products!r} and {processes!r}"
         )
     where = None if data_dir is None else str(data_dir)
-    paths = [str(path) for path in sessions]
-    for path in paths:  # mistakes are told here, not by another process
-        recorded_sessions(path)
-    measured = []
-    for number in range(1, processes + 1):
-        if processes == 1:
-            measured.append(measure_sessions(where, paths, seed))
-        else:
-            measured.append(in_fresh_process(measure_sessions, where, paths, seed))
-        progress(f"sessions, process {number} of {processes}")
-    spreads = {
-        name: spread([one[name] for one in measured]) for name in ("first", "again", "reset")
-    }
-    ours = {name: found["median"] for name, found in spreads.items()}
     result: dict[str, Any] = {
         "benchmark": "speed",
         "env": "webshop",
         **circumstances(_PACKAGES),
         "units": "CPU seconds of one process (time.process_time), bytes; ratios are peer / ours",
-        "sessions": [Path(path).name for path in paths] or "the expert's",
-        "episodes": measured[0]["episodes"],
-        "steps": measured[0]["steps"],
+        "sessions": [Path(path).name for path in sessions] or "the expert's",
         "processes": processes,
-        "ours": ours,
-        "spread": spreads,
+        **_steps(where, [str(path) for path in sessions], seed, processes, progress),
     }
-    if paths:
-        ratios = {name: PEER["seconds_per_step"] / ours[name] for name in ("first", "again")}
-        agreed = min(one["agreed"] for one in measured)
-        result |= {"peer": PEER, "ratios": ratios, "steps_that_agree": agreed}
     result["memory"] = memory(where, environments)
     progress("memory")
     result["scale"] = [scale(count, seed, progress) for count in products]
     if out is not None:
         write_result(Path(out), result)
+    return result
+
+
+def _steps(
+    data_dir: str | None,
+    recordings: Sequence[str],
+    seed: int,
+    processes: int,
+    progress: Callable[[str], object],
+) -> dict[str, Any]:
+    """Return what a step costs, the median of some processes, and how that compares."""
+    measured = []
+    for number in range(1, processes + 1):
+        if processes == 1:
+            measured.append(measure_sessions(data_dir, recordings, seed))
+        else:
+            measured.append(in_fresh_process(measure_sessions, data_dir, recordings, seed))
+        progress(f"sessions, process {number} of {processes}")
+    spreads = {
+        name: spread([one[name] for one in measured]) for name in ("first", "again", "reset")
+    }
+    ours = {name: found["median"] for name, found in spreads.items()}
+    told = {name: measured[0][name] for name in ("episodes", "steps")}
+    result: dict[str, Any] = {**told, "ours": ours, "spread": spreads}
+    if recordings:
+        ratios = {name: PEER["seconds_per_step"] / ours[name] for name in ("first", "again")}
+        agreed = min(one["agreed"] for one in measured)
+        result |= {"peer": PEER, "ratios": ratios, "steps_that_agree": agreed}
     return result
 
 
