@@ -162,3 +162,8 @@ def _show(result: dict[str, Any]) -> None:
         values = [told[key] for key in ("share", "low", "high")]
         share, low, high = ("-" if value is None else f"{100 * value:.1f}" for value in values)
         print(f"share of {_NAMES[name]:14} {share:>5} %  ({low} to {high})")
+    for name, told in result["probabilities"].items():
+        if told is not None:
+            print(
+                f"probability, {name:5} tokens: mean {told['mean']:.3f}, median {told['median']:.3f}"
+            )

@@ -144,8 +144,9 @@ def noise_shares(
 
     Returns:
         JSON data: counts, settings, and ``shares``: for ``count`` (noisy tokens among all) and each
-        of `GRADIENTS` the ``share`` with its interval ``low`` to ``high``; None where no token has
-        any gradient.
+        of `GRADIENTS` the ``share`` with its interval ``low`` to ``high``, None where no token has
+        any gradient; and ``probabilities``: for ``noisy`` and ``other`` tokens the ``mean`` and the
+        quartiles ``q1``, ``median`` and ``q3`` of what they were given, None where there are none.
 
     Raises:
         OptionError: There is no observation, or an option is out of its range.
@@ -182,7 +183,28 @@ def noise_shares(
         "rho": rho,
         "bootstrap": {"draws": draws, "level": level, "seed": seed},
         "shares": shares,
+        "probabilities": {
+            "noisy": _probabilities(known, True),
+            "other": _probabilities(known, False),
+        },
     }
+
+
+def _probabilities(
+    observations: Sequence[ScoredObservation], noisy: bool
+) -> dict[str, float] | None:
+    """Return mean and quartiles of the probabilities of all tokens that are noisy, or are not."""
+    found = [
+        logprob
+        for one in observations
+        for logprob, mark in zip(one.logprobs, one.noisy, strict=True)
+        if mark == noisy
+    ]
+    if not found:
+        return None
+    values = np.exp(found)
+    told = zip(("q1", "median", "q3"), np.quantile(values, (0.25, 0.5, 0.75)), strict=True)
+    return {name: float(f"{value:.4g}") for name, value in (("mean", values.mean()), *told)}
 
 
 def _share(
