@@ -18,7 +18,7 @@ from .record import circumstances
 __all__ = ["collect"]
 
 _COMMON = ("settings", "env")
-_NUMBERS = ("training_last", "training_mean", "update_ms_per_row")
+_NUMBERS = ("training_last", "training_mean")
 
 
 def collect(
@@ -160,9 +160,6 @@ def _difference(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) ->
     known = [one - two for one, two in scores if one is not None and two is not None]
     if known:
         told["score"] = over_seeds(known)
-    ratios = [
-        one["update_ms_per_row"] / two["update_ms_per_row"]
-        for one, two in pairs
-        if two["update_ms_per_row"]
-    ]
-    return {**told, "update_time": over_seeds(ratios)}
+    spent = [[(one.get("cpu_seconds") or {}).get("updates") for one in pair] for pair in pairs]
+    ratios = [one / two for one, two in spent if one and two]
+    return {**told, "update_cpu": over_seeds(ratios)}

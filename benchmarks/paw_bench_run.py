@@ -39,8 +39,6 @@ CURVES = (
 LAST = 5
 """So many updates' rollouts are taken together for the success at the end of training."""
 
-_OWN = ("seconds_old_logps", "seconds_advantages", "seconds_update")  # all but rollouts
-
 
 def read_run(
     folder: Path, seed: int, again: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
@@ -76,7 +74,6 @@ def read_run(
     plays = 1 + len(again["final"])
     rows = _total(lines, "rows")
     seconds = {name: round(_total(lines, name), 1) for name in PHASES}
-    own = sum(_total(lines, name) for name in _OWN)
     return {
         "seed": seed,
         "start": described["model"],
@@ -99,7 +96,6 @@ def read_run(
         "curve": {name: told for name in CURVES if (told := _curve(lines, name)) is not None},
         "seconds": seconds,
         "rows": int(rows),
-        "update_ms_per_row": round(1000 * own / max(rows, 1), 4),
         "cpu_seconds": _cpu(folder / CPU),
         "sessions": len(run["sessions"]),
         "ran": {name: last.get(name) for name in ("started", "versions", "hardware")},

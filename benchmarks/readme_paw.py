@@ -77,6 +77,7 @@ def paw_text(record: Mapping[str, Any], told: str) -> str:
         f"{settings['max_episode_steps']} steps; mean ± standard deviation over seeds, each with a "
         "starting policy of its own. Differences are to the same algorithm without PaW, with 95 % "
         "intervals over tasks and, where there are two seeds or more, over seeds. "
+        "CPU time: of all updates, rollouts included, as a multiple of the same. "
         f"({told}, `{command}`)"
     )
 
@@ -88,7 +89,7 @@ def _table(arms: Sequence[Mapping[str, Any]], splits: Sequence[str]) -> str:
         *(_SPLITS.get(split, split) for split in splits),
         *(("score, start", "score", "difference in score [seeds]") if graded else ()),
         *("gain [tasks]", "difference [tasks]", "[seeds]"),
-        *("rollouts, last 5 updates", "difference [seeds]", "update time"),
+        *("rollouts, last 5 updates", "difference [seeds]", "CPU time"),
     ]
     lines = [f"| {' | '.join(titles)} |", "|---" + "|---:" * (len(titles) - 1) + "|"]
     for arm in arms:
@@ -113,7 +114,7 @@ def _cells(arm: Mapping[str, Any], splits: Sequence[str], graded: bool) -> list[
         _NOTHING if told is None else _interval(told["seeds"]),
         _spread(over.get("training_last")),
         _NOTHING if told is None else _signed(told["training_last"]),
-        _NOTHING if told is None else _ratio(told["update_time"]),
+        _NOTHING if told is None else _ratio(told["update_cpu"]),
     ]
 
 

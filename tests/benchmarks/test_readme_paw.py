@@ -31,7 +31,7 @@ def an_arm(name: str, told: str, curves: Sequence[Sequence[float]], **more: Any)
 
 def difference(won: Sequence[str], others: Sequence[str]) -> dict[str, Any]:
     last, ratio = over_seeds([0.1] * len(won)), over_seeds([1.25] * len(won))
-    return {**paired(won, others), "training_last": last, "update_time": ratio}
+    return {**paired(won, others), "training_last": last, "update_cpu": ratio}
 
 
 @pytest.fixture
