@@ -89,6 +89,17 @@ def test_rloo_is_the_return_less_the_mean_of_the_others() -> None:
     assert found.tolist() == pytest.approx([3 - 2, 5 - 1, -1 - 4, 8 - 2, 2 - 8])
 
 
+def test_a_penalty_outweighs_nothing_where_trajectories_tie() -> None:
+    """Upstream divides by epsilon there, so that one of these rows has the advantage 5,000."""
+    returns, trajectories = [0.0, -0.01, -0.01, 0.0], [0, 0, 1, 1]
+    found = grpo_advantages(returns, [0] * 4, trajectories=trajectories, over="trajectories")
+    within = math.sqrt(4 * 0.005**2 / 2)
+    assert found.tolist() == pytest.approx([0.005 / within * s for s in (1, -1, -1, 1)], rel=1e-3)
+    won = [10.0, 9.9, 0.0, 0.0]  # where one wins, penalties do not matter for the deviation
+    found = grpo_advantages(won, [0] * 4, trajectories=trajectories, over="trajectories")
+    assert found[0] == pytest.approx((10 - 4.975) / (9.95 / math.sqrt(2)), rel=1e-4)
+
+
 def test_rloo_over_trajectories_counts_trajectories() -> None:
     found = rloo_advantages(
         [6.0, 6.0, 0.0, 3.0], [0] * 4, trajectories=[0, 0, 1, 2], over="trajectories"

@@ -76,7 +76,9 @@ def grpo_advantages(
 
     A group's only member is compared with mean 0 and deviation 1, as upstream does. Over
     trajectories, upstream takes the return of whichever row of a trajectory comes first; here it is
-    the mean of its rows', which differs from it only by penalties (METHODS.md 2.6).
+    the mean of its rows', which differs from it only by penalties (METHODS.md 2.6). Where trajectories
+    differ less than the rows within them do, by penalties alone, the deviation is that within them:
+    upstream divides by 0.000001 where they are equal, and a penalty outweighs all other groups.
 
     Args:
         returns: Of each row, as `row_returns` makes them.
@@ -173,7 +175,7 @@ def _against(
     if values.ndim != 1 or not np.isfinite(values).all():
         raise OptionError("expected a finite return for each row; look at the rows' rewards")
     rows = _labels("groups", groups, len(values))
-    units, unit_values = rows, values
+    units, unit_values, within = rows, values, np.zeros(0)
     if over == "trajectories":
         if trajectories is None:
             raise OptionError("expected the trajectory of each row, found None; give trajectories")
@@ -181,9 +183,20 @@ def _against(
         pairs = rows * (members.max(initial=0) + 1) + members
         _, first, unit = np.unique(pairs, return_index=True, return_inverse=True)
         units, unit_values = rows[first], _moments(values, unit)[0]
+        within = _within(values - unit_values[unit], rows, units)
     mean, deviation, size = _moments(unit_values, units)
+    deviation[: len(within)] = np.maximum(deviation[: len(within)], within)
     mean = np.where(size == 1, 0.0, mean)
     return values, mean[rows], deviation[rows], size[rows]
+
+
+def _within(
+    residuals: NDArray[np.float64], rows: NDArray[np.int64], units: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return each group's deviation of rows from their trajectories' means, pooled and unbiased."""
+    squares = np.bincount(rows, residuals**2)
+    free = np.bincount(rows) - np.bincount(units, minlength=len(squares))
+    return np.sqrt(squares / np.maximum(free, 1))
 
 
 def _moments(
