@@ -66,31 +66,44 @@ def test_a_process_without_rows_takes_part() -> None:
 
 @settings(deadline=None)
 @given(
-    st.lists(st.integers(1, 40), min_size=1, max_size=40),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30)), min_size=1, max_size=40),
     st.data(),
     st.none() | st.integers(1, 6),
     st.none() | st.integers(1, 90),
 )
 def test_micro_batches_have_each_row_once_and_keep_to_their_limits(
-    lengths: list[int], data: st.DataObject, most_rows: int | None, most_tokens: int | None
+    sizes: list[tuple[int, int]],
+    data: st.DataObject,
+    most_rows: int | None,
+    most_tokens: int | None,
 ) -> None:
-    rows = data.draw(st.lists(st.sampled_from(range(len(lengths))), unique=True))
-    found = micro_batches(rows, lengths, most_rows, most_tokens)
+    rows = data.draw(st.lists(st.sampled_from(range(len(sizes))), unique=True))
+    found = micro_batches(rows, sizes, most_rows, most_tokens)
     assert sorted(row for micro in found for row in micro) == sorted(rows)
     assert all(found), "none is empty"
-    ordered = [lengths[row] for micro in found for row in micro]
-    assert ordered == sorted(ordered, reverse=True)
+    assert found == micro_batches(rows[::-1], sizes, most_rows, most_tokens)
+    widths = []
     for micro in found:
         assert most_rows is None or len(micro) <= most_rows
-        padded = len(micro) * max(lengths[row] for row in micro)
-        assert most_tokens is None or padded <= most_tokens or len(micro) == 1
+        width = sum(max(sizes[row][side] for row in micro) for side in (0, 1))
+        assert most_tokens is None or len(micro) * width <= most_tokens or len(micro) == 1
+        widths.append(width)
+    assert widths == sorted(widths, reverse=True)
 
 
 def test_micro_batches_are_as_large_as_they_may_be() -> None:
-    assert micro_batches(range(5), [7] * 5, None, None) == [(0, 1, 2, 3, 4)]
-    assert micro_batches(range(5), [7] * 5, 2, 700) == [(0, 1), (2, 3), (4,)]
-    assert micro_batches(range(5), [3, 9, 3, 9, 3], 9, 18) == [(1, 3), (0, 2, 4)]
-    assert micro_batches([], [7], None, None) == []
+    assert micro_batches(range(5), [(3, 4)] * 5, None, None) == [(0, 1, 2, 3, 4)]
+    assert micro_batches(range(5), [(3, 4)] * 5, 2, 700) == [(0, 1), (2, 3), (4,)]
+    mixed = [(2, 1), (7, 2), (2, 1), (7, 2), (2, 1)]
+    assert micro_batches(range(5), mixed, 9, 18) == [(1, 3), (0, 2, 4)]
+    assert micro_batches([], [(3, 4)], None, None) == []
+
+
+def test_long_prompts_and_long_observations_are_not_padded_by_each_other() -> None:
+    """By the sum of both lengths they are alike; together they would be 18 tokens wide."""
+    sizes = [(9, 1), (1, 9)] * 4
+    found = micro_batches(range(8), sizes, None, 40)
+    assert found == [(0, 2, 4, 6), (1, 3, 5, 7)]
 
 
 # -- tensors -------------------------------------------------------------------------------------

@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("trl")
+
 from comap.envs.conformance.transcripts import load
+from comap.trainers.paw.batches import micro_batches
+from comap.trainers.paw.scored import scored_alone
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("trl")
 
 SCRIPT = Path(__file__).with_name("paw_kit.py")
 processes = load(f"{SCRIPT.with_name('process_kit.py')}:KIT")
@@ -175,7 +178,11 @@ def test_without_paw_the_loss_is_trls_to_the_last_bit(
         inputs = trainer._tensors(update, batch, rows)
         trainer._micro = inputs
         ours = trainer._compute_loss(trainer.model, inputs)
-        theirs = stock._compute_loss(policy, inputs)
+        with torch.no_grad():
+            whole = stock._compute_loss(policy, inputs)  # which scores prompts, too, on a CPU
+        with scored_alone():  # as on a GPU
+            theirs = stock._compute_loss(policy, inputs)
+        assert float(whole) == pytest.approx(float(theirs), rel=1e-5, abs=1e-6)
         if algorithm == "rloo":
             theirs = theirs * (len(rows) / batch.rows)
         assert torch.equal(ours, theirs)
@@ -192,14 +199,15 @@ def test_each_micro_batch_is_one_forward_pass(
 ) -> None:
     config = kit.settings(algorithm=algorithm, paw=paw, save_updates=0, kl=0.0, micro_batch_rows=4)
     trainer, _, _ = kit.trained(config, model, tmp_path / "some", updates=1)
+    (batch,) = trainer._mini_batches(trainer._prepared(1))
     passes: list[bool] = []
     trainer.model.register_forward_pre_hook(lambda *_: passes.append(torch.is_grad_enabled()))
     trainer.state.global_step = 1
     trainer.training_step(trainer.model, None)
-    micro = -(-len(kit.some_rows(1)) // 4)
-    assert passes.count(True) == micro
-    scored = paw or algorithm == "rloo"
-    assert passes.count(False) == (micro if scored else 0)
+    assert passes.count(True) == len(batch.micro) >= len(kit.some_rows(1)) / 4
+    sizes = [(len(row.prompt_ids), len(row.response_ids)) for row in kit.some_rows(1)]
+    once = len(micro_batches(range(len(sizes)), sizes, 4, None))
+    assert passes.count(False) == (once if paw or algorithm == "rloo" else 0)
 
 
 def test_sampled_log_probabilities_save_a_pass(model: Path, tmp_path: Path) -> None:
@@ -293,5 +301,6 @@ def test_two_processes_update_as_one_does(
     weights, others = (
         torch.load(out / f"{what}.pt", weights_only=True) for out in (tmp_path, together)
     )
-    for name, weight in weights.items():
-        assert (weight - others[name]).abs().max() < 1e-5, name
+    assert apart(weights, others) < 1e-6
+    for name, weight in weights.items():  # Adam makes much of rounding where a gradient is near 0
+        assert (weight - others[name]).abs().max() < 5e-5, name

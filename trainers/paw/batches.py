@@ -65,31 +65,51 @@ def deal(places: NDArray[np.int64], total: int, size: int | None, seed: int) -> 
 
 
 def micro_batches(
-    rows: Sequence[int], lengths: Sequence[int], most_rows: int | None, most_tokens: int | None
+    rows: Sequence[int],
+    sizes: Sequence[tuple[int, int]],
+    most_rows: int | None,
+    most_tokens: int | None,
 ) -> list[tuple[int, ...]]:
-    """Return rows in micro-batches, the longest first; each has one row at least.
+    """Return rows in micro-batches, the widest first; each has one row at least.
+
+    A micro-batch is as wide as its longest prompt and its longest completion together, since prompts
+    are padded on the left and what follows them on the right (`collate`). Rows that do not fit into
+    one are halved by that of the two lengths in which they differ more, until all fit: so rows that are
+    alike in both go together, and little of what is computed is padding.
 
     Args:
         rows: Numbers of rows.
-        lengths: The tokens of every row, by its number.
+        sizes: Tokens of the prompt of every row, and of what follows it, by its number.
         most_rows: The most rows of a micro-batch, or None.
-        most_tokens: The most tokens of one, padding included, or None.
+        most_tokens: The most tokens of one, padding included, or None; a longer row is one alone.
 
     Example:
-        >>> micro_batches([0, 1, 2], [5, 9, 5], None, 10)
+        >>> micro_batches([0, 1, 2], [(3, 2), (7, 2), (3, 2)], None, 10)
         [(1,), (0, 2)]
     """
     found: list[tuple[int, ...]] = []
-    batch: list[int] = []
-    for row in sorted(rows, key=lambda row: (-lengths[row], row)):
-        longest = lengths[batch[0]] if batch else lengths[row]
-        full = most_rows is not None and len(batch) >= most_rows
-        large = most_tokens is not None and (len(batch) + 1) * longest > most_tokens
-        if batch and (full or large):
-            found.append(tuple(batch))
-            batch = []
-        batch.append(row)
-    return [*found, tuple(batch)] if batch else found
+    pending = [sorted(rows)] if rows else []
+    while pending:
+        some = pending.pop()
+        lengths = [[sizes[row][side] for row in some] for side in (0, 1)]
+        width = max(lengths[0]) + max(lengths[1])
+        room = len(some) if most_rows is None else most_rows
+        if most_tokens is not None:
+            room = max(min(room, most_tokens // max(width, 1)), 1)
+        spreads = [max(side) - min(side) for side in lengths]
+        if len(some) <= room or not any(spreads):
+            number = -(-len(some) // room)
+            found += [tuple(map(int, part)) for part in np.array_split(some, number)]
+            continue
+        side = 0 if spreads[0] > spreads[1] else 1
+        some.sort(key=lambda row: (-sizes[row][side], row))
+        pending += [sorted(some[len(some) // 2 :]), sorted(some[: len(some) // 2])]
+    return sorted(found, key=lambda micro: (-_width(micro, sizes), micro))
+
+
+def _width(rows: Sequence[int], sizes: Sequence[tuple[int, int]]) -> int:
+    """Return how many tokens wide some rows are together."""
+    return sum(max(sizes[row][side] for row in rows) for side in (0, 1))
 
 
 def collate(

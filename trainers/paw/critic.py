@@ -58,10 +58,10 @@ class Critic(torch.nn.Module):  # type: ignore[misc]
     ) -> list[Tensor]:
         """Return the values (T,) of each row's response."""
         self.eval()
-        lengths = [len(row.prompt_ids) + len(row.response_ids) for row in rows]
+        sizes = [(len(row.prompt_ids), len(row.response_ids)) for row in rows]
         found: dict[int, Tensor] = {}
         device = self.head.weight.device
-        for micro in micro_batches(range(len(rows)), lengths, most_rows, most_tokens):
+        for micro in micro_batches(range(len(rows)), sizes, most_rows, most_tokens):
             some = [rows[number] for number in micro]
             told = self(collate(some, [False] * len(some), pad, device))
             for number, line in zip(micro, told, strict=True):

@@ -106,13 +106,13 @@ class Scorer:
         from trl.models.utils import disable_gradient_checkpointing
 
         config, trainer = self._config, self._trainer
-        lengths = [len(row.prompt_ids) + len(row.response_ids) for row in rows]
+        sizes = [(len(row.prompt_ids), len(row.response_ids)) for row in rows]
         logps: dict[int, Tensor] = {}
         entropies: dict[int, Tensor] = {}
         told = trainer.args.gradient_checkpointing_kwargs
         with _evaluating(model), disable_gradient_checkpointing(trainer.model, told):
             for micro in micro_batches(
-                range(len(rows)), lengths, config.micro_batch_rows, config.micro_batch_tokens
+                range(len(rows)), sizes, config.micro_batch_rows, config.micro_batch_tokens
             ):
                 some = [rows[number] for number in micro]
                 batch = collate(some, [False] * len(some), self.pad, trainer.args.device)

@@ -28,6 +28,7 @@ from .critic import Critic, value_loss
 from .measures import Measures
 from .observation_loss import observation_losses
 from .rows import PaWRow
+from .scored import scored_alone
 from .scoring import Scorer
 from .update import Update, choose, places_of, row_advantages
 
@@ -131,11 +132,11 @@ class PaWMixin:
         dealt = deal(
             update.places, update.total, config.mini_batch_rows, config.seed + update.number
         )
-        lengths = [_length(row, update.appended(number)) for number, row in enumerate(rows)]
+        sizes = [_sizes(row, update.appended(number)) for number, row in enumerate(rows)]
         found = []
         for numbers in dealt:
             micro = micro_batches(
-                numbers, lengths, config.micro_batch_rows, config.micro_batch_tokens
+                numbers, sizes, config.micro_batch_rows, config.micro_batch_tokens
             )
             tokens = sum(len(rows[number].response_ids) for number in numbers)
             everyone = gathered([(len(micro), len(numbers), tokens)])
@@ -206,9 +207,10 @@ class PaWMixin:
         if self._micro is not None:
             both = (self._micro["prompt_mask"], self._micro["seen_mask"])
             attention_mask = torch.cat(both, dim=1)
-        told = super()._get_per_token_logps_and_entropies(  # type: ignore[misc]
-            model, input_ids, attention_mask, *args, **options
-        )
+        with scored_alone():
+            told = super()._get_per_token_logps_and_entropies(  # type: ignore[misc]
+                model, input_ids, attention_mask, *args, **options
+            )
         self._read = told[:2]
         return told
 
@@ -471,7 +473,7 @@ def _half(config: PaWTraining, device: str) -> bool:
     return config.precision == "bfloat16" or (config.precision == "auto" and on_gpu)
 
 
-def _length(row: PaWRow, shown: bool) -> int:
-    """Return the tokens that a row has in a forward pass."""
+def _sizes(row: PaWRow, shown: bool) -> tuple[int, int]:
+    """Return the tokens that a row has in a forward pass: of its prompt, and of what follows."""
     tail = len(row.header_ids) + len(row.observation_ids) + len(row.footer_ids) if shown else 0
-    return len(row.prompt_ids) + len(row.response_ids) + tail
+    return len(row.prompt_ids), len(row.response_ids) + tail
