@@ -3,8 +3,9 @@
 One step of the trainer is one update: rollouts, log-probabilities of what was sampled, advantages, and
 all mini-batches of its rows, each a step of the optimizer. TRL computes the reinforcement-learning loss
 of a micro-batch; the mixin lets the model read the next observations behind the actions in that same
-forward pass, and adds their loss. With PaW switched off nothing is added, and the loss is TRL's own,
-to the last bit. Importing this module imports torch and TRL.
+forward pass, and adds their loss. With PaW switched off nothing is added, and the loss is TRL's own, to
+the last bit; on a CPU to that of a TRL that scores what a GPU would (`scored_alone`). Importing this
+module imports torch and TRL.
 """
 
 from __future__ import annotations
