@@ -122,6 +122,7 @@ _ON: dict[str, dict[str, Any]] = {
         "evaluation_splits": ("legacy-test",),
         "max_episode_steps": 15,
         "mini_batch_rows": 64,
+        "micro_batch_tokens": 2048,
         "prompt_tokens": 1024,
         "response_tokens": 48,
         "observation_tokens": 1024,

@@ -18,6 +18,7 @@ from .record import circumstances
 __all__ = ["collect"]
 
 _COMMON = ("settings", "env")
+_SPEED = ("live", "micro_batch_rows", "micro_batch_tokens", "save_updates")  # of no other effect
 _NUMBERS = ("training_last", "training_mean")
 
 
@@ -55,6 +56,8 @@ def collect(
 def _case(bench: PaWBench, seeds: Sequence[int], before: Mapping[str, Any]) -> dict[str, Any]:
     """Return the results of all arms that begin with one kind of start."""
     common = {name: before[name] for name in _COMMON if before.get(name)}
+    if "settings" in common:
+        common["settings"] = _without(common["settings"], _SPEED)
     starts = dict(before.get("starts") or {})
     known = {arm["arm"]: arm for arm in before.get("arms", ())}
     arms = []
@@ -68,7 +71,7 @@ def _case(bench: PaWBench, seeds: Sequence[int], before: Mapping[str, Any]) -> d
                 continue
             own = one.pop("config")
             settings = {name: own[name] for name in VARIED if name != "seed"}
-            shared = {name: value for name, value in own.items() if name not in VARIED}
+            shared = _without(own, (*VARIED, *_SPEED))
             _agree(common, {"settings": shared, "env": one.pop("env")}, folder)
             start = one["start"]
             name = f"{start['name']} {start['sha256'][:12]}"
@@ -98,6 +101,10 @@ def _agree(common: dict[str, Any], own: Mapping[str, Any], folder: Path) -> None
             f"expected the {name} of {folder} to be those of the other runs, found {told}; give "
             "--out and --result of their own to runs with other settings"
         )
+
+
+def _without(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in names}
 
 
 def _means(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

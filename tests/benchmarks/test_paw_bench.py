@@ -229,6 +229,17 @@ def test_runs_with_other_settings_are_not_mixed(tmp_path: Path) -> None:
         collect(alone, [0], before)
 
 
+def test_how_a_run_was_split_up_does_not_matter(tmp_path: Path) -> None:
+    bench = PaWBench(out=str(tmp_path))
+    made_up(bench, "grpo", 0, ("11", "10"))
+    before = collect(bench, [0])
+    before["settings"]["micro_batch_tokens"] = 8192  # as older results have it
+    made_up(bench, "grpo+paw", 0, ("11", "11"), micro_batch_tokens=2048, live=7)
+    result = collect(bench, [0], before)
+    assert [arm["arm"] for arm in result["arms"]] == ["grpo", "grpo+paw"]
+    assert not {"live", "micro_batch_tokens"} & result["settings"].keys()
+
+
 def test_sparse_rewards_lie_apart(tmp_path: Path) -> None:
     bench = PaWBench(out=str(tmp_path))
     made_up(bench.in_case(True), "grpo", 0, ("01", "00"), learning_rate=5e-4)  # may differ there
