@@ -22,9 +22,9 @@ def noise_section(groups: Mapping[str, Sequence[Mapping[str, Any]]], told: str) 
     Example:
         >>> share = {"share": 0.25, "low": 0.2, "high": 0.3}
         >>> one = {"shares": dict.fromkeys(("count", "ce", "mae", "cmae"), share), "transitions": 9}
-        >>> one["probabilities"] = {"noisy": {"median": 0.5}, "other": None}
+        >>> one["probabilities"] = {"noisy": {"mean": 0.5}, "other": None}
         >>> print(noise_section({"zoo": [one]}, "today").splitlines()[2].partition("| 9 |")[2])
-         25.0 [20.0, 30.0] | 25.0 [20.0, 30.0] | 25.0 [20.0, 30.0] | 25.0 [20.0, 30.0] | 0.50 | – |
+         25.0 [20.0, 30.0] | 25.0 [20.0, 30.0] | 25.0 [20.0, 30.0] | 25.0 [20.0, 30.0] | 0.500 | – |
     """
     lines = [
         "| noise, and who played | transitions | of tokens | of CE's gradient | of MAE's | "
@@ -34,13 +34,13 @@ def noise_section(groups: Mapping[str, Sequence[Mapping[str, Any]]], told: str) 
     for title, found in groups.items():
         transitions = " + ".join(str(one["transitions"]) for one in found)
         cells = [_cell([one["shares"][name] for one in found]) for name in _SHARES]
-        cells += [_median(found, tokens) for tokens in ("noisy", "other")]
+        cells += [_probability(found, tokens) for tokens in ("noisy", "other")]
         lines.append(f"| {title} | {transitions} | {' | '.join(cells)} |")
     lines += [
         "",
         "Percent that fall on noise. Of one policy with a 95 % interval over its transitions, of "
-        "several the mean ± standard deviation over policies. p: median probability that the policy "
-        f"gives such a token, of several the mean of theirs. {told}",
+        "several the mean ± standard deviation over policies. p: mean probability that the policy "
+        f"gives such a token. {told}",
     ]
     return "\n".join(lines)
 
@@ -52,9 +52,9 @@ def _cell(shares: Sequence[Mapping[str, float]]) -> str:
     return f"{values[0]:.1f} [{100 * shares[0]['low']:.1f}, {100 * shares[0]['high']:.1f}]"
 
 
-def _median(found: Sequence[Mapping[str, Any]], tokens: str) -> str:
-    """Return the median probability of some tokens, a mean over policies; a dash if unknown."""
+def _probability(found: Sequence[Mapping[str, Any]], tokens: str) -> str:
+    """Return the mean probability of some tokens, over policies; a dash where it is not known."""
     told = [one.get("probabilities", {}).get(tokens) for one in found]
     if None in told:
         return "–"
-    return f"{statistics.mean(one['median'] for one in told):.2f}"
+    return f"{statistics.mean(one['mean'] for one in told):.3f}"
