@@ -14,22 +14,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import errors
+from .fresh_process import in_fresh_process
 from .record import resident_bytes, spread
 from .webshop_products import PRODUCTS, QUERIES, write_products
 
-__all__ = ["in_fresh_process", "measure_environments", "measure_search", "memory", "scale"]
-
-_PROGRAM = """
-import importlib, json, sys
-from comap.errors import CoMapError
-module = importlib.import_module(sys.argv[1])
-try:
-    told = getattr(module, sys.argv[2])(*json.loads(sys.argv[3]))
-except CoMapError as error:
-    told = {"refused": type(error).__name__, "because": str(error)}
-print(json.dumps(told))
-"""
+__all__ = ["measure_environments", "measure_search", "memory", "scale"]
 
 
 def scale(
@@ -176,27 +165,3 @@ def _share(pid: int) -> int | None:
         return None
     found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")]
     return found[0] if found else None
-
-
-def in_fresh_process(measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """Return what a function of a module returns in a process that has done nothing else.
-
-    Args:
-        measure: The function; what it takes and returns is JSON.
-        arguments: What to call it with.
-
-    Raises:
-        CoMapError: As there.
-        subprocess.CalledProcessError: It fails otherwise; its traceback is on stderr.
-
-    Example:
-        >>> in_fresh_process(measure_environments, None, 1)["resident_bytes"] > 0
-        True
-    """
-    words = measure.__module__, measure.__name__, json.dumps(arguments)
-    command = [sys.executable, "-c", _PROGRAM, *words]
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
-    result: dict[str, Any] = json.loads(told)
-    if "refused" in result:
-        raise getattr(errors, result["refused"])(result["because"])
-    return result

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError
+from .fresh_process import in_fresh_process
 from .record import circumstances, spread, write_result
-from .webshop_scale import in_fresh_process, memory, scale
+from .webshop_scale import memory, scale
 from .webshop_sessions import measure_sessions
 
 __all__ = ["PEER", "SIZES", "main", "run", "table"]
