@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import OptionError
+from ..errors import DataCorrupt, OptionError
 from .fresh_process import in_fresh_process
 from .record import circumstances, spread, write_result
 from .webshop_scale import memory, scale
@@ -52,7 +53,8 @@ def run(
         environments: Of how many environments to measure the memory.
         processes: In how many fresh processes, one after another, to play the sessions; what other
             programs slow down is then one of several values, whose median is told.
-        out: File for the result, or None.
+        out: File for the result, or None. What a result that is there tells of other numbers of
+            products is kept, each with its date.
         seed: Of the invented products and the expert's tasks.
         progress: Told of each part that is done.
 
@@ -76,6 +78,7 @@ def run(
             f"{products!r} and {processes!r}"
         )
     where = None if data_dir is None else str(data_dir)
+    kept = {row["products"]: row for row in _before(out)}
     result: dict[str, Any] = {
         "benchmark": "speed",
         "env": "webshop",
@@ -87,7 +90,9 @@ def run(
     }
     result["memory"] = memory(where, environments)
     progress("memory")
-    result["scale"] = [scale(count, seed, progress) for count in products]
+    for count in products:
+        kept[count] = {**scale(count, seed, progress), "date": result["date"]}
+    result["scale"] = [kept[count] for count in sorted(kept)]
     if out is not None:
         write_result(Path(out), result)
     return result
@@ -119,6 +124,20 @@ def _steps(
         agreed = min(one["agreed"] for one in measured)
         result |= {"peer": PEER, "ratios": ratios, "steps_that_agree": agreed}
     return result
+
+
+def _before(out: str | Path | None) -> list[dict[str, Any]]:
+    """Return what an earlier result tells of catalogues of many sizes."""
+    if out is None or not Path(out).is_file():
+        return []
+    try:
+        told = json.loads(Path(out).read_bytes())
+        return [{"date": told["date"], **row} for row in told["scale"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataCorrupt(
+            f"expected an earlier result of this benchmark in {out}, found {error!r}; choose another "
+            "--out, or remove that file"
+        ) from error
 
 
 def main(args: argparse.Namespace) -> int:

@@ -67,6 +67,17 @@ def test_a_result_of_recorded_sessions(tmp_path: Path, capsys: pytest.CaptureFix
     assert "times the original's steps (recorded)" in table and "before query" in table
 
 
+def test_what_was_measured_of_other_sizes_is_kept(tmp_path: Path) -> None:
+    out = tmp_path / "r.json"
+    first = webshop_speed.run(products=(30,), environments=(), processes=1, out=out)
+    again = webshop_speed.run(products=(20,), environments=(), processes=1, out=out)
+    assert [row["products"] for row in again["scale"]] == [20, 30]
+    assert again["scale"][1] == first["scale"][0] and again["scale"][1]["date"] == first["date"]
+    out.write_text("[]")
+    with pytest.raises(DataCorrupt, match="earlier result"):
+        webshop_speed.run(products=(), environments=(), processes=1, out=out)
+
+
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = {}
 
