@@ -196,7 +196,8 @@ def _within(
     """Return each group's deviation of rows from their trajectories' means, pooled and unbiased."""
     squares = np.bincount(rows, residuals**2)
     free = np.bincount(rows) - np.bincount(units, minlength=len(squares))
-    return np.sqrt(squares / np.maximum(free, 1))
+    found: NDArray[np.float64] = np.sqrt(squares / np.maximum(free, 1))
+    return found
 
 
 def _moments(
