@@ -194,9 +194,11 @@ def _within(
     residuals: NDArray[np.float64], rows: NDArray[np.int64], units: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Return each group's deviation of rows from their trajectories' means, pooled and unbiased."""
-    squares = np.bincount(rows, residuals**2)
-    free = np.bincount(rows) - np.bincount(units, minlength=len(squares))
-    found: NDArray[np.float64] = np.sqrt(squares / np.maximum(free, 1))
+    size = np.bincount(rows)
+    free = np.maximum(size - np.bincount(units, minlength=len(size)), 1)
+    parts = np.split(residuals[np.argsort(rows, kind="stable")], np.cumsum(size)[:-1])
+    squares = [math.fsum(part**2) for part in parts[: len(size)]]  # in any order the same
+    found: NDArray[np.float64] = np.sqrt(np.array(squares) / free)
     return found
 
 
