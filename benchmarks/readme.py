@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import DataCorrupt
 from .readme_environments import environments_section
 from .readme_noise import noise_section
+from .readme_overhead import overhead_section
 from .readme_paw import paw_text
 from .readme_scienceworld import scienceworld_section
 from .readme_webshop import webshop_section
@@ -369,9 +370,15 @@ def _paw(section: str) -> str:
     return paw_text(record, _on(record))
 
 
+def _overhead() -> str:
+    record = result("paw_overhead_tiny")
+    return overhead_section(record, _on(record))
+
+
 SECTIONS: dict[str, Callable[[], str]] = {
     "speed": _speed,
     "environments": _environments,
+    "overhead": _overhead,
     "parity": _parity,
     "models": _models,
     "small": _small,
