@@ -131,6 +131,9 @@ def gigpo_advantages(
 ) -> GiGPOAdvantages:
     """Return GiGPO's advantages: against other episodes, and against the same state (METHODS.md 2.6).
 
+    Where the episodes of a group differ less than the rows within them do, by penalties alone, the
+    episode part divides by the deviation within them, as in `grpo_advantages`.
+
     Args:
         rows: All rows of the update.
         omega: Weight of the step's part.
