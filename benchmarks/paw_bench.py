@@ -42,6 +42,7 @@ _WEBSHOP = "comap/WebShop-v0"
 _FIRST = ("grpo", "grpo+paw", "gigpo", "gigpo+paw")
 _SETTINGS = {  # options that are settings of all arms, and what they are
     "updates": "updates of each run",
+    "max_updates": "stop runs after so many of them, and evaluate; without it they go on",
     "groups": "tasks of an update",
     "members": "episodes of each task",
     "max_episode_steps": "step limit of episodes",
@@ -85,8 +86,11 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     add("--sparse", action="store_true", help="begin with a policy that hardly ever wins")
     usual = {**SETTINGS, **WARMUP}
     for name, text in (_SETTINGS | _WARMUP).items():
-        kind = float if isinstance(usual[name], float) else int
-        told = f"{text} (default: {usual[name] or 0}{_elsewhere(name, usual)})"
+        kind = float if isinstance(usual.get(name), float) else int
+        default = (
+            f" (default: {usual[name] or 0}{_elsewhere(name, usual)})" if name in usual else ""
+        )
+        told = f"{text}{default}"
         add(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=told)
     plays = "how often each evaluation task is played in all, 1 to 9 (default: %(default)s)"
     add("--plays", type=int, default=4, metavar="N", help=plays)

@@ -126,8 +126,9 @@ def _means(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _gain(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return how much more the trained policies win than those that they began as."""
-    kinds = ("tasks", "plays")
-    alike = [one["won"] for one in found if all(one[name] == found[0][name] for name in kinds)]
+    kinds = ("tasks", "plays", "stopped_after")
+    first = found[0]
+    alike = [one["won"] for one in found if all(one.get(k) == first.get(k) for k in kinds)]
     final, start = (["".join(won[end].values()) for won in alike] for end in ("final", "start"))
     return paired(final, start, found[0]["plays"])
 
@@ -147,8 +148,11 @@ def _differences(arm: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> d
 
 
 def _alike(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
-    """Return whether two runs began with the same policy and were evaluated on the same tasks."""
-    return all(one[name] == two[name] for name in ("start", "tasks", "plays"))
+    """Return whether two runs began with the same policy and were evaluated alike.
+
+    That is on the same tasks, after as many updates: one that was stopped early is not compared.
+    """
+    return all(one.get(k) == two.get(k) for k in ("start", "tasks", "plays", "stopped_after"))
 
 
 def _difference(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> dict[str, Any]:

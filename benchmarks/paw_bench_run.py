@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import DataCorrupt
 from ..trainers.paw.journal import EVALUATIONS, METRICS, read_lines
 from .paw_bench_pairs import share_won
-from .paw_bench_training import CPU, has_ended
+from .paw_bench_training import CPU, has_ended, last_update
 from .paw_curves import PHASES
 
 __all__ = ["CURVES", "LAST", "read_run"]
@@ -64,7 +64,8 @@ def read_run(
     config = described["config"]
     lines = sorted(read_lines(folder / METRICS), key=lambda line: int(line["update"]))
     tests = {(line["update"], line["split"]): line for line in read_lines(folder / EVALUATIONS)}
-    ends = {"start": 0, "final": config["updates"]}
+    ends = {"start": 0, "final": last_update(run)}
+    lines = [line for line in lines if line["update"] <= ends["final"]]
     splits: list[str] = config["evaluation_splits"]
     again = again or dict.fromkeys(ends, ())
     won = {
@@ -97,6 +98,7 @@ def read_run(
         "seconds": seconds,
         "rows": int(rows),
         "cpu_seconds": _cpu(folder / CPU),
+        "stopped_after": ends["final"] if ends["final"] < config["updates"] else None,
         "sessions": len(run["sessions"]),
         "ran": {name: last.get(name) for name in ("started", "versions", "hardware")},
     }

@@ -13,14 +13,28 @@ from .paw_bench_arms import PACKAGES, VARIED, Arm, training_of
 from .paw_bench_starts import PaWBench, described_start, start_folder
 from .record import circumstances
 
-__all__ = ["CPU", "has_ended", "run_arm", "take_over_first_evaluation"]
+__all__ = ["CPU", "has_ended", "last_update", "run_arm", "take_over_first_evaluation"]
 
 CPU = "cpu.jsonl"
 """The file in a run's folder that tells how much CPU time each update and evaluation took."""
 
 
+def last_update(run: Mapping[str, Any]) -> int:
+    """Return the update that a run ends with: its last, or the one that it was told to stop after.
+
+    Args:
+        run: What its ``run.json`` says.
+
+    Example:
+        >>> last_update({"described": {"config": {"updates": 30}}, "sessions": [{"max_updates": 8}]})
+        8
+    """
+    updates: int = run["described"]["config"]["updates"]
+    return min(updates, run["sessions"][-1].get("max_updates") or updates)
+
+
 def has_ended(folder: Path) -> bool:
-    """Return whether a run has done all its updates and evaluations.
+    """Return whether a run has done all its updates, or those asked for, and its evaluations.
 
     Raises:
         DataCorrupt: A file is not what a training writes.
@@ -32,11 +46,12 @@ def has_ended(folder: Path) -> bool:
     run = folder / "run.json"
     if not run.is_file():
         return False
-    config = json.loads(run.read_bytes())["described"]["config"]
+    told = json.loads(run.read_bytes())
+    config, last = told["described"]["config"], last_update(told)
     done = {line["update"] for line in read_lines(folder / METRICS)}
     found = {(line["update"], line["split"]) for line in read_lines(folder / EVALUATIONS)}
-    wanted = {(at, split) for at in (0, config["updates"]) for split in config["evaluation_splits"]}
-    return done >= set(range(1, config["updates"] + 1)) and found >= wanted
+    wanted = {(at, split) for at in (0, last) for split in config["evaluation_splits"]}
+    return done >= set(range(1, last + 1)) and found >= wanted
 
 
 def run_arm(
@@ -63,9 +78,9 @@ def run_arm(
     from ..trainers.setup import hardware
 
     out = bench.place_of(arm.name, seed)
-    if has_ended(out):
-        return out
     config = training_of(arm, seed, bench.settings)
+    if has_ended(out) and _as_far(out, config.max_updates):
+        return out
     make_env = bench.environments(config.max_episode_steps)
     start = start_folder(bench, seed)
     about = {
@@ -77,6 +92,7 @@ def run_arm(
     take_over_first_evaluation(out, {"method": "paw", "config": config.describe(), **about})
     session = circumstances(PACKAGES)
     session["hardware"] |= hardware()
+    session["max_updates"] = config.max_updates
     train(
         config,
         model=start,
@@ -88,6 +104,13 @@ def run_arm(
         device=bench.device,
     )
     return out
+
+
+def _as_far(folder: Path, most: int | None) -> bool:
+    """Return whether a run that has ended has done as many updates as are asked for now."""
+    run = json.loads((folder / "run.json").read_bytes())
+    updates: int = run["described"]["config"]["updates"]
+    return last_update(run) >= min(updates, most or updates)
 
 
 def take_over_first_evaluation(out: Path, described: Mapping[str, Any]) -> None:

@@ -78,7 +78,17 @@ def paw_text(record: Mapping[str, Any], told: str) -> str:
         "starting policy of its own. Differences are to the same algorithm without PaW, with 95 % "
         "intervals over tasks and, where there are two seeds or more, over seeds. "
         "CPU time: of all updates, rollouts included, as a multiple of the same. "
+        f"{_told_of_stops(runs)}"
         f"({told}, `{command}`)"
+    )
+
+
+def _told_of_stops(runs: Sequence[Mapping[str, Any]]) -> str:
+    if not any(one.get("stopped_after") for one in runs):
+        return ""
+    return (
+        "Runs that were stopped after fewer updates, as told beside the number of seeds, are not "
+        "compared. "
     )
 
 
@@ -101,7 +111,7 @@ def _cells(arm: Mapping[str, Any], splits: Sequence[str], graded: bool) -> list[
     """Return a row of the table."""
     over = arm["over_seeds"]
     told = next(iter((arm.get("differences") or {}).values()), None)
-    cells = [arm["told"], str(len(arm["seeds"]))]
+    cells = [arm["told"], f"{len(arm['seeds'])}{_stopped(arm)}"]
     for name in ("start.all", *(f"final.{split}" for split in splits)):
         cells.append(_spread(over.get(f"success.{name}")))
     if graded:
@@ -116,6 +126,12 @@ def _cells(arm: Mapping[str, Any], splits: Sequence[str], graded: bool) -> list[
         _NOTHING if told is None else _signed(told["training_last"]),
         _NOTHING if told is None else _ratio(told["update_cpu"]),
     ]
+
+
+def _stopped(arm: Mapping[str, Any]) -> str:
+    """Return after how many updates an arm's runs were stopped, where they were."""
+    early = sorted({one["stopped_after"] for one in arm["seeds"] if one.get("stopped_after")})
+    return f" (stopped after {' or '.join(map(str, early))})" if early else ""
 
 
 def _ratio(told: Mapping[str, Any]) -> str:

@@ -31,6 +31,7 @@ from comap.benchmarks.paw_bench_training import (
     run_arm,
     take_over_first_evaluation,
 )
+from comap.benchmarks.readme_paw import paw_section, paw_text
 from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, OptionError
 from comap.trainers.paw.journal import EVALUATIONS, METRICS
@@ -343,6 +344,42 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_end(real: Path, tmp_path: Pa
     for name in ("won", "success", "training_last", "rows"):
         assert again[name] == straight[name]
     assert again["curve"]["wm_loss"] == straight["curve"]["wm_loss"]
+
+
+def test_a_run_may_be_ended_early_and_goes_on_when_more_is_asked_for(
+    real: Path, tmp_path: Path
+) -> None:
+    options = json.loads((real / "result.json").read_bytes())["settings"]
+    same = ("updates", "max_episode_steps", "evaluation_tasks")
+    asked = {name: options[name] for name in same} | {"groups": 2, "members": 2}
+    bench = PaWBench(
+        out=str(tmp_path),
+        starts=str(real / "starts"),
+        warmup_tokens=2000,
+        settings=asked | {"max_updates": 1},
+        device="cpu",
+    )
+    run_arm(arm_of("grpo"), 0, bench)
+    folder = run_arm(arm_of("grpo+paw"), 0, bench)
+    early = read_run(folder, 0)
+    assert early is not None and early["stopped_after"] == 1
+    assert len(early["curve"]["success"]) == 1 and "final" in early["success"]
+    whole = replace(bench, settings=asked)
+    run_arm(arm_of("grpo"), 0, whole)
+    result = collect(whole, [0])
+    arms = by_name(result)
+    assert [arms[name]["seeds"][0]["stopped_after"] for name in arms] == [None, 1]
+    assert arms["grpo+paw"]["differences"] == {}  # after other numbers of updates
+    table = paw_section(result).splitlines()
+    assert "| GRPO | 1 |" in table[2] and "| GRPO+PaW | 1 (stopped after 1) |" in table[3]
+    assert "not compared" in paw_text(result, "today")
+    ended = read_run(run_arm(arm_of("grpo+paw"), 0, whole), 0)
+    straight = read_run(real / "arms" / "grpo+paw-0", 0)
+    assert ended is not None and straight is not None and ended["stopped_after"] is None
+    assert ended["curve"]["wm_loss"] == straight["curve"]["wm_loss"]
+    assert ended["won"] == straight["won"]
+    assert run_arm(arm_of("grpo+paw"), 0, bench) == folder  # and what was done stays
+    assert has_ended(folder) and read_run(folder, 0) == ended
 
 
 def test_further_plays_are_added_where_both_policies_have_them(tmp_path: Path) -> None:
