@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TypeAlias
 
 from ...facts import Fact
 from .cleaning import clean, read_action
 from .facts import PAGES, STRUCTURAL, SUB_PAGES
 from .matching import met_options, met_price, met_words
+from .offers import Pairs
 from .reading import Shown
 
 __all__ = ["Belief", "Groups", "follow"]
@@ -208,7 +210,7 @@ def _selection(selected: dict[str, str], act: tuple[str, str], shown: Shown) -> 
     chosen = {g: v for g, v in selected.items() if ("option", g, v) in shown.offers}
     if act[0] == "click" and act[1] == act[1].strip():
         clicked = clean(act[1])
-        group = next((g for g, value in reversed(shown.options) if value == clicked), None)
+        group = _group_of(shown.options, clicked)
         if group is not None:
             chosen[group] = clicked
     if not shown.selected:
@@ -216,13 +218,27 @@ def _selection(selected: dict[str, str], act: tuple[str, str], shown: Shown) -> 
     told: dict[str, list[str]] = {}
     for group, value in shown.selected:
         told.setdefault(group, []).append(value)
-    for group in dict(shown.options):
+    for group in _groups(shown.options):
         believed = chosen.get(group, "")
         if group in told and believed not in told[group]:
             chosen[group] = told[group][0]
         elif group not in told and _can_be_shown(believed):
             chosen.pop(group, None)
     return chosen
+
+
+def _group_of(options: Pairs, value: str) -> str | None:
+    """Return the last group that has a value; None where no group has it."""
+    for group, other in reversed(options):
+        if other == value:
+            return group
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _groups(options: Pairs) -> tuple[str, ...]:
+    """Return the groups of options, each once."""
+    return tuple(dict(options))
 
 
 def _can_be_shown(value: str) -> bool:

@@ -55,7 +55,7 @@ def wish_of(instruction: str) -> Wish:
         (('easy clean', 'clean rugs'), 3000)
     """
     limits, idle = _LIMIT.findall(instruction), _idle_words()
-    pairs = list[str]()
+    pairs: list[str] = []
     for chunk in _BREAKS.split(_CHOICES.split(instruction, maxsplit=1)[0]):
         words = [word.strip("'’.") for word in chunk.replace("-", " ").split()]
         for first, second in pairwise(words):

@@ -53,18 +53,30 @@ def options_of_lines(parts: Sequence[str], marks: Sequence[str]) -> tuple[Pairs,
         >>> options_of_lines(["size", "m", "A Rug"], ["", " clicked", ""])
         ((('size', 'm'),), (('size', 'm'),), ' A Rug')
     """
-    options, selected, group, title = list[tuple[str, str]](), list[tuple[str, str]](), "", ""
-    for place, (part, mark) in enumerate(zip(parts, marks, strict=True)):
-        if mark.startswith(" "):
-            pair = (group, clean_short(part))
-            options.append(pair)
-            if mark == " clicked":
-                selected.append(pair)
-        elif place + 1 < len(parts) and marks[place + 1].startswith(" "):
+    inset = tuple([mark[:1] == " " for mark in marks])
+    pairs, title = _laid_out(tuple(parts), inset)
+    options = tuple([pair for pair in pairs if pair is not None])
+    if " clicked" not in marks:
+        return options, (), title
+    chosen = [pair for pair, mark in zip(pairs, marks, strict=True) if mark == " clicked"]
+    return options, tuple([pair for pair in chosen if pair is not None]), title
+
+
+@lru_cache(maxsize=1024)
+def _laid_out(
+    parts: tuple[str, ...], inset: tuple[bool, ...]
+) -> tuple[tuple[tuple[str, str] | None, ...], str]:
+    """Return for each line its option, or None, and the title: the same whatever is chosen."""
+    pairs: list[tuple[str, str] | None] = [None] * len(parts)
+    group, title = "", ""
+    for place, (part, value) in enumerate(zip(parts, inset, strict=True)):
+        if value:
+            pairs[place] = (group, clean_short(part))
+        elif place + 1 < len(parts) and inset[place + 1]:
             group = clean_short(part)
         else:
             title = f"{title} {part}"
-    return tuple(options), tuple(selected), title
+    return tuple(pairs), title
 
 
 def options_of_parts(parts: Sequence[str]) -> tuple[Pairs, Pairs, str]:
@@ -79,7 +91,7 @@ def options_of_parts(parts: Sequence[str]) -> tuple[Pairs, Pairs, str]:
     """
     left = list(parts)
     title = left.pop() if left else ""
-    told = list[str]()
+    told: list[str] = []
     while len(left) > 2 and left[-1].startswith(_TOLD) and ": " in left[-1]:
         told.append(clean(left.pop()[len(_TOLD) :]))
     heads = {head for text in told for head in _heads(text)}
@@ -91,7 +103,8 @@ def options_of_parts(parts: Sequence[str]) -> tuple[Pairs, Pairs, str]:
 def _pairs(parts: tuple[str, ...], heads: frozenset[str]) -> Pairs:
     """Read options where nothing is marked, by known names of groups."""
     names = known_groups() | heads if heads else known_groups()
-    options, group, empty = list[tuple[str, str]](), "", False
+    options: list[tuple[str, str]] = []
+    group, empty = "", False
     for place, text in enumerate(map(clean, parts), start=1):
         if not group or (text in names and not empty and place < len(parts)):
             group, empty = text, True

@@ -139,7 +139,8 @@ class Pages:
 
     def _options(self, product: Product, marked: set[tuple[str, str]]) -> tuple[str, list[str]]:
         """Return the options as text, and those values that are marked in it."""
-        nodes, clicked = list[str](), list[str]()
+        nodes: list[str] = []
+        clicked: list[str] = []
         for group, values in product.options:
             nodes.append(group)
             for value in values:

@@ -186,7 +186,9 @@ def _results(instruction: str, heading: re.Match[str], parts: list[str], marks: 
         start += 1
     number, total = (str(int(digits)) for digits in heading.groups())
     rank = 10 * int(number) - 9
-    entries, opened, place = list[_Entry](), list[str](), start
+    entries: list[_Entry] = []
+    opened: list[str] = []
+    place = start
     while place + 1 < len(parts):
         entry = _listed(*parts[place : place + 3]) if place + 2 < len(parts) else None
         step = 3

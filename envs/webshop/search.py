@@ -122,7 +122,8 @@ class SearchIndex:
         row_at: _Rows,
     ) -> list[int]:
         """Score all products. Sums of so few 32-bit floats are exact in 64 bits, in any order."""
-        found, scores = list[_Rows](), list[npt.NDArray[np.float32]]()
+        found: list[_Rows] = []
+        scores: list[npt.NDArray[np.float32]] = []
         for number, count in counts.items():
             start, end = self._starts[number : number + 2].tolist()
             found.append(places[start:end])
