@@ -8,11 +8,12 @@ transitions.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataNotFound
+from ..errors import DataCorrupt, DataNotFound
 from .record import circumstances, write_result
 from .training_record import TrainingRecord, members, number, read_training
 
@@ -28,20 +29,23 @@ def run(folders: Sequence[str | Path], out: str | Path | None = None) -> dict[st
 
     Args:
         folders: Folders of ``comap train comap``.
-        out: File for the result, or None.
+        out: File for the result, or None. What it has of other environments is kept.
 
     Returns:
         ``trainings``, a list: settings, sessions, CPU seconds and ``rounds``; and `circumstances`.
 
     Raises:
         DataNotFound: One is no training, or has not ended.
-        DataCorrupt: A file is not what a training writes.
+        DataCorrupt: A file is not what a training writes, or `out` is something else.
 
     Example:
         >>> run([])["trainings"]
         []
     """
     trainings = [_told(Path(folder)) for folder in folders]
+    new = {one["env"]["id"] for one in trainings}
+    trainings += [one for one in _earlier(out) if one["env"]["id"] not in new]
+    trainings.sort(key=lambda one: str(one["env"]["id"]))
     record = {"benchmark": "trained", **circumstances(), "trainings": trainings}
     if out is not None:
         write_result(Path(out), record)
@@ -73,6 +77,22 @@ def trained_section(record: Mapping[str, Any]) -> str:
             cells = [_success(told), _score(told), *deltas]
             lines.append(f"| {one['env']['id']} | {told['round']} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _earlier(out: str | Path | None) -> list[dict[str, Any]]:
+    """Return the trainings that a result file has."""
+    if out is None or not Path(out).is_file():
+        return []
+    try:
+        found: list[dict[str, Any]] = json.loads(Path(out).read_bytes())["trainings"]
+        if not all(isinstance(one["env"]["id"], str) for one in found):
+            raise ValueError("a training without an environment")
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataCorrupt(
+            f"expected trainings in {out}, found something else ({error!r:.80}); move it away, or "
+            "give --out another file"
+        ) from error
+    return found
 
 
 def _told(folder: Path) -> dict[str, Any]:
@@ -157,7 +177,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("trained", help="write what trainings came to as a result file")
     parser.set_defaults(run=main)
     parser.add_argument("folders", nargs="+", metavar="RUN", help="folder of comap train comap")
-    parser.add_argument("--out", metavar="FILE", help="write the result to this file, as JSON")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="write the result to this file, as JSON; what it has of other environments is kept",
+    )
 
 
 def main(args: argparse.Namespace) -> int:

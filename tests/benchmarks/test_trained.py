@@ -10,6 +10,7 @@ import pytest
 
 from comap.benchmarks.trained import run, trained_section
 from comap.cli import main
+from comap.errors import DataCorrupt
 from comap.trainers.run_folder import FORMAT
 
 
@@ -63,6 +64,24 @@ def test_first_and_last_round_are_shown(
     assert "calls" not in one["rounds"][0]["splits"]["seen"]
     assert str(tmp_path) not in out.read_text()
     assert trained_section(record).splitlines()[2:] == [first, last]
+
+
+def test_other_environments_are_kept_and_the_same_is_replaced(
+    training: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "result.json"
+    run([training], out)
+    written = json.loads((training / "run.json").read_text())
+    written["described"]["env"]["id"] = "comap/Garden-v0"
+    (training / "run.json").write_text(json.dumps(written))
+    for _ in range(2):
+        record = run([training], out)
+        kept = [one["env"]["id"] for one in record["trainings"]]
+        assert kept == ["comap/Garden-v0", "comap/Zoo-v0"]
+    assert json.loads(out.read_text())["trainings"] == record["trainings"]
+    out.write_text('{"trainings": [{}]}')
+    with pytest.raises(DataCorrupt, match="expected trainings in"):
+        run([training], out)
 
 
 def test_a_training_that_goes_on_is_refused(training: Path) -> None:
