@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
-from .apps import Ledger, ToolError, answering
-from .functions import Offer
+from .apps import Ledger, ToolError, answering, api_records
+from .checking import Checker, coerced
+from .functions import Offer, offers
 
 __all__ = ["MISS", "Answered", "Backend", "BackendFault", "Chain", "Embedded", "Hit", "Request"]
 
@@ -20,6 +22,7 @@ class Request(NamedTuple):
         api: The API, in standard form.
         arguments: By parameter.
         offer: The function, where it is known.
+        checked: Whether the arguments were held against its schema already.
     """
 
     category: str
@@ -27,6 +30,7 @@ class Request(NamedTuple):
     api: str
     arguments: Mapping[str, Any]
     offer: Offer | None = None
+    checked: bool = False
 
 
 class Hit(NamedTuple):
@@ -126,9 +130,24 @@ class Embedded:
         answer = answering(request.tool, request.api)
         if answer is None:
             return None
+        arguments = request.arguments
+        if not request.checked:
+            offer, checker = _own(request.tool)[request.api]
+            arguments = coerced(offer, arguments)
+            if problem := checker.problem(offer, arguments):
+                self.ledger.clock += 1
+                return Hit(problem, "", self.name)
         try:
-            return Hit("", answer(self.ledger, request.arguments), self.name)
+            return Hit("", answer(self.ledger, arguments), self.name)
         except ToolError as refusal:
             return Hit(str(refusal), "", self.name)
         finally:
             self.ledger.clock += 1
+
+
+@lru_cache(maxsize=32)
+def _own(tool: str) -> dict[str, tuple[Offer, Checker]]:
+    """Return the functions of an embedded tool by API, with what checks their arguments."""
+    made = offers({"api_list": list(api_records(tool))})
+    checker = Checker(made)
+    return {offer.api: (offer, checker) for offer in made}

@@ -82,7 +82,7 @@ class ToolCanonicalizer:
             added |= _finished(call)
         elif not kind:
             added |= returned(place, response)
-            removed |= _overwritten(state, added)
+            removed |= set(_overwritten(state, added))
         return State((state.facts - removed) | added)
 
     def action(self, text: str) -> str:

@@ -275,6 +275,8 @@ class StableToolBenchEnv(TextEnv):
         """Return the calls that the facts suggest, where they are listed."""
         if not self._lists or self._session is None:
             return None
+        if ("budget", "0") in state.facts or any(fact[0] == "finished" for fact in state.facts):
+            return ()
         return suggested(self._goal, self._session.offers, state)
 
     def refused(self, observation: str) -> bool:

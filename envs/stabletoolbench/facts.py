@@ -33,6 +33,7 @@ ERROR_KINDS: tuple[tuple[str, str], ...] = (
     ("missing required parameter", "missing_arg"),
     ("unknown parameter", "bad_arg"),
     ("invalid parameter", "bad_arg"),
+    ("bad value", "bad_value"),
     ("rate limit", "rate"),
     ("too many requests", "rate"),
     ("conflict", "conflict"),

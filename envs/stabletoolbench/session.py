@@ -117,7 +117,7 @@ class Session:
         arguments = coerced(offer, call.arguments) if strict else call.arguments
         if problem := self._checker.problem(offer, arguments):
             return self._refuse(call, problem)
-        request = Request(offer.category, offer.tool, offer.api, arguments, offer)
+        request = Request(offer.category, offer.tool, offer.api, arguments, offer, strict)
         return self._note(call.name, arguments, self.chain.ask(request))
 
     def offer_of(self, name: str) -> Offer | None:

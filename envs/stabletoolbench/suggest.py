@@ -14,9 +14,13 @@ from .functions import FINISH, Offer
 __all__ = ["suggested"]
 
 _WORD = re.compile(r"[A-Za-z0-9][\w.:-]*[\w]|\d+")
-_MOST_VALUES = 3
-_MOST_CALLS = 6
+_MOST_VALUES = 5
+_MOST_CALLS = 8
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_TIME = re.compile(r"\d{2}:\d{2}")
+_PHRASE = re.compile(r"(?:[A-Z]\w+ )+[A-Z]\w+")
+_OF_PEOPLE = frozenset(("name", "owner", "reader", "title"))
+_NEVER = frozenset(("JSON", "Give"))
 _NUMBERS = ("integer", "number")
 
 
@@ -31,7 +35,8 @@ def suggested(goal: str, offers: Sequence[Offer], state: State) -> tuple[str, ..
         offers: The functions.
         state: The belief.
     """
-    words = list(dict.fromkeys(_WORD.findall(goal)))
+    words = [word for word in dict.fromkeys(_WORD.findall(goal)) if word not in _NEVER]
+    words += _PHRASE.findall(goal)
     entities: dict[str, list[str]] = {}
     for fact in sorted(state.facts):
         if fact[0] == "entity" and len(fact) == 3:
@@ -67,6 +72,10 @@ def _values(
         return [{}]
     if "date" in name:
         found = [word for word in words if _DATE.fullmatch(word)]
+    elif name == "start":
+        found = [word for word in words if _TIME.fullmatch(word)]
+    elif name in _OF_PEOPLE and any(" " in word for word in words):
+        found = [word for word in words if " " in word]
     else:
         stem = name.removesuffix("_id")
         found = [*entities.get(stem, ())]

@@ -47,7 +47,7 @@ def _rate(ledger: Ledger, args: Mapping[str, Any]) -> Any:
 def _convert(ledger: Ledger, args: Mapping[str, Any]) -> Any:
     told = _rate(ledger, args)
     if not 0 <= args["amount"] <= 1e9:
-        raise ToolError("Invalid parameter amount: expected 0 to 1000000000")
+        raise ToolError("Bad value of amount: expected 0 to 1000000000")
     return told | {"amount": args["amount"], "result": round(told["rate"] * args["amount"], 2)}
 
 

@@ -51,7 +51,7 @@ def _forecast(ledger: Ledger, args: Mapping[str, Any]) -> Any:
 def _alert(ledger: Ledger, args: Mapping[str, Any]) -> Any:
     ledger.row("station", args["station_id"])
     if not 0 < args["limit"] <= 80:
-        raise ToolError("Invalid parameter limit: expected more than 0 and at most 80")
+        raise ToolError("Bad value of limit: expected more than 0 and at most 80")
     key = ledger.new_id("alert", "AL")
     changed = ledger.put("alert", key, station=args["station_id"], limit=args["limit"])
     return {"alert_id": key, "changed": changed}

@@ -36,7 +36,7 @@ def _calendar_tables(rng: random.Random, common: Common) -> dict[str, Table]:
 def _minute(time: str) -> int:
     match = _TIME.fullmatch(time)
     if match is None:
-        raise ToolError(f"Invalid parameter start: expected HH:MM, found {time[:32]!r}")
+        raise ToolError(f"Bad value of start: expected HH:MM, found {time[:32]!r}")
     return int(match[1]) * 60 + int(match[2])
 
 
@@ -51,7 +51,7 @@ def _planned(ledger: Ledger, date: str) -> list[tuple[str, Row]]:
 
 def _day(ledger: Ledger, args: Mapping[str, Any]) -> Any:
     if not _DATE.fullmatch(args["date"]):
-        raise ToolError(f"Invalid parameter date: expected YYYY-MM-DD, found {args['date'][:32]!r}")
+        raise ToolError(f"Bad value of date: expected YYYY-MM-DD, found {args['date'][:32]!r}")
     return {"events": [{"id": k, "title": r["title"]} for k, r in _planned(ledger, args["date"])]}
 
 
@@ -65,7 +65,7 @@ def _add(ledger: Ledger, args: Mapping[str, Any]) -> Any:
     _day(ledger, args)
     start = _minute(args["start"])
     if not 1 <= args["minutes"] <= 600:
-        raise ToolError(f"Invalid parameter minutes: expected 1 to 600, found {args['minutes']}")
+        raise ToolError(f"Bad value of minutes: expected 1 to 600, found {args['minutes']}")
     for key, row in _planned(ledger, args["date"]):
         other = _minute(row["start"])
         if start < other + row["minutes"] and other < start + args["minutes"]:
@@ -156,7 +156,7 @@ def _contact(ledger: Ledger, args: Mapping[str, Any]) -> Any:
 def _set_phone(ledger: Ledger, args: Mapping[str, Any]) -> Any:
     ledger.row("contact", args["contact_id"])
     if not re.fullmatch(r"\+?[\d ]{4,20}", args["phone"]):
-        raise ToolError(f"Invalid parameter phone: expected digits, found {args['phone'][:32]!r}")
+        raise ToolError(f"Bad value of phone: expected digits, found {args['phone'][:32]!r}")
     changed = ledger.put("contact", args["contact_id"], phone=args["phone"])
     return {"contact_id": args["contact_id"], "changed": changed}
 

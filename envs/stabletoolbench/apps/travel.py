@@ -69,7 +69,7 @@ def _flight(ledger: Ledger, args: Mapping[str, Any]) -> Any:
 def _book(ledger: Ledger, args: Mapping[str, Any]) -> Any:
     flight, seats = ledger.row("flight", args["flight_id"]), args["seats"]
     if seats < 1:
-        raise ToolError(f"Invalid parameter seats: expected at least 1, found {seats}")
+        raise ToolError(f"Bad value of seats: expected at least 1, found {seats}")
     if seats > flight["seats"]:
         raise ToolError(f"Conflict: flight {args['flight_id']} has {flight['seats']} free seats")
     key = ledger.new_id("booking", "BK")
@@ -157,7 +157,7 @@ def _hotel(ledger: Ledger, args: Mapping[str, Any]) -> Any:
 def _reserve(ledger: Ledger, args: Mapping[str, Any]) -> Any:
     hotel, nights = ledger.row("hotel", args["hotel_id"]), args["nights"]
     if not 1 <= nights <= 30:
-        raise ToolError(f"Invalid parameter nights: expected 1 to 30, found {nights}")
+        raise ToolError(f"Bad value of nights: expected 1 to 30, found {nights}")
     if hotel["rooms"] < 1:
         raise ToolError(f"Conflict: hotel {args['hotel_id']} has no free room")
     key = ledger.new_id("reservation", "RV")
