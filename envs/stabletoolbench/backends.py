@@ -10,7 +10,7 @@ from .apps import Ledger, ToolError, answering, api_records
 from .checking import Checker, coerced
 from .functions import Offer, offers
 
-__all__ = ["MISS", "Answered", "Backend", "BackendFault", "Chain", "Embedded", "Hit", "Request"]
+__all__ = ["FAILED", "MISS", "Answered", "Backend", "BackendFault", "Chain", "Embedded", "Hit", "Request"]
 
 
 class Request(NamedTuple):
@@ -75,6 +75,9 @@ class Answered(NamedTuple):
 MISS = Hit("Cache miss: no backend knows this call", "", "none")
 """What is answered where every backend passes a call on."""
 
+FAILED = Hit("API not working: the backends that might know this call failed", "", "none")
+"""What is answered where no backend answers and at least one should have."""
+
 
 class Chain:
     """Backends in the order in which they are asked.
@@ -94,7 +97,7 @@ class Chain:
         return f"Chain({' > '.join(backend.name for backend in self.backends)})"
 
     def ask(self, request: Request) -> Answered:
-        """Return the first answer, or a miss; a timeout's error where only that came."""
+        """Return the first answer; a miss where all pass on, a failure where one should have answered."""
         faults = []
         for backend in self.backends:
             try:
@@ -104,7 +107,7 @@ class Chain:
                 continue
             if hit is not None:
                 return Answered(hit, tuple(faults))
-        return Answered(MISS, tuple(faults))
+        return Answered(FAILED if faults else MISS, tuple(faults))
 
 
 class Embedded:
