@@ -1,4 +1,4 @@
-"""Attempts at queries: what was called and answered, of our episodes and of reference pipelines' files."""
+"""Attempts at queries, of our episodes and of reference pipelines' files: calls and answers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from .functions import FINISH
 
 __all__ = ["Attempt", "Made", "attempt_of", "read_attempts"]
 
+_ANSWERED = 3
 _SOURCE = "THUNLP-MT/StableToolBench's inference"
 
 
@@ -99,12 +100,16 @@ def read_attempts(path: str | os.PathLike[str]) -> dict[str, Attempt]:
     if path.is_dir():
         files = sorted(path.glob("*.json"))
         if not files:
-            raise DataNotFound(f"expected answer files (<query_id>_<method>.json) in {path}, found none")
+            raise DataNotFound(
+                f"expected answer files (<query_id>_<method>.json) in {path}, found none"
+            )
         found = [attempt for file in files for attempt in _of_file(file)]
     elif path.is_file():
         found = list(_of_file(path))
     else:
-        raise DataNotFound(f"expected answers of a reference pipeline at {path}, found nothing there")
+        raise DataNotFound(
+            f"expected answers of a reference pipeline at {path}, found nothing there"
+        )
     return {attempt.query_id: attempt for attempt in found}
 
 
@@ -126,21 +131,34 @@ def _of_file(path: Path) -> Iterator[Attempt]:
 def _raw(key: str, data: Mapping[str, Any]) -> Attempt:
     told = data["answer_generation"]
     if "tree" in data:
-        nodes = list(_nodes(data["tree"]["tree"]))
+        nodes = _answering(data["tree"]["tree"])
     else:
-        nodes = [node for node in data["trys"][-1]["chain"]] if data.get("trys") else []
+        nodes = list(data["trys"][-1]["chain"]) if data.get("trys") else []
     finish, answer = _final(told.get("final_answer") or "")
     names = tuple(str(function["name"]) for function in told["function"])
     return Attempt(key, str(told["query"]), tuple(_calls(nodes)), finish, answer, names)
 
 
-def _nodes(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield a tree's nodes in the order in which they were made."""
-    waiting = [node]
+def _answering(root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the nodes of a search tree that lead to its last answer; all, where it has none."""
+    nodes: list[Mapping[str, Any]] = []
+    parents: dict[int, int] = {}
+    waiting: list[tuple[Mapping[str, Any], int]] = [(root, -1)]
+    place = -1
     while waiting:
-        here = waiting.pop()
-        yield here
-        waiting.extend(reversed(here.get("children", [])))
+        here, parent = waiting.pop()
+        parents[len(nodes)] = parent
+        if here.get("observation_code") == _ANSWERED:
+            place = len(nodes)
+        waiting.extend((child, len(nodes)) for child in reversed(here.get("children", [])))
+        nodes.append(here)
+    if place < 0:
+        return nodes
+    path: list[Mapping[str, Any]] = []
+    while place >= 0:
+        path.append(nodes[place])
+        place = parents[place]
+    return path[::-1]
 
 
 def _calls(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Made]:
@@ -167,7 +185,9 @@ def _converted(key: str, entry: Mapping[str, Any]) -> Attempt:
         message = node["message"]
         if node["role"] == "tool" and isinstance(message, dict) and message.get("name") != FINISH:
             calls.append(
-                _made(str(message["name"]), message.get("arguments"), str(message.get("response", "")))
+                _made(
+                    str(message["name"]), message.get("arguments"), str(message.get("response", ""))
+                )
             )
     finish, text = _final(answer.get("final_answer") or "")
     names = tuple(str(function["name"]) for function in entry["available_tools"])

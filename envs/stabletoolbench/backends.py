@@ -10,7 +10,17 @@ from .apps import Ledger, ToolError, answering, api_records
 from .checking import Checker, coerced
 from .functions import Offer, offers
 
-__all__ = ["FAILED", "MISS", "Answered", "Backend", "BackendFault", "Chain", "Embedded", "Hit", "Request"]
+__all__ = [
+    "FAILED",
+    "MISS",
+    "Answered",
+    "Backend",
+    "BackendFault",
+    "Chain",
+    "Embedded",
+    "Hit",
+    "Request",
+]
 
 
 class Request(NamedTuple):
@@ -97,7 +107,7 @@ class Chain:
         return f"Chain({' > '.join(backend.name for backend in self.backends)})"
 
     def ask(self, request: Request) -> Answered:
-        """Return the first answer; a miss where all pass on, a failure where one should have answered."""
+        """Return the first answer; a miss where all pass on, a failure where one could not answer."""
         faults = []
         for backend in self.backends:
             try:

@@ -26,20 +26,21 @@ _FINISHED = {"give_answer": "give_answer", "give_up_and_restart": "give_up"}
 
 
 class ToolCanonicalizer:
-    """Folds function calls and their answers into a belief.
+    r"""Folds function calls and their answers into a belief.
 
     The facts are those of `comap.envs.stabletoolbench.facts`. Which backend answered is not among them:
     no text tells it, ``info["tool_source"]`` does.
 
     Example:
         >>> canon = ToolCanonicalizer()
-        >>> state = canon.initial("Convert.", "Task: Convert.\\n- rate(to: string): A rate.\\nCalls left: 9")
+        >>> start = "Task: Convert.\\n- rate(to: string): A rate.\\nCalls left: 9"
+        >>> state = canon.initial("Convert.", start)
         >>> told = '{"error": "", "response": {"rate": 1.5}}'
         >>> after = canon.update(state, '{"name": "rate", "arguments": {"to": "TRN"}}', told)
         >>> print("\\n".join(after.to_text().splitlines()[:4]))
         arg(1, to, trn)
         budget(8)
-        call(1, rate, e9bfa6dd)
+        call(1, rate, ...)
         param(rate, to, required, string)
         >>> canon.action('rate({"to": "TRN"})')
         '{"name":"rate","arguments":{"to":"TRN"}}'

@@ -22,10 +22,11 @@ from .facts import REFUSALS, error_kind, read_observation
 from .functions import COMPAT, FINISH, FINISH_OFFER, Offer, offers
 from .generate import GeneratedTask
 from .observing import MIN_LENGTH, observation_of
+from .overlay import Overlay
 from .session import Done, Session
 from .suggest import suggested
 from .tasks import open_tasks
-from .values import canonical_json, digest, written
+from .values import canonical_json, digest
 from .wording import FORMATS, first_observation, narrate
 
 __all__ = ["Judging", "StableToolBenchEnv"]
@@ -40,7 +41,7 @@ class StableToolBenchEnv(TextEnv):
     ## Description
     A question is to be answered by calling functions, which answer with an error and a response, and
     then ``Finish``. The official queries offer functions of real web services, answered from a cache of
-    responses and whatever else is configured. The generated tasks offer functions of thirteen small
+    responses and whatever else is configured. Generated tasks offer functions of thirteen small
     programs with state, in six categories: flights, hotels, orders, inventory, a calendar, contacts,
     files, exchange rates, a bank, weather, geography, music and a library. They have pages, want
     identifiers looked up first, tell other units than those asked for, limit rates, and refuse what
@@ -48,9 +49,9 @@ class StableToolBenchEnv(TextEnv):
 
     ## Action Space
     ``Unicode``: any text. A call in OpenAI's form (``{"name": ..., "arguments": {...}}``, also within
-    ``function``, ``function_call``, ``tool_calls`` or ``<tool_call>`` tags), in the ReAct form (``Action:
-    name`` and ``Action Input: {...}``) or as ``name({...})``. Arguments are held against the function's
-    JSON schema; texts that are numbers are taken for numbers where these are wanted, and numbers for
+    ``function``, ``function_call``, ``tool_calls`` or ``<tool_call>`` tags), in the ReAct form
+    (``Action: name`` and ``Action Input: {...}``) or as ``name({...})``. Arguments are held against
+    the function's JSON schema; texts that are numbers are taken for numbers where these are wanted, and numbers for
     texts. Other text, unknown functions and wrong arguments are answered with an error, count as calls,
     and are told as ``info["invalid_action"]``. ``Finish`` takes ``return_type``, ``give_answer`` or
     ``give_up_and_restart``, and ``final_answer``.
@@ -74,10 +75,10 @@ class StableToolBenchEnv(TextEnv):
     ## Information
     See `comap.envs.Info`. ``score`` is, after ``Finish``, the share of answer fields and changes that
     are right, or what the judge says; ``success`` is a score of 1. ``tool_source`` tells which backend
-    answered: ``local`` (an embedded tool), ``cache``, ``live``, ``sim`` or ``none``; empty where none was
-    asked. ``tool_status`` is ``ok`` or the kind of error, ``tool_faults`` what went wrong in backends.
-    ``admissible_actions`` is None, since any call may be made; with ``admissible_actions=True`` it lists
-    calls that the belief suggests. For checks, not for agents: ``env.unwrapped.session``.
+    answered: ``local`` (an embedded tool), ``cache``, ``live``, ``sim`` or ``none``; empty where none
+    was asked. ``tool_status`` is ``ok`` or the kind of error, ``tool_faults`` what went wrong in backends.
+    ``admissible_actions`` is None, since any call may be made; with ``admissible_actions=True`` it
+    lists calls that the belief suggests. For checks, not for agents: ``env.unwrapped.session``.
 
     ## Arguments
     The constructor's, below.
@@ -189,9 +190,13 @@ class StableToolBenchEnv(TextEnv):
         numbers += (("max_observation_length", max_observation_length, MIN_LENGTH, 30_000),)
         for name, number, least, most in numbers:
             if type(number) is not int or not least <= number <= most:
-                raise OptionError(f"{name} must be a whole number, {least} to {most}, not {number!r}")
+                raise OptionError(
+                    f"{name} must be a whole number, {least} to {most}, not {number!r}"
+                )
         if not isinstance(admissible_actions, bool):
-            raise OptionError(f"admissible_actions must be True or False, not {admissible_actions!r}")
+            raise OptionError(
+                f"admissible_actions must be True or False, not {admissible_actions!r}"
+            )
         if judge is not None and not callable(judge):
             raise OptionError(f"judge must be callable or None, not {type(judge).__name__}")
         self._tasks = open_tasks(data_dir, split, source, generator_seed)
@@ -236,7 +241,8 @@ class StableToolBenchEnv(TextEnv):
 
     def fingerprint(self) -> dict[str, str]:
         """Return the settings, and the SHA-256 of what the overlay holds."""
-        told = {"overlay": b.sha256() for b in self._backends if hasattr(b, "sha256")}
+        overlays = [one for one in self._backends if isinstance(one, Overlay)]
+        told = {"overlay": overlays[0].sha256()} if overlays else {}
         return super().fingerprint() | told
 
     def expert_action(self) -> str | None:

@@ -2,12 +2,12 @@
 
 | fact | meaning |
 |---|---|
-| ``tool(fn)``, ``param(fn, name, need, type)`` | a function is offered; ``need`` is required or optional |
+| ``tool(fn)``, ``param(fn, name, need, type)`` | an offer; ``need`` is required or optional |
 | ``budget(n)`` | so many calls are left |
 | ``call(i, fn, hash)``, ``arg(i, name, value)`` | the i-th call |
 | ``status(i, ok)``, ``status(i, error:kind)`` | how it went; kinds are those of `ERROR_KINDS` |
 | ``arg_missing(i, name)`` | which argument it lacked |
-| ``ret(i, path, value)``, ``retlen(i, path, n)`` | what it returned: scalars, lengths, of lists three items |
+| ``ret(i, path, value)``, ``retlen(i, path, n)`` | what it returned; of lists three items |
 | ``ret_word(i, word)`` | a word of a long text that it returned |
 | ``cut(i)`` | its answer was cut |
 | ``entity(type, id)`` | an identifier that was seen |
@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -96,12 +97,14 @@ def read_observation(text: str) -> tuple[str, Any, bool] | None:
         return None
     response = data.get("response", "")
     if isinstance(response, str) and response.lstrip().startswith(("{", "[")):
-        try:
+        with contextlib.suppress(NotJSON):
             response = read_json_text(response)
-        except NotJSON:
-            pass
     error = data["error"]
-    return error if isinstance(error, str) else written(error), response, bool(data.get("truncated"))
+    return (
+        error if isinstance(error, str) else written(error),
+        response,
+        bool(data.get("truncated")),
+    )
 
 
 def returned(place: str, response: Any) -> set[Fact]:

@@ -35,11 +35,16 @@ _FINISH_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "return_type": {"type": "string", "enum": ["give_answer", "give_up_and_restart"]},
-        "final_answer": {"type": "string", "description": "What the user is told; for give_answer."},
+        "final_answer": {
+            "type": "string",
+            "description": "What the user is told; for give_answer.",
+        },
     },
     "required": ["return_type"],
 }
-_FINISH_ABOUT = "Ends the task: gives the final answer, or gives up. Nothing else is shown to the user."
+_FINISH_ABOUT = (
+    "Ends the task: gives the final answer, or gives up. Nothing else is shown to the user."
+)
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ def functions(query_record: Mapping[str, Any], compat: str = "strict") -> list[d
 
 
 def offers(query_record: Mapping[str, Any], compat: str = "strict") -> tuple[Offer, ...]:
-    """Return the functions of a query without ``Finish``, with what each stands for. See `functions`."""
+    """Return a query's functions without ``Finish``, with what each stands for: see `functions`."""
     if compat not in COMPAT:
         raise OptionError(f"compat cannot be {compat!r}; {suggest(str(compat), COMPAT)}")
     listed = query_record.get("api_list") if isinstance(query_record, Mapping) else None

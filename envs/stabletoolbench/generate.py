@@ -1,4 +1,4 @@
-"""Generated tasks: questions for the embedded tools, with functions that are not needed among those that are."""
+"""Generated tasks: questions for the embedded tools, with functions that are not needed as well."""
 
 from __future__ import annotations
 

@@ -111,7 +111,9 @@ class LMJudge:
         reply = self._reply(_filled(self._prompts["compare"], slots), number)
         digit = re.search(r"\b[12]\b", reply)
         if digit is None:
-            raise LanguageModelError(f"expected 1 or 2 of the judge {self.name}, found {reply!r:.80}")
+            raise LanguageModelError(
+                f"expected 1 or 2 of the judge {self.name}, found {reply!r:.80}"
+            )
         chosen = int(digit[0])
         return 3 - chosen if swapped else chosen
 

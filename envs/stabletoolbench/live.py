@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -86,11 +87,17 @@ def _hit(data: Any) -> Hit:
     if not isinstance(data, dict) or not {"error", "response"} & data.keys():
         raise BackendFault(f"expected an object with error and response, found {_kind(data)}")
     error = data.get("error") or ""
-    return Hit(error if isinstance(error, str) else json.dumps(error), data.get("response", ""), "live")
+    return Hit(
+        error if isinstance(error, str) else json.dumps(error), data.get("response", ""), "live"
+    )
 
 
 def _kind(data: Any) -> str:
-    return f"an object with {sorted(data)[:5]!r:.80}" if isinstance(data, dict) else type(data).__name__
+    return (
+        f"an object with {sorted(data)[:5]!r:.80}"
+        if isinstance(data, dict)
+        else type(data).__name__
+    )
 
 
 def post_json(url: str, body: Mapping[str, Any], timeout: float) -> Any:
@@ -129,7 +136,9 @@ def post_json(url: str, body: Mapping[str, Any], timeout: float) -> Any:
     try:
         return read_json_text(answer.decode())
     except (NotJSON, UnicodeDecodeError) as error:
-        raise BackendFault(f"expected JSON, found {type(error).__name__}: {str(error)[:80]}") from None
+        raise BackendFault(
+            f"expected JSON, found {type(error).__name__}: {str(error)[:80]}"
+        ) from None
 
 
 def _connection(url: str, timeout: float) -> http.client.HTTPConnection:
@@ -169,8 +178,6 @@ def _hang_up(connection: http.client.HTTPConnection) -> None:
     import socket
 
     if connection.sock is not None:
-        try:
+        with contextlib.suppress(OSError):
             connection.sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
     connection.close()

@@ -61,7 +61,7 @@ def parameter_name(name: str, compat: str = "strict") -> str:
 
 
 def function_name(api: str, tool: str, compat: str = "strict") -> str:
-    """Return what an API is called: its name, ``_for_``, its tool's, and of that the last 64 characters.
+    """Return what an API is called: name, ``_for_``, its tool's name, of that the last 64 characters.
 
     Upstream lets Chinese characters and ``^`` pass, which OpenAI refuses; strictly, they become ``_``.
 

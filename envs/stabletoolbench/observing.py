@@ -50,7 +50,7 @@ def _json(error: str, response: Any, cut: bool = False) -> str:
 
 def _cut(data: Any, items: int, characters: int, depth: int = 0) -> Any:
     if isinstance(data, str):
-        return data if len(data) <= characters else f"{data[:max(characters - 3, 0)]}..."
+        return data if len(data) <= characters else f"{data[: max(characters - 3, 0)]}..."
     if depth > 6:
         return "..."
     if isinstance(data, dict):

@@ -101,7 +101,9 @@ class Overlay:
             self._catch_up()
         except OSError:
             return "unreadable"
-        told = "".join(f"{key}\n{canonical_json(list(self._hits[key]))}\n" for key in sorted(self._hits))
+        told = "".join(
+            f"{key}\n{canonical_json(list(self._hits[key]))}\n" for key in sorted(self._hits)
+        )
         return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()
 
     def _catch_up(self) -> None:
@@ -154,6 +156,10 @@ class Recording:
 
 
 def _key(request: Request) -> str:
-    return canonical_json(
-        [request.category, request.tool, request.api, same_arguments(request.arguments)]
-    ).encode("utf-8", "replace").decode()
+    return (
+        canonical_json(
+            [request.category, request.tool, request.api, same_arguments(request.arguments)]
+        )
+        .encode("utf-8", "replace")
+        .decode()
+    )

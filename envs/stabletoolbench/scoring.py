@@ -66,7 +66,9 @@ def pass_rate(attempts: Mapping[str, Attempt], judge: Judge, runs: int = 3) -> P
         (0.375, 0.125, ('unsolved', 'unsolved'))
     """
     if not attempts or type(runs) is not int or runs < 1:
-        raise OptionError(f"expected attempts and at least one run, found {len(attempts)} and {runs!r}")
+        raise OptionError(
+            f"expected attempts and at least one run, found {len(attempts)} and {runs!r}"
+        )
     verdicts: dict[str, tuple[Verdict | None, ...]] = {}
     for key, attempt in attempts.items():
         verdicts[key] = tuple(_verdict(attempt, judge, run) for run in range(runs))
@@ -158,7 +160,9 @@ def win_rate(
     """
     shared = [key for key in attempts if key in reference]
     if not shared or type(rounds) is not int or rounds < 1:
-        raise OptionError(f"expected shared queries and a round, found {len(shared)} and {rounds!r}")
+        raise OptionError(
+            f"expected shared queries and a round, found {len(shared)} and {rounds!r}"
+        )
     found: Counter[str] = Counter()
     for key in shared:
         ours, theirs = _majority(verdicts, key), _majority(reference_verdicts, key)
@@ -241,7 +245,9 @@ def process_report(
     sources: Counter[str] = Counter()
     for key, attempt in attempts.items():
         if key not in queries:
-            raise OptionError(f"expected the record of query {key!r:.40}, found none among the queries")
+            raise OptionError(
+                f"expected the record of query {key!r:.40}, found none among the queries"
+            )
         listed = offers(queries[key])
         named = {offer.name: offer for offer in listed}
         pairs = {(str(t), str(a)) for t, a in queries[key].get("relevant APIs", [])}

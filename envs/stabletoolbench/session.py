@@ -168,7 +168,9 @@ class Session:
         arguments = coerced(FINISH_OFFER, arguments)
         problem = self._finishing.problem(FINISH_OFFER, arguments)
         if not problem and arguments["return_type"] == "give_answer":
-            problem = "" if "final_answer" in arguments else "Missing required parameter: final_answer"
+            problem = (
+                "" if "final_answer" in arguments else "Missing required parameter: final_answer"
+            )
         if problem:
             return self._refuse(call, problem)
         self.finished, self.answer = arguments["return_type"], arguments.get("final_answer", "")

@@ -16,8 +16,8 @@ __all__ = ["Simulator", "simulator_model"]
 _TOKENS = 1024
 _ROLE = (
     "You play a web service for tests. You are given the documentation of one of its functions and a "
-    "request. Answer as the service would: plausible, consistent with the request, and in the form that "
-    "the documentation implies. If the request lacks something that is required or makes no sense, the "
+    "request. Answer as the service would: plausible, consistent with the request, and in the form "
+    "that the documentation implies. If the request lacks something that is required or makes no sense, the "
     'service answers with an error. Reply with one JSON object and nothing else: {"error": "", '
     '"response": ...} or {"error": "what is wrong", "response": ""}.'
 )

@@ -63,7 +63,9 @@ def _values(
         return list(told["enum"])[:_MOST_VALUES]
     kind = told.get("type")
     if kind in _NUMBERS:
-        return [int(word) for word in words if word.isdecimal() and len(word) < 9][:_MOST_VALUES] or [1]
+        return [int(word) for word in words if word.isdecimal() and len(word) < 9][
+            :_MOST_VALUES
+        ] or [1]
     if kind == "boolean":
         return [True, False]
     if kind == "array":
@@ -82,7 +84,9 @@ def _values(
         found += [word for word in words if word[0].isupper() and word not in found][1:]
         coded = [word for word in found if "-" in word and any(c.isdecimal() for c in word)]
         found = coded or found if name.endswith("_id") or stem in entities else found
-    return found[:_MOST_VALUES] or [str(example) for example in told.get("examples", [])[:1]] or [name]
+    return (
+        found[:_MOST_VALUES] or [str(example) for example in told.get("examples", [])[:1]] or [name]
+    )
 
 
 def _last_value(state: State) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -23,6 +24,7 @@ SPLITS = ("train", *GROUPS, "all")
 SOURCES = ("auto", "official", "generated")
 """Where tasks may come from."""
 
+_PLAIN = re.compile("0|[1-9][0-9]{0,7}")
 _FOLDER = "test_instruction"
 _MOST_BYTES = 256 * 2**20
 
@@ -61,9 +63,9 @@ class Tasks:
         """
         prefix, _, rest = task.partition("/")
         group, _, number = rest.partition("/")
-        if prefix == "generated" and group in SIZES and number.isascii() and number.isdecimal():
-            if len(number) < 9 and str(int(number)) == number and int(number) < SIZES[group]:
-                return generated_task(group, int(number), self.seed)
+        known = prefix == "generated" and group in SIZES and _PLAIN.fullmatch(number)
+        if known and int(number) < SIZES[group]:
+            return generated_task(group, int(number), self.seed)
         raise self.panel.missing(task[:80])
 
     def official(self, task: str) -> tuple[str, Mapping[str, Any]]:
@@ -129,7 +131,9 @@ def _read(path: Path, changed: int, size: int) -> dict[str, dict[str, Any]]:
     queries: dict[str, dict[str, Any]] = {}
     for place, record in enumerate(data):
         if problem := _problem(record):
-            raise DataCorrupt(f"expected a query at place {place} of {path}, found {problem}; {again}")
+            raise DataCorrupt(
+                f"expected a query at place {place} of {path}, found {problem}; {again}"
+            )
         queries[str(record["query_id"])] = record
     return queries
 
@@ -182,7 +186,7 @@ def open_tasks(
         raise OptionError("source='generated' reads no data, found data_dir as well; leave one out")
     folder = comap_home() / "stabletoolbench" if data_dir is None else Path(data_dir)
     there = (folder / _FOLDER).is_dir()
-    if source == "official" and not there or data_dir is not None and not there:
+    if (source == "official" and not there) or (data_dir is not None and not there):
         raise DataNotFound(
             f"expected StableToolBench's queries in {folder / _FOLDER}, found no such folder; put "
             "the official test_instruction/ there, or name its parent with data_dir"

@@ -151,7 +151,9 @@ def _move(ledger: Ledger, args: Mapping[str, Any]) -> Any:
     return {"sku": args["sku"], "changed": ledger.put("article", args["sku"], **values)}
 
 
-def _seeking(world: World, rng: random.Random) -> tuple[str, Row, list[tuple[str, Mapping[str, Any]]]]:
+def _seeking(
+    world: World, rng: random.Random
+) -> tuple[str, Row, list[tuple[str, Mapping[str, Any]]]]:
     """Return an article and the calls that tell its stock."""
     key, row = pick(rng, world.tables["article"])
     word = row["name"].split()[-1]

@@ -68,7 +68,9 @@ class Ledger:
         base = self.tables[table]
         rows = [(key, self.changes.get((table, key), row)) for key, row in base.items()]
         new = [
-            (key, row) for (name, key), row in self.changes.items() if name == table and key not in base
+            (key, row)
+            for (name, key), row in self.changes.items()
+            if name == table and key not in base
         ]
         return rows + new
 
@@ -114,7 +116,9 @@ class Ledger:
         self.clock, self._uses = marks.clock, dict(marks.uses)
 
 
-def page_of(name: str, items: Iterable[Any], arguments: Mapping[str, Any], size: int) -> dict[str, Any]:
+def page_of(
+    name: str, items: Iterable[Any], arguments: Mapping[str, Any], size: int
+) -> dict[str, Any]:
     """Return one page of a list, as tools tell it.
 
     Raises:

@@ -120,7 +120,9 @@ def _book_tables(rng: random.Random, common: Common) -> dict[str, Table]:
 
 def _with_word(ledger: Ledger, word: str) -> list[tuple[str, Row]]:
     wanted = word.strip().lower()
-    return [(key, row) for key, row in ledger.rows("book") if wanted in row["title"].lower().split()]
+    return [
+        (key, row) for key, row in ledger.rows("book") if wanted in row["title"].lower().split()
+    ]
 
 
 def _search(ledger: Ledger, args: Mapping[str, Any]) -> Any:

@@ -189,7 +189,9 @@ def _best(world: World, rng: random.Random) -> Job:
     calls = (("hotels.list", {"city": city}),) + tuple(
         ("hotels.details", {"hotel_id": key}) for key in keys
     )
-    (best,) = [world.tables["hotel"][key] for key in keys if world.tables["hotel"][key]["stars"] == 5]
+    (best,) = [
+        world.tables["hotel"][key] for key in keys if world.tables["hotel"][key]["stars"] == 5
+    ]
     return Job("hotels.best", {"city": city}, calls, {"hotel": best["name"]})
 
 
