@@ -95,7 +95,10 @@ def _plain(value: Any) -> Any:
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return value.strip() if isinstance(value, str) else str(value)
+    if isinstance(value, str):
+        text = value.strip()
+        return text.lower() if text in ("True", "False") else text
+    return str(value)
 
 
 @lru_cache(maxsize=256)

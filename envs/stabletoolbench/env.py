@@ -51,10 +51,10 @@ class StableToolBenchEnv(TextEnv):
     ``Unicode``: any text. A call in OpenAI's form (``{"name": ..., "arguments": {...}}``, also within
     ``function``, ``function_call``, ``tool_calls`` or ``<tool_call>`` tags), in the ReAct form
     (``Action: name`` and ``Action Input: {...}``) or as ``name({...})``. Arguments are held against
-    the function's JSON schema; texts that are numbers are taken for numbers where these are wanted, and numbers for
-    texts. Other text, unknown functions and wrong arguments are answered with an error, count as calls,
-    and are told as ``info["invalid_action"]``. ``Finish`` takes ``return_type``, ``give_answer`` or
-    ``give_up_and_restart``, and ``final_answer``.
+    the function's JSON schema; texts that are numbers are taken for numbers where these are wanted,
+    and numbers for texts. Other text, unknown functions and wrong arguments are answered with an
+    error, count as calls, and are told as ``info["invalid_action"]``. ``Finish`` takes
+    ``return_type``, ``give_answer`` or ``give_up_and_restart``, and ``final_answer``.
 
     ## Observation Space
     ``Unicode``: first the task, the functions, and how many calls are left; then the JSON text of
@@ -76,7 +76,7 @@ class StableToolBenchEnv(TextEnv):
     See `comap.envs.Info`. ``score`` is, after ``Finish``, the share of answer fields and changes that
     are right, or what the judge says; ``success`` is a score of 1. ``tool_source`` tells which backend
     answered: ``local`` (an embedded tool), ``cache``, ``live``, ``sim`` or ``none``; empty where none
-    was asked. ``tool_status`` is ``ok`` or the kind of error, ``tool_faults`` what went wrong in backends.
+    was asked. ``tool_status`` is ``ok`` or the kind of error, ``tool_faults`` what failed in backends.
     ``admissible_actions`` is None, since any call may be made; with ``admissible_actions=True`` it
     lists calls that the belief suggests. For checks, not for agents: ``env.unwrapped.session``.
 
@@ -186,9 +186,10 @@ class StableToolBenchEnv(TextEnv):
         ):
             if value not in known:
                 raise OptionError(f"{name} cannot be {value!r}; {suggest(str(value), known)}")
-        numbers = (("max_calls", max_calls, 1, 999_999),)
-        numbers += (("max_observation_length", max_observation_length, MIN_LENGTH, 30_000),)
-        for name, number, least, most in numbers:
+        for name, number, least, most in (
+            ("max_calls", max_calls, 1, 999_999),
+            ("max_observation_length", max_observation_length, MIN_LENGTH, 30_000),
+        ):
             if type(number) is not int or not least <= number <= most:
                 raise OptionError(
                     f"{name} must be a whole number, {least} to {most}, not {number!r}"

@@ -180,8 +180,15 @@ def win_rate(
             balance += {1: 1, 2: -1}.get(better, 0)
         found["wins" if balance > 0 else "losses" if balance else "ties"] += 1
     rate = (found["wins"] + found["ties"] / 2) / len(shared)
-    counts = (found[name] for name in ("wins", "ties", "losses", "by_verdict", "failures"))
-    return WinReport(rate, *counts, len(shared))
+    return WinReport(
+        rate,
+        found["wins"],
+        found["ties"],
+        found["losses"],
+        found["by_verdict"],
+        found["failures"],
+        len(shared),
+    )
 
 
 def _majority(verdicts: Mapping[str, Sequence[Verdict | None]] | None, key: str) -> Verdict | None:

@@ -17,8 +17,8 @@ _TOKENS = 1024
 _ROLE = (
     "You play a web service for tests. You are given the documentation of one of its functions and a "
     "request. Answer as the service would: plausible, consistent with the request, and in the form "
-    "that the documentation implies. If the request lacks something that is required or makes no sense, the "
-    'service answers with an error. Reply with one JSON object and nothing else: {"error": "", '
+    "that the documentation implies. If the request lacks what is required or makes no sense, "
+    'the service answers with an error. Reply with one JSON object and nothing else: {"error": "", '
     '"response": ...} or {"error": "what is wrong", "response": ""}.'
 )
 
@@ -67,8 +67,10 @@ def simulator_model(model: Any, timeout: float, retries: int) -> LanguageModel:
         MissingExtra: A package is missing.
     """
     if isinstance(model, str):
-        patience = {"timeout": timeout, "max_retries": retries, "backoff": 0.1, "max_wait": timeout}
-        return create_language_model(model, **(patience if kind_of(model) == "remote" else {}))
+        patience: dict[str, Any] = {}
+        if kind_of(model) == "remote":
+            patience = {"timeout": timeout, "max_retries": retries, "backoff": 0.1}
+        return create_language_model(model, **patience)
     if not callable(getattr(model, "generate", None)):
         raise OptionError(
             f"simulator must be a language model or its name, not {type(model).__name__}; such as "

@@ -46,12 +46,13 @@ class Tasks:
     @cached_property
     def panel(self) -> Panel:
         """The ids of the split's tasks."""
+        groups: tuple[str, ...] = (self.split,)
         if self.folder is None:
-            groups = GROUPS if self.split == "all" else (self.split,)
+            groups = GROUPS if self.split == "all" else groups
             ids = [f"generated/{group}/{n}" for group in groups for n in range(SIZES[group])]
             return Panel.of(ids, self.split, SPLITS)
-        present = [group for group in GROUPS if _file_of(self.folder, group).is_file()]
-        groups = tuple(present) if self.split == "all" else (self.split,)
+        if self.split == "all":
+            groups = tuple(group for group in GROUPS if _file_of(self.folder, group).is_file())
         named = [f"{group}/{key}" for group in groups for key in self._queries(group)]
         return Panel.of(named, self.split, SPLITS)
 

@@ -95,7 +95,8 @@ class World:
 @lru_cache(maxsize=8)
 def data_file(name: str) -> Any:
     """Return one of the files in ``data``."""
-    return json.loads((files(__package__).joinpath("..", "data", name)).read_text("utf-8"))
+    folder = files((__package__ or "").rpartition(".")[0])
+    return json.loads(folder.joinpath("data", name).read_text("utf-8"))
 
 
 def common_of(rng: random.Random) -> Common:

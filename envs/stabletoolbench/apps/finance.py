@@ -147,8 +147,8 @@ def _largest(world: World, rng: random.Random) -> Job:
     key = rng.choice(list(world.tables["account"]))
     found = _payments_of(world.ledger(), key)
     best = max(found, key=lambda row: int(row["cents"]))
-    first, second = {"account_id": key}, {"account_id": key, "page": 2}
-    pages = [first, second][: (len(found) + 2) // 3]
+    both: list[dict[str, Any]] = [{"account_id": key}, {"account_id": key, "page": 2}]
+    pages = both[: (len(found) + 2) // 3]
     calls = tuple(("bank.payments", page) for page in pages)
     answer = {"payee": best["payee"], "amount": best["cents"] / 100}
     return Job("bank.largest", {"account": key}, calls, answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -146,7 +147,7 @@ def _city(ledger: Ledger, args: Mapping[str, Any]) -> Any:
 
 
 def _miles(first: Row, second: Row) -> float:
-    return round(float((first["x"] - second["x"]) ** 2 + (first["y"] - second["y"]) ** 2) ** 0.5, 2)
+    return round(math.hypot(first["x"] - second["x"], first["y"] - second["y"]), 2)
 
 
 def _distance(ledger: Ledger, args: Mapping[str, Any]) -> Any:

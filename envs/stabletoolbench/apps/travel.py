@@ -169,7 +169,7 @@ def _reserve(ledger: Ledger, args: Mapping[str, Any]) -> Any:
 def _finding(world: World, city: str, key: str) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the calls that find a hotel of a city."""
     place = [found for found, _ in _of_city(world.ledger(), city)].index(key)
-    pages = [{"city": city}, {"city": city, "page": 2}]
+    pages: list[dict[str, Any]] = [{"city": city}, {"city": city, "page": 2}]
     return [("hotels.list", page) for page in pages[: place // 3 + 1]]
 
 

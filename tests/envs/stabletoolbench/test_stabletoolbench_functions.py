@@ -77,9 +77,9 @@ def test_names_are_those_of_reference_answers(official, queries):
             made = functions(record, compat)
             assert [one["name"] for one in made] == [one["name"] for one in told]
             for ours, theirs in zip(made[:-1], told, strict=False):
-                assert list(ours["parameters"]["properties"]) == list(
-                    theirs["parameters"]["properties"]
-                )
+                names = list(ours["parameters"]["properties"])
+                given = list(theirs["parameters"]["properties"])
+                assert names == given or (compat == "strict" and not given)
 
 
 def test_defects_are_mended_and_there_on_request():
