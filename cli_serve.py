@@ -102,6 +102,7 @@ def serve(app: Any, host: str, port: int, route: str) -> int:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
+            listener.listen(128)
         except OSError as error:
             raise OptionError(
                 f"cannot listen on {host} port {port}: {error.strerror or error}; choose another --port"

@@ -86,13 +86,13 @@ def read_observation(text: str) -> tuple[str, Any, bool] | None:
         >>> read_observation('{"error": "", "response": "[1, 2]"}')
         ('', [1, 2], False)
         >>> read_observation('{"error": "", "response": "once upon...')
-        ('', None, True)
+        ('', '', True)
     """
     try:
         data = read_json_text(text)
     except NotJSON:
         head = _HEAD.match(text)
-        return None if head is None else (head[1], None, True)
+        return None if head is None else (head[1], "", True)
     if not isinstance(data, dict) or "error" not in data:
         return None
     response = data.get("response", "")

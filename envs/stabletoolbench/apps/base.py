@@ -96,7 +96,7 @@ class World:
 def data_file(name: str) -> Any:
     """Return one of the files in ``data``."""
     folder = files((__package__ or "").rpartition(".")[0])
-    return json.loads(folder.joinpath("data", name).read_text("utf-8"))
+    return json.loads(folder.joinpath("data").joinpath(name).read_text("utf-8"))
 
 
 def common_of(rng: random.Random) -> Common:
