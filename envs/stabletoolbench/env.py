@@ -70,7 +70,7 @@ class StableToolBenchEnv(TextEnv):
     changed and nothing else, 0 otherwise; for an official query, what `judge` says, 0 without a judge.
 
     ## Episode End
-    *Terminated* by ``Finish``, or when ``max_calls`` calls were made; *truncated* after a fault.
+    *Terminated* by ``Finish``; *truncated* when ``max_calls`` calls were made, or after a fault.
 
     ## Information
     See `comap.envs.Info`. ``score`` is, after ``Finish``, the share of answer fields and changes that
@@ -202,6 +202,7 @@ class StableToolBenchEnv(TextEnv):
             raise OptionError(f"judge must be callable or None, not {type(judge).__name__}")
         self._tasks = open_tasks(data_dir, split, source, generator_seed)
         self._compat, self._max_calls, self._longest = compat, max_calls, max_observation_length
+        self._limit = max_calls if self._limit is None else min(max_calls, self._limit)
         self._form, self._lists, self._judge = functions_as, admissible_actions, judge
         options = BackendOptions(live_url, simulator, overlay, timeout, retries)
         self._backends = open_chain(self._tasks.folder, options)
@@ -315,7 +316,7 @@ class StableToolBenchEnv(TextEnv):
         goal = " ".join(str(record["query"]).split())
         text = first_observation(goal, listed, self._max_calls, self._form)
         text = text[: self._room]
-        self._session = Session(listed, chain, self._max_calls, self._compat, made, tools)
+        self._session = Session(listed, chain, self._compat, made, tools)
         self._goal = goal
         state = self.canonicalizer.initial(goal, text) if self._lists else State()
         return split, goal, Outcome(text, admissible=self.admissible_of(state))
@@ -331,7 +332,9 @@ class StableToolBenchEnv(TextEnv):
             listed = self.admissible_of(self.canonicalizer.update(self._state, action, text))
         success = self._judged == 1.0
         reward = self._judged if session.task is None else float(success)
-        return Outcome(text, reward, self._judged, success, session.over, told.refused, listed)
+        return Outcome(
+            text, reward, self._judged, success, bool(session.finished), told.refused, listed
+        )
 
     def _judge_answer(self) -> float:
         session = self.session

@@ -62,7 +62,6 @@ class Session:
     Args:
         offers: The functions, without ``Finish``.
         chain: What answers.
-        budget: How many calls may be made.
         compat: ``"strict"``, or ``"reference"``: no checks, and any end of a function's name calls it.
         task: The generated task, if it is one.
         embedded: The embedded tools' state, if there are any.
@@ -77,28 +76,17 @@ class Session:
         self,
         offers: Sequence[Offer],
         chain: Chain,
-        budget: int,
         compat: str = "strict",
         task: GeneratedTask | None = None,
         embedded: Embedded | None = None,
     ):
-        self.offers, self.chain, self.budget, self.compat = tuple(offers), chain, budget, compat
+        self.offers, self.chain, self.compat = tuple(offers), chain, compat
         self.task, self.embedded = task, embedded
         self.done: list[Done] = []
         self.finished = self.answer = ""
         self._named = {offer.name: offer for offer in (*self.offers, FINISH_OFFER)}
         self._checker = Checker(self._named.values(), loose=compat == "reference")
         self._finishing = self._checker if compat == "strict" else Checker([FINISH_OFFER])
-
-    @property
-    def left(self) -> int:
-        """How many calls are left."""
-        return max(self.budget - len(self.done), 0)
-
-    @property
-    def over(self) -> bool:
-        """Whether the episode has ended."""
-        return bool(self.finished) or self.left == 0
 
     def act(self, action: str) -> Told:
         """Make the call that an action is, and return what it comes to."""

@@ -204,14 +204,14 @@ def test_refusals_are_told_and_count():
     ):
         observation, reward, terminated, truncated, info = env.step(text)
         assert info["invalid_action"] and reward == 0 and info["tool_source"] == ""
-        assert env.unwrapped.refused(observation) and not truncated
+        assert env.unwrapped.refused(observation) and not terminated
         kinds.append(info["tool_status"])
     assert kinds[:2] == ["bad_action", "no_function"] and kinds[3:] == [
         "bad_input",
         "bad_arg",
         "missing_arg",
     ]
-    assert terminated and ("budget", "0") in info["facts"].facts
+    assert truncated and ("budget", "0") in info["facts"].facts
 
 
 def test_the_belief_knows_scores_of_wild_play():
