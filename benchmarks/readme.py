@@ -302,6 +302,7 @@ def _environments() -> str:
         "comap/ALFWorld-v0": ("alfworld_speed", "alfworld_demo_valid_unseen"),
         "comap/ScienceWorld-v0": ("scienceworld_speed", "scienceworld_demo"),
         "comap/WebShop-v0": ("webshop_speed", "webshop_demo"),
+        "comap/StableToolBench-v0": ("stabletoolbench_speed", "stabletoolbench_demo"),
     }
     records, told = {}, {}
     for env_id, (speed, demo) in files.items():

@@ -40,6 +40,7 @@ class ResponseCache:
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise DataNotFound(f"expected a folder of cached responses at {folder}, found none")
+        self._root = self.folder.resolve()
 
     def answer(self, request: Request) -> Hit | None:
         """Return the cached answer; None where there is none.
@@ -70,7 +71,7 @@ class ResponseCache:
             return None
         path = self.folder.joinpath(*parts)
         try:
-            inside = path.resolve().is_relative_to(self.folder.resolve())
+            inside = path.resolve().is_relative_to(self._root)
         except (OSError, ValueError, RuntimeError):
             return None
         return path if inside else None
