@@ -17,6 +17,7 @@ from .readme_noise import noise_section
 from .readme_overhead import overhead_section
 from .readme_paw import paw_text
 from .readme_scienceworld import scienceworld_section
+from .readme_tools import tools_section
 from .readme_webshop import webshop_section
 from .trained import trained_section
 
@@ -325,6 +326,11 @@ def _webshop() -> str:
     return webshop_section(record, _on(record))
 
 
+def _tools() -> str:
+    record = result("stabletoolbench_speed")
+    return tools_section(record, _on(record))
+
+
 def _trained() -> str:
     if not files(__package__).joinpath("results/comap_tiny.json").is_file():
         return "Not measured yet."
@@ -391,6 +397,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     **{section: partial(_paw, section) for section in _PAW},
     "scienceworld": _scienceworld,
     "webshop": _webshop,
+    "tools": _tools,
 }
 """The parts of the README that are written from results, by the name in their marks."""
 
