@@ -33,11 +33,11 @@ class ToolCanonicalizer:
 
     Example:
         >>> canon = ToolCanonicalizer()
-        >>> start = "Task: Convert.\\n- rate(to: string): A rate.\\nCalls left: 9"
+        >>> start = "Task: Convert.\n- rate(to: string): A rate.\nCalls left: 9"
         >>> state = canon.initial("Convert.", start)
         >>> told = '{"error": "", "response": {"rate": 1.5}}'
         >>> after = canon.update(state, '{"name": "rate", "arguments": {"to": "TRN"}}', told)
-        >>> print("\\n".join(after.to_text().splitlines()[:4]))
+        >>> print("\n".join(after.to_text().splitlines()[:4]))
         arg(1, to, trn)
         budget(8)
         call(1, rate, ...)
