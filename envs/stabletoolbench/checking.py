@@ -31,6 +31,7 @@ class Checker:
 
     def __init__(self, offers: Any, loose: bool = False):
         self.loose = loose
+        self._offers = {} if loose else {offer.name: offer for offer in offers}
         self._validators: dict[str, Any] = {}
         if loose:
             return
@@ -38,9 +39,7 @@ class Checker:
             from jsonschema import Draft202012Validator
         except ImportError as error:
             raise MissingExtra.of("tools", "checking the arguments of function calls") from error
-        for offer in offers:
-            schema = {**offer.parameters, "additionalProperties": False}
-            self._validators[offer.name] = Draft202012Validator(schema)
+        self._validator: Any = Draft202012Validator
 
     def problem(self, offer: Offer, arguments: Mapping[str, Any]) -> str:
         """Return what is wrong with arguments, in the words of a tool's error; empty if nothing is."""
@@ -53,7 +52,7 @@ class Checker:
         for name in arguments:
             if name not in known:
                 return f"Unknown parameter: {name[:64]}"
-        error = next(iter(self._validators[offer.name].iter_errors(dict(arguments))), None)
+        error = next(iter(self._of(offer.name).iter_errors(dict(arguments))), None)
         if error is None:
             return ""
         name = str(error.absolute_path[0]) if error.absolute_path else ""
@@ -64,6 +63,14 @@ class Checker:
             expected = f"type {told.get('type', 'object')}"
         found = arguments.get(name)
         return f"Invalid parameter {name}: expected {expected}, found {str(found)[:64]!r}"
+
+    def _of(self, name: str) -> Any:
+        """Return what checks the calls of a function, made when it is first called."""
+        made = self._validators.get(name)
+        if made is None:
+            schema = {**self._offers[name].parameters, "additionalProperties": False}
+            made = self._validators[name] = self._validator(schema)
+        return made
 
 
 def coerced(offer: Offer, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -201,7 +201,7 @@ class StableToolBenchEnv(TextEnv):
         if judge is not None and not callable(judge):
             raise OptionError(f"judge must be callable or None, not {type(judge).__name__}")
         self._tasks = open_tasks(data_dir, split, source, generator_seed)
-        self._compat, self._max_calls, self._longest = compat, max_calls, max_observation_length
+        self._compat, self._max_calls = compat, max_calls
         self._limit = max_calls if self._limit is None else min(max_calls, self._limit)
         self._form, self._lists, self._judge = functions_as, admissible_actions, judge
         options = BackendOptions(live_url, simulator, overlay, timeout, retries)
@@ -210,6 +210,7 @@ class StableToolBenchEnv(TextEnv):
         self._judged = 0.0
         assert isinstance(self.observation_space, Unicode)
         self._room = self.observation_space.max_length
+        self._longest = min(max_observation_length, max(self._room - 3, MIN_LENGTH))
 
     @property
     def tasks(self) -> Panel:

@@ -10,6 +10,7 @@ __all__ = ["MIN_LENGTH", "observation_of"]
 MIN_LENGTH = 64
 """The shortest limit of an observation that makes sense."""
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
 _STEPS = ((16, 400), (8, 200), (5, 120), (3, 80), (2, 40), (1, 20))
 
 
@@ -45,7 +46,7 @@ def observation_of(error: str, response: Any, longest: int, compat: str = "stric
 
 def _json(error: str, response: Any, cut: bool = False) -> str:
     told = {"error": error, "response": response} | ({"truncated": True} if cut else {})
-    return json.dumps(told, ensure_ascii=False, default=str)
+    return _ENCODER.encode(told)
 
 
 def _cut(data: Any, items: int, characters: int, depth: int = 0) -> Any:

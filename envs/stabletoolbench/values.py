@@ -25,6 +25,10 @@ def _refuse_constant(name: str) -> NoReturn:
     raise NotJSON(f"{name} is no JSON number")
 
 
+_DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse_constant)
+_ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
 def read_json_text(text: str) -> Any:
     """Return the data of a JSON text from anywhere.
 
@@ -39,7 +43,7 @@ def read_json_text(text: str) -> Any:
         {'page': 2}
     """
     try:
-        data = json.loads(text, strict=False, parse_constant=_refuse_constant)
+        data = _DECODER.decode(text)
     except RecursionError:
         raise NotJSON("nested too deeply") from None
     except ValueError as error:
@@ -70,7 +74,7 @@ def canonical_json(data: Any) -> str:
         >>> canonical_json({"b": True, "a": 1})
         '{"a":1,"b":true}'
     """
-    return json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
+    return _ENCODER.encode(data)
 
 
 def digest(data: Any) -> str:

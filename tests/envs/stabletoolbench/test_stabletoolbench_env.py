@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import sys
 
 import gymnasium as gym
 import pytest
@@ -17,7 +18,7 @@ from comap.envs.stabletoolbench.backends import _own
 from comap.envs.stabletoolbench.generate import GROUPS, SIZES, generated_task
 from comap.envs.stabletoolbench.observing import observation_of
 from comap.envs.stabletoolbench.values import written
-from comap.errors import DataNotFound, OptionError, TaskNotFound
+from comap.errors import DataNotFound, MissingExtra, OptionError, TaskNotFound
 
 ID = "comap/StableToolBench-v0"
 SPLITS = ("train", *GROUPS)
@@ -372,3 +373,38 @@ def test_snapshots_are_small():
     size = len(pickle.dumps(env.unwrapped.snapshot()))
     played(env, "generated/train/1")
     assert len(pickle.dumps(env.unwrapped.snapshot())) < size + 40_000 < 80_000
+
+
+def test_a_missing_package_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    with pytest.raises(MissingExtra, match=r'pip install "comap\[tools\]"'):
+        make().reset(seed=0)
+
+
+def test_observations_fit_their_space():
+    env = make(max_text_length=400, max_observation_length=1024, split="G3_instruction")
+    for seed in range(8):
+        observation, _ = env.reset(seed=seed)
+        over = False
+        while not over:
+            assert observation in env.observation_space
+            observation, _, over, _, _ = env.step(env.unwrapped.expert_action())
+
+
+def test_actions_that_mean_harm_do_none():
+    env = make(split="G1_tool")
+    env.reset(seed=0)
+    for text in (
+        "__import__('os').system('touch harmed')",
+        'eval({"name": "x"})',
+        json.dumps({"name": "../../etc/passwd", "arguments": {}}),
+        json.dumps({"name": "list_for_files", "arguments": {"folder": "../../etc"}}),
+        json.dumps({"name": "list_for_files\x00", "arguments": {}}),
+        json.dumps({"name": "l\u0456st_for_files", "arguments": {"folder": "plans"}}),
+        json.dumps({"name": "x" * 10_000, "arguments": {"y" * 10_000: "z" * 10_000}}),
+        "[" * 30_000,
+        '{"name": "list_for_files", "arguments": {"page": ' + "9" * 5000 + "}}",
+    ):
+        observation, reward, terminated, truncated, info = env.step(text)
+        assert not terminated and not truncated and "error" not in info and reward == 0
+        assert json.loads(observation)["error"] and len(observation) <= 1024
