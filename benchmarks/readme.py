@@ -328,7 +328,7 @@ def _webshop() -> str:
 
 def _tools() -> str:
     record = result("stabletoolbench_speed")
-    return tools_section(record, _on(record))
+    return tools_section(record, _on(record), result("stabletoolbench_demo"))
 
 
 def _trained() -> str:

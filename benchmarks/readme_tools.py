@@ -15,17 +15,23 @@ _TITLES = {
 }
 
 
-def tools_section(record: Mapping[str, Any], told: str) -> str:
-    """Return the table of StableToolBench's speed, as Markdown.
+_FACTS = ("status", "retlen", "ret", "entity", "db")
+_MODELS = ("null", "retrieval", "oracle")
+
+
+def tools_section(record: Mapping[str, Any], told: str, demo: Mapping[str, Any]) -> str:
+    """Return the tables of StableToolBench's speed, and of what models know of answers, as Markdown.
 
     Args:
         record: What ``comap bench speed stabletoolbench`` wrote.
         told: When and on what it was measured.
+        demo: What ``comap demo --env comap/StableToolBench-v0`` wrote.
 
     Example:
         >>> record = {"ours": {"step": 1e-4}, "spread": {"step": {"min": 1e-4, "max": 2e-4}}}
         >>> record |= {"processes": 5, "episodes": 9, "steps": 40, "resident_bytes": None}
-        >>> print(tools_section(record, "today").splitlines()[2])
+        >>> demo = {"one_step": {"all": {}}}
+        >>> print(tools_section(record, "today", demo).splitlines()[2])
         | step, an embedded tool | 100.0 µs | 100.0 to 200.0 µs |
     """
     lines = ["| CPU time | median | over processes |", "|---|---:|---:|"]
@@ -41,4 +47,20 @@ def tools_section(record: Mapping[str, Any], told: str) -> str:
         f"each of {record['processes']} processes, one after another.{memory} ({told}, "
         "`comap bench speed stabletoolbench --data-dir DIR`)",
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_known(demo["one_step"]["all"])])
+
+
+def _known(reports: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the table of F1 by predicate, of those that a call alone does not tell."""
+    lines = [f"| F1 of facts, percent | {' | '.join(_FACTS)} |", "|---|" + "---:|" * len(_FACTS)]
+    for name in _MODELS:
+        if name in reports:
+            scores = reports[name]["by_predicate"]
+            cells = [f"{100 * scores[fact]['f1']:.1f}" for fact in _FACTS]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+    return [
+        *lines,
+        "",
+        "Of the transitions above: how calls went, lengths of lists, values, identifiers, and changes "
+        "of tables; the retrieval model has never seen the test worlds' values.",
+    ]

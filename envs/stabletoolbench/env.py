@@ -92,7 +92,8 @@ class StableToolBenchEnv(TextEnv):
 
     ## Task panel
     Official ids are ``<group>/<query_id>``, splits are ToolBench's six groups and ``all``: 765 queries
-    where all files are there; there is no ``train``. Without official files: generated tasks, ids
+    where all files are there; there is no ``train``, which with ``source="auto"`` and files found in
+    ``COMAP_HOME`` is the generated one. Without official files: generated tasks, ids
     ``generated/<split>/<number>``, 400 in ``train`` and 100 in each group. Of these, G1 is about one
     tool, G2 about two of a category, G3 about several categories; ``_instruction`` asks in words that
     ``train`` never uses, ``_tool`` is about tools (files, library) and ``_category`` about a category

@@ -21,7 +21,10 @@ def test_a_result_of_tools(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert 0 < found["min"] <= result["ours"][name] <= found["max"]
     assert "cached" not in result["ours"]
     assert "4 solved" in stabletoolbench_speed.table(result)
-    assert "2 processes" in tools_section(result, "today")
+    scores = {name: {"f1": 0.25} for name in ("status", "retlen", "ret", "entity", "db")}
+    demo = {"one_step": {"all": {"null": {"by_predicate": scores}}}}
+    section = tools_section(result, "today", demo)
+    assert "2 processes" in section and "| null | 25.0 | 25.0 |" in section
 
 
 def test_wrong_numbers_are_told(capsys: pytest.CaptureFixture[str]) -> None:
