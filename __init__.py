@@ -42,3 +42,10 @@ if "comap/ScienceWorld-v0" not in registry:
         vector_entry_point="comap.envs.scienceworld:vector",
         disable_env_checker=True,  # each task has its own step limit: see the environment
     )
+if "comap/StableToolBench-v0" not in registry:
+    register(
+        id="comap/StableToolBench-v0",
+        entry_point="comap.envs.stabletoolbench:StableToolBenchEnv",
+        vector_entry_point="comap.envs.stabletoolbench:vector",
+        disable_env_checker=True,  # the number of calls is the environment's own limit
+    )

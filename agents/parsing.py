@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ __all__ = [
 ]
 
 _ACTION = re.compile(r"^[ \t]*Action[ \t]*:[ \t]*(?P<text>.*)$", re.IGNORECASE | re.MULTILINE)
+_INPUT = re.compile(r"\s*Action[ \t]+Input[ \t]*:[ \t]*(?P<text>\{.*)", re.IGNORECASE | re.DOTALL)
 _FIELD = re.compile(
     r"^[ \t*]*(?P<name>Reflection|Decision|Final Action|Revise Probability)[ \t*]*:[ \t]*"
     r"(?P<text>.*)$",
@@ -41,15 +43,33 @@ def parse_action(text: str) -> str | None:
     r"""Return the action of a reply ``Thought: ... Action: ...``; None where it has none.
 
     The first ``Action:`` line counts: what a model writes after it is its own idea of what follows.
+    Only an ``Action Input:`` with a JSON object right behind it belongs to it: tool users write so.
 
     Example:
         >>> parse_action("Thought: It is hungry.\nAction: open fridge 1\nObservation: ...")
         'open fridge 1'
+        >>> parse_action('Action: search\nAction Input: {"q": "rug"}\nObservation: ...')
+        'search {"q": "rug"}'
         >>> parse_action("I do not know.") is None
         True
     """
     found = _ACTION.search(text)
-    return None if found is None else clean_action(found["text"])
+    if found is None:
+        return None
+    action = clean_action(found["text"])
+    told = _INPUT.match(text, found.end())
+    if action is None or told is None:
+        return action
+    return clean_action(f"{action} {_object_at_start(told['text'])}")
+
+
+def _object_at_start(text: str) -> str:
+    """Return the JSON object that a text begins with, on one line; or its first line."""
+    try:
+        data, _ = json.JSONDecoder(strict=False).raw_decode(text)
+    except (ValueError, RecursionError):
+        return text.splitlines()[0]
+    return json.dumps(data, ensure_ascii=False)
 
 
 def first_line(text: str) -> str:

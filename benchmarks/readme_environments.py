@@ -60,6 +60,8 @@ def _speed_of(record: Mapping[str, Any]) -> tuple[str, str]:
             f"{1 / record['ours']['mean']['step']:,.0f}",
             f"{record['ratios']['of_totals']['step']:,.0f}",
         )
+    if record["env"] == "stabletoolbench":
+        return f"{1 / record['ours']['step']:,.0f}", "–"
     if record["env"] == "webshop":
         return f"{1 / record['ours']['first']:,.0f}", f"{record['ratios']['first']:,.0f} (recorded)"
     players, ratios = record["players"], record["ratios"]["cpu"]

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..envs.alfworld.tasks import open_source
 from ..errors import DataNotFound, OptionError, suggest
-from . import scienceworld_speed, webshop_speed
+from . import scienceworld_speed, stabletoolbench_speed, webshop_speed
 from .alfworld_speed import first_pass, make_env, time_game
 from .record import write_result
 from .speed_report import result_of, table
@@ -30,7 +30,7 @@ import json, sys
 from comap.benchmarks.alfworld_speed import memory_of_resets
 print(json.dumps(memory_of_resets(*json.loads(sys.argv[1]))))
 """
-_ENVS = ("alfworld", "scienceworld", "webshop")
+_ENVS = ("alfworld", "scienceworld", "stabletoolbench", "webshop")
 _PEERS = ("textworld", "upstream")
 
 
@@ -152,6 +152,8 @@ def main(args: argparse.Namespace) -> int:
         return webshop_speed.main(args)
     if args.env == "scienceworld":
         return scienceworld_speed.main(args)
+    if args.env == "stabletoolbench":
+        return stabletoolbench_speed.main(args)
     result = run(
         args.env,
         args.peer,

@@ -236,6 +236,8 @@ def test_presets_by_environment() -> None:
     assert preset_of_env("comap/ALFWorld-v0") == "alfworld"
     assert preset_of_env("comap/WebShop-v1") == "webshop"
     assert preset_of_env("comap/SearchQA-v0") == "search"
+    assert preset_of_env("comap/StableToolBench-v0") == "tools"
+    assert paw_preset("tools").max_episode_steps == 20
     assert preset_of_env("comap/ScienceWorld-v0") == "alfworld"
     assert preset_of_env("") == "alfworld"
 

@@ -40,6 +40,14 @@ _SEARCH: dict[str, Any] = {
     "evaluation_temperature": 0.0,
 }
 
+_TOOLS: dict[str, Any] = {  # ours: the paper does not train on tools
+    "mini_batch_rows": 64,
+    "max_episode_steps": 20,
+    "prompt_tokens": 4096,
+    "observation_tokens": 512,
+    "evaluation_splits": ("G1_instruction", "G1_tool", "G3_instruction"),
+}
+
 _ZEROSEARCH: dict[str, Any] = {
     "paw": False,
     "context": "concat",
@@ -76,6 +84,7 @@ _TINY: dict[str, Any] = {
 PAW_PRESETS: dict[str, Mapping[str, Any]] = {
     "alfworld": {},
     "webshop": _WEBSHOP,
+    "tools": _TOOLS,
     "search": _SEARCH,
     "search_r1": {**_SEARCH, "paw": False, "context": "concat"},
     "zerosearch": {**_SEARCH, **_ZEROSEARCH},
@@ -91,6 +100,7 @@ PAW_TINY_WHERE_SLOW: Mapping[str, Any] = MappingProxyType(
 PAW_ENVIRONMENTS = {
     "alfworld": "comap/ALFWorld-v0",
     "webshop": "comap/WebShop-v0",
+    "tools": "comap/StableToolBench-v0",
     "search": "comap/SearchQA-v0",
     "search_r1": "comap/SearchQA-v0",
     "zerosearch": "comap/SearchQA-v0",
@@ -106,9 +116,10 @@ def paw_preset(name: str, **settings: Any) -> PaWTraining:
     episodes, each once (METHODS.md 2.1: 128 x 1).
 
     Args:
-        name: ``alfworld``, ``webshop`` or ``search`` (METHODS.md 2.7), ``search_r1`` or
-            ``zerosearch`` (METHODS.md 3; the latter's number of updates and noise are those of its
-            authors' command), or ``tiny`` (a small model that is trained here, on a CPU).
+        name: ``alfworld``, ``webshop`` or ``search`` (METHODS.md 2.7), ``tools`` (ours),
+            ``search_r1`` or ``zerosearch`` (METHODS.md 3; the latter's number of updates and noise
+            are those of its authors' command), or ``tiny`` (a small model that is trained here, on
+            a CPU).
         **settings: Fields of `PaWTraining`.
 
     Raises:

@@ -1,0 +1,125 @@
+"""`comap serve tools`: servers for other pipelines."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+from pathlib import Path
+from typing import Any
+
+from .errors import MissingExtra, OptionError
+
+__all__ = ["add_parser"]
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command `serve` to the parser of `comap`; each kind sets its own ``run``.
+
+    Example:
+        >>> parser = argparse.ArgumentParser("comap")
+        >>> add_parser(parser.add_subparsers())
+        >>> parser.parse_args(["serve", "tools"]).port
+        8080
+    """
+    server = commands.add_parser("serve", help="serve tools to other pipelines")
+    kinds = server.add_subparsers(dest="served", required=True, metavar="WHAT")
+    _add_tools(kinds)
+
+
+def _add_tools(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `comap serve tools`."""
+    parser = kinds.add_parser(
+        "tools",
+        help="StableToolBench's /virtual",
+        description="Answer POST /virtual as StableToolBench's server does: from the embedded tools, "
+        "the official cache of responses, and what else is named.",
+    )
+    parser.set_defaults(run=_serve_tools)
+    parser.add_argument("--data-dir", metavar="DIR", help="folder with tool_response_cache/")
+    parser.add_argument(
+        "--world", type=int, default=0, metavar="N", help="seed of the embedded tools (default: 0)"
+    )
+    parser.add_argument("--no-embedded", action="store_true", help="serve no embedded tools")
+    parser.add_argument("--live-url", metavar="URL", help="a /virtual server to ask")
+    parser.add_argument(
+        "--simulator", metavar="MODEL", help="a language model that makes answers up"
+    )
+    parser.add_argument("--overlay", metavar="FILE", help="file that keeps what these answered")
+    parser.add_argument("--timeout", type=float, default=30.0, metavar="S", help="default: 30 s")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="default: this machine alone, 127.0.0.1"
+    )
+    parser.add_argument(
+        "--port", type=int, default=8080, help="default: 8080; 0 for any that is free"
+    )
+
+
+def _serve_tools(args: argparse.Namespace) -> int:
+    from .envs.stabletoolbench.serving import virtual_app
+
+    tools = _tools(args)
+    return serve(virtual_app(tools), args.host, args.port, "/virtual")
+
+
+def _tools(args: argparse.Namespace) -> Any:
+    """Return the tools that the options name."""
+    from .envs.stabletoolbench.chains import CACHE_FOLDER, BackendOptions, open_chain
+    from .envs.stabletoolbench.serving import VirtualTools
+
+    if args.world < 0:
+        raise OptionError(f"--world must be at least 0, not {args.world}")
+    folder = None if args.data_dir is None else Path(args.data_dir)
+    if folder is not None and not (folder / CACHE_FOLDER).is_dir():
+        raise OptionError(f"--data-dir must have a folder {CACHE_FOLDER}, found none in {folder}")
+    options = BackendOptions(args.live_url, args.simulator, args.overlay, args.timeout)
+    world = None if args.no_embedded else args.world
+    return VirtualTools(open_chain(folder, options), world)
+
+
+def serve(app: Any, host: str, port: int, route: str) -> int:
+    """Serve an application until it is stopped, and return the exit status.
+
+    Args:
+        app: The application.
+        host: Where to listen; anything but this machine's own addresses is told of.
+        port: The port, or 0.
+        route: What to tell that it serves.
+
+    Raises:
+        MissingExtra: The package ``uvicorn`` is not installed.
+        OptionError: There is no such port, or it is taken.
+    """
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingExtra.of("serve", "serving tools") from error
+    import socket
+
+    if not 0 <= port <= 65_535:
+        raise OptionError(f"--port must be from 0 to 65535, not {port}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+            listener.listen(128)
+        except OSError as error:
+            raise OptionError(
+                f"cannot listen on {host} port {port}: {error.strerror or error}; choose another --port"
+            ) from error
+        shown = f"[{host}]" if ":" in host else host
+        print(f"serving http://{shown}:{listener.getsockname()[1]}{route}", flush=True)
+        if not _is_loopback(host):
+            print(
+                "this address can be reached from other machines: there is no password", flush=True
+            )
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        server.run(sockets=[listener])
+    return 0
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

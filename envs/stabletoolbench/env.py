@@ -1,0 +1,368 @@
+"""`StableToolBenchEnv`: questions that are answered by calling functions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeAlias
+
+from ...errors import OptionError, suggest
+from ...facts import State
+from ...spaces import Unicode
+from ...trajectory import Turn
+from ..base import Outcome, TextEnv
+from ..panel import Panel
+from .answers import share_right
+from .backends import Chain, Embedded
+from .calls import write_call
+from .canonicalizer import ToolCanonicalizer, calls_made
+from .chains import BackendOptions, open_chain
+from .facts import REFUSALS, error_kind, read_observation
+from .functions import COMPAT, FINISH, FINISH_OFFER, Offer, offers
+from .generate import GeneratedTask
+from .observing import MIN_LENGTH, observation_of
+from .overlay import Overlay
+from .session import Done, Session
+from .suggest import suggested
+from .tasks import open_tasks
+from .values import canonical_json, digest
+from .wording import FORMATS, first_observation, narrate
+
+__all__ = ["Judging", "StableToolBenchEnv"]
+
+Judging: TypeAlias = Callable[[str, str, Sequence[Done]], float]
+"""Judges a query, its final answer and its calls: 1 solved, 0.5 unsure, 0 unsolved."""
+
+
+class StableToolBenchEnv(TextEnv):
+    """Tool use as in StableToolBench (Guo et al. 2024), with tools of our own where no data is here.
+
+    ## Description
+    A question is to be answered by calling functions, which answer with an error and a response, and
+    then ``Finish``. The official queries offer functions of real web services, answered from a cache of
+    responses and whatever else is configured. Generated tasks offer functions of thirteen small
+    programs with state, in six categories: flights, hotels, orders, inventory, a calendar, contacts,
+    files, exchange rates, a bank, weather, geography, music and a library. They have pages, want
+    identifiers looked up first, tell other units than those asked for, limit rates, and refuse what
+    conflicts; what calls change stays changed.
+
+    ## Action Space
+    ``Unicode``: any text. A call in OpenAI's form (``{"name": ..., "arguments": {...}}``, also within
+    ``function``, ``function_call``, ``tool_calls`` or ``<tool_call>`` tags), in the ReAct form
+    (``Action: name`` and ``Action Input: {...}``) or as ``name({...})``. Arguments are held against
+    the function's JSON schema; texts that are numbers are taken for numbers where these are wanted,
+    and numbers for texts. Other text, unknown functions and wrong arguments are answered with an
+    error, count as calls, and are told as ``info["invalid_action"]``. ``Finish`` takes
+    ``return_type``, ``give_answer`` or ``give_up_and_restart``, and ``final_answer``.
+
+    ## Observation Space
+    ``Unicode``: first the task, the functions, and how many calls are left; then the JSON text of
+    ``{"error": ..., "response": ...}``, at most ``max_observation_length`` characters: what is longer
+    loses items of lists and ends of texts and is marked ``"truncated": true``.
+
+    ## Starting State
+    No call was made. ``reset(options={"task": id})`` picks the task; otherwise the environment's
+    generator does, uniformly from the split's panel.
+
+    ## Rewards
+    0 until ``Finish``. Then 1 where a generated task's answer is right and what was to be changed is
+    changed and nothing else, 0 otherwise; for an official query, what `judge` says, 0 without a judge.
+
+    ## Episode End
+    *Terminated* by ``Finish``; *truncated* when ``max_calls`` calls were made, or after a fault.
+
+    ## Information
+    See `comap.envs.Info`. ``score`` is, after ``Finish``, the share of answer fields and changes that
+    are right, or what the judge says; ``success`` is a score of 1. ``tool_source`` tells which backend
+    answered: ``local`` (an embedded tool), ``cache``, ``live``, ``sim`` or ``none``; empty where none
+    was asked. ``tool_status`` is ``ok`` or the kind of error, ``tool_faults`` what failed in backends.
+    ``admissible_actions`` is None, since any call may be made; with ``admissible_actions=True`` it
+    lists calls that the belief suggests. For checks, not for agents: ``env.unwrapped.session``.
+
+    ## Arguments
+    The constructor's, below.
+
+    ## References
+    Guo et al., StableToolBench: Towards Stable Large-Scale Benchmarking on Tool Learning of Large
+    Language Models (2024); Qin et al., ToolLLM (2023), whose queries and interface it has.
+
+    ## Version History
+    v0: first release.
+
+    ## Task panel
+    Official ids are ``<group>/<query_id>``, splits are ToolBench's six groups and ``all``: 765 queries
+    where all files are there; there is no ``train``, which with ``source="auto"`` and files found in
+    ``COMAP_HOME`` is the generated one. Without official files: generated tasks, ids
+    ``generated/<split>/<number>``, 400 in ``train`` and 100 in each group. Of these, G1 is about one
+    tool, G2 about two of a category, G3 about several categories; ``_instruction`` asks in words that
+    ``train`` never uses, ``_tool`` is about tools (files, library) and ``_category`` about a category
+    (weather and geography) that ``train`` never offers for a task.
+
+    ## State facts
+    See `comap.envs.stabletoolbench.facts`, by `ToolCanonicalizer`: functions, calls, their status,
+    what they returned and changed, identifiers seen, the budget, the answer.
+
+    ## Known deviations from upstream
+    With ``compat="strict"``: functions without upstream's defects (see `functions`); calls are matched
+    by the whole name and checked, where upstream takes any end of a name; observations stay JSON,
+    where upstream cuts the text. ``compat="reference"`` brings these back. In both: descriptions and
+    messages are in words of our own; giving up ends the episode, where upstream may restart; nobody
+    waits two seconds a call; ``max_calls`` counts calls, not nodes of a tree; the cache is never
+    written to, and finds equal arguments in any order; status codes are words. SoPR, SoWR and process
+    metrics are in `comap.envs.stabletoolbench.scoring`; numbers of other judges, caches or simulators
+    cannot be compared. Embedded tasks are no part of StableToolBench.
+
+    Args:
+        split: See *Task panel*.
+        data_dir: Folder with ``test_instruction/`` and, if any, ``tool_response_cache/``; None looks in
+            ``COMAP_HOME/stabletoolbench``.
+        source: ``"auto"``, ``"official"`` or ``"generated"``.
+        compat: ``"strict"`` or ``"reference"``, see *Known deviations*.
+        max_calls: How many calls an episode has, ``Finish`` included.
+        max_observation_length: See *Observation Space*.
+        functions_as: ``"signatures"`` shows each function on a line, ``"json"`` its whole schema.
+        admissible_actions: Whether to list suggested calls.
+        live_url: A ``/virtual`` server to ask what the cache does not have; None for none.
+        simulator: A language model that makes up what no other backend answers: its name as for
+            ``comap run --model``, or an object; None for none.
+        overlay: File that keeps what live server and simulator answered, so that they are asked but
+            once; None for one in ``COMAP_HOME`` where either is used.
+        timeout: Seconds that a live server or simulator may take for one try.
+        retries: How often each is asked again after a fault.
+        judge: Judges final answers to official queries: see `Judging`.
+        generator_seed: Of generated tasks.
+        **common: See `TextEnv`.
+
+    Raises:
+        OptionError: An option has a value that it cannot have.
+        DataNotFound, DataCorrupt: Official files are missing or broken.
+        MissingExtra: The package ``jsonschema`` is not installed (at the first `reset`).
+
+    Example:
+        >>> import gymnasium as gym, comap
+        >>> env = gym.make("comap/StableToolBench-v0", split="G1_instruction", source="generated")
+        >>> observation, info = env.reset(seed=0)
+        >>> terminated = False
+        >>> while not terminated:
+        ...     action = env.unwrapped.expert_action()
+        ...     observation, reward, terminated, truncated, info = env.step(action)
+        >>> reward, info["success"], observation
+        (1.0, True, '{"error": "", "response": "Answer received."}')
+    """
+
+    test_splits: ClassVar[tuple[str, ...]] = ("G1_instruction", "G1_tool", "G3_instruction")
+    nothing: ClassVar[str | None] = '{"error": "", "response": ""}'
+    embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({"source": "generated"})
+    env_id = "comap/StableToolBench-v0"
+    info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"tool_source": "", "tool_status": "", "tool_faults": ()}
+    )
+    canonicalizer: ToolCanonicalizer = ToolCanonicalizer()
+
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        data_dir: str | os.PathLike[str] | None = None,
+        source: str = "auto",
+        compat: str = "strict",
+        max_calls: int = 20,
+        max_observation_length: int = 1024,
+        functions_as: str = "signatures",
+        admissible_actions: bool = False,
+        live_url: str | None = None,
+        simulator: Any = None,
+        overlay: str | os.PathLike[str] | None = None,
+        timeout: float = 10.0,
+        retries: int = 1,
+        judge: Judging | None = None,
+        generator_seed: int = 0,
+        **common: Any,
+    ):
+        super().__init__(**common)
+        for name, value, known in (
+            ("compat", compat, COMPAT),
+            ("functions_as", functions_as, FORMATS),
+        ):
+            if value not in known:
+                raise OptionError(f"{name} cannot be {value!r}; {suggest(str(value), known)}")
+        for name, number, least, most in (
+            ("max_calls", max_calls, 1, 999_999),
+            ("max_observation_length", max_observation_length, MIN_LENGTH, 30_000),
+        ):
+            if type(number) is not int or not least <= number <= most:
+                raise OptionError(
+                    f"{name} must be a whole number, {least} to {most}, not {number!r}"
+                )
+        if not isinstance(admissible_actions, bool):
+            raise OptionError(
+                f"admissible_actions must be True or False, not {admissible_actions!r}"
+            )
+        if judge is not None and not callable(judge):
+            raise OptionError(f"judge must be callable or None, not {type(judge).__name__}")
+        self._tasks = open_tasks(data_dir, split, source, generator_seed)
+        self._compat, self._max_calls = compat, max_calls
+        self._limit = max_calls if self._limit is None else min(max_calls, self._limit)
+        self._form, self._lists, self._judge = functions_as, admissible_actions, judge
+        options = BackendOptions(live_url, simulator, overlay, timeout, retries)
+        self._backends = open_chain(self._tasks.folder, options)
+        self._session: Session | None = None
+        self._judged = 0.0
+        assert isinstance(self.observation_space, Unicode)
+        self._room = self.observation_space.max_length
+        self._longest = min(max_observation_length, max(self._room - 3, MIN_LENGTH))
+
+    @property
+    def tasks(self) -> Panel:
+        """The tasks of the split."""
+        return self._tasks.panel
+
+    @property
+    def session(self) -> Session:
+        """The calls of this episode. For checks, not for agents."""
+        if self._session is None:
+            self._refuse_step()
+        return self._session
+
+    @property
+    def functions(self) -> list[dict[str, Any]]:
+        """The functions of this episode, ``Finish`` last, as OpenAI's function schemas."""
+        return [offer.schema() for offer in (*self.session.offers, FINISH_OFFER)]
+
+    def settings(self) -> dict[str, str]:
+        """Return what changes what is seen: rules, lengths, the backends."""
+        return {
+            "compat": self._compat,
+            "max_calls": str(self._max_calls),
+            "max_observation_length": str(self._longest),
+            "functions_as": self._form,
+            "admissible_actions": str(self._lists).lower(),
+            "tasks": "generated" if self._tasks.folder is None else "official",
+            "generator_seed": str(self._tasks.seed),
+            "backends": ",".join(backend.name for backend in self._backends),
+        }
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return the settings, and the SHA-256 of what the overlay holds."""
+        overlays = [one for one in self._backends if isinstance(one, Overlay)]
+        told = {"overlay": overlays[0].sha256()} if overlays else {}
+        return super().fingerprint() | told
+
+    def expert_action(self) -> str | None:
+        """Return the next call of a right plan for a generated task; None for an official query."""
+        return self.expert_from(self._state, None) if self._running else None
+
+    def expert_from(self, state: State, admissible: tuple[str, ...] | None) -> str | None:
+        """Return the first call of the plan that a belief does not know to have gone well."""
+        task = None if self._session is None else self._session.task
+        if task is None or any(fact[0] == "finished" for fact in state.facts):
+            return None
+        made = calls_made(state)
+        for name, arguments in task.plan:
+            if (name.lower(), digest(arguments)) not in made:
+                return write_call(name, arguments)
+        answer = canonical_json(task.answer)
+        return write_call(FINISH, {"return_type": "give_answer", "final_answer": answer})
+
+    def goal_reached(self, state: State) -> bool | None:
+        """Return whether the facts tell a right answer and changes; None for official queries."""
+        share = self.score_of(state)
+        return None if share is None else share == 1.0
+
+    def score_of(self, state: State) -> float | None:
+        """Return the share of a generated task that the facts tell to be right."""
+        task = None if self._session is None else self._session.task
+        if task is None:
+            return None
+        if ("finished", "give_answer") not in state.facts:
+            return 0.0
+        fields = {f[1]: f[2] for f in state.facts if f[0] == "answer_field" and len(f) == 3}
+        cells = {(f[1], f[2], f[3]): f[4] for f in state.facts if f[0] == "db" and len(f) == 5}
+        return share_right(task.answer, fields, task.effects, cells)
+
+    def admissible_of(self, state: State) -> tuple[str, ...] | None:
+        """Return the calls that the facts suggest, where they are listed."""
+        if not self._lists or self._session is None:
+            return None
+        if ("budget", "0") in state.facts or any(fact[0] == "finished" for fact in state.facts):
+            return ()
+        return suggested(self._goal, self._session.offers, state)
+
+    def refused(self, observation: str) -> bool:
+        """Return whether this observation is an error of a call that reached no tool."""
+        told = read_observation(observation)
+        return told is not None and error_kind(told[0]) in REFUSALS
+
+    @classmethod
+    def state_text(
+        cls, goal: str, history: Sequence[Turn], state: State, action: str | None = None
+    ) -> str:
+        """Return a belief in few words: see `narrate`."""
+        return narrate(goal, history, state, action)
+
+    def _open(self, task: str) -> tuple[str, str, Outcome]:
+        self._session, self._judged = None, 0.0
+        made: GeneratedTask | None = None
+        listed: tuple[Offer, ...]
+        tools: Embedded | None = None
+        if self._tasks.folder is None:
+            made = self._tasks.generated(task)
+            split, record = made.split, made.record
+            listed = made.offers if self._compat == "strict" else offers(record, self._compat)
+            tools = Embedded(made.world.ledger())
+            chain = Chain([tools, *self._backends])
+        else:
+            split, record = self._tasks.official(task)
+            listed, chain = offers(record, self._compat), Chain(self._backends)
+        goal = " ".join(str(record["query"]).split())
+        text = first_observation(goal, listed, self._max_calls, self._form)
+        text = text[: self._room]
+        self._session = Session(listed, chain, self._compat, made, tools)
+        self._goal = goal
+        state = self.canonicalizer.initial(goal, text) if self._lists else State()
+        return split, goal, Outcome(text, admissible=self.admissible_of(state))
+
+    def _act(self, action: str) -> Outcome:
+        session = self.session
+        told = session.act(action)
+        text = observation_of(told.error, told.response, self._longest, self._compat)
+        if session.finished:
+            self._judged = self._judge_answer()
+        listed = None
+        if self._lists:
+            listed = self.admissible_of(self.canonicalizer.update(self._state, action, text))
+        success = self._judged == 1.0
+        reward = self._judged if session.task is None else float(success)
+        return Outcome(
+            text, reward, self._judged, success, bool(session.finished), told.refused, listed
+        )
+
+    def _judge_answer(self) -> float:
+        session = self.session
+        if session.task is not None:
+            return session.share()
+        if self._judge is None or session.finished != "give_answer" or not session.answer.strip():
+            return 0.0
+        verdict = float(self._judge(self._goal, session.answer, tuple(session.done)))
+        if not 0.0 <= verdict <= 1.0:
+            raise ValueError(f"expected a verdict from 0 to 1 of the judge, found {verdict!r}")
+        return verdict
+
+    def _info(self) -> dict[str, Any]:
+        info = super()._info()
+        if self._session is not None and self._session.done and self._steps:
+            last = self._session.done[-1]
+            info["tool_source"], info["tool_status"] = last.source, last.status
+            info["tool_faults"] = last.faults
+        return info
+
+    def _save(self) -> Any:
+        return (self.session.save(), self._judged, self._outcome.admissible)
+
+    def _load(self, saved: Any) -> tuple[str, ...] | None:
+        moment, judged, listed = saved
+        self.session.load(moment)
+        self._judged = judged
+        admissible: tuple[str, ...] | None = listed
+        return admissible

@@ -1,0 +1,413 @@
+"""Backends: the cache, the overlay, live servers and simulators, in order, and all that goes wrong."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+import comap  # noqa: F401
+from comap.envs.conformance.transcripts import load
+from comap.envs.stabletoolbench import (
+    BackendFault,
+    Chain,
+    Embedded,
+    Hit,
+    Request,
+    ResponseCache,
+)
+from comap.envs.stabletoolbench.apps import world_of
+from comap.envs.stabletoolbench.cache import same_arguments
+from comap.envs.stabletoolbench.live import LiveServer
+from comap.envs.stabletoolbench.overlay import Overlay, Recording
+from comap.envs.stabletoolbench.simulator import Simulator
+from comap.errors import DataCorrupt, DataNotFound, OptionError
+from comap.lm.base import Completion
+
+ID = "comap/StableToolBench-v0"
+
+
+def bad(name):
+    """Return something of the module of bad servers."""
+    return load(f"{Path(__file__).with_name('servers.py')}:{name}")
+
+
+serving, says, sends = bad("serving"), bad("says"), bad("sends")
+ASKED = Request("Food", "drinks", "by_id", {"is_id": "7", "n": 1})
+QUICK = 0.4
+
+FAULTS = {
+    "hangs": (bad("hangs"), "no whole answer"),
+    "trickles": (bad("trickles"), "no whole answer"),
+    "trickles headers": (bad("trickles_headers"), "no whole answer"),
+    "half a JSON": (bad("breaks_off"), "Incomplete|broke off|broken"),
+    "half a JSON, told whole": (sends(b'{"error": "", "resp'), "expected JSON"),
+    "garbage": (sends(b"\xff\xfe<html>"), "expected JSON"),
+    "a list": (sends(b"[1]"), "expected an object"),
+    "other keys": (sends(b'{"detail": 1}'), "expected an object"),
+    "deep": (sends(b"[" * 100_000), "expected JSON"),
+    "500": (sends(b"oops", 500), "status 500"),
+    "404": (sends(b"oops", 404), "status 404"),
+    "redirect": (sends(b"", 302, location="http://127.0.0.1:1/"), "status 302"),
+    "compressed": (sends(b"xx", content_encoding="gzip"), "compressed"),
+    "50 MB": (bad("floods"), "more than 8,388,608 bytes"),
+    "closes": (bad("slams"), "broken connection"),
+}
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Official files of one query, made here."""
+    folder = tmp_path / "data"
+    (folder / "test_instruction").mkdir(parents=True)
+    query = {
+        "query_id": 1,
+        "query": "Which drink is it?",
+        "api_list": [
+            {
+                "category_name": "Food",
+                "tool_name": "Drinks",
+                "api_name": "By ID",
+                "api_description": "A drink",
+                "required_parameters": [
+                    {"name": "id", "type": "STRING", "description": "", "default": ""}
+                ],
+                "optional_parameters": [
+                    {"name": "n", "type": "NUMBER", "description": "", "default": ""}
+                ],
+                "method": "GET",
+            }
+        ],
+        "relevant APIs": [["Drinks", "By ID"]],
+    }
+    (folder / "test_instruction" / "G1_tool.json").write_text(json.dumps([query]))
+    place = folder / "tool_response_cache" / "Food" / "drinks_for_Food"
+    place.mkdir(parents=True)
+    told = {"{'is_id': '7', 'n': 1}": {"error": "", "response": {"name": "Daiquiri"}}}
+    told['{"n": "2", "is_id": 7}'] = {"error": "no", "response": ""}
+    told["__import__('os').abort()"] = {"error": "", "response": "never"}
+    (place / "by_id.json").write_text(json.dumps(told))
+    return folder
+
+
+def make(data, **options):
+    return gym.make(ID, data_dir=str(data), split="G1_tool", **options)
+
+
+def call(**arguments):
+    return json.dumps({"name": "by_id_for_drinks", "arguments": arguments})
+
+
+def answered(env, **arguments):
+    observation, _, terminated, truncated, info = env.step(call(**arguments))
+    assert not terminated and not truncated and "error" not in info
+    return json.loads(observation), info
+
+
+def test_the_cache_answers_exact_and_equal_calls(data):
+    env = make(data)
+    env.reset(seed=0)
+    for arguments in ({"id": "x"}, {}):
+        told, info = answered(env, **arguments)
+        assert info["invalid_action"] and info["tool_source"] == ""
+    for arguments in ({"is_id": "7", "n": 1}, {"n": "1", "is_id": 7}, {"n": 1.0, "is_id": "7"}):
+        told, info = answered(env, **arguments)
+        assert told == {"error": "", "response": {"name": "Daiquiri"}}
+        assert (info["tool_source"], info["tool_status"]) == ("cache", "ok")
+        assert ("ret", str(info["step"]), "$.name", "daiquiri") in info["facts"].facts
+    told, info = answered(env, is_id="7", n=2)
+    assert (told["error"], info["tool_source"], info["tool_status"]) == ("no", "cache", "failed")
+    told, info = answered(env, is_id="8")
+    assert told["error"].startswith("Cache miss") and info["tool_source"] == "none"
+    assert info["tool_status"] == "cache_miss" and info["tool_faults"] == ()
+
+
+def test_the_official_cache_of_real_responses_is_read(official):
+    cache = ResponseCache(official / "tool_response_cache")
+    files = sorted(official.glob("tool_response_cache/*/*/*.json"))
+    assert len(files) == 54
+    found = 0
+    import ast
+
+    for path in files:
+        category = path.parent.parent.name
+        tool = path.parent.name.removesuffix(f"_for_{category}")
+        for key, entry in json.loads(path.read_bytes()).items():
+            arguments = ast.literal_eval(key)
+            request = Request(category, tool, path.stem, arguments)
+            if category.startswith("_"):
+                continue
+            hit = cache.answer(request)
+            assert hit is not None and hit.response == entry["response"]
+            turned = dict(reversed([(name, str(value)) for name, value in arguments.items()]))
+            assert cache.answer(request._replace(arguments=turned)) is not None
+            found += 1
+    assert found > 80
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../secret",
+        "/etc/passwd",
+        "..",
+        "a\x00b",
+        "x" * 10_000,
+        "．．/secret",
+        "‥",
+        "by_id.json/../by_id",
+        "\ud83d",
+        "",
+    ],
+)
+def test_no_name_leaves_the_cache(data, name):
+    (data / "secret.json").write_text('{"{}": {"error": "", "response": "secret"}}')
+    cache = ResponseCache(data / "tool_response_cache")
+    for part in ("category", "tool", "api"):
+        assert cache.answer(ASKED._replace(arguments={}, **{part: name})) is None
+    env = make(data)
+    env.reset(seed=0)
+    for text in (
+        json.dumps({"name": name, "arguments": {}}),
+        f"Action: {name}\nAction Input: {{}}",
+    ):
+        observation, *_, info = env.step(text)
+        assert info["invalid_action"] and "error" not in info
+        assert json.loads(observation)["response"] == ""
+
+
+def test_a_link_out_of_the_cache_is_not_followed(data, tmp_path):
+    outside = tmp_path / "outside.json"
+    outside.write_text('{"{}": {"error": "", "response": "secret"}}')
+    place = data / "tool_response_cache" / "Food" / "drinks_for_Food" / "linked.json"
+    place.symlink_to(outside)
+    cache = ResponseCache(data / "tool_response_cache")
+    assert cache.answer(ASKED._replace(api="linked", arguments={})) is None
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"{}": 3}', '{"{}": {"error": ""}}'])
+def test_a_broken_cache_file_is_a_fault_and_no_end(data, content):
+    path = data / "tool_response_cache" / "Food" / "drinks_for_Food" / "by_id.json"
+    path.write_text(content)
+    cache = ResponseCache(data / "tool_response_cache")
+    with pytest.raises(BackendFault, match="by_id"):
+        cache.answer(ASKED._replace(arguments={}))
+    if content in "{[]":
+        env = make(data)
+        env.reset(seed=0)
+        _, info = answered(env, is_id="7")
+        assert info["tool_faults"] and info["tool_status"] == "not_working"
+
+
+@pytest.mark.parametrize("kind", sorted(FAULTS))
+def test_a_bad_server_costs_its_time_and_no_more(data, tmp_path, kind):
+    behaviour, expected = FAULTS[kind]
+    options = {"timeout": QUICK, "retries": 0, "overlay": str(tmp_path / "overlay.jsonl")}
+    good = says({"name": "Mojito"})
+    with serving(behaviour, good) as server:
+        env = make(data, live_url=server.url, **options)
+        env.reset(seed=0)
+        start = time.monotonic()
+        told, info = answered(env, is_id="8")
+        assert time.monotonic() - start < QUICK + 1.5
+        assert info["tool_status"] == "not_working" and len(info["tool_faults"]) == 1
+        import re
+
+        assert re.search(expected, info["tool_faults"][0]), info["tool_faults"]
+        assert server.url not in info["tool_faults"][0]
+        assert not Path(options["overlay"]).exists()
+        _, info = env.reset(seed=0)
+        assert info["tool_faults"] == ()
+        told, info = answered(env, is_id="8")
+        assert told["response"] == {"name": "Mojito"} and info["tool_source"] == "live"
+        assert info["tool_faults"] == ()
+
+
+def test_a_server_is_asked_again_and_then_never(data, tmp_path):
+    options = {"timeout": 5, "retries": 2, "overlay": str(tmp_path / "overlay.jsonl")}
+    with serving(sends(b"", 503), sends(b"", 500), says(["ok"])) as server:
+        env = make(data, live_url=server.url, **options)
+        env.reset(seed=0)
+        assert answered(env, is_id="8")[0]["response"] == ["ok"]
+        assert len(server.bodies) == 3
+        body = server.bodies[0]
+        assert (body["category"], body["tool_name"], body["api_name"]) == (
+            "Food",
+            "drinks",
+            "by_id",
+        )
+        assert json.loads(body["tool_input"]) == {"is_id": "8"} and body["toolbench_key"] == ""
+        for again in (env, make(data, live_url=server.url, **options)):
+            again.reset(seed=0)
+            told, info = answered(again, is_id=8)
+            assert (told["response"], info["tool_source"]) == (["ok"], "live")
+        assert len(server.bodies) == 3
+    again = make(data, overlay=options["overlay"])
+    assert again.unwrapped.fingerprint()["overlay"] == env.unwrapped.fingerprint()["overlay"]
+    again.reset(seed=0)
+    assert answered(again, is_id="8")[1]["tool_source"] == "live"
+
+
+def test_passing_errors_are_told_and_not_kept(data, tmp_path):
+    path = tmp_path / "overlay.jsonl"
+    with serving(says("", "Too many requests error..."), says("ok")) as server:
+        env = make(data, live_url=server.url, overlay=str(path))
+        env.reset(seed=0)
+        assert answered(env, is_id="8")[1]["tool_status"] == "rate"
+        assert answered(env, is_id="8")[1]["tool_status"] == "ok"
+
+
+class Scripted:
+    """A language model that says what it is told to."""
+
+    name = "scripted"
+
+    def __init__(self, *texts):
+        self.texts, self.asked = list(texts), []
+
+    def generate(self, requests):
+        self.asked += requests
+        return [Completion(self.texts.pop(0)) for _ in requests]
+
+
+def test_a_simulator_answers_what_nobody_else_knows(data, tmp_path):
+    model = Scripted("no JSON", '```json\n{"error": "", "response": {"name": "Gimlet"}}\n```')
+    env = make(data, simulator=model, overlay=str(tmp_path / "overlay.jsonl"))
+    env.reset(seed=0)
+    assert answered(env, is_id="7", n=1)[1]["tool_source"] == "cache" and not model.asked
+    told, info = answered(env, is_id="8")
+    assert info["tool_status"] == "not_working" and "wrote no JSON" in info["tool_faults"][0]
+    told, info = answered(env, is_id="8")
+    assert (told["response"], info["tool_source"]) == ({"name": "Gimlet"}, "sim")
+    told, info = answered(env, is_id="8")
+    assert (told["response"], info["tool_source"]) == ({"name": "Gimlet"}, "sim")
+    assert len(model.asked) == 2 and "by_id" in model.asked[0].messages[-1].content
+
+
+def test_a_simulator_behind_a_bad_server_is_a_fault(data, tmp_path):
+    pytest.importorskip("openai")
+    with serving(sends(b"<html>", 500)) as server:
+        url = server.url.removesuffix("/virtual") + "/v1#model"
+        env = make(data, simulator=url, overlay=str(tmp_path / "o.jsonl"), timeout=2, retries=0)
+        env.reset(seed=0)
+        _, info = answered(env, is_id="8")
+        assert info["tool_status"] == "not_working" and info["tool_faults"][0].startswith("sim: ")
+
+
+def _write(path, number):
+    overlay = Overlay(path)
+    for key in range(20):
+        overlay.keep(ASKED._replace(arguments={"key": key}), Hit("", number, "sim"))
+
+
+def test_many_processes_write_one_overlay(tmp_path):
+    path = tmp_path / "deep" / "overlay.jsonl"
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_write, args=(path, number)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    lines = path.read_text().splitlines()
+    assert len(lines) == 20
+    hits = [Overlay(path).answer(ASKED._replace(arguments={"key": key})) for key in range(20)]
+    assert all(hit is not None and hit.response in range(4) for hit in hits)
+
+
+def test_an_unfinished_line_is_skipped(tmp_path):
+    path = tmp_path / "overlay.jsonl"
+    first, second = Overlay(path), ASKED._replace(arguments={"b": 2})
+    first.keep(ASKED, Hit("", "kept", "sim"))
+    with path.open("ab") as file:
+        file.write(b'{"key": "[\\"Food')
+    overlay = Overlay(path)
+    assert overlay.answer(ASKED).response == "kept" and overlay.answer(second) is None
+    assert overlay.keep(second, Hit("", "after", "live")) == Hit("", "after", "live")
+    again = Overlay(path)
+    assert again.answer(second).response == "after" and again.broken == 1
+    assert again.sha256() == overlay.sha256() != first.__class__(tmp_path / "none").sha256()
+
+
+def test_an_overlay_that_cannot_be_written_is_a_fault(tmp_path):
+    path = tmp_path / "folder"
+    path.mkdir()
+    with pytest.raises(BackendFault, match="cannot be written"):
+        Overlay(path).keep(ASKED, Hit("", "x", "sim"))
+
+
+def test_the_first_that_answers_is_right():
+    class Broken:
+        name = "broken"
+
+        def answer(self, request):
+            raise BackendFault("down")
+
+    tools = Embedded(world_of(0).ledger())
+    chain = Chain([Broken(), tools])
+    hit, faults = chain.ask(Request("Finance", "currency", "list", {}))
+    assert hit.source == "local" and faults == ("broken: down",)
+    assert chain.ask(ASKED).hit.error.startswith("API not working")
+    assert repr(chain) == "Chain(broken > local)"
+    wrong = tools.answer(Request("Finance", "currency", "rate", {"is_from": []}))
+    assert wrong.error == "Missing required parameter: to"
+
+
+def test_equal_arguments_have_equal_keys():
+    assert same_arguments({"a": [1, {"b": None}]}) == same_arguments({"a": ["1", {"b": "None"}]})
+    assert same_arguments({"a": 1}) != same_arguments({"a": 2})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout": 0},
+        {"timeout": float("nan")},
+        {"timeout": "soon"},
+        {"retries": -1},
+        {"retries": True},
+        {"live_url": "ftp://x/virtual"},
+        {"live_url": "http://user:pass@x/virtual"},
+        {"simulator": 7},
+        {"simulator": ""},
+    ],
+)
+def test_wrong_options_are_told(data, options):
+    with pytest.raises(OptionError) as error:
+        make(data, **options)
+    assert "pass@" not in str(error.value)
+
+
+def test_missing_folders_are_told(tmp_path):
+    with pytest.raises(DataNotFound, match="cached responses"):
+        ResponseCache(tmp_path / "none")
+    with pytest.raises(DataNotFound, match="test_instruction"):
+        gym.make(ID, data_dir=str(tmp_path))
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[3]", '[{"query_id": 1}]', '[{"query_id": null}]'])
+def test_broken_queries_are_told(tmp_path, content):
+    (tmp_path / "test_instruction").mkdir()
+    (tmp_path / "test_instruction" / "G1_tool.json").write_text(content)
+    env = gym.make(ID, data_dir=str(tmp_path), split="G1_tool")
+    with pytest.raises(DataCorrupt, match="G1_tool"):
+        env.reset(seed=0)
+    with pytest.raises(DataNotFound, match="G3_instruction"):
+        gym.make(ID, data_dir=str(tmp_path), split="G3_instruction").reset(seed=0)
+
+
+def test_recording_passes_on_what_is_passed_on(tmp_path):
+    class Silent:
+        name = "silent"
+
+        def answer(self, request):
+            return None
+
+    assert Recording(Silent(), Overlay(tmp_path / "o")).answer(ASKED) is None
+    assert Simulator(Scripted('{"error": null, "response": 3}')).answer(ASKED).error == ""
+    with pytest.raises(BackendFault):
+        LiveServer("http://127.0.0.1:9/virtual", timeout=1, retries=0).answer(ASKED)

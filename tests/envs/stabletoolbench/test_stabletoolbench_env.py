@@ -1,0 +1,410 @@
+"""StableToolBench's environment: tasks, tools, ends, observations, options and the expert."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import sys
+
+import gymnasium as gym
+import pytest
+
+import comap  # noqa: F401
+from comap.envs.stabletoolbench.apps import APPS, TOGETHER, answering, api_records, world_of
+from comap.envs.stabletoolbench.apps.base import data_file
+from comap.envs.stabletoolbench.apps.ledger import ToolError
+from comap.envs.stabletoolbench.backends import _own
+from comap.envs.stabletoolbench.generate import GROUPS, SIZES, generated_task
+from comap.envs.stabletoolbench.observing import observation_of
+from comap.envs.stabletoolbench.values import written
+from comap.errors import DataNotFound, MissingExtra, OptionError, TaskNotFound
+
+ID = "comap/StableToolBench-v0"
+SPLITS = ("train", *GROUPS)
+
+
+def make(**options):
+    return gym.make(ID, **({"source": "generated"} | options))
+
+
+def call(name, /, **arguments):
+    return json.dumps({"name": name, "arguments": arguments})
+
+
+def played(env, task, actions=None):
+    """Play a task by the expert, or by actions; return the observations and the last info."""
+    _, info = env.reset(options={"task": task})
+    seen, over = [], False
+    while not over:
+        action = env.unwrapped.expert_action() if actions is None else actions.pop(0)
+        observation, _, terminated, truncated, info = env.step(action)
+        seen.append(observation)
+        over = terminated or truncated or (actions is not None and not actions)
+    return seen, info
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_expert_solves_every_task(split):
+    env = make(split=split)
+    panel = env.unwrapped.tasks
+    assert len(panel) == SIZES[split]
+    for task in panel.ids[:: 4 if split == "train" else 2]:
+        seen, info = played(env, task)
+        assert info["success"] and info["score"] == 1.0, task
+        assert 2 <= info["step"] <= 10 and info["facts"].parsed
+        assert all(json.loads(text)["error"] == "" for text in seen)
+
+
+def test_tasks_are_what_their_groups_promise():
+    unseen, seen = set(), set()
+    for split in SPLITS:
+        lengths = set()
+        for number in range(0, SIZES[split], 3):
+            task = generated_task(split, number)
+            tools = {offer.tool for offer in task.offers}
+            needed = {tool for tool, _ in task.record["relevant APIs"]}
+            lengths.add(len(task.plan))
+            assert 1 <= len(task.plan) <= 5 and len(task.offers) <= 10
+            if split.startswith("G1"):
+                assert len(tools) == 1
+            if split.startswith("G2"):
+                assert len(needed) == 2
+                assert len({offer.category for offer in task.offers}) == 1
+            if split.startswith("G3"):
+                assert len({a["category_name"] for a in task.record["api_list"]}) > 1
+            if split == "G1_tool":
+                assert needed <= {"files", "library"}
+            (seen if split == "train" else unseen).add(task.record["query"])
+            if split == "train":
+                assert not needed & {"files", "library", "weather", "geography"}
+            if split.endswith("_category"):
+                assert needed <= {"weather", "geography"}
+        assert len(lengths) > 1
+    assert not seen & unseen and len(seen) > 100
+    distracting = [generated_task("train", n) for n in range(40)]
+    assert all(len(t.offers) > len(t.record["relevant APIs"]) for t in distracting)
+
+
+def test_unseen_instructions_are_in_other_words():
+    wordings = data_file("queries.json")
+    for app in APPS.values():
+        for name in app.jobs:
+            held_out = {"files", "library", "weather", "geography", "hotels"}
+            assert len(wordings[name]) >= (2 if app.name in held_out else 3), name
+    for name in TOGETHER:
+        assert len(wordings[name]) == 3
+
+
+def test_answers_follow_from_what_tools_return():
+    """What is not computed from units is in the responses, or a choice that the question names."""
+    computed = {"hours", "price", "total", "balance", "size", "celsius", "metres", "kilometres"}
+    computed |= {"minutes", "amount", "stock", "rate"}
+    for split in SPLITS:
+        env = make(split=split)
+        for number in range(0, 40, 2):
+            task = generated_task(split, number)
+            seen, _ = played(env, f"generated/{split}/{number}")
+            text = " ".join([*seen[:-1], env.unwrapped.goal]).lower()
+            for field, value in task.answer.items():
+                name = field.rstrip("_23")
+                if name not in computed:
+                    assert written(value) in text, (split, number, field)
+
+
+def test_a_wrong_answer_or_a_second_change_fails():
+    task = next(
+        f"generated/train/{n}" for n in range(400) if len(generated_task("train", n).effects) > 1
+    )
+    env = make()
+    made = generated_task("train", int(task.rpartition("/")[2]))
+    plan = [call(name, **arguments) for name, arguments in made.plan]
+    done = call("Finish", return_type="give_answer", final_answer=json.dumps(made.answer))
+    assert played(env, task, [*plan, done])[1]["success"]
+    wrong = call("Finish", return_type="give_answer", final_answer="nothing")
+    info = played(env, task, [*plan, wrong])[1]
+    assert not info["success"] and 0 < info["score"] < 1
+    info = played(env, task, [done])[1]
+    assert not info["success"] and 0 < info["score"] < 1
+    given_up = call("Finish", return_type="give_up_and_restart", final_answer=done)
+    info = played(env, task, [*plan, given_up])[1]
+    assert info["score"] == 0.0 and ("finished", "give_up") in info["facts"].facts
+
+
+@pytest.mark.parametrize("app", sorted(APPS))
+def test_tools_refuse_what_they_must(app):
+    """No arguments that fit their schema, however odd, break a tool."""
+    rng = random.Random(app)
+    texts = ["", "x" * 10_000, "\x00", "../x", "２", "2031-02-30", "25:99", "None", "-1", "G-20"]
+    world = world_of(1)
+    keys = [key for table in world.tables.values() for key in list(table)[:4]]
+    numbers = [0, -1, 1, 2, 10**30]
+    refused = answered = 0
+    for _ in range(300):
+        ledger = world.ledger()
+        record = rng.choice(api_records(app))
+        offer, checker = _own(app)[record["api_name"].replace(" ", "_")]
+        arguments = {}
+        for name, told in offer.parameters["properties"].items():
+            choices = told.get("enum") or {
+                "string": texts + keys,
+                "integer": numbers,
+                "number": [*numbers, 0.5, float("inf"), 1e300],
+            }.get(told["type"])
+            arguments[name] = rng.choice(choices)
+        assert checker.problem(offer, arguments) == ""
+        try:
+            response = answering(app, offer.api)(ledger, arguments)
+            json.dumps(response)
+            answered += 1
+        except ToolError as refusal:
+            assert str(refusal) and len(str(refusal)) < 300
+            assert not ledger.changed_cells()
+            refused += 1
+    assert refused > 20
+
+
+def test_quirks():
+    """Pages, identifiers first, other units, limits of rates, conflicts, seats that run out."""
+    ledger = world_of(3).ledger()
+    tools = {name: answering(*name.split(".")) for name in ("flights.search", "currency.list")}
+    key, row = next(iter(ledger.tables["flight"].items()))
+    asked = {name: row[name] for name in ("origin", "destination", "date")}
+    first = tools["flights.search"](ledger, asked)
+    assert first["page"] == 1 and len(first["flights"]) <= 3 and "seats" not in first["flights"][0]
+    with pytest.raises(ToolError, match="page 99 not found"):
+        tools["flights.search"](ledger, {**asked, "page": 99})
+    book = answering("flights", "book")
+    told = book(ledger, {"flight_id": key, "seats": row["seats"]})
+    assert told["changed"][1]["set"] == {"seats": 0}
+    with pytest.raises(ToolError, match="Conflict"):
+        book(ledger, {"flight_id": key, "seats": 1})
+    assert book(ledger, {"flight_id": "FL-102", "seats": 1})["booking_id"] == "BK-2"
+    for number in range(7):
+        ledger.clock = number
+        if number in (3, 4):
+            with pytest.raises(ToolError, match="Rate limit"):
+                tools["currency.list"](ledger, {})
+        else:
+            tools["currency.list"](ledger, {})
+    assert world_of(3).tables["flight"][key]["seats"] == row["seats"]
+
+
+def test_refusals_are_told_and_count():
+    env = make(max_calls=6)
+    env.reset(seed=0)
+    name = env.unwrapped.functions[0]["name"]
+    kinds = []
+    for text in (
+        "hello there",
+        call("no_such_tool"),
+        call(name, nothing=1),
+        f"{name}({{broken)",
+        call("Finish", return_type="later"),
+        call("Finish", return_type="give_answer"),
+    ):
+        observation, reward, terminated, truncated, info = env.step(text)
+        assert info["invalid_action"] and reward == 0 and info["tool_source"] == ""
+        assert env.unwrapped.refused(observation) and not terminated
+        kinds.append(info["tool_status"])
+    assert kinds[:2] == ["bad_action", "no_function"] and kinds[3:] == [
+        "bad_input",
+        "bad_arg",
+        "missing_arg",
+    ]
+    assert truncated and ("budget", "0") in info["facts"].facts
+
+
+def test_the_belief_knows_scores_of_wild_play():
+    for seed in range(25):
+        env = make(admissible_actions=True, split="G3_instruction")
+        _, info = env.reset(seed=seed)
+        rng, over = random.Random(seed), False
+        while not over:
+            if rng.random() < 0.5 or not info["admissible_actions"]:
+                action = env.unwrapped.expert_action()
+            else:
+                action = rng.choice(info["admissible_actions"])
+            _, _, terminated, truncated, info = env.step(action)
+            over = terminated or truncated
+            inner = env.unwrapped
+            assert inner.goal_reached(info["facts"]) is info["success"]
+            assert inner.score_of(info["facts"]) == info["score"]
+
+
+def test_reference_calls_any_end_of_a_name():
+    env = make(compat="reference", split="G1_tool", max_observation_length=64)
+    env.reset(options={"task": "generated/G1_tool/0"})
+    name = env.unwrapped.functions[0]["name"]
+    observation, *_, info = env.step(call(name[3:]))
+    assert info["tool_source"] == "local"
+    assert len(observation) <= 67
+    assert env.unwrapped.functions[0]["parameters"]["required"][0] == ""
+
+
+@pytest.mark.parametrize("longest", [64, 100, 300, 1024])
+@pytest.mark.parametrize(
+    "response",
+    [
+        "x" * 5000,
+        ["é" * 50] * 200,
+        {"a": {"b": [{"c": "\\" * 900}] * 90}},
+        {"k" * 1900: 1},
+        "\n" * 999,
+    ],
+)
+def test_observations_stay_json_within_their_length(response, longest):
+    text = observation_of("", response, longest)
+    assert len(text) <= longest
+    assert json.loads(text)["truncated"] is True
+    text = observation_of("e" * 900, response, longest)
+    assert len(text) <= longest and set(json.loads(text)) == {"error", "response", "truncated"}
+    cut = observation_of("", response, longest, "reference")
+    assert cut.endswith("...") and len(cut) == longest + 3
+
+
+def test_official_queries_are_played(official):
+    env = make(data_dir=str(official), source="auto", split="all")
+    assert len(env.unwrapped.tasks) == 580
+    assert (
+        len(make(data_dir=str(official), source="official", split="G1_tool").unwrapped.tasks) == 158
+    )
+    env.reset(options={"task": "G1_instruction/588"})
+    assert env.unwrapped.expert_action() is None
+    assert env.unwrapped.goal_reached(env.unwrapped.state_facts()) is None
+    assert env.unwrapped.functions[0]["name"] == "songkick_concert_for_theclique"
+    observation, *_, info = env.step(
+        call("songkick_artist_for_theclique", artist_id="lionel-messi")
+    )
+    assert json.loads(observation) == {"error": "", "response": {"on_tour": "no"}}
+    assert info["tool_source"] == "cache" and ("ret", "1", "$.on_tour", "no") in info["facts"].facts
+    for group in ("G1_instruction", "G1_category", "G1_tool", "G2_instruction"):
+        for task in make(data_dir=str(official), source="auto", split=group).unwrapped.tasks.ids[
+            ::9
+        ]:
+            observation, info = env.reset(options={"task": task})
+            assert info["facts"].parsed and len(observation) < 20_000
+            tools = {fact[1] for fact in info["facts"].facts if fact[0] == "tool"}
+            assert tools == {one["name"].lower() for one in env.unwrapped.functions}
+
+
+def test_a_judge_scores_official_answers(official):
+    heard = []
+
+    def judge(query, answer, calls):
+        heard.append((query, answer, [done.name for done in calls]))
+        return 0.5
+
+    env = make(data_dir=str(official), source="auto", split="G1_instruction", judge=judge)
+    env.reset(seed=0)
+    _, reward, terminated, _, info = env.step(
+        call("Finish", return_type="give_answer", final_answer={"a": 1})
+    )
+    assert (reward, terminated, info["score"], info["success"]) == (0.5, True, 0.5, False)
+    assert heard == [(info["goal"], '{"a":1}', ["Finish"])]
+    env.reset(seed=0)
+    assert env.step(call("Finish", return_type="give_up_and_restart"))[1] == 0.0
+    wrong = make(data_dir=str(official), source="auto", split="G1_tool", judge=lambda *_: 7)
+    wrong.reset(seed=0)
+    *_, truncated, info = wrong.step(call("Finish", return_type="give_answer", final_answer="x"))
+    assert truncated and "verdict" in info["error"]
+
+
+def test_functions_as_json_tell_the_same():
+    facts = []
+    for form in ("signatures", "json"):
+        env = make(functions_as=form)
+        observation, info = env.reset(options={"task": "generated/train/7"})
+        facts.append(info["facts"])
+        assert ("properties" in observation) == (form == "json")
+    assert facts[0] == facts[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split": "G4"}, "split cannot be 'G4'"),
+        ({"source": "offical"}, "did you mean 'official'"),
+        ({"compat": "loose"}, "compat"),
+        ({"functions_as": "xml"}, "functions_as"),
+        ({"max_calls": 0}, "max_calls"),
+        ({"max_observation_length": 3}, "max_observation_length"),
+        ({"admissible_actions": 1}, "admissible_actions"),
+        ({"judge": "gpt"}, "judge"),
+        ({"generator_seed": -1}, "generator_seed"),
+        ({"data_dir": "x"}, "leave one out"),
+        ({"dialect": "x"}, "has no option 'dialect'"),
+    ],
+)
+def test_wrong_options_are_told(options, message):
+    with pytest.raises(OptionError, match=message):
+        make(**options)
+
+
+@pytest.mark.parametrize(
+    "task",
+    ["generated/train/400", "generated/train/-1", "generated/train/01", "generated/x/1", "train/1"]
+    + ["generated/train/²", "../../etc/passwd", "generated/train/" + "9" * 5000, "\x00", "\ud83d"],
+)
+def test_tasks_that_are_not_there(task):
+    with pytest.raises(TaskNotFound):
+        make().reset(options={"task": task})
+
+
+def test_official_splits_that_are_not_there(official):
+    with pytest.raises(OptionError, match="'train' with official"):
+        make(data_dir=str(official), source="auto")
+    env = make(data_dir=str(official), source="auto", split="G3_instruction")
+    with pytest.raises(DataNotFound, match="G3_instruction"):
+        env.reset(seed=0)
+    env = make(data_dir=str(official), source="auto", split="G1_tool")
+    with pytest.raises(TaskNotFound):
+        env.reset(options={"task": "G1_tool/x"})
+
+
+def test_other_seeds_give_other_tasks():
+    first, second = (make(generator_seed=seed).reset(seed=0)[0] for seed in (0, 1))
+    assert first != second
+
+
+def test_snapshots_are_small():
+    env = make()
+    env.reset(options={"task": "generated/train/1"})
+    size = len(pickle.dumps(env.unwrapped.snapshot()))
+    played(env, "generated/train/1")
+    assert len(pickle.dumps(env.unwrapped.snapshot())) < size + 40_000 < 80_000
+
+
+def test_a_missing_package_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    with pytest.raises(MissingExtra, match=r'pip install "comap\[tools\]"'):
+        make().reset(seed=0)
+
+
+def test_observations_fit_their_space():
+    env = make(max_text_length=400, max_observation_length=1024, split="G3_instruction")
+    for seed in range(8):
+        observation, _ = env.reset(seed=seed)
+        over = False
+        while not over:
+            assert observation in env.observation_space
+            observation, _, over, _, _ = env.step(env.unwrapped.expert_action())
+
+
+def test_actions_that_mean_harm_do_none():
+    env = make(split="G1_tool")
+    env.reset(seed=0)
+    for text in (
+        "__import__('os').system('touch harmed')",
+        'eval({"name": "x"})',
+        json.dumps({"name": "../../etc/passwd", "arguments": {}}),
+        json.dumps({"name": "list_for_files", "arguments": {"folder": "../../etc"}}),
+        json.dumps({"name": "list_for_files\x00", "arguments": {}}),
+        json.dumps({"name": "l\u0456st_for_files", "arguments": {"folder": "plans"}}),
+        json.dumps({"name": "x" * 10_000, "arguments": {"y" * 10_000: "z" * 10_000}}),
+        "[" * 30_000,
+        '{"name": "list_for_files", "arguments": {"page": ' + "9" * 5000 + "}}",
+    ):
+        observation, reward, terminated, truncated, info = env.step(text)
+        assert not terminated and not truncated and "error" not in info and reward == 0
+        assert json.loads(observation)["error"] and len(observation) <= 1024

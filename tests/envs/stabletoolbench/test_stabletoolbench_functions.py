@@ -1,0 +1,178 @@
+"""Functions of official queries: upstream's names, its defects mended, and its defects on request."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import jsonschema
+import pytest
+
+from comap.envs.stabletoolbench import functions
+from comap.envs.stabletoolbench.checking import Checker, coerced
+from comap.envs.stabletoolbench.functions import FINISH_OFFER, offers
+from comap.envs.stabletoolbench.names import file_part, function_name, standard
+from comap.envs.stabletoolbench.tasks import read_queries
+from comap.errors import DataCorrupt, OptionError
+
+GROUPS = ("G1_instruction", "G1_category", "G1_tool", "G2_instruction")
+
+
+@pytest.fixture(scope="module")
+def queries(official):
+    """All official queries that are here."""
+    found = [read_queries(official / "test_instruction" / f"{group}.json") for group in GROUPS]
+    return [record for group in found for record in group.values()]
+
+
+def api(name, required=(), optional=(), **more):
+    def parameter(one, kind="STRING", default=""):
+        return {"name": one, "type": kind, "description": "", "default": default}
+
+    return {
+        "category_name": "Food",
+        "tool_name": "Drinks",
+        "api_name": name,
+        "api_description": "",
+        "required_parameters": [parameter(*one) for one in required],
+        "optional_parameters": [parameter(*one) for one in optional],
+        "method": "GET",
+        **more,
+    }
+
+
+def of(*apis, compat="strict"):
+    return functions({"api_list": list(apis)}, compat)
+
+
+def test_all_official_queries_have_sound_functions(queries):
+    assert len(queries) == 580
+    offered = 0
+    for record in queries:
+        made = functions(record)
+        assert len(made) == len(record["api_list"]) + 1 and made[-1]["name"] == "Finish"
+        names = [one["name"] for one in made]
+        assert len(set(names)) == len(names)
+        for one, listed in zip(made, record["api_list"], strict=False):
+            offered += 1
+            if offered % 20 == 0:
+                jsonschema.Draft202012Validator.check_schema(one["parameters"])
+            assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", one["name"])
+            assert set(one["parameters"]) == {"type", "properties", "required"}
+            told = listed["required_parameters"] + listed["optional_parameters"]
+            distinct = {standard(parameter["name"]) for parameter in told}
+            assert len(one["parameters"]["properties"]) >= len(distinct - {""})
+    assert offered > 2900
+
+
+def test_names_are_those_of_reference_answers(official, queries):
+    by_id = {record["query_id"]: record for record in queries}
+    folder = official / "example_answers" / "answer" / "virtual_chatgpt_cot" / "G1_instruction"
+    files = sorted(folder.glob("*.json"))
+    assert len(files) == 3
+    for path in files:
+        told = json.loads(path.read_bytes())["answer_generation"]["function"]
+        record = by_id[int(path.name.partition("_")[0])]
+        for compat in ("strict", "reference"):
+            made = functions(record, compat)
+            assert [one["name"] for one in made] == [one["name"] for one in told]
+            for ours, theirs in zip(made[:-1], told, strict=False):
+                names = list(ours["parameters"]["properties"])
+                given = list(theirs["parameters"]["properties"])
+                assert names == given or (compat == "strict" and not given)
+
+
+def test_defects_are_mended_and_there_on_request():
+    only_optional = api("List", optional=[("Page", "NUMBER", 1.5), ("id",)])
+    assert list(of(only_optional)[0]["parameters"]["properties"]) == ["page", "is_id"]
+    lost = of(only_optional, compat="reference")[0]["parameters"]
+    assert lost["properties"] == {} and lost["required"] == [""]
+    both = api("Get", required=[("q", "NUMBER", 7)], optional=[("from", "ENUM")])
+    mended, kept = (of(both, compat=compat)[0]["parameters"] for compat in ("strict", "reference"))
+    assert mended["required"] == ["q"] and mended["properties"]["q"]["type"] == "number"
+    assert kept["required"] == ["", "q"] and kept["optional"] == ["", "is_from"]
+    assert kept["properties"]["q"] == {"type": "integer", "description": "", "example_value": 7}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"q": 7}, kept)
+    jsonschema.validate({"q": 7.5}, mended)
+
+
+def test_names_that_are_alike_are_told_apart():
+    same = [api("Search"), api("search"), api("SEARCH!")]
+    assert [one["name"] for one in of(*same)[:3]] == [
+        "search_for_drinks",
+        "search_for_drinks_2",
+        "search_for_drinks_3",
+    ]
+    assert len({one["name"] for one in of(*same, compat="reference")}) == 2
+    long = [api("x" * 70 + "1"), api("y" * 70 + "1")]
+    cut = [one["name"] for one in of(*long)[:2]]
+    assert cut[0] == "x" * 52 + "1_for_drinks"[-12:] and len(cut[0]) == 64
+    twins = [api("a" * 99), api("b" + "a" * 98)]
+    assert [len(one["name"]) for one in of(*twins)[:2]] == [64, 64]
+    assert len({one["name"] for one in of(*twins)}) == 3
+    assert function_name("10^6 名", "T", "reference") == "get_10^6_名_for_t"
+    assert function_name("10^6 名", "T") == "get_10_6___for_t"
+
+
+@pytest.mark.parametrize(
+    "record", [None, [], {}, {"api_list": 3}, {"api_list": [{}]}, {"api_list": [None]}]
+)
+def test_broken_records_are_told(record):
+    with pytest.raises(DataCorrupt, match="expected"):
+        functions(record)
+
+
+def test_other_compat_is_told():
+    with pytest.raises(OptionError, match="did you mean 'strict'"):
+        functions({"api_list": []}, "strickt")
+
+
+def test_arguments_are_checked_and_brought_into_form():
+    listed = [
+        ("n", "INTEGER"),
+        ("x", "NUMBER"),
+        ("b", "BOOLEAN"),
+        ("a", "ARRAY"),
+        ("o", "OBJECT"),
+        ("s",),
+    ]
+    (offer,) = offers({"api_list": [api("All", optional=listed)]})
+    checker = Checker([offer])
+    written = {"n": "3", "x": "2.5", "b": "True", "a": "[1]", "o": '{"k": 1}', "s": 12}
+    formed = coerced(offer, written)
+    assert formed == {"n": 3, "x": 2.5, "b": True, "a": [1], "o": {"k": 1}, "s": "12"}
+    assert checker.problem(offer, formed) == ""
+    assert coerced(offer, {"n": 4.0}) == {"n": 4}
+    for wrong in ({"n": "three"}, {"n": 1.5}, {"n": True}, {"b": 1}, {"a": "x"}, {"s": []}):
+        told = checker.problem(offer, coerced(offer, wrong))
+        assert told.startswith(f"Invalid parameter {next(iter(wrong))}: expected type"), wrong
+    assert checker.problem(offer, {"zz": 1}) == "Unknown parameter: zz"
+    assert "give_answer" in Checker([FINISH_OFFER]).problem(FINISH_OFFER, {"return_type": "done"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "../x",
+        "a/b",
+        "a\\b",
+        "/etc/passwd",
+        "C:x",
+        "a\x00b",
+        "a\nb",
+        "x" * 10_000,
+        "名" * 100,
+        "．．",
+        "ａbc",
+        "\ud83d",
+        ".hidden",
+        "ends.",
+        "a|b",
+    ],
+)
+def test_names_that_lead_anywhere_are_no_part_of_a_path(name):
+    assert file_part(name) is None
