@@ -42,3 +42,10 @@ if "comap/ScienceWorld-v0" not in registry:
         vector_entry_point="comap.envs.scienceworld:vector",
         disable_env_checker=True,  # each task has its own step limit: see the environment
     )
+if "comap/SearchQA-v0" not in registry:
+    register(
+        id="comap/SearchQA-v0",
+        entry_point="comap.envs.searchqa:SearchQAEnv",
+        vector_entry_point="comap.envs.searchqa:vector",
+        disable_env_checker=True,  # the option `turns` is the step limit
+    )
