@@ -336,11 +336,11 @@ class SearchQAEnv(TextEnv):
         return info
 
     def _save(self) -> Any:
-        return self._said, self._retrieved, self._formed
+        return self._said, self._retrieved, self._formed, self._outcome.admissible
 
     def _load(self, saved: Any) -> tuple[str, ...] | None:
-        self._said, self._retrieved, self._formed = saved
-        return self._outcome.admissible
+        self._said, self._retrieved, self._formed, admissible = saved
+        return None if admissible is None else tuple(admissible)
 
 
 def _names(dataset: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ class Retriever(Protocol):
 
 
 class CallableRetriever:
-    """A retriever made of any function: a search engine of yours, or a model that plays one.
+    r"""A retriever made of any function: a search engine of yours, or a model that plays one.
 
     Args:
         function: Called with the queries and `k`; returns for each query its passages, best first,
@@ -71,7 +71,9 @@ class CallableRetriever:
         OptionError: `function` cannot be called.
 
     Example:
-        >>> echo = CallableRetriever(lambda queries, k: [[{"contents": f'"{q}"\\nNothing.'}] for q in queries])
+        >>> def engine(queries, k):
+        ...     return [[{"contents": f'"{query}"\nNothing.'}] for query in queries]
+        >>> echo = CallableRetriever(engine)
         >>> echo.search(["Emma"])[0][0].title
         'Emma'
     """
@@ -130,8 +132,7 @@ def check_queries(queries: Sequence[str], k: int) -> None:
 
 
 def split_contents(contents: str) -> tuple[str, str]:
-    r"""Return title and text of a passage as corpora write them: the title, in quotes, is the first
-    line.
+    r"""Return title and text of a passage as corpora write them: the first line is the title.
 
     Example:
         >>> split_contents('"Emma (novel)"\nEmma is a novel.')
