@@ -27,7 +27,16 @@ FLOORS = (
     {"agents"},
     {"trainers"},
     {"benchmarks"},
-    {"cli", "cli_build", "cli_data", "cli_paw", "cli_progress", "cli_run", "cli_train"},
+    {
+        "cli",
+        "cli_build",
+        "cli_data",
+        "cli_paw",
+        "cli_progress",
+        "cli_run",
+        "cli_serve",
+        "cli_train",
+    },
     {"__main__"},
 )
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}

@@ -90,7 +90,7 @@ def suggested(question: str, state: State, form: ActionForm) -> tuple[str, ...]:
         >>> suggested("Who wrote Emma?", State(), "react")
         ('search[Who wrote Emma?]', 'search[Emma]', 'finish[Emma]')
     """
-    if has_answered(state):
+    if has_answered(state) or ("turns_left", "0") in state.facts:
         return ()
     things: Sequence[str] = tuple(dict.fromkeys([*names_in(question), *seen_titles(state)]))
     searches = [written_search(query, form) for query in (question, *things)]
