@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -181,10 +182,12 @@ def hit_of(found: Any, rank: int = 1) -> Hit:
     name, score = found.get("id", ""), found.get("score", 1 / rank)
     if isinstance(name, bool) or not isinstance(name, str | int):
         raise ValueError(f"a passage whose id is no text: {name!r:.80}")
-    if isinstance(score, bool) or not isinstance(score, int | float) or score != score:
+    number = isinstance(score, int | float) and not isinstance(score, bool)
+    if not number or not math.isfinite(score):
         raise ValueError(f"a score that is no number: {score!r:.80}")
     title = title[:LONGEST_TITLE] if isinstance(title, str) else ""
-    return Hit(str(name)[:_LONGEST_ID], title, text[:LONGEST_TEXT], float(score))
+    name = str(name)[:_LONGEST_ID].encode("utf-8", "replace").decode()
+    return Hit(name, title, text[:LONGEST_TEXT], float(score))
 
 
 def top(hits: Iterable[Hit], k: int) -> list[Hit]:
