@@ -44,8 +44,8 @@ class RemoteRetriever:
     """Asks a server such as Search-R1's, verl-agent's, or ``comap serve search``.
 
     ``POST /retrieve`` with ``{"queries": [...], "topk": 3, "return_scores": true}``, or with one
-    ``"query"``; the answer is ``{"result": [[{"document": {"id", "contents"}, "score"}, ...],
-    ...]}``, or documents without scores. Whatever the server does, `search` ends within `timeout`. Answers are
+    ``"query"``; the answer is ``{"result": [[{"document": {"id", "contents"}, "score"}, ...], ...]}``,
+    or documents without scores. Whatever the server does, `search` ends within `timeout`. Answers are
     data: they are cut where they are long, redirects are not followed, and no more than 8 MiB are read.
 
     Args:

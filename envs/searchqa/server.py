@@ -49,7 +49,7 @@ def answer(retriever: Retriever, asked: Any, max_topk: int = 100) -> dict[str, A
 
     Example:
         >>> from comap.envs.searchqa.retriever import CallableRetriever
-        >>> engine = CallableRetriever(lambda queries, k: [[{"id": "7", "contents": "Emma"}] for _ in queries])
+        >>> engine = CallableRetriever(lambda queries, k: [[{"id": "7", "contents": "Emma"}]])
         >>> answer(engine, {"query": "who?"})["result"][0][0]["document"]["id"]
         '7'
     """
@@ -94,7 +94,7 @@ class RetrievalServer(ThreadingHTTPServer):
     Example:
         >>> from comap.envs.searchqa.remote import RemoteRetriever
         >>> from comap.envs.searchqa.retriever import CallableRetriever
-        >>> engine = CallableRetriever(lambda queries, k: [[{"id": "7", "contents": "Emma"}] for _ in queries])
+        >>> engine = CallableRetriever(lambda queries, k: [[{"id": "7", "contents": "Emma"}]])
         >>> with RetrievalServer(engine, port=0) as server:
         ...     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         ...     thread.start()
