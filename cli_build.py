@@ -77,6 +77,7 @@ def _add_searchqa(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to make (default: comap's)")
     parser.add_argument("--kind", default="fts5", help="fts5 (default), bm25s or dense")
     parser.add_argument("--encoder", metavar="MODEL", help="dense: name or folder of the model")
+    parser.add_argument("--faiss", metavar="INDEX", help="dense: FAISS's index, as Flat or HNSW64")
 
 
 def _add_demonstrations(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -118,6 +119,7 @@ def _build_searchqa(args: argparse.Namespace) -> int:
             args.out or index_home(),
             args.kind,
             encoder=args.encoder,
+            faiss=args.faiss,
             progress=progress,
         )
     print(out)

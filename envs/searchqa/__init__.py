@@ -9,25 +9,33 @@ from gymnasium.vector import VectorEnv
 from ..vector import text_vector
 from .answers import exact_match, f1_score, normalize_answer, sub_exact_match
 from .canonicalizer import SearchQACanonicalizer
+from .encoders import Encoder, TransformerEncoder
 from .encyclopedia import generate_encyclopedia
 from .env import SearchQAEnv
 from .hybrid import HybridRetriever
 from .index import build_index, open_index
 from .questions import DATASETS, Question, read_questions
+from .recording import RecordingRetriever, ReplayRetriever
 from .remembering import RememberingRetriever
+from .remote import RemoteRetriever
 from .retriever import CallableRetriever, Hit, Retriever
 from .reward import reward_of
 
 __all__ = [
     "DATASETS",
     "CallableRetriever",
+    "Encoder",
     "Hit",
     "HybridRetriever",
     "Question",
+    "RecordingRetriever",
     "RememberingRetriever",
+    "RemoteRetriever",
+    "ReplayRetriever",
     "Retriever",
     "SearchQACanonicalizer",
     "SearchQAEnv",
+    "TransformerEncoder",
     "build_index",
     "exact_match",
     "f1_score",

@@ -18,7 +18,7 @@ from .passages import write_passages
 from .retriever import Retriever
 
 if TYPE_CHECKING:
-    from .dense import Encoder
+    from .encoders import Encoder
 
 __all__ = ["FORMAT", "KINDS", "MANIFEST", "build_index", "open_index", "read_manifest"]
 
@@ -38,6 +38,7 @@ def build_index(
     kind: str = "fts5",
     *,
     encoder: Encoder | str | None = None,
+    faiss: str | None = None,
     progress: Listener = silent,
 ) -> Path:
     r"""Build an index of a corpus.
@@ -53,6 +54,8 @@ def build_index(
         kind: ``"fts5"`` (SQLite), ``"bm25s"`` (extra ``search``) or ``"dense"`` (extra ``dense``).
         encoder: Of the kind ``dense``: an `Encoder`, or the name or folder of a model for
             `TransformerEncoder`; None for ``intfloat/e5-base-v2``.
+        faiss: Of the kind ``dense``: FAISS's factory string, such as ``"Flat"`` or ``"HNSW64"``; None
+            compares with all vectors, by numpy.
         progress: Told how far it is.
 
     Returns:
@@ -75,8 +78,10 @@ def build_index(
     """
     if kind not in KINDS:
         raise OptionError(f"there is no index of kind {kind!r}; {suggest(str(kind), KINDS)}")
-    if encoder is not None and kind != "dense":
-        raise OptionError(f"an encoder is for an index of kind 'dense', not {kind!r}; leave it out")
+    if (encoder is not None or faiss is not None) and kind != "dense":
+        raise OptionError(
+            f"encoder and faiss are for an index of kind 'dense', not {kind!r}; leave them out"
+        )
     target = Path(out).absolute()
     taken = target.exists() and not (target / MANIFEST).is_file()
     if taken and (not target.is_dir() or any(target.iterdir())):
@@ -96,7 +101,7 @@ def build_index(
         else:
             from .dense import build_dense
 
-            figures |= build_dense(folder, total, encoder, progress)
+            figures |= build_dense(folder, total, encoder, faiss, progress)
         sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
         write_json(folder / MANIFEST, {"format": FORMAT, "kind": kind, "files": sizes} | figures)
     return target
