@@ -16,7 +16,7 @@ from .answers import exact_match
 from .canonicalizer import SearchQACanonicalizer
 from .choice import choose_retriever, has_data
 from .expert import explore, plan
-from .facts import suggested
+from .facts import has_answered, suggested
 from .narrate import narrate, narrate_scene
 from .protocol import (
     ACTIONS,
@@ -246,6 +246,10 @@ class SearchQAEnv(TextEnv):
         if self._knows == "explore":
             return explore(self._wanted.text, self._turns, left, self._form)
         return plan(self._wanted, self._turns, left, self._form)
+
+    def ended(self, state: State) -> bool:
+        """Return whether the facts say that an answer was given."""
+        return has_answered(state)
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
         """Return the actions that question and belief suggest, where suggestions are asked for."""
