@@ -86,7 +86,9 @@ def build_bm25(folder: Path, total: int, progress: Listener) -> dict[str, Any]:
     documents: list[list[int]] = []
     for row, (title, text) in enumerate(store.texts()):
         words = all_words(" ".join([title] * _TITLE_WEIGHT + [text]))
-        for word in set(words) - known.keys():
+        for word in words:
+            if word in known:
+                continue
             (stem,) = stemmer.stemWords([word])
             known[word] = numbers.setdefault(stem, len(numbers))
         documents.append([known[word] for word in words])
