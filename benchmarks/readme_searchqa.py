@@ -48,7 +48,8 @@ def searchqa_section(record: Mapping[str, Any], told: str) -> str:
         "",
         f"Steps are those of the expert's {record['episodes']} episodes ({record['steps']:,} steps) on "
         "the generated encyclopedia, a search in most of them; medians of "
-        f"{record['processes']} processes, one after another. Queries: median CPU time of three passages. The last columns: share of the "
+        f"{record['processes']} processes, one after another. Queries: median CPU time of three "
+        "passages. The last columns: share of the "
         "supporting titles among the first three passages, the question as query; 25,595 passages are "
         f"real (a slice of Wikipedia), a million are invented. {held}. ({told}, `comap bench speed "
         "searchqa --data-dir DIR`)",
