@@ -36,6 +36,7 @@ class BM25Retriever:
 
     def __init__(self, folder: Path, manifest: dict[str, Any]):
         self.identity = f"bm25s:{manifest['sha256'][:16]}"
+        self._made_of = (folder, manifest)
         bm25s, stemmer = _packages()
         self._store = PassageStore(folder / PASSAGES)
         self._stem = stemmer.stemWords
@@ -47,6 +48,9 @@ class BM25Retriever:
                 f"expected an index of bm25s in {folder}, found: {error}; build it again: comap data "
                 "build searchqa CORPUS --kind bm25s"
             ) from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BM25Retriever, self._made_of
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
         """Return at most `k` passages for each query, best first, ties by id."""

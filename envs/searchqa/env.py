@@ -204,6 +204,7 @@ class SearchQAEnv(TextEnv):
         self._topk, self._turns_of_all, self._knows = topk, turns, expert
         self._suggests = admissible_actions
         self._limit = turns if self._limit is None else min(turns, self._limit)
+        self._longest: int = getattr(self.observation_space, "max_length", 32_768)
         self._wanted: Question | None = None
         self._said: str | None = None
         self._retrieved: tuple[str, ...] = ()
@@ -331,7 +332,7 @@ class SearchQAEnv(TextEnv):
             raise EngineError(
                 f"expected one list of Hit from {self.retriever.identity}, found others"
             )
-        room = max((self.observation_space.max_length - 200) // (2 * self._topk) - 400, 40)
+        room = max((self._longest - 200) // (2 * self._topk) - 400, 40)
         return [hit._replace(text=hit.text[:room]) for hit in found[0][: self._topk]]
 
     def _info(self) -> dict[str, Any]:

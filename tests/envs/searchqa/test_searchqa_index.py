@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import multiprocessing
+import pickle
 import shutil
 import threading
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
+import comap  # noqa: F401
 from comap.envs.conformance.transcripts import load
-from comap.envs.searchqa import HybridRetriever, TransformerEncoder, build_index, open_index
+from comap.envs.searchqa import (
+    HybridRetriever,
+    RecordingRetriever,
+    RememberingRetriever,
+    TransformerEncoder,
+    build_index,
+    open_index,
+)
 from comap.envs.searchqa.choice import choose_retriever
 from comap.envs.searchqa.embedded import embedded_folder
 from comap.envs.searchqa.passages import PASSAGES
@@ -177,6 +188,19 @@ def test_a_scrambled_index_is_told(index: Path) -> None:
     data.write_bytes(b"x" * data.stat().st_size)
     with pytest.raises(DataCorrupt, match="build it again"):
         open_index(index).search(["emma"])
+
+
+@pytest.mark.parametrize("kind", ["fts5", "bm25s", "dense"])
+def test_retrievers_are_passed_on_to_processes(kind: str, book: Path, tmp_path: Path) -> None:
+    """An environment takes one as it is; so does a vector of processes that are started anew."""
+    index = built(kind, book, tmp_path / kind)
+    recorded = RecordingRetriever(RememberingRetriever(index), tmp_path / "searches.jsonl")
+    expected = recorded.search(["emma"], 3)
+    for copied in (pickle.loads(pickle.dumps(recorded)), copy.deepcopy(recorded)):
+        assert copied.search(["emma"], 3) == expected and copied.identity == index.identity
+    env = gym.make("comap/SearchQA-v0", source="generated", retriever=recorded)
+    env.reset(seed=0)
+    assert env.step("<search>emma</search>")[4]["retrieved"] == tuple(hit.id for hit in expected[0])
 
 
 def _searched(index, answers) -> None:
