@@ -6,7 +6,6 @@ What is measured runs in fresh processes (see `comap.benchmarks.fresh_process`).
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -259,10 +258,13 @@ def _support(row: Mapping[str, Any]) -> list[str]:
 
 
 def _peak() -> int | None:
-    """Return the most memory that this process held, where the system tells."""
-    if sys.platform == "win32":
-        return None
-    import resource
+    """Return the most memory that this process held, where the system tells.
 
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+    ``getrusage`` is of no use: on Linux it also counts what the process held that started this one.
+    """
+    try:
+        lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    except OSError:
+        return None
+    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")]
+    return found[0] if found else None
