@@ -49,3 +49,10 @@ if "comap/StableToolBench-v0" not in registry:
         vector_entry_point="comap.envs.stabletoolbench:vector",
         disable_env_checker=True,  # the number of calls is the environment's own limit
     )
+if "comap/SearchQA-v0" not in registry:
+    register(
+        id="comap/SearchQA-v0",
+        entry_point="comap.envs.searchqa:SearchQAEnv",
+        vector_entry_point="comap.envs.searchqa:vector",
+        disable_env_checker=True,  # the option `turns` is the step limit
+    )

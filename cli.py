@@ -1,4 +1,4 @@
-"""The command line: ``comap demo | data | run | view | train | bench | serve``."""
+"""The command line: ``comap demo | data | run | view | train | serve | bench``."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     cli_data.add_parser(commands)
     cli_run.add_parser(commands)
     cli_train.add_parser(commands)
-    _add_bench(commands)
     cli_serve.add_parser(commands)
+    _add_bench(commands)
     return parser
 
 

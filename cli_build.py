@@ -32,6 +32,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     builder = commands.add_parser("build", help="make data on this machine")
     kinds = builder.add_subparsers(dest="what", required=True, metavar="WHAT")
     _add_webshop(kinds)
+    _add_searchqa(kinds)
     _add_demonstrations(kinds)
 
 
@@ -66,6 +67,19 @@ def _add_webshop(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         parser.add_argument(option, type=Path, metavar="FILE", help="this file, not SOURCE's")
 
 
+def _add_searchqa(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `comap data build searchqa`."""
+    parser = kinds.add_parser("searchqa", help="an index of a corpus, to search for answers in")
+    parser.set_defaults(build=_build_searchqa)
+    parser.add_argument(
+        "corpus", type=Path, metavar="CORPUS", help='JSON lines, each {"id": ..., "contents": ...}'
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to make (default: comap's)")
+    parser.add_argument("--kind", default="fts5", help="fts5 (default), bm25s or dense")
+    parser.add_argument("--encoder", metavar="MODEL", help="dense: name or folder of the model")
+    parser.add_argument("--faiss", metavar="INDEX", help="dense: FAISS's index, as Flat or HNSW64")
+
+
 def _add_demonstrations(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `comap data build scienceworld-demos`."""
     demos = kinds.add_parser(
@@ -91,6 +105,23 @@ def _build_webshop(args: argparse.Namespace) -> int:
     out = args.out or data_path("webshop")
     with shown_progress() as progress:
         build_catalog(**files, out=out, seed=args.seed, nouns=args.nouns, progress=progress)
+    print(out)
+    return 0
+
+
+def _build_searchqa(args: argparse.Namespace) -> int:
+    from .envs.searchqa.choice import index_home
+    from .envs.searchqa.index import build_index
+
+    with shown_progress() as progress:
+        out = build_index(
+            args.corpus,
+            args.out or index_home(),
+            args.kind,
+            encoder=args.encoder,
+            faiss=args.faiss,
+            progress=progress,
+        )
     print(out)
     return 0
 

@@ -1,9 +1,10 @@
-"""`comap serve tools`: servers for other pipelines."""
+"""`comap serve`: what environments ask, as servers that others can ask too."""
 
 from __future__ import annotations
 
 import argparse
 import ipaddress
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,54 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         >>> parser.parse_args(["serve", "tools"]).port
         8080
     """
-    server = commands.add_parser("serve", help="serve tools to other pipelines")
+    server = commands.add_parser(
+        "serve", help="serve a search engine, or tools, to other pipelines"
+    )
     kinds = server.add_subparsers(dest="served", required=True, metavar="WHAT")
+    _add_search(kinds)
     _add_tools(kinds)
+
+
+def _add_search(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `comap serve search`."""
+    parser = kinds.add_parser(
+        "search",
+        help="passages: POST /retrieve, as Search-R1's and verl-agent's servers answer it",
+        description="Serve an index: POST /retrieve with 'queries' (Search-R1) or 'query' "
+        "(verl-agent), and GET /health.",
+    )
+    parser.set_defaults(run=_serve_search)
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder of an index (default: comap's, else the generated encyclopedia's)",
+    )
+    parser.add_argument(
+        "--retriever", default="auto", help="auto, fts5, bm25s, dense or hybrid (default: auto)"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="default: this machine alone")
+    parser.add_argument("--port", type=int, default=8000, help="0 for any (default: 8000)")
+    parser.add_argument(
+        "--max-topk", type=int, default=100, metavar="N", help="most passages (default: 100)"
+    )
+
+
+def _serve_search(args: argparse.Namespace) -> int:
+    from .envs.searchqa.choice import choose_retriever, index_home
+    from .envs.searchqa.server import RetrievalServer
+
+    if not 0 <= args.port < 65_536:
+        raise OptionError(f"--port must be from 0 to 65,535, not {args.port}")
+    generated = args.data_dir is None and not index_home().is_dir()
+    retriever = choose_retriever(args.retriever, args.data_dir, generated)
+    with RetrievalServer(retriever, args.host, args.port, args.max_topk) as server:
+        print(f"{server.url} ({retriever.identity}); stop it with Ctrl-C", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+    return 0
 
 
 def _add_tools(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -17,6 +17,7 @@ from .readme_noise import noise_section
 from .readme_overhead import overhead_section
 from .readme_paw import paw_text
 from .readme_scienceworld import scienceworld_section
+from .readme_searchqa import searchqa_section
 from .readme_tools import tools_section
 from .readme_webshop import webshop_section
 from .trained import trained_section
@@ -304,6 +305,7 @@ def _environments() -> str:
         "comap/ScienceWorld-v0": ("scienceworld_speed", "scienceworld_demo"),
         "comap/WebShop-v0": ("webshop_speed", "webshop_demo"),
         "comap/StableToolBench-v0": ("stabletoolbench_speed", "stabletoolbench_demo"),
+        "comap/SearchQA-v0": ("searchqa_speed", "searchqa_demo"),
     }
     records, told = {}, {}
     for env_id, (speed, demo) in files.items():
@@ -329,6 +331,11 @@ def _webshop() -> str:
 def _tools() -> str:
     record = result("stabletoolbench_speed")
     return tools_section(record, _on(record), result("stabletoolbench_demo"))
+
+
+def _searchqa() -> str:
+    record = result("searchqa_speed")
+    return searchqa_section(record, _on(record))
 
 
 def _trained() -> str:
@@ -398,6 +405,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "scienceworld": _scienceworld,
     "webshop": _webshop,
     "tools": _tools,
+    "searchqa": _searchqa,
 }
 """The parts of the README that are written from results, by the name in their marks."""
 

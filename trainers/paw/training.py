@@ -94,7 +94,7 @@ def train(
 
 
 def _check_available(config: PaWTraining) -> None:
-    """Refuse what needs search QA, which is not here yet."""
+    """Refuse what is for search QA and not here yet."""
     wanted = {
         "engine='simulated'": config.engine == "simulated",
         "reward='f1'": config.reward == "f1",
@@ -103,8 +103,8 @@ def _check_available(config: PaWTraining) -> None:
     for name, asked in wanted.items():
         if asked:
             raise OptionError(
-                f"{name} is for search QA, whose environment is not in this version of comap; "
-                "use another preset"
+                f"{name} is for search QA, and this version of comap cannot train with it yet; "
+                "use another preset, or another setting"
             )
 
 

@@ -1,0 +1,134 @@
+"""Search QA's canonicalizer: from actions and results to belief facts, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...facts import Fact, State
+from ...trajectory import Turn
+from ..canon import collapse, names
+from .answers import normalize_answer
+from .facts import asked, has_answered, hits_of
+from .protocol import (
+    REFUSAL,
+    ActionForm,
+    Style,
+    read_move,
+    read_results,
+    write_results,
+    written_answer,
+    written_search,
+)
+from .retriever import Hit
+
+__all__ = ["SearchQACanonicalizer"]
+
+_MOST_TURNS = 999
+
+
+class SearchQACanonicalizer:
+    r"""Folds searches, results and answers into a belief: see `comap.envs.searchqa.facts`.
+
+    It reads results of both styles. An observation that is neither results nor a refusal nor empty
+    fits no rule.
+
+    Args:
+        turns: How many turns an episode has.
+        form: How actions are written.
+        style: Whose rules actions follow, and how `describe` writes.
+
+    Example:
+        >>> canon = SearchQACanonicalizer()
+        >>> state = canon.initial("Who wrote Emma?", "Question: Who wrote Emma?")
+        >>> found = write_results([Hit("1", "Emma (novel)", "A novel by Jane Austen.", 1.0)])
+        >>> print(canon.update(state, "<search>Emma</search>", found).to_text())
+        hit(1, 1, emma \(novel\))
+        new_docs(1, 1)
+        query(1, emma)
+        seen(emma \(novel\))
+        turns_left(3)
+        >>> canon.action("<think>Hm.</think><search> Emma </search>")
+        '<search>emma</search>'
+    """
+
+    version = "searchqa-1"
+
+    def __init__(self, turns: int = 4, form: ActionForm = "tags", style: Style = "search_r1"):
+        self.turns, self.form, self.style = turns, form, style
+
+    def initial(self, goal: str, observation: str) -> State:
+        """Return how many turns there are."""
+        return State(frozenset({("turns_left", str(self.turns))}))
+
+    def update(self, state: State, action: str, observation: str) -> State:
+        """Return the belief after `action` was answered with `observation`."""
+        if has_answered(state):
+            return state
+        move = read_move(action, self.form, self.style)
+        shown = read_results(observation)
+        left = _left(state)
+        turn = str(max(self.turns - left, 0) + 1)
+        facts: set[Fact] = {fact for fact in state.facts if fact[0] != "turns_left"}
+        facts.add(("turns_left", str(max(left - 1, 0))))
+        if shown is None:
+            if observation.strip() == REFUSAL.strip() or (
+                not observation.strip() and not move.kind
+            ):
+                return State(frozenset(facts | {("invalid", turn)}))
+            if observation.strip() or move.kind != "answer":
+                return State(state.facts, parsed=False)
+            return State(frozenset(facts | {("answer", normalize_answer(move.text))}))
+        if move.kind == "search":
+            facts.add(("query", turn, _plain(move.text)))
+        titles = [_plain(one.title) for one in shown]
+        facts |= {("hit", turn, str(rank), title) for rank, title in enumerate(titles, 1)}
+        before = {fact[1] for fact in state.facts if fact[0] == "seen"}
+        facts |= {("seen", title) for title in titles}
+        facts.add(("new_docs", turn, str(len(set(titles) - before))) if titles else ("empty", turn))
+        return State(frozenset(facts))
+
+    def action(self, text: str) -> str:
+        """Return the canonical form of an action: lower case, single blanks; answers normalised."""
+        move = read_move(text, self.form, self.style)
+        if move.kind == "search":
+            return written_search(_plain(move.text), self.form)
+        if move.kind == "answer":
+            return written_answer(normalize_answer(move.text), self.form)
+        return collapse(text)
+
+    def describe(self, before: State, action: str, after: State) -> str:
+        """Return an observation from which `update` reads `after`; texts of passages are empty."""
+        turn = max(self.turns - _left(before), 0) + 1
+        if ("invalid", str(turn)) in after.facts:
+            return REFUSAL if self.style == "search_r1" else ""
+        if has_answered(after):
+            return ""
+        titles = hits_of(after, turn)
+        return write_results([Hit("", title, "", 0.0) for title in titles], self.style)
+
+    def reveals(
+        self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
+    ) -> bool:
+        """Return whether a search told what nobody could foresee: see `comap.envs.Revealer`.
+
+        A query that the episode asked before repeats its list. A new one is foreseeable only where
+        each title that it shows was named: by the question, the query or a text so far.
+        """
+        move = read_move(action, self.form, self.style)
+        if move.kind != "search" or _plain(move.text) in asked(before):
+            return False
+        turn = max(self.turns - _left(before), 0) + 1
+        told = _plain("\n".join([goal, move.text, *(earlier.observation for earlier in history)]))
+        return not all(names(told, title) for title in hits_of(after, turn))
+
+
+def _left(state: State) -> int:
+    """Return the turns left; 0 where the belief does not say."""
+    for fact in state.facts:
+        if fact[0] == "turns_left" and len(fact) == 2 and fact[1].isdecimal():
+            return min(int(fact[1][:4]), _MOST_TURNS)
+    return 0
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.lower().split())

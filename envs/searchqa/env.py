@@ -1,0 +1,378 @@
+"""`SearchQAEnv`: questions that are answered by searching."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from ...errors import EngineError, OptionError, suggest
+from ...facts import State
+from ...trajectory import Turn
+from ..base import Outcome, TextEnv
+from ..panel import Panel
+from .answers import exact_match
+from .canonicalizer import SearchQACanonicalizer
+from .choice import choose_retriever, has_data
+from .expert import explore, plan
+from .facts import has_answered, suggested
+from .narrate import narrate, narrate_scene
+from .protocol import (
+    ACTIONS,
+    REFUSAL,
+    STYLES,
+    ActionForm,
+    Move,
+    Style,
+    last_answer,
+    read_move,
+    write_results,
+)
+from .questions import Question
+from .retriever import Hit, Retriever
+from .reward import REWARDS, reward_of
+from .tasks import SOURCES, open_tasks
+
+__all__ = ["SearchQAEnv"]
+
+_EXPERTS = ("plan", "explore")
+_MOST_TURNS, _MOST_HITS = 50, 20
+
+
+class SearchQAEnv(TextEnv):
+    """Questions that are answered by searching, as in Search-R1 and verl-agent.
+
+    ## Description
+    A question is asked. In each turn the policy searches a corpus, and is shown the best passages, or
+    answers, which ends the episode. Any retriever will do: see `comap.envs.searchqa.retriever`.
+
+    ## Action Space
+    ``Unicode``: any text. ``<search>words</search>`` searches, ``<answer>words</answer>`` answers; with
+    ``actions="react"`` ``search[words]`` and ``finish[words]``. Thoughts around them are welcome. Of
+    several tags Search-R1's style takes the first, verl-agent's the first search. Any other text is
+    refused, takes a turn, and is told as ``info["invalid_action"]``.
+
+    ## Observation Space
+    ``Unicode``: at the start ``Question: ...``; after a search its passages between
+    ``<information>`` and ``</information>``, in Search-R1's form or verl-agent's; after the answer
+    nothing. What in passages is written like one of these tags is broken up, and a passage is one line.
+
+    ## Starting State
+    The question. ``reset(options={"task": id})`` picks it, of any split; otherwise the environment's
+    generator does, uniformly from the split's panel.
+
+    ## Rewards
+    0 until the end, then what the last answer is worth that the policy itself gave, 0 without one:
+    ``em`` (exact match, 0 or 1), ``sub_em``, ``f1``, or ``format`` (Search-R1's with a part for the
+    form), after SQuAD's normalisation: see `comap.envs.searchqa.reward`. `invalid_penalty` is taken
+    off at each turn whose form was not kept (METHODS.md 2.6: 0.01; comap's trainers do so themselves).
+
+    ## Episode End
+    *Terminated* by an answer; *truncated* after `turns` turns, or after a fault of the
+    retriever (an `EngineError` in ``info["error"]``: no answer in time, or none that can be read).
+
+    ## Information
+    See `comap.envs.Info`. ``score`` is 1 if the answer matches exactly, after the end; ``success`` the
+    same. ``admissible_actions`` is None, since any search may be of use, or with
+    ``admissible_actions=True`` suggestions by question and belief. ``well_formed`` tells whether the
+    action kept the form; ``retrieved`` has the ids of the passages that the last search showed. Nothing
+    in ``info`` comes from the golden answers before the end: see `wanted`.
+
+    ## Arguments
+    The constructor's, below.
+
+    ## References
+    Jin et al., Search-R1 (2025). Feng et al., GiGPO and verl-agent (2025). Jin et al., FlashRAG (2024).
+
+    ## Version History
+    v0: first release.
+
+    ## Task panel
+    Ids are the questions' own in a file, and ``<data set>/<id>`` in a folder of data sets: ``nq``,
+    ``triviaqa``, ``popqa``, ``hotpotqa``, ``2wikimultihopqa``, ``musique``, ``bamboogle``. There
+    ``train`` is NQ and HotpotQA, ``test`` (and ``dev``) what each is evaluated on: the dev files of
+    HotpotQA, 2Wiki and MuSiQue, the test files of the others. A file has no splits: unless `split` is
+    ``all``, the default, 80, 10 and 10 % of its questions by the hash of their ids are ``train``,
+    ``dev`` and ``test``. Without data: a generated encyclopedia of made-up people, towns, works and
+    companies, 3,576 articles, and 3,000 questions with one to three hops, split by the thing that
+    they begin with; ids begin with ``generated/``.
+
+    ## State facts
+    See `comap.envs.searchqa.facts`, by `SearchQACanonicalizer`: protocol (turns left, queries,
+    refusals, the answer) and retrieval (titles shown, how many of them new).
+    `comap.envs.searchqa.layers` scores predictions of both apart.
+
+    ## Known deviations from upstream
+    Refusals have our words. Passages are cut at 6,000 characters, not at 500 tokens. Search-R1
+    generates once more without search after the last turn; here the last turn is the last.
+    Search-R1 looks for the answer in the whole text, prompt and passages included, and needs two;
+    here it is the policy's own last one. verl-agent shows nothing after an action without tags; in
+    its style so do we. Facts name passages by titles, which observations show, and not by ids,
+    which they do not. The default corpus
+    is no Wikipedia: `data_dir` names an index of one.
+
+    Args:
+        split: See *Task panel*; None for ``all`` of a file, and else ``train``.
+        data_dir: Folder of an index (``comap data build searchqa``), of any kind; for ``hybrid`` a
+            folder of several. None looks in ``COMAP_HOME/searchqa/index``.
+        questions: File or folder of questions; None looks in ``COMAP_HOME/searchqa/questions``.
+        dataset: Of a folder, the data sets to play: a name, names joined by commas, or a list.
+        retriever: ``"auto"`` (of the index's kind), ``"fts5"``, ``"bm25s"``, ``"dense"``,
+            ``"hybrid"``, the URL of a ``/retrieve`` server (asked as the style's own servers are), a
+            `Retriever`, or a function of queries and k.
+        topk: How many passages a search shows, 1 to 20.
+        turns: How many turns an episode has, 1 to 50.
+        actions: ``"tags"`` or ``"react"``.
+        style: ``"search_r1"`` or ``"verl"``.
+        reward: One of ``"em"``, ``"sub_em"``, ``"f1"``, ``"format"``.
+        retrieval_score: Of the reward ``format``: what showing a golden answer is worth.
+        invalid_penalty: See *Rewards*.
+        timeout: Seconds that a remote retriever may take for a search.
+        admissible_actions: Whether `info` suggests actions.
+        source: ``"auto"``, ``"official"`` (data that are there) or ``"generated"``.
+        generator_seed: Of the generated encyclopedia.
+        expert: What `expert_action` knows: ``"plan"`` decomposition and answer, ``"explore"`` what was
+            shown.
+        **common: See `TextEnv`.
+
+    Raises:
+        OptionError: An option is unknown or has a value that it cannot have.
+        DataNotFound, DataCorrupt: An index or questions are asked for and missing or broken.
+        MissingExtra: The retriever needs a package that is not installed.
+
+    Example:
+        >>> import gymnasium as gym, comap
+        >>> env = gym.make("comap/SearchQA-v0", split="test", source="generated")
+        >>> observation, info = env.reset(seed=0)
+        >>> terminated = False
+        >>> while not terminated:
+        ...     action = env.unwrapped.expert_action()
+        ...     observation, reward, terminated, truncated, info = env.step(action)
+        >>> reward, info["success"]
+        (1.0, True)
+    """
+
+    test_splits: ClassVar[tuple[str, ...]] = ("test",)
+    nothing: ClassVar[str | None] = REFUSAL
+    embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({"source": "generated"})
+    env_id = "comap/SearchQA-v0"
+    info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"retrieved": (), "well_formed": True}
+    )
+    canonicalizer: SearchQACanonicalizer = SearchQACanonicalizer()
+
+    def __init__(
+        self,
+        *,
+        split: str | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        questions: str | os.PathLike[str] | None = None,
+        dataset: str | Sequence[str] | None = None,
+        retriever: Any = "auto",
+        topk: int = 3,
+        turns: int = 4,
+        actions: ActionForm = "tags",
+        style: Style = "search_r1",
+        reward: str = "em",
+        retrieval_score: float = 0.0,
+        invalid_penalty: float = 0.0,
+        timeout: float = 10.0,
+        admissible_actions: bool = False,
+        source: str = "auto",
+        generator_seed: int = 0,
+        expert: str = "plan",
+        **common: Any,
+    ):
+        super().__init__(**common)
+        _check_choices(actions=(actions, ACTIONS), style=(style, STYLES), reward=(reward, REWARDS))
+        _check_choices(source=(source, SOURCES), expert=(expert, _EXPERTS))
+        _check_numbers(topk, turns, retrieval_score, invalid_penalty, admissible_actions)
+        generated = source == "generated" or (
+            source == "auto" and not has_data(data_dir, questions)
+        )
+        if generated and (data_dir is not None or questions is not None):
+            raise OptionError(
+                "source='generated' reads no data, found data_dir or questions as well; leave them out"
+            )
+        self._tasks = open_tasks(questions, _names(dataset), split, generated, generator_seed)
+        self.retriever: Retriever = choose_retriever(
+            retriever, data_dir, generated, generator_seed, timeout, style
+        )
+        self.canonicalizer = SearchQACanonicalizer(turns, actions, style)
+        self._form, self._style, self._reward = actions, style, reward
+        self._retrieval_score, self._penalty = float(retrieval_score), float(invalid_penalty)
+        self._topk, self._turns_of_all, self._knows = topk, turns, expert
+        self._suggests = admissible_actions
+        self._limit = turns if self._limit is None else min(turns, self._limit)
+        self._longest: int = getattr(self.observation_space, "max_length", 32_768)
+        self._wanted: Question | None = None
+        self._said: str | None = None
+        self._retrieved: tuple[str, ...] = ()
+        self._formed = True
+
+    @property
+    def tasks(self) -> Panel:
+        """The questions of the split."""
+        return self._tasks.panel
+
+    @property
+    def wanted(self) -> Question:
+        """The question with its golden answers. For checks, not for agents or world models."""
+        if self._wanted is None:
+            self._refuse_step()
+        return self._wanted
+
+    def settings(self) -> dict[str, str]:
+        """Return what changes what is seen: forms, numbers, the retriever's identity."""
+        return {
+            "actions": self._form,
+            "style": self._style,
+            "reward": self._reward,
+            "topk": str(self._topk),
+            "turns": str(self._turns_of_all),
+            "suggestions": str(self._suggests).lower(),
+            "retriever": str(self.retriever.identity),
+        }
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return the settings and what rewards depend on."""
+        parts = {"retrieval_score": self._retrieval_score, "invalid_penalty": self._penalty}
+        return super().fingerprint() | {name: f"{value:g}" for name, value in parts.items()}
+
+    def expert_action(self) -> str | None:
+        """Return the next action of the chosen expert; None before the first reset and at the end."""
+        if not self._running or self._wanted is None:
+            return None
+        left = self._turns_of_all - self._steps
+        if self._knows == "explore":
+            return explore(self._wanted.text, self._turns, left, self._form)
+        return plan(self._wanted, self._turns, left, self._form)
+
+    def ended(self, state: State) -> bool:
+        """Return whether the facts say that an answer was given."""
+        return has_answered(state)
+
+    def admissible_of(self, state: State) -> tuple[str, ...] | None:
+        """Return the actions that question and belief suggest, where suggestions are asked for."""
+        return suggested(self._goal, state, self._form) if self._suggests else None
+
+    def refused(self, observation: str) -> bool:
+        """Return whether this observation answers what is no action."""
+        return observation.strip() == REFUSAL.strip()
+
+    def extras(self, observation: str = "") -> dict[str, Any]:
+        """Return what is told beside `Info` of an observation that a world model made: nothing."""
+        return dict(self.info_extras)
+
+    @classmethod
+    def state_text(
+        cls, goal: str, history: Sequence[Turn], state: State, action: str | None = None
+    ) -> str:
+        """Return a belief in few words: see `narrate` and, with an action, `narrate_scene`."""
+        if action is None:
+            return narrate(goal, history, state)
+        return narrate_scene(goal, history, state, action)
+
+    def _open(self, task: str) -> tuple[str, str, Outcome]:
+        self._wanted = None
+        question = self._tasks.question(task)
+        self._wanted, self._said = question, None
+        self._retrieved, self._formed = (), True
+        first = Outcome(f"Question: {question.text}")
+        if self._suggests:
+            canon = self.canonicalizer
+            state = canon.initial(question.text, first.observation)
+            first = first._replace(admissible=suggested(question.text, state, self._form))
+        return question.split, question.text, first
+
+    def _act(self, action: str) -> Outcome:
+        move = read_move(action, self._form, self._style)
+        said = last_answer(action, self._form)
+        self._said = self._said if said is None else said
+        self._formed, self._retrieved = move.formed, ()
+        observation = ""
+        if move.kind == "search":
+            hits = self._search(move.text)
+            self._retrieved = tuple(hit.id for hit in hits)
+            observation = write_results(hits, self._style)
+        elif not move.kind and self._style == "search_r1":
+            observation = REFUSAL
+        return self._outcome_of(action, observation, move)
+
+    def _outcome_of(self, action: str, observation: str, move: Move) -> Outcome:
+        """Return what a turn came to."""
+        answered = move.kind == "answer"
+        over = answered or (self._limit is not None and self._steps >= self._limit)
+        reward, right = -self._penalty * (not move.formed), False
+        if over:
+            turns = [*self._turns, Turn(action, observation)]
+            golden = self.wanted.golden
+            right = self._said is not None and exact_match(self._said, golden)
+            reward += reward_of(
+                self._reward,
+                self._said,
+                golden,
+                turns,
+                self._form,
+                self._style,
+                self._retrieval_score,
+            )
+        admissible = None
+        if self._suggests:
+            after = self.canonicalizer.update(self._state, action, observation)
+            admissible = suggested(self._goal, after, self._form)
+        return Outcome(
+            observation, float(reward), float(right), right, answered, not move.kind, admissible
+        )
+
+    def _search(self, query: str) -> list[Hit]:
+        """Return the best passages, not more text than an observation may have."""
+        found = self.retriever.search([query], self._topk)
+        if len(found) != 1 or not all(isinstance(hit, Hit) for hit in found[0]):
+            raise EngineError(
+                f"expected one list of Hit from {self.retriever.identity}, found others"
+            )
+        room = max((self._longest - 200) // (2 * self._topk) - 400, 40)
+        return [hit._replace(text=hit.text[:room]) for hit in found[0][: self._topk]]
+
+    def _info(self) -> dict[str, Any]:
+        info = super()._info()
+        info["retrieved"], info["well_formed"] = self._retrieved, self._formed
+        return info
+
+    def _save(self) -> Any:
+        return self._said, self._retrieved, self._formed, self._outcome.admissible
+
+    def _load(self, saved: Any) -> tuple[str, ...] | None:
+        self._said, self._retrieved, self._formed, admissible = saved
+        return None if admissible is None else tuple(admissible)
+
+
+def _names(dataset: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of data sets."""
+    if dataset is None:
+        return ()
+    parts = dataset.split(",") if isinstance(dataset, str) else dataset
+    return tuple(str(part).strip() for part in parts)
+
+
+def _check_choices(**choices: tuple[Any, Sequence[str]]) -> None:
+    """Refuse options that are none of their choices."""
+    for name, (value, known) in choices.items():
+        if value not in known:
+            raise OptionError(f"{name} cannot be {value!r}; {suggest(str(value), known)}")
+
+
+def _check_numbers(
+    topk: Any, turns: Any, retrieval_score: Any, penalty: Any, suggests: Any
+) -> None:
+    """Refuse numbers out of range."""
+    for name, value, most in (("topk", topk, _MOST_HITS), ("turns", turns, _MOST_TURNS)):
+        if type(value) is not int or not 1 <= value <= most:
+            raise OptionError(f"{name} must be a whole number from 1 to {most}, not {value!r}")
+    for name, value in (("retrieval_score", retrieval_score), ("invalid_penalty", penalty)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise OptionError(f"{name} must be a number from 0 to 1, not {value!r}")
+    if not isinstance(suggests, bool):
+        raise OptionError(f"admissible_actions must be True or False, not {suggests!r}")

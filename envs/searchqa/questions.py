@@ -1,0 +1,215 @@
+"""Questions: FlashRAG's JSON lines and verl's rows, seven data sets by name, and generated ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...errors import DataCorrupt, DataNotFound, OptionError, suggest
+
+__all__ = ["DATASETS", "Hop", "Question", "find_datasets", "read_questions", "split_by_id"]
+
+DATASETS: Mapping[str, tuple[str, ...]] = {
+    "nq": ("train", "test"),
+    "triviaqa": ("test",),
+    "popqa": ("test",),
+    "hotpotqa": ("train", "dev"),
+    "2wikimultihopqa": ("dev",),
+    "musique": ("dev",),
+    "bamboogle": ("test",),
+}
+"""The data sets, each with the files that Search-R1's training and evaluation take: it trains on NQ and
+HotpotQA, and where no answers of a test split are public, the dev split is evaluated."""
+
+_LONGEST_LINE = 2**20
+_REFERENCE = "#{}"
+
+
+class Hop(NamedTuple):
+    """One step of a decomposition.
+
+    Attributes:
+        question: The question of this step alone.
+        title: The passage that answers it; empty where that is not known.
+        answer: The answer of this step.
+    """
+
+    question: str
+    title: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question.
+
+    Attributes:
+        id: Its id.
+        text: The question, with a question mark.
+        golden: The answers that count as right.
+        split: Where it is from.
+        titles: Titles of the passages that answer it; none where they are not known.
+        hops: How it is answered step by step; none where that is not known.
+        support: Ids of those passages.
+    """
+
+    id: str
+    text: str
+    golden: tuple[str, ...]
+    split: str = "test"
+    titles: tuple[str, ...] = ()
+    hops: tuple[Hop, ...] = ()
+    support: tuple[str, ...] = ()
+
+
+def read_questions(path: str | os.PathLike[str], split: str = "test") -> list[Question]:
+    """Read a file of questions.
+
+    Args:
+        path: JSON lines, each of FlashRAG's form ``{"id", "question", "golden_answers"}``, with
+            ``metadata`` or without, or a row of verl's with ``reward_model.ground_truth.target``.
+        split: The split that they are from.
+
+    Raises:
+        DataNotFound: There is no such file.
+        DataCorrupt: A line is no question, or two have one id; the message says which.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder, "q.jsonl")
+        ...     row = {"id": "1", "question": "who wrote Emma", "golden_answers": ["Jane Austen"]}
+        ...     size = file.write_text(json.dumps(row))
+        ...     read_questions(file)[0].text
+        'who wrote Emma?'
+    """
+    path = Path(path)
+    found: dict[str, Question] = {}
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE + 1), b""), 1):
+                if line.strip():
+                    question = _read(line, f"line {number} of {path}", split, number)
+                    if question.id in found:
+                        raise DataCorrupt(
+                            f"expected ids that differ, found {question.id!r:.80} again in line "
+                            f"{number} of {path}; give each question its own"
+                        )
+                    found[question.id] = question
+    except OSError as error:
+        raise DataNotFound(
+            f"expected questions at {path}, found: {error.strerror}; name a file of JSON lines, each "
+            '{"id": ..., "question": ..., "golden_answers": [...]}'
+        ) from error
+    if not found:
+        raise DataCorrupt(f"expected questions in {path}, found none")
+    return list(found.values())
+
+
+def _read(line: bytes, said: str, split: str, number: int) -> Question:
+    """Return the question of a line."""
+    if len(line) > _LONGEST_LINE:
+        raise DataCorrupt(
+            f"expected a question of at most {_LONGEST_LINE:,} bytes in {said}, found more"
+        )
+    try:
+        record = json.loads(line)
+        if "reward_model" in record:
+            record = _of_verl(record, number)
+        name, text, golden = record["id"], record["question"], record["golden_answers"]
+        if isinstance(name, bool) or not isinstance(name, str | int) or not isinstance(text, str):
+            raise TypeError("an id or a question that is no text")
+        if not isinstance(golden, list) or not all(isinstance(one, str) for one in golden):
+            raise TypeError("golden_answers that are no list of texts")
+        name = str(name)
+        text = " ".join(text.split())
+        "".join([name, text, *golden]).encode("utf-8")
+        if not (name and text and golden):
+            raise ValueError("an empty id, question or list of answers")
+        titles, hops, support = _support(record.get("metadata") or {})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataCorrupt(
+            f'expected {{"id", "question", "golden_answers"}} in {said}, found {line[:60]!r} '
+            f"({type(error).__name__}: {error})"
+        ) from error
+    text = text if text.endswith("?") else f"{text}?"
+    return Question(name, text, tuple(dict.fromkeys(golden)), split, titles, hops, support)
+
+
+def _of_verl(record: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Return a row of verl's training files in FlashRAG's form."""
+    extra = record.get("extra_info") or {}
+    target = record["reward_model"]["ground_truth"]["target"]
+    question = record.get("question") or (record.get("env_kwargs") or {}).get("question")
+    name = record.get("id") or f"{record.get('data_source', 'row')}-{extra.get('index', number)}"
+    golden = [target] if isinstance(target, str) else target
+    return {"id": name, "question": question, "golden_answers": golden}
+
+
+def _support(told: Any) -> tuple[tuple[str, ...], tuple[Hop, ...], tuple[str, ...]]:
+    """Return titles, hops and ids of the passages that answer, as far as metadata tell them."""
+    if not isinstance(told, dict):
+        return (), (), ()
+    hops: list[Hop] = []
+    for part in told.get("decomposition") or ():
+        text = str(part["question"])
+        for number, earlier in enumerate(hops, 1):
+            text = text.replace(_REFERENCE.format(number), earlier.answer)
+        hops.append(Hop(text.replace(" >> ", " "), "", str(part["answer"])))
+    titles = tuple(str(title) for title in told.get("supporting_titles") or ())
+    return titles, tuple(hops), tuple(str(one) for one in told.get("supporting_ids") or ())
+
+
+def find_datasets(
+    folder: Path, names: Sequence[str], split: str
+) -> Iterator[tuple[str, str, Path]]:
+    """Yield name, split and file of data sets in a folder.
+
+    Args:
+        folder: It holds ``<name>_<split>.jsonl``, or ``<name>/<split>.jsonl``.
+        names: The data sets; none for all of `DATASETS` that are there.
+        split: ``"train"``: NQ and HotpotQA; ``"test"``: what each is evaluated on; ``"all"``: both.
+
+    Raises:
+        OptionError: There is no such data set.
+        DataNotFound: One that is named is not there, or none is.
+    """
+    for name in names:
+        if name not in DATASETS:
+            raise OptionError(f"there is no data set {name!r}; {suggest(str(name), DATASETS)}")
+    found = False
+    for name, splits in DATASETS.items():
+        if names and name not in names:
+            continue
+        wanted = [one for one in splits if split == "all" or (one == "train") == (split == "train")]
+        for one in wanted:
+            files = (folder / f"{name}_{one}.jsonl", folder / name / f"{one}.jsonl")
+            path = next((file for file in files if file.is_file()), None)
+            if path is not None:
+                found = True
+                yield name, one, path
+            elif names and split != "all":
+                raise DataNotFound(
+                    f"expected {files[0].name} or {name}/{one}.jsonl in {folder}, found none"
+                )
+    if not found:
+        raise DataNotFound(
+            f"expected questions of the split {split!r} of {', '.join(names or DATASETS)} in {folder}, "
+            f"such as nq_{split}.jsonl, found none; FlashRAG_datasets on Hugging Face has them"
+        )
+
+
+def split_by_id(name: str) -> str:
+    """Return the split of a question in a file that has no splits: 80, 10 and 10 %.
+
+    Example:
+        >>> split_by_id("test_0")
+        'train'
+    """
+    share = int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 16**8
+    return "train" if share < 0.8 else "dev" if share < 0.9 else "test"
