@@ -99,6 +99,7 @@ SETTINGS: dict[str, Any] = {
     "prompts": "brief",
     "state_text": "belief",
     "form": "given",
+    "response_tokens": 24,  # whatever the preset says: results go on over versions
     "temperature": 1.0,
     "old_logprobs": "sampled",
     "mini_batch_rows": 256,
