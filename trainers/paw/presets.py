@@ -1,4 +1,4 @@
-"""The presets of PaW's training: one for each environment, two baselines and a tiny one."""
+"""The presets of PaW's training: one for each environment, two baselines and tiny ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from typing import Any
 from ...errors import OptionError, suggest
 from .config import PaWTraining
 
-__all__ = ["PAW_ENVIRONMENTS", "PAW_PRESETS", "paw_preset", "preset_of_env"]
+__all__ = [
+    "PAW_ENVIRONMENTS",
+    "PAW_PRESETS",
+    "PAW_TINY_WHERE_SLOW",
+    "TINY_PRESETS",
+    "paw_preset",
+    "preset_of_env",
+]
 
 _WEBSHOP: dict[str, Any] = {
     "mini_batch_rows": 64,
@@ -73,6 +80,30 @@ _TINY: dict[str, Any] = {
     "evaluation_every": 0,
 }
 
+_TINY_SEARCH: dict[str, Any] = {
+    **_TINY,
+    "paw": False,
+    "context": "concat",
+    "prompts": "tags",
+    "state_text": "history",
+    "form": "asked",
+    "max_episode_steps": 4,
+    "success_reward": 1.0,
+    "invalid_penalty": 0.01,
+    "kl": 0.001,
+    "entropy_bonus": 0.0,
+    "response_tokens": 48,
+    "evaluation_splits": ("test",),
+    "evaluation_temperature": 0.0,
+}
+
+_TINY_ZEROSEARCH: dict[str, Any] = {
+    **_TINY_SEARCH,
+    "engine": "simulated",
+    "reward": "f1",
+    "simulator_tokens": 96,
+}
+
 PAW_PRESETS: dict[str, Mapping[str, Any]] = {
     "alfworld": {},
     "webshop": _WEBSHOP,
@@ -80,8 +111,13 @@ PAW_PRESETS: dict[str, Mapping[str, Any]] = {
     "search_r1": {**_SEARCH, "paw": False, "context": "concat"},
     "zerosearch": {**_SEARCH, **_ZEROSEARCH},
     "tiny": _TINY,
+    "tiny_search_r1": _TINY_SEARCH,
+    "tiny_zerosearch": _TINY_ZEROSEARCH,
 }
 """What each preset sets; all else is as in `PaWTraining`."""
+
+TINY_PRESETS = ("tiny", "tiny_search_r1", "tiny_zerosearch")
+"""Those for a small model that is trained here, on a CPU and on embedded tasks."""
 
 PAW_TINY_WHERE_SLOW: Mapping[str, Any] = MappingProxyType(
     {"live": 4, "demonstrations": 42, "groups": 2, "updates": 3, "evaluation_tasks": 7}
@@ -95,6 +131,8 @@ PAW_ENVIRONMENTS = {
     "search_r1": "comap/SearchQA-v0",
     "zerosearch": "comap/SearchQA-v0",
     "tiny": "comap/ALFWorld-v0",
+    "tiny_search_r1": "comap/SearchQA-v0",
+    "tiny_zerosearch": "comap/SearchQA-v0",
 }
 """The environment that each preset is for."""
 
@@ -108,7 +146,8 @@ def paw_preset(name: str, **settings: Any) -> PaWTraining:
     Args:
         name: ``alfworld``, ``webshop`` or ``search`` (METHODS.md 2.7), ``search_r1`` or
             ``zerosearch`` (METHODS.md 3; the latter's number of updates and noise are those of its
-            authors' command), or ``tiny`` (a small model that is trained here, on a CPU).
+            authors' command), or one of `TINY_PRESETS`: ``tiny``, ``tiny_search_r1`` and
+            ``tiny_zerosearch`` (a small model that is trained here, on a CPU).
         **settings: Fields of `PaWTraining`.
 
     Raises:

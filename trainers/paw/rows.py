@@ -193,9 +193,7 @@ class Serializer:
         """
         return self._chat.following(response_ids, text, self._longest)
 
-    def _prompts(
-        self, calls: Sequence[Call], goes_on: Sequence[bool]
-    ) -> list[tuple[int, ...]]:
+    def _prompts(self, calls: Sequence[Call], goes_on: Sequence[bool]) -> list[tuple[int, ...]]:
         asked, ids = [], list[tuple[int, ...]]()
         for call, on in zip(calls, goes_on, strict=False):
             if not on:
