@@ -37,7 +37,8 @@ def warmed_up(
     """Return the folder or name of the policy that reinforcement learning begins with.
 
     With ``warmup_tokens`` the model first learns the expert's actions, in the prompts that the agent
-    uses, by plain fine-tuning; in search QA in tags too, with a short thought. It is kept in the folder ``model`` and not trained again.
+    uses, by plain fine-tuning; in search QA in tags too, with a short thought. It is kept in the folder
+    ``model`` and not trained again.
 
     Args:
         config: The settings.

@@ -13,6 +13,7 @@ from .config import PaWTraining
 __all__ = [
     "PAW_ENVIRONMENTS",
     "PAW_PRESETS",
+    "PAW_TINY_OPTIONS",
     "PAW_TINY_WHERE_SLOW",
     "TINY_PRESETS",
     "paw_preset",
@@ -123,6 +124,11 @@ PAW_TINY_WHERE_SLOW: Mapping[str, Any] = MappingProxyType(
     {"live": 4, "demonstrations": 42, "groups": 2, "updates": 3, "evaluation_tasks": 7}
 )
 """What the preset ``tiny`` plays less of where an episode takes seconds."""
+
+PAW_TINY_OPTIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    dict.fromkeys(("tiny_search_r1", "tiny_zerosearch"), MappingProxyType({"topk": 1}))
+)
+"""Options of the environment that go with a preset: a small model reads few passages."""
 
 PAW_ENVIRONMENTS = {
     "alfworld": "comap/ALFWorld-v0",

@@ -1,4 +1,4 @@
-"""What is otherwise in a training on search QA: rewards by F1, and a simulated engine (METHODS.md 3)."""
+"""What a training on search QA may do otherwise: rewards by F1, a simulated engine (METHODS.md 3)."""
 
 from __future__ import annotations
 

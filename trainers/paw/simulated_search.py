@@ -73,7 +73,8 @@ class SimulatedEngine:
         prepared, self._next = self._next, None
         if prepared is None or [prepared[0]] != list(queries):
             raise EngineError(
-                f"expected a search for which the simulator has written documents, found {queries!r:.120}"
+                "expected a search for which the simulator has written documents, found "
+                f"{queries!r:.120}"
             )
         return [prepared[1][:k]]
 

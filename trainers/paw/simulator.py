@@ -124,17 +124,17 @@ class Simulator:
 
 
 def read_documents(text: str) -> list[Hit]:
-    """Return the documents in what a simulator wrote.
+    r"""Return the documents in what a simulator wrote.
 
-    A line that begins like ``Doc 2`` begins one, with a title or without; other lines go on with the one
-    before them. Text without such lines is one document. What a document says is data: whatever in it
-    is written like a tag is broken up where it is shown (`comap.envs.searchqa.protocol`).
+    A line that begins like ``Doc 2`` begins one, with a title or without; other lines go on with the
+    one before them. Text without such lines is one document. What a document says is data: whatever in
+    it is written like a tag is broken up where it is shown (`comap.envs.searchqa.protocol`).
 
     Args:
         text: What a language model wrote.
 
     Example:
-        >>> [hit.title for hit in read_documents('Doc 1(Title: "Emma") A novel.\\nDoc 2: A town.')]
+        >>> [hit.title for hit in read_documents('Doc 1(Title: "Emma") A novel.\nDoc 2: A town.')]
         ['Emma', '']
         >>> read_documents(" ")
         []

@@ -115,8 +115,9 @@ def lessons(env: SearchQAEnv, seed: int) -> Iterator[Row]:
     """Yield what a simulator learns: for queries of questions what the index finds, and what is no use.
 
     The queries are those of the questions' hops, where these are known, and else the questions
-    themselves. Noise are passages that the index finds for another question, none of which has an answer
-    to this one or is found for it too. Queries without such passages, or without any, are left out.
+    themselves. Noise are passages that the index finds for another question, none of which has an
+    answer to this one or is found for it too. Queries without such passages, or without any, are left
+    out.
 
     Args:
         env: Search QA with an index, on the training split.

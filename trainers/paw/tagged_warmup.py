@@ -26,7 +26,7 @@ _THOUGHTS = {"search": "I must look this up.", "answer": "I know enough now."}
 def tagged_rows(
     demonstrations: Iterable[Trajectory], config: PaWConfig, model: str | Path
 ) -> Iterator[Row]:
-    """Yield a row for each step of demonstrations in search QA: the agent's prompt, and a reply in tags.
+    """Yield a row for each step of demonstrations in search QA: the agent's prompt, a reply in tags.
 
     Prompts are made by the agent itself, as it would make them had it written these replies: where the
     conversation goes on, each reply stands in later prompts in the tokens that it was taught in.
