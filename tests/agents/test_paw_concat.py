@@ -98,7 +98,9 @@ def test_a_long_observation_is_cut_and_a_full_context_ends_the_episode() -> None
     told = later(10, long, observation_tokens=20).requests[0].messages[-1].content
     assert len(told.split()) == 20 and told.endswith("[...]")
     told = later(100, long, **sizes).requests[0].messages[-1].content
-    assert len(told.split()) == 300 - 100 - 102 - 16  # what is left beside prompt, reply and template
+    assert (
+        len(told.split()) == 300 - 100 - 102 - 16
+    )  # what is left beside prompt, reply and template
     full = later(170, long, **sizes)
     assert full.requests == [] and full.decision.action is None
     assert later(170, "Two words.", **sizes).requests  # it fits
@@ -121,7 +123,9 @@ class Searcher(HashedModel):  # type: ignore[misc, valid-type]
     def _said(self, request: Any) -> Completion:
         own = sum(one.role == "assistant" for one in request.messages)
         word = self._draw(request.messages, request.sampling) % 100
-        text = f"<think>Hm.</think><search>town {word}</search>" if own < 3 else "<answer>x</answer>"
+        text = (
+            f"<think>Hm.</think><search>town {word}</search>" if own < 3 else "<answer>x</answer>"
+        )
         return Completion(text, None, None, "stop", 0, 0)
 
 
@@ -140,7 +144,10 @@ def test_it_plays_search_qa() -> None:
         assert [step.terminated for step in episode.steps] == [False, False, False, True]
         for step, before in zip(episode.steps[1:], episode.steps, strict=False):
             messages = step.calls[0].messages or ()
-            assert messages[-2:] == (("assistant", before.calls[0].text), ("user", before.observation))
+            assert messages[-2:] == (
+                ("assistant", before.calls[0].text),
+                ("user", before.observation),
+            )
             assert len(messages) == 2 * step.t - 1
     brief = create_agent("paw", context="concat", max_length=900, draft_tokens=40)
     (short,) = run_episodes(make, brief, tasks[:1], lm=Searcher())

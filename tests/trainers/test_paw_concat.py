@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def rows(lm: Any) -> list[PaWRow]:
 def test_each_prompt_is_the_row_before_it_and_what_follows(lm: Any, rows: list[PaWRow]) -> None:
     opening = ChatTokenizer(lm.tokenizer).turns.opening
     assert len(rows) == 12 and {row.t for row in rows} == {0, 1, 2, 3}
-    for before, row in zip(rows, rows[1:], strict=False):
+    for before, row in pairwise(rows):
         if row.t == 0:
             continue
         tail = (*before.header_ids, *before.observation_ids, *before.footer_ids, *opening)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...envs.searchqa.answers import contains_answer
 from ...envs.searchqa.retriever import LONGEST_TEXT, LONGEST_TITLE, Hit
 from ...errors import EngineError, OptionError
 from ...lm import Completion, Generate, Message, Sampling
@@ -27,6 +28,7 @@ WORDS = 30
 _GOLDEN = 3  # right answers that the simulator is told
 _LONGEST = 1_000  # characters of anything that it is told
 _DOCUMENT = re.compile(r"[ \t]*Doc(?:ument)?[ \t]*\d{1,3}[ \t]*(.*)", re.IGNORECASE)
+_SENTENCE = re.compile(r"(?<=\.) ")
 _TITLED = re.compile(
     r"\([ \t]*Title:[ \t]*\"?(.*?)\"?[ \t]*\)[ \t:.]*(.*)", re.DOTALL | re.IGNORECASE
 )
@@ -156,25 +158,39 @@ def read_documents(text: str) -> list[Hit]:
     return found
 
 
-def write_documents(hits: Sequence[Hit]) -> str:
+def write_documents(hits: Sequence[Hit], answers: Sequence[str] = ()) -> str:
     """Return documents as a simulator shall write them: what a small one is taught.
 
-    Each has `WORDS` words, to the end of a sentence where one ends in its second half.
+    Each has about `WORDS` words: sentences that have an answer, if there are any, and the first ones.
 
     Args:
         hits: The documents.
+        answers: What readers are looking for.
 
     Example:
-        >>> write_documents([Hit("7", "Emma", "Emma is a novel.", 1.0)])
+        >>> novel = Hit("7", "Emma", "Emma is a novel.", 1.0)
+        >>> write_documents([novel])
         'Doc 1(Title: "Emma") Emma is a novel.'
     """
-    lines = []
-    for number, hit in enumerate(hits, 1):
-        words = hit.text.split()[:WORDS]
-        ends = [place for place, word in enumerate(words, 1) if word.endswith(".")]
-        kept = words[: ends[-1]] if ends and ends[-1] > WORDS // 2 else words
-        lines.append(f'Doc {number}(Title: "{_line(hit.title)}") {" ".join(kept)}')
-    return "\n".join(lines)
+    return "\n".join(
+        f'Doc {number}(Title: "{_line(hit.title)}") {_shortened(hit.text, answers)}'
+        for number, hit in enumerate(hits, 1)
+    )
+
+
+def _shortened(text: str, answers: Sequence[str]) -> str:
+    """Return sentences of a text in their order, those with an answer before all others."""
+    sentences = _SENTENCE.split(" ".join(text.split()))
+    places = range(len(sentences))
+    kept, size = list[int](), 0
+    for place in sorted(places, key=lambda n: (not contains_answer(sentences[n], answers), n)):
+        length = len(sentences[place].split())
+        if kept and size + length > WORDS:
+            break
+        kept.append(place)
+        size += length
+    whole = " ".join(sentences[place] for place in sorted(kept))
+    return " ".join(whole.split()[: 2 * WORDS])
 
 
 def _titled(text: str) -> tuple[str, str]:

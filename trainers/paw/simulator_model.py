@@ -131,23 +131,26 @@ def lessons(env: SearchQAEnv, seed: int) -> Iterator[Row]:
     rng = random.Random(f"{seed}\nsimulator")
     others = [query for question in questions for query in queries_of(question)]
     for question in questions:
-        for query in queries_of(question):
+        for query, answers in queries_of(question).items():
             (found,) = retriever.search([query], count)
             noise = _noise(retriever, question, found, others, rng, count)
             for hits, noisy in ((found, False), (noise, True)):
                 search = SimulatedSearch(question.text, question.golden, query, noisy, count)
                 if hits and noise:
-                    yield Row(search.prompt(), write_documents(hits))
+                    yield Row(search.prompt(), write_documents(hits, answers))
 
 
-def queries_of(question: Question) -> list[str]:
-    """Return what a question is searched by: the questions of its hops, or else its own text.
+def queries_of(question: Question) -> dict[str, tuple[str, ...]]:
+    """Return what a question is searched by, and what each search shall find.
+
+    These are the questions of its hops, or else its own text.
 
     Example:
         >>> queries_of(Question("1", "Who wrote Emma?", ("Jane Austen",)))
-        ['Who wrote Emma?']
+        {'Who wrote Emma?': ('Jane Austen',)}
     """
-    return [hop.question for hop in question.hops] or [question.text]
+    hops = {hop.question: (hop.answer,) for hop in question.hops}
+    return hops or {question.text: question.golden}
 
 
 def _noise(
