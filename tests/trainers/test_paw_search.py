@@ -62,8 +62,8 @@ def settings(name: str, **changed: Any) -> PaWTraining:
         "groups": 2,
         "members": 3,
         "updates": 2,
-        "warmup_tokens": 60_000,
-        "warmup_batch_tokens": 1024,
+        "warmup_tokens": 130_000,
+        "warmup_batch_tokens": 640,
         "warmup_rate": 6e-3,
         "demonstrations": None,
         "simulator_warmup_tokens": 20_000,
@@ -71,6 +71,7 @@ def settings(name: str, **changed: Any) -> PaWTraining:
         "evaluation_splits": ("all",),
         "evaluation_tasks": 2,
         "save_updates": 1,
+        "temperature": 0.5,  # a model of this size errs often
     }
     return paw_preset(name, **{**given, **changed})
 
@@ -102,7 +103,7 @@ def test_a_policy_learns_the_tags_and_searches(zero: tuple[Path, list[Mapping[st
     assert first["invalid"] < 0.5 and first["searches"] >= 3  # it was warmed up in tags
     assert (first["noise"], second["noise"]) == (0.25, pytest.approx(0.25 + 0.25 / 3))
     assert 0 <= first["noisy_searches"] <= first["searches"]
-    assert 0 < first["return"] <= 1 and first["return"] >= first["success"]  # F1
+    assert first["success"] <= first["return"] <= 1
     assert (out / "simulator" / "model.safetensors").is_file()
     assert not list(out.glob("simulator.*"))
 
@@ -157,7 +158,10 @@ def test_search_r1_has_rows_of_the_conversation(
         return seen[-1]
 
     monkeypatch.setattr(training, "roll_out", watched)
-    config = settings("tiny_search_r1", updates=1, warmup_tokens=0, evaluation_tasks=0, paw=True)
+    changed: dict[str, Any] = {"warmup_tokens": 0, "groups": 4}
+    config = settings(
+        "tiny_search_r1", **changed, updates=1, evaluation_tasks=0, paw=True, reward="f1"
+    )
     out = place / "r1"
     train(config, model=zero[0] / "model", make_env=env, out=out, device="cpu")
     (line,) = lines(out)
@@ -165,9 +169,9 @@ def test_search_r1_has_rows_of_the_conversation(
     by_episode: dict[int, list[Any]] = {}
     for row in seen[0].rows:
         by_episode.setdefault(row.trajectory, []).append(row)
-        assert row.reward in (0.0, 1.0)
+        assert 0 <= row.reward <= 1 and (row.reward == 1 or not row.success)
     longer = [rows for rows in by_episode.values() if len(rows) > 1]
-    assert longer
+    assert longer and any(row.reward for row in seen[0].rows)  # it knows these questions
     for rows in longer:
         for before, row in pairwise(rows):
             head = (*before.prompt_ids, *before.response_ids, *before.header_ids)
@@ -184,7 +188,7 @@ def test_demonstrations_in_tags_go_on_token_for_token(base: Path) -> None:
     make = Environments("comap/SearchQA-v0", {"source": "generated", "topk": 1})
     with_hops = make("train")
     task = next(one for one in with_hops.get_wrapper_attr("tasks").ids if "3hop" in one)
-    shown = expert_demonstrations(with_hops, [task])
+    shown = list(expert_demonstrations(with_hops, [task]))
     tokenizer = AutoTokenizer.from_pretrained(base)
     chat = ChatTokenizer(tokenizer)
     for context in ("concat", "summary"):
@@ -204,13 +208,13 @@ def test_what_cannot_be_shown_in_tags(base: Path) -> None:
         tagged_reply("look")
     home = Environments("comap/ALFWorld-v0", {"source": "generated"})
     env = home("train")
-    shown = expert_demonstrations(env, env.get_wrapper_attr("tasks").ids[:1])
+    shown = list(expert_demonstrations(env, env.get_wrapper_attr("tasks").ids[:1]))
     with pytest.raises(OptionError, match="search QA"):
         list(tagged_rows(shown, PaWConfig(), base))
     make = Environments("comap/SearchQA-v0", {"source": "generated"})
     questions = make("train")
     task = next(one for one in questions.get_wrapper_attr("tasks").ids if "3hop" in one)
-    long = expert_demonstrations(questions, [task])
+    long = list(expert_demonstrations(questions, [task]))
     small = PaWConfig(context="concat", max_length=400, draft_tokens=64)
     with pytest.raises(DataCorrupt, match="raise prompt_tokens"):
         list(tagged_rows(long, small, base))
