@@ -17,6 +17,7 @@ from .readme_noise import noise_section
 from .readme_overhead import overhead_section
 from .readme_paw import paw_text
 from .readme_scienceworld import scienceworld_section
+from .readme_searchqa import searchqa_section
 from .readme_webshop import webshop_section
 from .trained import trained_section
 
@@ -302,6 +303,7 @@ def _environments() -> str:
         "comap/ALFWorld-v0": ("alfworld_speed", "alfworld_demo_valid_unseen"),
         "comap/ScienceWorld-v0": ("scienceworld_speed", "scienceworld_demo"),
         "comap/WebShop-v0": ("webshop_speed", "webshop_demo"),
+        "comap/SearchQA-v0": ("searchqa_speed", "searchqa_demo"),
     }
     records, told = {}, {}
     for env_id, (speed, demo) in files.items():
@@ -322,6 +324,11 @@ def _scienceworld() -> str:
 def _webshop() -> str:
     record = result("webshop_speed")
     return webshop_section(record, _on(record))
+
+
+def _searchqa() -> str:
+    record = result("searchqa_speed")
+    return searchqa_section(record, _on(record))
 
 
 def _trained() -> str:
@@ -390,6 +397,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     **{section: partial(_paw, section) for section in _PAW},
     "scienceworld": _scienceworld,
     "webshop": _webshop,
+    "searchqa": _searchqa,
 }
 """The parts of the README that are written from results, by the name in their marks."""
 

@@ -1,7 +1,7 @@
 """`comap bench speed`: steps and resets for each CPU second, beside the upstream engine's.
 
-This is ALFWorld's part; `comap.benchmarks.webshop_speed` is WebShop's and
-`comap.benchmarks.scienceworld_speed` ScienceWorld's.
+This is ALFWorld's part; `comap.benchmarks.webshop_speed` is WebShop's, `scienceworld_speed` beside it
+ScienceWorld's, and `searchqa_speed` search QA's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from ..envs.alfworld.tasks import open_source
 from ..errors import DataNotFound, OptionError, suggest
-from . import scienceworld_speed, webshop_speed
+from . import scienceworld_speed, searchqa_speed, webshop_speed
 from .alfworld_speed import first_pass, make_env, time_game
 from .record import write_result
 from .speed_report import result_of, table
@@ -30,7 +30,7 @@ import json, sys
 from comap.benchmarks.alfworld_speed import memory_of_resets
 print(json.dumps(memory_of_resets(*json.loads(sys.argv[1]))))
 """
-_ENVS = ("alfworld", "scienceworld", "webshop")
+_ENVS = ("alfworld", "scienceworld", "searchqa", "webshop")
 _PEERS = ("textworld", "upstream")
 
 
@@ -136,6 +136,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="webshop: numbers of products to search (default: 1000 100000 1000000)",
     )
+    parser.add_argument(
+        "--passages",
+        nargs="*",
+        type=int,
+        metavar="N",
+        help="searchqa: numbers of invented passages to search (default: 1000000)",
+    )
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        metavar="KIND",
+        help="searchqa: kinds of indexes to measure (default: fts5 bm25s)",
+    )
     parser.add_argument("--out", metavar="FILE", help="write the result to this file, as JSON")
 
 
@@ -150,6 +163,8 @@ def main(args: argparse.Namespace) -> int:
     """
     if args.env == "webshop":
         return webshop_speed.main(args)
+    if args.env == "searchqa":
+        return searchqa_speed.main(args)
     if args.env == "scienceworld":
         return scienceworld_speed.main(args)
     result = run(

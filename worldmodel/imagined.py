@@ -296,7 +296,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             float(success if prediction.reward is None else prediction.reward),
             min(max(float(success if score is None else score), 0.0), 1.0),
             success,
-            success or bool(prediction.terminated),
+            success or bool(prediction.terminated) or inner.ended(facts),
             bool(told.get("invalid_action", inner.refused(prediction.observation))),
             None if admissible is None else tuple(admissible),
         )

@@ -54,6 +54,7 @@ class DenseRetriever:
                 f"expected the encoder {told['name']!r:.80}, with which {folder} was built, found "
                 f"{encoder.name!r:.80}; pass that one"
             )
+        self._made_of = (folder, manifest, encoder)
         self.encoder = encoder
         self.identity = f"dense:{manifest['sha256'][:16]}:{encoder.name}"
         self._store = PassageStore(folder / PASSAGES)
@@ -65,6 +66,9 @@ class DenseRetriever:
             self._vectors = np.load(folder / _VECTORS, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise DataCorrupt(f"expected vectors in {folder}, found: {error}") from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DenseRetriever, self._made_of
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
         """Return at most `k` passages for each query, best first, ties by id."""

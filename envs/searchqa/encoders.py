@@ -86,6 +86,9 @@ class TransformerEncoder:
         self.name = f"{self.model}|{self.pooling}|{'|'.join(self.prefixes)}"
         self._loaded: tuple[Any, Any, Any] | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TransformerEncoder, (self.model, self.prefixes, self.pooling, self.device)
+
     def config(self) -> dict[str, Any]:
         """Return what makes an equal encoder."""
         return {"model": self.model, "prefixes": list(self.prefixes), "pooling": self.pooling}

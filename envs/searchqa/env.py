@@ -16,7 +16,7 @@ from .answers import exact_match
 from .canonicalizer import SearchQACanonicalizer
 from .choice import choose_retriever, has_data
 from .expert import explore, plan
-from .facts import suggested
+from .facts import has_answered, suggested
 from .narrate import narrate, narrate_scene
 from .protocol import (
     ACTIONS,
@@ -204,6 +204,7 @@ class SearchQAEnv(TextEnv):
         self._topk, self._turns_of_all, self._knows = topk, turns, expert
         self._suggests = admissible_actions
         self._limit = turns if self._limit is None else min(turns, self._limit)
+        self._longest: int = getattr(self.observation_space, "max_length", 32_768)
         self._wanted: Question | None = None
         self._said: str | None = None
         self._retrieved: tuple[str, ...] = ()
@@ -246,6 +247,10 @@ class SearchQAEnv(TextEnv):
         if self._knows == "explore":
             return explore(self._wanted.text, self._turns, left, self._form)
         return plan(self._wanted, self._turns, left, self._form)
+
+    def ended(self, state: State) -> bool:
+        """Return whether the facts say that an answer was given."""
+        return has_answered(state)
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
         """Return the actions that question and belief suggest, where suggestions are asked for."""
@@ -327,7 +332,7 @@ class SearchQAEnv(TextEnv):
             raise EngineError(
                 f"expected one list of Hit from {self.retriever.identity}, found others"
             )
-        room = max((self.observation_space.max_length - 200) // (2 * self._topk) - 400, 40)
+        room = max((self._longest - 200) // (2 * self._topk) - 400, 40)
         return [hit._replace(text=hit.text[:room]) for hit in found[0][: self._topk]]
 
     def _info(self) -> dict[str, Any]:

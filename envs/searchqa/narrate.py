@@ -77,7 +77,7 @@ def _left(state: State) -> str:
 
 def _sought(action: str) -> str:
     for form in ("tags", "react"):
-        move = read_move(action, form)  # type: ignore[arg-type]
+        move = read_move(action, form)
         if move.kind == "search":
             return move.text
     return "?"

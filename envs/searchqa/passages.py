@@ -22,6 +22,7 @@ PASSAGES = "passages.db"
 
 _LONGEST_LINE = 4 * 2**20
 _BATCH = 2_000
+_CACHE_KIB = 32_768
 
 
 def read_corpus(path: Path, progress: Listener) -> Iterator[tuple[str, str, str]]:
@@ -98,6 +99,7 @@ def write_passages(folder: Path, corpus: Path, progress: Listener) -> dict[str, 
     try:
         draft.execute("PRAGMA journal_mode = OFF")
         draft.execute("PRAGMA synchronous = OFF")
+        draft.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         draft.execute(
             "CREATE TABLE given (id TEXT PRIMARY KEY, title TEXT, text TEXT) WITHOUT ROWID"
         )
@@ -162,6 +164,9 @@ class PassageStore:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._process = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PassageStore, (self.path,)
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Return the rows of a query."""

@@ -182,7 +182,7 @@ def find_datasets(
     for name in names:
         if name not in DATASETS:
             raise OptionError(f"there is no data set {name!r}; {suggest(str(name), DATASETS)}")
-    none = True
+    found = False
     for name, splits in DATASETS.items():
         if names and name not in names:
             continue
@@ -191,16 +191,16 @@ def find_datasets(
             files = (folder / f"{name}_{one}.jsonl", folder / name / f"{one}.jsonl")
             path = next((file for file in files if file.is_file()), None)
             if path is not None:
-                none = False
+                found = True
                 yield name, one, path
             elif names and split != "all":
                 raise DataNotFound(
                     f"expected {files[0].name} or {name}/{one}.jsonl in {folder}, found none"
                 )
-    if none:
+    if not found:
         raise DataNotFound(
-            f"expected questions of the split {split!r} in {folder}, such as nq_{split}.jsonl, found "
-            "none; FlashRAG_datasets on Hugging Face has them"
+            f"expected questions of the split {split!r} of {', '.join(names or DATASETS)} in {folder}, "
+            f"such as nq_{split}.jsonl, found none; FlashRAG_datasets on Hugging Face has them"
         )
 
 

@@ -50,6 +50,9 @@ class RecordingRetriever:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._append({"format": _FORMAT, "identity": self.identity})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RecordingRetriever, (self.retriever, self.path)
+
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
         """Return what the other returns."""
         check_queries(queries, k)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 from ...errors import OptionError
 from .retriever import Hit, Retriever, check_queries
@@ -37,6 +38,9 @@ class RememberingRetriever:
         self.retriever, self.identity, self._most = retriever, retriever.identity, most
         self._known: OrderedDict[tuple[str, int], tuple[Hit, ...]] = OrderedDict()
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RememberingRetriever, (self.retriever, self._most)
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
         """Return at most `k` passages for each query, best first."""

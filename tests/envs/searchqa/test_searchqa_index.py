@@ -1,0 +1,334 @@
+"""Indexes: what they find, in which order, and that broken ones are known."""
+
+from __future__ import annotations
+
+import copy
+import json
+import multiprocessing
+import pickle
+import shutil
+import threading
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import comap  # noqa: F401
+from comap.envs.conformance.transcripts import load
+from comap.envs.searchqa import (
+    HybridRetriever,
+    RecordingRetriever,
+    RememberingRetriever,
+    TransformerEncoder,
+    build_index,
+    open_index,
+)
+from comap.envs.searchqa.choice import choose_retriever
+from comap.envs.searchqa.embedded import embedded_folder
+from comap.envs.searchqa.passages import PASSAGES
+from comap.envs.searchqa.retriever import CallableRetriever, check_queries
+from comap.errors import DataCorrupt, DataNotFound, EngineError, OptionError
+
+write_book = load(f"{Path(__file__).with_name('conftest.py')}:write_book")
+write_tiny_encoder = load(f"{Path(__file__).with_name('tiny_encoder.py')}:write_tiny_encoder")
+
+
+class Letters:
+    """An encoder that counts letters."""
+
+    name = "letters"
+
+    def encode(self, texts, side):
+        rows = np.array(
+            [[text.lower().count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
+        )
+        rows = rows.astype(np.float32) + 1e-3
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def built(kind: str, corpus: Path, out: Path):
+    if kind == "bm25s":
+        pytest.importorskip("bm25s")
+        pytest.importorskip("Stemmer")
+    encoder = Letters() if kind == "dense" else None
+    return open_index(build_index(corpus, out, kind, encoder=encoder), encoder=encoder)
+
+
+@pytest.mark.parametrize("kind", ["fts5", "bm25s", "dense"])
+def test_each_kind_finds_and_orders(kind: str, book: Path, tmp_path: Path) -> None:
+    index = built(kind, book, tmp_path / kind)
+    (found,) = index.search(["Who wrote the novel Emma?"], k=2)
+    if kind != "dense":
+        assert found[0].title == "Emma (novel)" and found[0].id == "c"
+        assert found[0].text == "Emma is a novel by Jane Austen about youthful pride."
+        assert index.search(["", "?!", "zzzz"]) == [[], [], []]
+    assert [hit.score for hit in found] == sorted((hit.score for hit in found), reverse=True)
+    assert len(index.search(["river"], k=50)[0]) <= 5
+    two = index.search(["river", "novel"], k=3)
+    for hits, query in zip(two, ("river", "novel"), strict=True):
+        alone = index.search([query], k=3)[0]
+        assert [hit.id for hit in hits] == [hit.id for hit in alone]
+        assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in alone])
+    assert index.identity.startswith(kind)
+
+
+@pytest.mark.parametrize("kind", ["fts5", "bm25s", "dense"])
+def test_ties_are_broken_by_id(kind: str, tmp_path: Path) -> None:
+    """Twelve equal passages, in no order, of which three are asked for."""
+    names = [f"p{number:02d}" for number in range(12)]
+    mixed = sorted(names, key=lambda name: name[::-1])
+    corpus = write_book(tmp_path, [(name, "Same", "equal words") for name in mixed])
+    index = built(kind, corpus, tmp_path / kind)
+    for k in (1, 3, 12, 100):
+        assert [hit.id for hit in index.search(["equal words"], k)[0]] == names[:k]
+
+
+@pytest.mark.parametrize("kind", ["fts5", "bm25s"])
+def test_queries_are_words_and_not_syntax(kind: str, book: Path, tmp_path: Path) -> None:
+    index = built(kind, book, tmp_path / kind)
+    for query in ('emma" OR "', "title: emma", "NEAR(emma)", "emma*", "\x00emma\ud83d", "'; DROP"):
+        for hits in index.search([query, "-emma AND (", "emma " * 5000], k=3):
+            assert all(hit.id in "abcde" for hit in hits)
+    assert index.search(["EMMA'S novels"])[0][0].title == "Emma (novel)"
+
+
+@pytest.mark.parametrize(
+    ("queries", "k"), [("emma", 3), ([3], 3), (["a"], 0), (["a"], True), (["a"], 9**9)]
+)
+def test_what_is_no_query_is_refused(queries, k, index: Path) -> None:
+    with pytest.raises(OptionError):
+        open_index(index).search(queries, k)
+    with pytest.raises(OptionError):
+        check_queries(queries, k)
+
+
+BAD = {
+    "no JSON": b"{",
+    "no object": b"3",
+    "no id": b'{"contents": "x"}',
+    "no text": b'{"id": "1", "contents": 3}',
+    "an id that is none": b'{"id": true, "contents": "x"}',
+    "half a character": b'{"id": "1", "contents": "\\ud800"}',
+    "other bytes": b'\xff\xfe{"id"',
+    "deep": b"[" * 100_000,
+    "a repeated id": b'{"id": "a", "contents": "x"}\n{"id": "a", "contents": "y"}',
+    "nothing": b"\n\n",
+    "a line without end": b'{"id": "' + b"x" * (4 * 2**20) + b'"}',
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_corpus_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_bytes(BAD[name])
+    with pytest.raises(DataCorrupt, match="expected"):
+        build_index(corpus, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
+
+
+def test_what_cannot_be_built(book: Path, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="did you mean 'fts5'"):
+        build_index(book, tmp_path / "out", "fts")
+    with pytest.raises(OptionError, match="kind 'dense'"):
+        build_index(book, tmp_path / "out", encoder="e5")
+    with pytest.raises(DataNotFound):
+        build_index(tmp_path / "nothing", tmp_path / "out")
+    with pytest.raises(OptionError, match="other files"):
+        build_index(book, tmp_path)
+    assert book.is_file()
+
+
+def test_an_index_is_replaced_as_a_whole(book: Path, tmp_path: Path) -> None:
+    out = build_index(book, tmp_path / "out")
+    before = open_index(out)
+    assert before.search(["emma"])[0]
+    build_index(write_book(tmp_path, [("z", "Other", "things")]), out)
+    assert (
+        open_index(out).search(["things"])[0][0].id == "z"
+        and not open_index(out).search(["emma"])[0]
+    )
+    write_book(tmp_path, [("z", "Other", "things"), ("z", "x", "y")])
+    with pytest.raises(DataCorrupt):
+        build_index(tmp_path / "corpus.jsonl", out)
+    assert open_index(out).search(["things"])[0]
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus.jsonl", "out"}
+
+
+def test_half_an_index_is_detected(index: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataNotFound, match="comap data build searchqa"):
+        open_index(tmp_path / "nothing")
+    copy = tmp_path / "copy"
+    for change, error in {
+        "no manifest": DataNotFound,
+        "a short file": DataCorrupt,
+        "no file": DataCorrupt,
+        "another format": DataCorrupt,
+        "half a manifest": DataCorrupt,
+    }.items():
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(index, copy)
+        manifest, data = copy / "index.json", copy / PASSAGES
+        if change == "no manifest":
+            manifest.unlink()
+        elif change == "a short file":
+            data.write_bytes(data.read_bytes()[:-4096])
+        elif change == "no file":
+            data.unlink()
+        elif change == "another format":
+            manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 99}))
+        else:
+            manifest.write_text(manifest.read_text()[:50])
+        with pytest.raises(error, match="comap data build searchqa"):
+            open_index(copy)
+
+
+def test_a_scrambled_index_is_told(index: Path) -> None:
+    data = index / PASSAGES
+    data.write_bytes(b"x" * data.stat().st_size)
+    with pytest.raises(DataCorrupt, match="build it again"):
+        open_index(index).search(["emma"])
+
+
+@pytest.mark.parametrize("kind", ["fts5", "bm25s", "dense"])
+def test_retrievers_are_passed_on_to_processes(kind: str, book: Path, tmp_path: Path) -> None:
+    """An environment takes one as it is; so does a vector of processes that are started anew."""
+    index = built(kind, book, tmp_path / kind)
+    recorded = RecordingRetriever(RememberingRetriever(index), tmp_path / "searches.jsonl")
+    expected = recorded.search(["emma"], 3)
+    for copied in (pickle.loads(pickle.dumps(recorded)), copy.deepcopy(recorded)):
+        assert copied.search(["emma"], 3) == expected and copied.identity == index.identity
+    env = gym.make("comap/SearchQA-v0", source="generated", retriever=recorded)
+    env.reset(seed=0)
+    assert env.step("<search>emma</search>")[4]["retrieved"] == tuple(hit.id for hit in expected[0])
+
+
+def _searched(index, answers) -> None:
+    answers.put(index.search(["emma"])[0][0].id)
+
+
+def test_threads_and_forks_share_an_index(index: Path) -> None:
+    opened = open_index(index)
+    expected = opened.search(["emma", "river"])
+    found: list = []
+    threads = [
+        threading.Thread(target=lambda: found.append(opened.search(["emma", "river"])))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 8
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    process = context.Process(target=_searched, args=(opened, answers))
+    process.start()
+    assert answers.get(timeout=30) == "c"
+    process.join()
+
+
+@pytest.mark.parametrize("faiss", [None, "Flat", "HNSW64"])
+def test_a_transformer_encodes(faiss: str | None, book: Path, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    if faiss:
+        pytest.importorskip("faiss")
+    model = write_tiny_encoder(tmp_path / "e5-tiny")
+    encoder = TransformerEncoder(model)
+    assert encoder.prefixes == ("query: ", "passage: ") and encoder.pooling == "mean"
+    one, other = (encoder.encode(["Emma"], side) for side in ("query", "passage"))
+    assert np.linalg.norm(one) == pytest.approx(1, abs=1e-5) and not np.allclose(one, other)
+    padded = encoder.encode(["Emma", "a longer text by far"], "query")
+    assert np.allclose(padded[0], one[0], atol=1e-5)
+    out = build_index(book, tmp_path / "out", "dense", encoder=str(model), faiss=faiss)
+    found = open_index(out).search(["Emma", "river"], k=5)
+    vectors = encoder.encode(
+        ['"Emma (novel)"\nEmma is a novel by Jane Austen about youthful pride.'], "passage"
+    )
+    score = next(hit.score for hit in found[0] if hit.id == "c")
+    assert score == pytest.approx(float((one @ vectors.T)[0, 0]), abs=1e-5)
+    assert all(len(hits) == 5 for hits in found)
+
+
+def test_encoders_must_agree(book: Path, tmp_path: Path) -> None:
+    out = build_index(book, tmp_path / "out", "dense", encoder=Letters())
+    with pytest.raises(OptionError, match="encoder of yours"):
+        open_index(out)
+    with pytest.raises(OptionError, match="found 'other'"):
+        other = Letters()
+        other.name = "other"
+        open_index(out, encoder=other)
+    with pytest.raises(OptionError, match="pooling"):
+        TransformerEncoder("x", pooling="max")
+    with pytest.raises(DataNotFound, match="sentence encoder"):
+        pytest.importorskip("transformers")
+        TransformerEncoder(tmp_path / "nothing").encode(["x"], "query")
+
+
+def test_fusion_by_rank(book: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "several"
+    built("fts5", book, folder / "one")
+    built("fts5", book, folder / "two")
+    both = choose_retriever("hybrid", folder)
+    assert isinstance(both, HybridRetriever) and both.search(["emma"])[0][0].id == "c"
+
+    def ranks(*names):
+        return CallableRetriever(lambda queries, k: [[{"id": n, "contents": n} for n in names]])
+
+    fused = HybridRetriever([ranks("a", "b", "c"), ranks("c", "d")]).search(["?"], k=4)[0]
+    assert [hit.id for hit in fused] == ["c", "a", "b", "d"]
+    assert fused[0].score == pytest.approx(1 / 63 + 1 / 61)
+    with pytest.raises(DataNotFound, match="two indexes"):
+        choose_retriever("hybrid", folder / "one")
+    with pytest.raises(OptionError, match="two retrievers"):
+        HybridRetriever([both])
+
+
+def test_any_function_is_a_retriever() -> None:
+    seen = []
+
+    def engine(queries, k):
+        seen.append((tuple(queries), k))
+        return [
+            [{"title": "T", "text": q}, {"id": 3, "contents": "U"}, {"contents": "V"}]
+            for q in queries
+        ]
+
+    found = CallableRetriever(engine, "mine").search(["a", "b"], 2)
+    assert seen == [(("a", "b"), 2)] and [len(hits) for hits in found] == [2, 2]
+    assert found[1][0] == ("", "T", "b", 1.0) and found[1][1] == ("3", "U", "", 0.5)
+    for broken in (
+        lambda q, k: [],
+        lambda q, k: [[3]],
+        lambda q, k: None,
+        lambda q, k: [[{"id": "1"}]],
+    ):
+        with pytest.raises(EngineError):
+            CallableRetriever(broken).search(["a"])
+    with pytest.raises(OptionError):
+        CallableRetriever(3)  # type: ignore[arg-type]
+
+
+LEAST = {"hotpotqa": 0.65, "2wikimultihopqa": 0.62, "musique": 0.49}
+
+
+def test_recall_on_real_passages(shared, mini: Path) -> None:
+    """The share of supporting titles among the first three, question as query."""
+    index = open_index(mini)
+    titles = {
+        row["id"]: row["contents"].split("\n")[0].strip('"')
+        for row in shared.rows("mini_corpus.jsonl")
+    }
+    assert len(titles) == 25_595
+    for name, least in LEAST.items():
+        shares = []
+        for row in shared.rows(f"{name}_with_context.jsonl"):
+            wanted = {titles[one] for one in row["metadata"]["supporting_ids"]}
+            found = {hit.title for hit in index.search([row["question"]], 3)[0]}
+            shares.append(len(wanted & found) / len(wanted))
+        assert sum(shares) / len(shares) >= least, name
+
+
+def test_the_embedded_index_is_made_once() -> None:
+    assert embedded_folder() == embedded_folder() and (embedded_folder() / "index").is_dir()
+    assert len(open_index(embedded_folder() / "index").search(["The Iron Key"], 3)[0]) == 3
