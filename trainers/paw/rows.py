@@ -161,7 +161,8 @@ class Serializer:
         rows = []
         for t, (step, call) in enumerate(zip(trajectory.steps, calls, strict=True)):
             response = call.token_ids or ()
-            text = calls[t + 1].messages[-1][1] if goes_on[t + 1] else self._text(trajectory, t)
+            told = calls[t + 1].messages if goes_on[t + 1] else None
+            text = told[-1][1] if told else self._text(trajectory, t)
             following = self.observation(response, text)
             rows.append(
                 PaWRow(

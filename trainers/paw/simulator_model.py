@@ -149,7 +149,7 @@ def queries_of(question: Question) -> dict[str, tuple[str, ...]]:
         >>> queries_of(Question("1", "Who wrote Emma?", ("Jane Austen",)))
         {'Who wrote Emma?': ('Jane Austen',)}
     """
-    hops = {hop.question: (hop.answer,) for hop in question.hops}
+    hops: dict[str, tuple[str, ...]] = {hop.question: (hop.answer,) for hop in question.hops}
     return hops or {question.text: question.golden}
 
 

@@ -13,6 +13,7 @@ import copy
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,8 @@ def train(
         begun = warmed_up(config, model, make_env, folder.path, tell, demos)
         engine = open_simulator(simulator, config, make_env, folder.path, tell)
         training = _Training(config, begun, make_env, folder.path, tell, server, device, engine)
-        return training.run(report_to)
+        with closing(training.search):
+            return training.run(report_to)
 
 
 class _Training:
