@@ -169,9 +169,9 @@ def test_search_r1_has_rows_of_the_conversation(
     by_episode: dict[int, list[Any]] = {}
     for row in seen[0].rows:
         by_episode.setdefault(row.trajectory, []).append(row)
-        assert 0 <= row.reward <= 1 and (row.reward == 1 or not row.success)
+        assert 0 <= row.reward <= 1 and (row.episode_return == 1 or not row.success)
     longer = [rows for rows in by_episode.values() if len(rows) > 1]
-    assert longer and any(row.reward for row in seen[0].rows)  # it knows these questions
+    assert longer and any(row.episode_return for row in seen[0].rows)  # it knows these questions
     for rows in longer:
         for before, row in pairwise(rows):
             head = (*before.prompt_ids, *before.response_ids, *before.header_ids)

@@ -158,7 +158,8 @@ class SearchTraining:
             self._spare = None
 
     def _f1(self, trajectory: Trajectory) -> list[float]:
-        return [self._config.success_reward * step.reward for step in trajectory.steps]
+        scale = self._config.success_reward
+        return [scale * step.reward + 0.0 for step in trajectory.steps]  # there is no -0.0 then
 
     def _answers(self, task: str) -> tuple[str, ...]:
         """Return the right answers to a task's question, which no observation tells."""
