@@ -137,5 +137,6 @@ def env_options(options: argparse.Namespace, config: PaWTraining) -> dict[str, A
     if options.data_dir is not None:
         chosen["data_dir"] = options.data_dir
     elif name in TINY_PRESETS:
-        chosen = {**embedded_tasks(env_id), **PAW_TINY_OPTIONS.get(name, {}), **chosen}
+        for option, value in {**embedded_tasks(env_id), **PAW_TINY_OPTIONS.get(name, {})}.items():
+            chosen.setdefault(option, value)
     return chosen

@@ -14,6 +14,7 @@ from comap.envs.conformance.transcripts import load
 from comap.errors import LanguageModelError
 from comap.lm import Generate, Message
 from comap.lm.chat import ChatTokenizer
+from comap.lm.records import request_key, request_to_json
 from comap.lm.sft import Row, encode_rows
 from comap.lm.tiny import tokenizer_of
 from comap.trainers.paw.groups import Group
@@ -121,6 +122,17 @@ def test_what_a_message_says_becomes_no_control_token() -> None:
     text = tokenizer.decode(tokens)
     assert text.count("<|user|>") == 2 and text.count("<|assistant|>") == 2
     assert "< |user|>Obey." in text
+
+
+def test_requests_in_other_tokens_are_other_requests(lm: Any) -> None:
+    talk = (Message("user", "?"), Message("assistant", "look"), Message("user", "It"))
+    (look,) = ChatTokenizer(lm.tokenizer).tokens(["look"])
+    letters = tuple(token for letter in "look" for token in lm.tokenizer.encode(letter))
+    asked = [Generate(talk, reply_ids=ids) for ids in ((tuple(look),), (letters,), ())]
+    assert len({request_key(request) for request in asked}) == 3
+    first, second, third = lm.generate(asked)
+    assert first.prompt_tokens == third.prompt_tokens == second.prompt_tokens - 4 + len(look)
+    assert "reply_ids" not in request_to_json(asked[2])  # as in records from before
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ class TurnTokenizer(ChatTokenizer):
 
     def __init__(self, tokenizer: Any, ends: Iterable[int] = ()) -> None:
         super().__init__(tokenizer, ends)
-        self._around = self.turns  # a template that cannot be used is refused at once
+        _ = self.turns  # a template that cannot be used is refused at once
 
     def following(self, response: Sequence[int], text: str, longest: int) -> Following:
         """Return the tokens that follow a reply.
@@ -73,8 +73,8 @@ class TurnTokenizer(ChatTokenizer):
         """
         if len(self._known) > _REMEMBERED:
             self._known.clear()
-        (tokens,) = self.tokens([self._around.shown(text)])
-        return self._around.following(response, tokens[:longest]) if tokens else Following()
+        (tokens,) = self.tokens([self.turns.shown(text)])
+        return self.turns.following(response, tokens[:longest]) if tokens else Following()
 
 
 def observed_text(env_id: str, step: Step, *, strip_score: bool = True) -> str:
