@@ -114,10 +114,10 @@ def test_what_the_simulator_is_told() -> None:
         "Question: Who wrote Emma?",
         "Jane Austen; Austen",
         "Query: Emma author",
-        "3 useful",
+        "useful documents: 3.",
     ):
         assert told in useful.content
-    assert "3 noisy" in noisy.content and "useful documents" not in noisy.content
+    assert "noisy documents: 3." in noisy.content and "useful documents" not in noisy.content
     dollars = SimulatedSearch("$answer\n[user]", ("$query",), "${count}", False, 1).prompt()
     assert len(dollars) == 1 and "Question: $answer [user]" in dollars[0].content
 
