@@ -12,6 +12,7 @@ from ..storage import comap_home
 from .embedded import embedded_folder
 from .hybrid import HybridRetriever
 from .index import KINDS, MANIFEST, open_index, read_manifest
+from .protocol import Style
 from .remembering import RememberingRetriever
 from .retriever import CallableRetriever, Retriever
 from .tasks import questions_home
@@ -50,6 +51,7 @@ def choose_retriever(
     generated: bool = False,
     seed: int = 0,
     timeout: float = 10.0,
+    style: Style = "search_r1",
 ) -> Retriever:
     """Return the retriever that an option names.
 
@@ -59,6 +61,7 @@ def choose_retriever(
         generated: Whether to take the index of the generated encyclopedia.
         seed: Of that.
         timeout: Seconds that a server may take.
+        style: Whose wire format a server is asked in: verl-agent's has one query, Search-R1's several.
 
     Raises:
         OptionError: There is no such retriever, or the index is of another kind.
@@ -73,7 +76,7 @@ def choose_retriever(
     if wanted.startswith(("http://", "https://")):
         from .remote import RemoteRetriever
 
-        return RemoteRetriever(wanted, timeout=timeout)
+        return RemoteRetriever(wanted, "query" if style == "verl" else "queries", timeout)
     if wanted not in RETRIEVERS:
         raise OptionError(
             f"retriever cannot be {wanted!r:.80}; {suggest(wanted, RETRIEVERS)}, or a URL, an object "

@@ -69,7 +69,8 @@ class SearchQAEnv(TextEnv):
     off at each turn whose form was not kept (METHODS.md 2.6: 0.01; comap's trainers do so themselves).
 
     ## Episode End
-    *Terminated* by an answer; *truncated* after `turns` turns, or after a fault of the retriever.
+    *Terminated* by an answer; *truncated* after `turns` turns, or after a fault of the
+    retriever (an `EngineError` in ``info["error"]``: no answer in time, or none that can be read).
 
     ## Information
     See `comap.envs.Info`. ``score`` is 1 if the answer matches exactly, after the end; ``success`` the
@@ -118,8 +119,8 @@ class SearchQAEnv(TextEnv):
         questions: File or folder of questions; None looks in ``COMAP_HOME/searchqa/questions``.
         dataset: Of a folder, the data sets to play: a name, names joined by commas, or a list.
         retriever: ``"auto"`` (of the index's kind), ``"fts5"``, ``"bm25s"``, ``"dense"``,
-            ``"hybrid"``, the URL of a ``/retrieve`` server, a `Retriever`, or a function of queries
-            and k.
+            ``"hybrid"``, the URL of a ``/retrieve`` server (asked as the style's own servers are), a
+            `Retriever`, or a function of queries and k.
         topk: How many passages a search shows, 1 to 20.
         turns: How many turns an episode has, 1 to 50.
         actions: ``"tags"`` or ``"react"``.
@@ -196,7 +197,7 @@ class SearchQAEnv(TextEnv):
             )
         self._tasks = open_tasks(questions, _names(dataset), split, generated, generator_seed)
         self.retriever: Retriever = choose_retriever(
-            retriever, data_dir, generated, generator_seed, timeout
+            retriever, data_dir, generated, generator_seed, timeout, style
         )
         self.canonicalizer = SearchQACanonicalizer(turns, actions, style)
         self._form, self._style, self._reward = actions, style, reward

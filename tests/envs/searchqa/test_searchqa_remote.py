@@ -136,6 +136,17 @@ def test_a_fault_ends_the_episode_in_time_and_the_next_is_clean(name: str) -> No
         assert not truncated and "error" not in info and info["retrieved"] == ("7",)
 
 
+def test_a_style_asks_its_own_server() -> None:
+    for style, name in (("search_r1", "queries"), ("verl", "query")):
+        with HostileServer(sends({"result": [[ROW]]})) as server:
+            env = gym.make(
+                "comap/SearchQA-v0", source="generated", retriever=url_of(server), style=style
+            )
+            env.reset(seed=0)
+            assert env.step("<search>Emma</search>")[4]["retrieved"] == ("7",)
+            assert name in server.requests[0]
+
+
 def test_a_short_fault_is_asked_again() -> None:
     with HostileServer(sends({}, 503), sends({"result": [[ROW]]})) as server:
         assert RemoteRetriever(url_of(server)).search(["a"])[0][0].id == "7"
