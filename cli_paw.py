@@ -65,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from .benchmarks.paw_display import paw_progress
     from .benchmarks.paw_options import env_options, resolve, settings_of
+    from .benchmarks.paw_simulator import check_simulator
     from .benchmarks.run_setup import check_place
     from .envs.registered import engines_kept
     from .trainers.processes import is_first
@@ -82,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
     check_place(out)
     check_tracker(options.report_to)
     _check(options, preset)
+    check_simulator(options, config)
     make_env = Environments(env_id, env_options(options, config))
     with engines_kept(env_id, config.live), paw_progress() as shown:
         policy = _train(options, config, make_env, preset, shown)
@@ -98,6 +100,7 @@ def _train(
     shown: PaWShown,
 ) -> Path:
     """Train as parsed arguments say, and return the folder of the policy."""
+    from .benchmarks.paw_simulator import simulator_told
     from .benchmarks.record import circumstances
     from .trainers.paw.training import train
     from .trainers.processes import is_first
@@ -108,6 +111,7 @@ def _train(
     model, told = _model(options, config, make_env.env_id, shown)
     session = circumstances(PACKAGES)
     session["hardware"] |= hardware()
+    about = {"preset": preset, "row": config.row, "env": environment, "model": told}
     return train(
         config,
         model=model,
@@ -115,9 +119,10 @@ def _train(
         out=out,
         tell=_Teller(out, shown) if is_first() else shown.tell,
         report_to=options.report_to,
-        about={"preset": preset, "row": config.row, "env": environment, "model": told},
+        about=about | simulator_told(options.simulator),
         session=session,
         server=options.vllm_server,
+        simulator=options.simulator,
     )
 
 
@@ -162,8 +167,9 @@ class _Teller:
 def _check(options: argparse.Namespace, preset: str) -> None:
     """Refuse what cannot be trained before anything is loaded."""
     from .lm.create import kind_of
+    from .trainers.paw.presets import TINY_PRESETS
 
-    if options.model is None and preset != _TINY:
+    if options.model is None and preset not in TINY_PRESETS:
         raise OptionError(
             "expected a model to train, found none; add --model, such as --model "
             "Qwen/Qwen2.5-1.5B-Instruct, or try --preset tiny, which has a small one"

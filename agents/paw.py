@@ -1,20 +1,24 @@
-"""PaW's agent: a prompt without memory of its own replies, and a reply in tags (METHODS.md 2.8)."""
+"""PaW's agent: a reply in tags to a summary, or in a conversation that goes on (METHODS.md 2.8, 3)."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from ..errors import OptionError
 from ..lm import Completion, Generate
 from .acting import seed_for
 from .base import Decision, Reply, Request, View
 from .config import AgentConfig
+from .paw_context import Conversation
 from .paw_prompt import tagged_prompt
 from .tags import read_tags
 
-__all__ = ["PaWAgent", "PaWConfig"]
+__all__ = ["Context", "PaWAgent", "PaWConfig"]
+
+Context: TypeAlias = Literal["summary", "concat"]
+"""What a prompt is: made anew at each step, with the last steps in it; or all that was said so far."""
 
 _ONLY: dict[str, tuple[Any, str]] = {
     "decoding": ("free", "training needs a reply as the model wrote it, and its action is in tags"),
@@ -44,6 +48,11 @@ class PaWConfig(AgentConfig):
 training needs a reply as the model wrote it, and its action is in tags; use the agent 'react'
     """
 
+    context: Context = "summary"
+    """summary (each prompt is made anew, with the last steps), or concat (the conversation goes on: its
+    own replies token for token, and the observations after them, as in Search-R1)."""
+    observation_tokens: int = 1024
+    """With context=concat: the most tokens of an observation (METHODS.md 2.7); the rest is cut off."""
     history_turns: int | None = 2
     """The last so many steps; None for all that fit (METHODS.md 2.7). Not in search QA."""
     memory_turns: int | None = 4
@@ -74,6 +83,11 @@ training needs a reply as the model wrote it, and its action is in tags; use the
             raise OptionError(
                 f"memory_turns must be None or a whole number of at least 0, not {turns!r}"
             )
+        if type(self.observation_tokens) is not int or self.observation_tokens < 1:
+            raise OptionError(
+                "observation_tokens must be a whole number of at least 1, not "
+                f"{self.observation_tokens!r}"
+            )
         if self.max_length <= self.draft_tokens:
             raise OptionError(
                 f"max_length must be greater than draft_tokens, not {self.max_length} with "
@@ -89,6 +103,11 @@ class PaWAgent:
     history. The reply holds ``<think>`` and ``<action>``; in search QA ``<think>`` and ``<search>`` or
     ``<answer>``. `read_tags` says which replies are valid: the note ``valid``. It asks once: replies of
     another form go to the environment as they are, and training has a penalty for them.
+
+    With ``context="concat"`` that message is the first of a conversation, in which replies and
+    observations follow. Nothing of it goes: an observation is cut where there is no room for all of
+    it, and where there is hardly any, the agent gives the episode up (our choice: Search-R1 drops the
+    beginning).
 
     Deviations: the wording is ours; actions keep their case; a prompt that is too long loses its
     oldest steps, then the end of its observation and of its list of actions; environments that PaW
@@ -111,7 +130,22 @@ class PaWAgent:
         """Ask for a reply in tags, and read it."""
         config = self.config
         sampling = config.sampling(config.draft_tokens, (), seed_for(config, view, "act"))
-        messages = tagged_prompt(view, config)
-        said: Completion = yield Generate(messages, sampling, adapter=config.adapter, purpose="act")
+        if config.context == "summary":
+            talk: Conversation | None = Conversation(tagged_prompt(view, config))
+        else:
+            talk = Conversation.at(view, config)
+        if talk is None:
+            return Decision(None)
+        said: Completion = yield Generate(
+            talk.messages,
+            sampling,
+            adapter=config.adapter,
+            purpose="act",
+            reply_ids=talk.reply_ids,
+        )
         reply = read_tags(view.env_id, said.text)
-        return Decision(reply.action, notes={"valid": reply.valid, "format": "tags"})
+        notes: dict[str, Any] = {"valid": reply.valid, "format": "tags"}
+        if config.context == "concat":
+            talk.heard(view, said)
+            notes["context"] = "concat"
+        return Decision(reply.action, notes=notes)

@@ -70,8 +70,8 @@ class PaWShown(TrainingShown):
             event: ``event`` is ``update`` (with ``update``, ``of`` and what it measured), ``episode``
                 of an update's rollouts (``update``, ``done``, ``of``, ``won``), ``evaluation``
                 (``update``, ``split``) when one begins, ``evaluated`` when it ends (``n``,
-                ``success`` and ``score`` besides), ``warmup`` (``done``, ``of``, ``loss``), or one
-                of those that `TrainingShown` knows.
+                ``success`` and ``score`` besides), ``warmup`` and ``simulator`` (``done``, ``of``,
+                ``loss``) where a model is taught, or one of those that `TrainingShown` knows.
         """
         kind = event["event"]
         if kind == "update" and "update" in event:
@@ -82,8 +82,8 @@ class PaWShown(TrainingShown):
         elif kind == "evaluated":
             self._end_part()
             self.say(evaluation_line(event))
-        elif kind == "warmup":
-            self._show_part("warm-up")
+        elif kind in ("warmup", "simulator"):
+            self._show_part("warm-up" if kind == "warmup" else "simulator")
             self._move(event["done"], event["of"], f"tokens, loss {event['loss']:.3f}")
         else:
             if kind == "episode" and "update" in event:

@@ -13,7 +13,9 @@ from ..trainers.paw.config import PaWTraining
 from ..trainers.paw.presets import (
     PAW_ENVIRONMENTS,
     PAW_PRESETS,
+    PAW_TINY_OPTIONS,
     PAW_TINY_WHERE_SLOW,
+    TINY_PRESETS,
     paw_preset,
     preset_of_env,
 )
@@ -59,6 +61,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "sample through TRL's vLLM server there (trl vllm-serve), and keep its weights up to date"
     )
     add("--vllm-server", metavar="URL", help=server)
+    simulator = (
+        "with --engine simulated (the presets zerosearch): who plays the search engine in training: a "
+        "folder, a name on the hub, http://HOST:PORT/v1#NAME, or tiny (a new small model, taught what "
+        "the environment's index finds; the default of tiny_zerosearch)"
+    )
+    add("--simulator", metavar="M", help=simulator)
     tracker = "also report to wandb, tensorboard, trackio, ... (default: %(default)s)"
     add("--report-to", default="none", metavar="TRACKER", help=tracker)
     add_settings(parser, PaWTraining)
@@ -98,7 +106,7 @@ def settings_of(options: argparse.Namespace) -> PaWTraining:
         chosen |= (
             {} if not splits or "evaluation_splits" in chosen else {"evaluation_splits": splits}
         )
-    if name == "tiny" and is_slow(env_id):
+    if name in TINY_PRESETS and is_slow(env_id):
         chosen = {**PAW_TINY_WHERE_SLOW, **chosen}
     return paw_preset(name, **chosen)
 
@@ -106,7 +114,7 @@ def settings_of(options: argparse.Namespace) -> PaWTraining:
 def env_options(options: argparse.Namespace, config: PaWTraining) -> dict[str, Any]:
     """Return the options that environments are made with.
 
-    The preset ``tiny`` plays embedded tasks, unless a folder of data is given.
+    Tiny presets play embedded tasks, unless a folder of data is given.
 
     Args:
         options: The parsed arguments.
@@ -128,7 +136,7 @@ def env_options(options: argparse.Namespace, config: PaWTraining) -> dict[str, A
     name, env_id = resolve(options)
     if options.data_dir is not None:
         chosen["data_dir"] = options.data_dir
-    elif name == "tiny":
-        for option, value in embedded_tasks(env_id).items():
+    elif name in TINY_PRESETS:
+        for option, value in {**embedded_tasks(env_id), **PAW_TINY_OPTIONS.get(name, {})}.items():
             chosen.setdefault(option, value)
     return chosen

@@ -100,6 +100,10 @@ class Generate:
         adapter: Which adapter answers; None for the base model, or what the backend's user chose.
         purpose: What it is for (``"draft"``, ``"reflect"``): for records; the answer does not
             depend on it.
+        reply_ids: Of a conversation that goes on token for token: the tokens of each assistant's
+            message in it, in order, as they were sampled (empty: those of its text). A backend that
+            makes prompts of tokens puts them there as they are, and the user's message after each by
+            itself (`comap.lm.turns`); others read the texts.
     """
 
     messages: tuple[Message, ...]
@@ -108,6 +112,7 @@ class Generate:
     choices: tuple[str, ...] | None = None
     adapter: str | None = None
     purpose: str = field(default="", compare=False)
+    reply_ids: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

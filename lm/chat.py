@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import LanguageModelError
 from .base import Encode, Generate, Message, Score, Words
+from .turns import Turns, conversation
 
 __all__ = ["ChatTokenizer", "control_tokens"]
 
@@ -75,6 +76,18 @@ class ChatTokenizer:
         self.ends = frozenset({self.end, *ends} | ({tokenizer.eos_token_id} - {None}))
         self.count = lru_cache(maxsize=8192)(self._count)
         self._skeleton = lru_cache(maxsize=1024)(self._control_tokens_of)
+        self._turns: Turns | None = None
+
+    @property
+    def turns(self) -> Turns:
+        """What the template puts around the user's message after a reply.
+
+        Raises:
+            LanguageModelError: The template does not show what is said.
+        """
+        if self._turns is None:
+            self._turns = Turns.of(self._render, self._tokenise, self.end, self.ends)
+        return self._turns
 
     # -- prompts ---------------------------------------------------------------------------------
 
@@ -82,6 +95,19 @@ class ChatTokenizer:
         self, requests: Sequence[Generate | Score | Words | Encode]
     ) -> list[list[int] | LanguageModelError]:
         """Return the tokens of each request's conversation and prefix, or what is wrong with it."""
+        whole = [request for request in requests if not getattr(request, "reply_ids", ())]
+        found = iter(self._rendered(whole))
+        return [
+            self._continued(request)
+            if isinstance(request, Generate) and request.reply_ids
+            else next(found)
+            for request in requests
+        ]
+
+    def _rendered(
+        self, requests: Sequence[Generate | Score | Words | Encode]
+    ) -> list[list[int] | LanguageModelError]:
+        """Return the tokens of conversations that the template renders as a whole."""
         written: dict[tuple[tuple[Message, ...], str], int] = {}
         texts: list[str] = []
         places: list[int | LanguageModelError] = []
@@ -102,6 +128,26 @@ class ChatTokenizer:
         return [
             place if isinstance(place, LanguageModelError) else found[place] for place in places
         ]
+
+    def _continued(self, request: Generate) -> list[int] | LanguageModelError:
+        """Return the tokens of a conversation that goes on token for token."""
+        try:
+            head, later = conversation(self._checked(request.messages), request.reply_ids)
+            turns = self.turns
+        except LanguageModelError as error:
+            return error
+        (found,) = self._rendered([Generate(head)])
+        if isinstance(found, LanguageModelError):
+            return found
+        for reply, told, ids in later:
+            spoken, heard = self.tokens([reply, turns.shown(told)])
+            if self._controls(heard):
+                return LanguageModelError(
+                    f"the text of a message becomes control tokens: {told!r:.80}; take out what "
+                    "looks like one"
+                )
+            found = [*found, *turns.after(ids or spoken, heard)]
+        return found + self.tokens([request.prefix])[0] if request.prefix else found
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each text by itself, as the continuation of some prompt.

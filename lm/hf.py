@@ -371,5 +371,6 @@ def _key(request: Any, adapter: str | None) -> tuple[Any, ...]:
         adapter,
         sampling,
         getattr(request, "ended", None),
+        getattr(request, "reply_ids", ()),
         *(None if some is None else tuple(some) for some in texts),
     )

@@ -71,6 +71,8 @@ def request_to_json(request: LMRequest) -> dict[str, Any]:
             "seed": sampling.seed,
         }
         data["choices"] = None if request.choices is None else list(request.choices)
+        if request.reply_ids:  # else as in records that were made before there were any
+            data["reply_ids"] = [list(tokens) for tokens in request.reply_ids]
     elif isinstance(request, Score):
         data["completions"], data["ended"] = list(request.completions), request.ended
     elif isinstance(request, Words):

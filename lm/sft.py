@@ -24,10 +24,17 @@ __all__ = ["Row", "SFTConfig", "batches_of", "encode_rows", "fine_tune"]
 
 
 class Row(NamedTuple):
-    """A conversation and the assistant message that shall follow it."""
+    """A conversation and the assistant message that shall follow it.
+
+    Attributes:
+        messages: The conversation.
+        answer: The message.
+        reply_ids: Tokens of the replies in the conversation: see `comap.lm.Generate`.
+    """
 
     messages: tuple[Message, ...]
     answer: str
+    reply_ids: tuple[tuple[int, ...], ...] = ()
 
 
 class Encoded(NamedTuple):
@@ -79,7 +86,7 @@ def encode_rows(tokenizer: Any, rows: Iterable[Row]) -> list[Encoded]:
     """
     chat = ChatTokenizer(tokenizer)
     rows = list(rows)
-    prompts = chat.prompts([Generate(row.messages) for row in rows])
+    prompts = chat.prompts([Generate(row.messages, reply_ids=row.reply_ids) for row in rows])
     answers = chat.tokens([row.answer for row in rows])
     found = []
     for prompt, answer in zip(prompts, answers, strict=True):

@@ -108,6 +108,23 @@ def test_options_of_the_environment() -> None:
             made("--env-option", f"{name}=3")
 
 
+def test_search_presets_on_the_command_line() -> None:
+    def made(*words: str) -> dict[str, Any]:
+        options = options_of(*words)
+        return env_options(options, settings_of(options))
+
+    tiny = {"max_episode_steps": 4, "source": "generated", "topk": 1}
+    for name in ("tiny_search_r1", "tiny_zerosearch"):
+        assert made("--preset", name) == tiny
+        assert made("--preset", name, "--env-option", "topk=2") == {**tiny, "topk": 2}
+        assert parsed("--preset", name).evaluation_splits == ("test",)
+    assert made("--preset", "search_r1", "--data-dir", "d") == {
+        "max_episode_steps": 4,
+        "data_dir": "d",
+    }
+    assert parsed("--preset", "search", "--context", "concat").context == "concat"
+
+
 MISTAKES = [
     ("", 1, "add --model"),
     ("--preset alfworld", 1, "Qwen/Qwen2.5-1.5B-Instruct"),
@@ -126,6 +143,8 @@ MISTAKES = [
     ("--preset tiny --model http://127.0.0.1:1/v1#m", 1, "cannot be trained"),
     ("--preset tiny --vllm-server 127.0.0.1:8000", 1, "expected a URL"),
     ("--preset tiny --report-to wnadb", 1, "did you mean 'wandb'?"),
+    ("--preset zerosearch --model some/model", 1, "add --simulator"),
+    ("--preset tiny_search_r1 --simulator tiny", 1, "--engine simulated"),
 ]
 
 
@@ -253,6 +272,30 @@ def test_a_name_on_the_hub_is_passed_on(asked: list[dict[str, Any]], tmp_path: P
     assert asked[0]["config"] == PaWTraining()
     assert said.splitlines()[0].startswith(f"loading {name} from the hub")
     assert shlex.split(said.splitlines()[-1])[:4] == ["comap", "run", "--agent", "paw"]
+
+
+def test_a_simulator_is_passed_on(asked: list[dict[str, Any]], tmp_path: Path) -> None:
+    def train(*words: str) -> dict[str, Any]:
+        out = tmp_path / str(len(asked))
+        code, _, err = say("train", "paw", *words, "--out", str(out))
+        assert code == 0, err
+        return asked[-1]
+
+    told = train("--preset", "tiny_zerosearch", "--model", "some/model", "--warmup-tokens", "0")
+    assert told["simulator"] == "tiny"
+    assert told["about"]["simulator"] == {"name": "tiny", "kind": "local"}
+    folder = tmp_path / "player-1"
+    folder.mkdir()
+    more = ("--model", "some/model", "--env-option", "source=generated")
+    told = train("--preset", "zerosearch", "--simulator", str(folder), *more)
+    assert told["simulator"] == str(folder) and told["about"]["row"] == "ZeroSearch"
+    assert told["about"]["simulator"]["name"] == "player-1"
+    assert str(tmp_path) not in json.dumps(told["about"])
+    server = "http://127.0.0.1:1/v1#played"
+    told = train("--preset", "zerosearch", "--simulator", server, *more)
+    assert told["about"]["simulator"] == {"name": "played", "kind": "remote"}
+    told = train("--preset", "search_r1", *more)
+    assert told["simulator"] is None and "simulator" not in told["about"]
 
 
 def test_the_report_is_written_meanwhile(

@@ -40,6 +40,8 @@ OUT_OF_RANGE: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("invalid_penalty", "temperature", "evaluation_temperature"), (-0.1,)),
     **dict.fromkeys(("seed", "save_updates", "warmup_tokens", "history_turns"), (-1,)),
     **dict.fromkeys(("evaluation_tasks", "evaluation_every"), (-1,)),
+    **dict.fromkeys(("simulator_tokens", "simulator_warmup_tokens"), (0,)),
+    "simulator_temperature": (-0.1,),
 }
 
 
@@ -117,7 +119,8 @@ def test_all_presets_of_paw() -> None:
         config = paw_preset(name, seed=3)
         assert config.seed == 3
         told = json.loads(json.dumps(config.describe()))
-        assert set(told) == set(NAMES)
+        hidden = {one for one in NAMES if one.startswith("simulator_")}  # nothing without an engine
+        assert set(told) == set(NAMES) - (set() if config.engine == "simulated" else hidden)
         assert told["evaluation_splits"] == list(config.evaluation_splits)
     with pytest.raises(OptionError, match=r"no preset 'alfword'.*'alfworld'"):
         paw_preset("alfword")
@@ -176,6 +179,13 @@ def test_baselines_of_search() -> None:
     assert (zero.context, zero.engine, zero.reward) == ("concat", "simulated", "f1")
     assert (zero.noise_start, zero.noise_end, zero.noise_base) == (0.25, 0.5, 4.0)
     assert r1.agent == zero.agent == "paw"
+    assert (r1.row, zero.row) == ("Search-R1", "ZeroSearch")
+    tiny = paw_preset("tiny_search_r1"), paw_preset("tiny_zerosearch")
+    for small, large in zip(tiny, (r1, zero), strict=True):
+        assert small.row == large.row and small.reward == large.reward
+        assert small.invalid_penalty == large.invalid_penalty == 0.01
+        assert small.success_reward == large.success_reward == 1.0
+        assert small.max_episode_steps == large.max_episode_steps == 4
 
 
 def test_ppo_plays_each_task_once() -> None:
@@ -220,6 +230,9 @@ def test_no_two_variants_share_a_name() -> None:
             *({"entropy_mode": mode} for mode in ("full", "neg_logp")),
             {"entropy_span": "action_tag"},
             {"paw": False},
+            {"context": "concat"},
+            {"context": "concat", "paw": False},
+            {"engine": "simulated"},
         )
     ]
     names = [PaWTraining(**variant).row for variant in variants]

@@ -85,6 +85,29 @@ def test_it_is_what_the_template_writes_later(name: str, system: tuple[Message, 
 
 
 @EACH_TEMPLATE
+@pytest.mark.parametrize("system", [(), (Message("system", "Act well."),)])
+def test_a_conversation_that_goes_on_reads_as_the_template_writes_it(
+    name: str, system: tuple[Message, ...]
+) -> None:
+    chat, tokenizer = turns(name), made_tokenizer(name)
+    turn = (Message("assistant", REPLY), Message("user", TEXT))
+    talk = (*system, Message("user", "You see a shelf 1."), *turn, *turn)
+    response = (*chat.tokens([REPLY])[0], chat.end)
+    asked = [Generate(talk), Generate(talk, reply_ids=(response,) * 2), Generate(talk[:-2])]
+    asked.append(Generate(talk[:-2], reply_ids=(response,)))
+    whole, later, _, before = chat.prompts(asked)
+    assert isinstance(whole, list) and isinstance(later, list) and isinstance(before, list)
+    texts = [tokenizer.decode(tokens) for tokens in (later, whole)]
+    if name == "chatml":  # takes the beginning of a reply away later; what was read stays
+        texts = [text.replace("<think>\n\n</think>\n\n", "") for text in texts]
+    if name == "mistral":  # a model writes the space before its reply itself
+        texts = [text.replace(f" {REPLY}", REPLY) for text in texts]
+    assert texts[0] == texts[1]
+    said = [*response, *(token for part in chat.following(response, TEXT, 500) for token in part)]
+    assert later == [*before, *said, *chat.turns.opening]
+
+
+@EACH_TEMPLATE
 def test_a_long_text_is_cut_at_its_end_and_closed(name: str) -> None:
     whole = turns(name).following([5], TEXT, 500)
     for longest in (1, 4, len(whole.observation) - 1):

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
+from ...agents.tags import env_name
 from ...errors import OptionError
+from ...trajectory import Trajectory
 from ..policy_samples import warmup_samples
 from ..processes import is_first, wait
 from ..setup import Environments, show_expert
 from ..setup_models import tiny_for_training
 from .config import PaWTraining
+
+if TYPE_CHECKING:
+    from ...lm.sft import Row
 
 __all__ = ["warmed_up"]
 
@@ -32,7 +37,8 @@ def warmed_up(
     """Return the folder or name of the policy that reinforcement learning begins with.
 
     With ``warmup_tokens`` the model first learns the expert's actions, in the prompts that the agent
-    uses, by plain fine-tuning; it is kept in the folder ``model`` and not trained again.
+    uses, by plain fine-tuning; in search QA in tags too, with a short thought. It is kept in the folder
+    ``model`` and not trained again.
 
     Args:
         config: The settings.
@@ -44,7 +50,7 @@ def warmed_up(
 
     Raises:
         OptionError: There is no model and no warm-up, or the model to warm up is no folder; or the
-            agent's replies have tags, of which demonstrations have none.
+            agent's replies have tags, and the environment is not search QA.
     """
     if not config.warmup_tokens:
         if model is None:
@@ -66,13 +72,13 @@ def warmed_up(
 
 def _checked(config: PaWTraining, model: str | Path | None, make_env: Any) -> Environments:
     """Refuse a warm-up that cannot be, and return what makes its environments."""
-    if config.prompts != "brief":
+    if not isinstance(make_env, Environments):
+        raise OptionError("a warm-up needs comap.trainers.setup.Environments as make_env")
+    if config.prompts != "brief" and env_name(make_env.env_id) != "searchqa":
         raise OptionError(
             "expected prompts='brief' with warmup_tokens, since demonstrations have actions and no "
             f"thoughts in tags, found {config.prompts!r}; give a model that can write tags, or brief"
         )
-    if not isinstance(make_env, Environments):
-        raise OptionError("a warm-up needs comap.trainers.setup.Environments as make_env")
     if model is not None and not Path(model).is_dir():
         raise OptionError(
             f"expected the folder of a model with warmup_tokens, found {str(model)!r:.120}; give a "
@@ -90,15 +96,10 @@ def _warm_up(
     demos: str | Path | None,
 ) -> None:
     """Fine-tune the model on demonstrations, into the folder ``model``, whole or not at all."""
-    from ...agents.config import AgentConfig
-    from ...lm.sft import Row, SFTConfig, fine_tune
+    from ...lm.sft import SFTConfig, fine_tune
 
     shown = show_expert(make_env, config, demos and Path(demos), tell)  # type: ignore[arg-type]
-    settings = config.agent_settings()
-    agent = AgentConfig(
-        **{name: value for name, value in settings.items() if name != "memory_turns"}
-    )
-    rows = [Row(sample.messages, sample.text) for sample in warmup_samples(shown, agent)]
+    rows = _rows(config, shown, base)
     draft = out / "model.part"
     shutil.rmtree(draft, ignore_errors=True)
 
@@ -113,3 +114,19 @@ def _warm_up(
     )
     fine_tune(base, draft, rows, sft, step)
     draft.replace(out / "model")
+
+
+def _rows(config: PaWTraining, shown: Sequence[Trajectory], base: Path) -> list[Row]:
+    """Return what the model learns from demonstrations, in the prompts that the agent uses."""
+    settings = config.agent_settings()
+    if config.prompts == "tags":
+        from ...agents.paw import PaWConfig
+        from .tagged_warmup import tagged_rows
+
+        return list(tagged_rows(shown, PaWConfig(**settings), base))
+    from ...agents.config import AgentConfig
+    from ...lm.sft import Row
+
+    given = {name: value for name, value in settings.items() if name != "memory_turns"}
+    samples = warmup_samples(shown, AgentConfig(**given))
+    return [Row(sample.messages, sample.text) for sample in samples]

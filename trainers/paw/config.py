@@ -118,6 +118,12 @@ class PaWTraining:
     """With engine=simulated: their probability at the last update (authors' code)."""
     noise_base: float = 4.0
     """How late it rises: the base of the exponential; 1 is a straight line (ZeroSearch)."""
+    simulator_temperature: float = 0.8
+    """With engine=simulated: temperature of what the simulator writes (ours)."""
+    simulator_tokens: int = 512
+    """With engine=simulated: most tokens of all documents of a search."""
+    simulator_warmup_tokens: int = 1_000_000
+    """Tokens that a tiny simulator is taught on first."""
 
     # -- prompts --
     prompts: Literal["tags", "brief"] = "tags"
@@ -257,12 +263,14 @@ class PaWTraining:
         """
         tags = self.prompts == "tags"
         turns = None if self.context == "concat" else self.history_turns
+        concat = {"context": "concat", "observation_tokens": self.observation_tokens}
         return {
             "prompts": "standard" if tags else "brief",
             "state_text": self.state_text,
             "form": self.form,
             "history_turns": turns,
             **({"memory_turns": turns} if tags else {}),
+            **(concat if self.context == "concat" else {}),
             "max_length": self.prompt_tokens + self.response_tokens,
             "draft_tokens": self.response_tokens,
             "temperature": self.temperature if temperature is None else temperature,
@@ -271,8 +279,9 @@ class PaWTraining:
         }
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings as JSON data."""
+        """Return the settings as JSON data; those of a simulator only where there is one."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
+            if self.engine == "simulated" or not name.startswith("simulator_")
         }

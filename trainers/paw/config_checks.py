@@ -15,12 +15,14 @@ __all__ = ["RANGES", "check_conflicts"]
 
 _FROM_0 = (
     "gigpo_omega kl entropy_bonus wm_coef invalid_penalty temperature history_turns weight_decay "
-    "seed save_updates warmup_tokens evaluation_tasks evaluation_every evaluation_temperature"
+    "seed save_updates warmup_tokens evaluation_tasks evaluation_every evaluation_temperature "
+    "simulator_temperature"
 )
 _FROM_1 = (
     "groups members max_episode_steps live prompt_tokens response_tokens observation_tokens "
     "updates max_updates mini_batch_rows micro_batch_rows micro_batch_tokens lora_r lora_alpha "
-    "warmup_batch_tokens demonstrations evaluation_seeds noise_base"
+    "warmup_batch_tokens demonstrations evaluation_seeds noise_base "
+    "simulator_tokens simulator_warmup_tokens"
 )
 _ABOVE_0 = "critic_rate learning_rate warmup_rate clip clip_high value_clip success_reward r_max"
 _SHARES = "gigpo_gamma gamma_gae lambda_gae rho warmup_ratio noise_start noise_end"

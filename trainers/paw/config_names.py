@@ -26,13 +26,25 @@ def row_name(config: PaWTraining) -> str:
 
     Args:
         config: The settings. In Table 4, whose algorithm is GRPO, a variant of PaW goes by its own
-            name alone.
+            name alone. Plain GRPO in a conversation that goes on is Search-R1, with a simulated
+            engine ZeroSearch; these names are added to those of other algorithms.
 
     Example:
         >>> from .config import PaWTraining
         >>> row_name(PaWTraining(wm_loss="ce")), row_name(PaWTraining(algorithm="ppo", wm_loss="ce"))
         ('w/ CE', 'PPO+PaW w/ CE')
+        >>> row_name(PaWTraining(paw=False, context="concat"))
+        'Search-R1'
     """
+    name = _of_algorithm(config)
+    concat = "Search-R1" if config.context == "concat" else ""
+    setting = "ZeroSearch" if config.engine == "simulated" else concat
+    if not setting:
+        return name
+    return setting if name == _TITLES["grpo"] else f"{name} ({setting})"
+
+
+def _of_algorithm(config: PaWTraining) -> str:
     title = _TITLES[config.algorithm]
     if not config.paw:
         return title

@@ -1,6 +1,6 @@
 """ZeroSearch's curriculum: documents of the simulated engine get noisier as training goes on.
 
-The simulated engine itself comes with the environment that it answers in (METHODS.md 3, "ZeroSearch").
+The simulated engine itself is in `comap.trainers.paw.simulated_search` (METHODS.md 3, "ZeroSearch").
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class NoiseCurriculum:
 
         Args:
             update: The update, from 0.
-            episode: Number of the episode within the update, over all processes.
+            episode: What tells the episode from the others of the update, in whatever process: its
+                seed.
             turn: Number of the search within the episode.
         """
         rng = random.Random(f"noise\n{self.seed}\n{update}\n{episode}\n{turn}")

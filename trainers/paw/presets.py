@@ -1,4 +1,4 @@
-"""The presets of PaW's training: one for each environment, two baselines and a tiny one."""
+"""The presets of PaW's training: one for each environment, two baselines and tiny ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from typing import Any
 from ...errors import OptionError, suggest
 from .config import PaWTraining
 
-__all__ = ["PAW_ENVIRONMENTS", "PAW_PRESETS", "paw_preset", "preset_of_env"]
+__all__ = [
+    "PAW_ENVIRONMENTS",
+    "PAW_PRESETS",
+    "PAW_TINY_OPTIONS",
+    "PAW_TINY_WHERE_SLOW",
+    "TINY_PRESETS",
+    "paw_preset",
+    "preset_of_env",
+]
 
 _WEBSHOP: dict[str, Any] = {
     "mini_batch_rows": 64,
@@ -81,6 +89,30 @@ _TINY: dict[str, Any] = {
     "evaluation_every": 0,
 }
 
+_TINY_SEARCH: dict[str, Any] = {
+    **_TINY,
+    "paw": False,
+    "context": "concat",
+    "prompts": "tags",
+    "state_text": "history",
+    "form": "asked",
+    "max_episode_steps": 4,
+    "success_reward": 1.0,
+    "invalid_penalty": 0.01,
+    "kl": 0.001,
+    "entropy_bonus": 0.0,
+    "response_tokens": 48,
+    "evaluation_splits": ("test",),
+    "evaluation_temperature": 0.0,
+}
+
+_TINY_ZEROSEARCH: dict[str, Any] = {
+    **_TINY_SEARCH,
+    "engine": "simulated",
+    "reward": "f1",
+    "simulator_tokens": 96,
+}
+
 PAW_PRESETS: dict[str, Mapping[str, Any]] = {
     "alfworld": {},
     "webshop": _WEBSHOP,
@@ -89,13 +121,23 @@ PAW_PRESETS: dict[str, Mapping[str, Any]] = {
     "search_r1": {**_SEARCH, "paw": False, "context": "concat"},
     "zerosearch": {**_SEARCH, **_ZEROSEARCH},
     "tiny": _TINY,
+    "tiny_search_r1": _TINY_SEARCH,
+    "tiny_zerosearch": _TINY_ZEROSEARCH,
 }
 """What each preset sets; all else is as in `PaWTraining`."""
+
+TINY_PRESETS = ("tiny", "tiny_search_r1", "tiny_zerosearch")
+"""Those for a small model that is trained here, on a CPU and on embedded tasks."""
 
 PAW_TINY_WHERE_SLOW: Mapping[str, Any] = MappingProxyType(
     {"live": 4, "demonstrations": 42, "groups": 2, "updates": 3, "evaluation_tasks": 7}
 )
 """What the preset ``tiny`` plays less of where an episode takes seconds."""
+
+PAW_TINY_OPTIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    dict.fromkeys(("tiny_search_r1", "tiny_zerosearch"), MappingProxyType({"topk": 1}))
+)
+"""Options of the environment that go with a preset: a small model reads few passages."""
 
 PAW_ENVIRONMENTS = {
     "alfworld": "comap/ALFWorld-v0",
@@ -105,6 +147,8 @@ PAW_ENVIRONMENTS = {
     "search_r1": "comap/SearchQA-v0",
     "zerosearch": "comap/SearchQA-v0",
     "tiny": "comap/ALFWorld-v0",
+    "tiny_search_r1": "comap/SearchQA-v0",
+    "tiny_zerosearch": "comap/SearchQA-v0",
 }
 """The environment that each preset is for."""
 
@@ -117,9 +161,11 @@ def paw_preset(name: str, **settings: Any) -> PaWTraining:
 
     Args:
         name: ``alfworld``, ``webshop`` or ``search`` (METHODS.md 2.7), ``tools`` (ours),
-            ``search_r1`` or ``zerosearch`` (METHODS.md 3; the latter's number of updates and noise
-            are those of its authors' command), or ``tiny`` (a small model that is trained here, on
-            a CPU).
+            ``search_r1`` or
+            ``zerosearch`` (METHODS.md 3; the latter's number of updates and noise are those of its
+            authors' command), or one of `TINY_PRESETS`: ``tiny``, ``tiny_search_r1`` and
+            ``tiny_zerosearch`` (a small model that is trained here, on a CPU; in search QA it learns
+            the tags, and hardly what to search for).
         **settings: Fields of `PaWTraining`.
 
     Raises:

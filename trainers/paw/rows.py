@@ -9,7 +9,14 @@ from typing import Any, TypeAlias
 from ...errors import LanguageModelError, OptionError
 from ...lm import Generate, Message
 from ...trajectory import Call, Step, Trajectory
-from .serialize import Following, TurnTokenizer, fault_of, observed_text, reply_of
+from .serialize import (
+    Following,
+    TurnTokenizer,
+    continued,
+    fault_of,
+    observed_text,
+    reply_of,
+)
 
 __all__ = ["ADMISSIBLE", "PaWRow", "RewardFunction", "Serializer"]
 
@@ -76,7 +83,9 @@ class Serializer:
     """Makes rows of episodes (METHODS.md 2.0, 2.3 "Serialization").
 
     Prompts are made by the code that generation uses, from the recorded conversation, and so have the
-    very tokens that the model read; replies are the tokens that were sampled. A step's row has the last
+    very tokens that the model read; replies are the tokens that were sampled. Where a conversation
+    goes on (`comap.agents.paw_context`), a row's prompt is the prompt of the row before it, its
+    response, header, observation and footer, and what begins a reply. A step's row has the last
     of its drafts (`comap.trainers.paw.serialize.reply_of`): the second, after a reminder of the form.
 
     Args:
@@ -144,14 +153,17 @@ class Serializer:
         if fault_of(trajectory) is not None:
             return []
         calls = [reply_of(trajectory, step) for step in trajectory.steps]
-        prompts = self._prompts(calls)
+        goes_on = continued(trajectory.steps, calls)
+        prompts = self._prompts(calls, goes_on)
         rewards = _rewards(trajectory, success_reward, reward)
         total = sum(rewards)
         anchors = (trajectory.observation, *(step.observation for step in trajectory.steps))
         rows = []
         for t, (step, call) in enumerate(zip(trajectory.steps, calls, strict=True)):
             response = call.token_ids or ()
-            following = self.observation(response, self._text(trajectory, t))
+            told = calls[t + 1].messages if goes_on[t + 1] else None
+            text = told[-1][1] if told else self._text(trajectory, t)
+            following = self.observation(response, text)
             rows.append(
                 PaWRow(
                     group=group,
@@ -182,11 +194,14 @@ class Serializer:
         """
         return self._chat.following(response_ids, text, self._longest)
 
-    def _prompts(self, calls: Sequence[Call]) -> list[tuple[int, ...]]:
-        asked = [
-            Generate(tuple(Message(*said) for said in call.messages or ()), prefix=call.prefix)
-            for call in calls
-        ]
+    def _prompts(self, calls: Sequence[Call], goes_on: Sequence[bool]) -> list[tuple[int, ...]]:
+        asked, ids = [], list[tuple[int, ...]]()
+        for call, on in zip(calls, goes_on, strict=False):
+            if not on:
+                ids.clear()
+            messages = tuple(Message(*said) for said in call.messages or ())
+            asked.append(Generate(messages, prefix=call.prefix, reply_ids=tuple(ids)))
+            ids.append(call.token_ids or ())
         found = []
         for prompt in self._chat.prompts(asked):
             if isinstance(prompt, LanguageModelError):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import LanguageModelError, OptionError
-from ...lm import Message
 from ...lm.chat import ChatTokenizer
+from ...lm.turns import Following
 from ...trajectory import Call, Step, Trajectory
 
 __all__ = [
     "PURPOSES",
     "Following",
     "TurnTokenizer",
+    "continued",
     "fault_of",
     "observed_text",
     "reply_of",
@@ -23,7 +24,6 @@ __all__ = [
 PURPOSES = ("act", "draft", "draft: retry")
 """What agents ask their language model for when they ask for an action."""
 
-_REPLY, _TEXT = "Xyzzy7", "Plugh5"
 _REMEMBERED = (
     4096  # texts whose tokens are kept: an update has many equal ones, a training does not
 )
@@ -32,20 +32,6 @@ _SCORE = re.compile(
     r"(Your score\b(?: \([^()\n]*\))?['\"]?)"
     r"\s{0,4}(?:\[SEP\]|:|=|is\b)?\s{0,4}['\"]?[-+]?[0-9]+(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?['\"]?"
 )
-
-
-class Following(NamedTuple):
-    """The tokens that follow a reply; all empty where no text follows.
-
-    Attributes:
-        header: What the chat template puts between the reply and the text.
-        observation: The text.
-        footer: What the chat template puts behind it.
-    """
-
-    header: tuple[int, ...] = ()
-    observation: tuple[int, ...] = ()
-    footer: tuple[int, ...] = ()
 
 
 class TurnTokenizer(ChatTokenizer):
@@ -74,13 +60,7 @@ class TurnTokenizer(ChatTokenizer):
 
     def __init__(self, tokenizer: Any, ends: Iterable[int] = ()) -> None:
         super().__init__(tokenizer, ends)
-        header, footer = self._around(_TEXT)
-        self._trims = self._around(f"\t{_TEXT}\t") == (header, footer)
-        between, behind = self._tokenise([header, footer])
-        found = [place for place, token in enumerate(between) if token in self.ends]
-        self._after_end = tuple(between[found[0] + 1 :] if found else between)
-        self._with_end = tuple(between if found else [self.end, *between])
-        self._footer = tuple(behind)
+        _ = self.turns  # a template that cannot be used is refused at once
 
     def following(self, response: Sequence[int], text: str, longest: int) -> Following:
         """Return the tokens that follow a reply.
@@ -93,25 +73,8 @@ class TurnTokenizer(ChatTokenizer):
         """
         if len(self._known) > _REMEMBERED:
             self._known.clear()
-        (tokens,) = self.tokens([text.strip() if self._trims else text])
-        if not tokens:
-            return Following()
-        ended = bool(response) and response[-1] in self.ends
-        header = self._after_end if ended else self._with_end
-        return Following(header, tuple(tokens[:longest]), self._footer)
-
-    def _around(self, text: str) -> tuple[str, str]:
-        """Return what the template puts between a reply and the probe in a text, and behind it."""
-        talk = [Message("user", "Hello"), Message("assistant", _REPLY), Message("user", text)]
-        rendered = self._render(talk, reply_begins=False)
-        _, said, rest = rendered.rpartition(_REPLY)
-        header, shown, footer = rest.partition(_TEXT)
-        if not (said and shown):
-            raise LanguageModelError(
-                "expected a chat template that shows what assistant and user say, in this order, "
-                f"found {rendered!r:.200}; use a model with another template"
-            )
-        return header, footer
+        (tokens,) = self.tokens([self.turns.shown(text)])
+        return self.turns.following(response, tokens[:longest]) if tokens else Following()
 
 
 def observed_text(env_id: str, step: Step, *, strip_score: bool = True) -> str:
@@ -214,6 +177,25 @@ def reply_of(trajectory: Trajectory, step: Step) -> Call:
             f"{len(call.logprobs)} (task {trajectory.task!r:.80}, step {step.t})"
         )
     return call
+
+
+def continued(steps: Sequence[Step], calls: Sequence[Call]) -> list[bool]:
+    """Return of each step whether its conversation goes on from the one before; False for the next.
+
+    Args:
+        steps: The steps of an episode.
+        calls: The call of each whose reply is its action, with the conversation.
+
+    Example:
+        >>> continued([], [])
+        [False]
+    """
+    found = [False]
+    for step, before, call in zip(steps[1:], calls, calls[1:], strict=False):
+        said = (*(before.messages or ()), ("assistant", before.text))
+        on = step.notes.get("context") == "concat"
+        found.append(on and (call.messages or ())[:-1] == said)
+    return [*found[: len(steps)], False]
 
 
 def _own_call(step: Step) -> Call | None:

@@ -13,6 +13,7 @@ import copy
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import gymnasium
 from ...agents.records import writing
 from ...agents.run import Run, run_to
 from ...errors import MissingExtra, OptionError
+from ...lm import LanguageModel
 from ...trajectory import Trajectory
 from ..playing import played
 from ..processes import gathered, is_first, rank, wait, world_size
@@ -33,6 +35,8 @@ from .journal import Journal
 from .policy import Policy
 from .rollouts import Group, RolloutStats, groups_of, roll_out
 from .rows import PaWRow, Serializer
+from .search_training import SearchTraining, check_search, together
+from .simulator_model import open_simulator
 
 __all__ = ["Tell", "train"]
 
@@ -55,6 +59,7 @@ def train(
     server: str | None = None,
     demos: str | Path | None = None,
     device: str = "auto",
+    simulator: str | LanguageModel | None = None,
 ) -> Path:
     """Train a policy by reinforcement learning, with PaW or without (METHODS.md 2).
 
@@ -71,6 +76,8 @@ def train(
         server: Address of TRL's vLLM server, which then samples; None samples in this process.
         demos: A file of demonstrations for the warm-up; None lets the environment's expert play.
         device: ``auto`` or ``cpu``.
+        simulator: With ``engine="simulated"``, who plays the search engine: a model, a folder, a name
+            on the hub, ``http://HOST:PORT/v1#NAME``, or ``tiny``, which is taught here first.
 
     Returns:
         The folder of the trained policy.
@@ -84,28 +91,16 @@ def train(
         import trl  # noqa: F401
     except ImportError as error:
         raise MissingExtra.of("train", "reinforcement learning") from error
-    _check_available(config)
+    check_search(config, make_env, simulator)
     folder = RunFolder(out)
     described = {"method": "paw", "config": config.describe(), **(about or {})}
     described["config"].pop("max_updates", None)  # may grow when the training is gone on with
     with folder.open(described, session or {}):
         begun = warmed_up(config, model, make_env, folder.path, tell, demos)
-        return _Training(config, begun, make_env, folder.path, tell, server, device).run(report_to)
-
-
-def _check_available(config: PaWTraining) -> None:
-    """Refuse what is for search QA and not here yet."""
-    wanted = {
-        "engine='simulated'": config.engine == "simulated",
-        "reward='f1'": config.reward == "f1",
-        "context='concat'": config.context == "concat",
-    }
-    for name, asked in wanted.items():
-        if asked:
-            raise OptionError(
-                f"{name} is for search QA, and this version of comap cannot train with it yet; "
-                "use another preset, or another setting"
-            )
+        engine = open_simulator(simulator, config, make_env, folder.path, tell)
+        training = _Training(config, begun, make_env, folder.path, tell, server, device, engine)
+        with closing(training.search):
+            return training.run(report_to)
 
 
 class _Training:
@@ -120,6 +115,7 @@ class _Training:
         tell: Tell,
         server: str | None,
         device: str,
+        simulator: LanguageModel | None = None,
     ) -> None:
         self.config, self.make_env, self.out = config, make_env, out
         self.policy = Policy.open(config, model, server=server, device=device)
@@ -128,6 +124,7 @@ class _Training:
         self.journal = Journal(out)
         self.tasks = _tasks(make_env, config.train_split)
         self.updates = self._updates()
+        self.search = SearchTraining(config, make_env, self.updates, simulator)
         self.serializer = Serializer(
             self.policy.tokenizer,
             ends=self.policy.ends,
@@ -205,12 +202,13 @@ class _Training:
             self.tell({"event": "episode", "won": won[1], **event})
 
         found = roll_out(
-            partial(self.make_env, config.train_split),
-            self.policy.agent(),
+            self.search.make_env,
+            self.search.agent(self.policy.agent(), update),
             mine,
             self.serializer,
             success_reward=config.success_reward,
-            lm=self.policy.language_model(),
+            reward=self.search.reward,
+            lm=self.search.language_model(self.policy.language_model()),
             live=config.live,
             seed=config.seed,
             update=update,
@@ -218,6 +216,7 @@ class _Training:
             on_done=advance,
         )
         self._stats = RolloutStats.together(gathered([found.stats()])).metrics()
+        self._stats |= together(gathered([self.search.measures(update)]))
         self._tell_faults(update, groups, found.dropped)
         return found.rows
 
