@@ -140,8 +140,10 @@ class Step:
 
     @property
     def told(self) -> Mapping[str, Any]:
-        """What the environment's `info` told of this step beside the fields above, where it differs from
-        nothing: the keys in the environment's `info_kept`."""
+        """What the environment's `info` told beside the fields above, of the keys in its `info_kept`.
+
+        What it did not tell, or told as nothing, is not there.
+        """
         told = self.notes.get(TOLD)
         return told if isinstance(told, Mapping) else {}
 

@@ -76,8 +76,8 @@ class StableToolBenchEnv(TextEnv):
     See `comap.envs.Info`. ``score`` is, after ``Finish``, the share of answer fields and changes that
     are right, or what the judge says; ``success`` is a score of 1. ``tool_source`` tells which backend
     answered: ``local`` (an embedded tool), ``cache``, ``live``, ``sim`` or ``none``; empty where none
-    was asked. ``tool_status`` is ``ok`` or the kind of error, ``tool_faults`` what failed in backends. Records
-    of episodes keep ``tool_source`` and ``tool_faults``: see `comap.trajectory.Step.told`.
+    was asked. ``tool_status`` is ``ok`` or the kind of error, ``tool_faults`` what failed in backends.
+    Records of episodes keep source and faults: see `comap.trajectory.Step.told`.
     ``admissible_actions`` is None, since any call may be made; with ``admissible_actions=True`` it
     lists calls that the belief suggests. For checks, not for agents: ``env.unwrapped.session``.
 

@@ -32,9 +32,12 @@ class Replies:
         self.texts, self.asked = texts, []
 
     def generate(self, requests):
-        self.asked += [request.messages[-1].content for request in requests]
+        return [self._reply(request.messages[-1].content) for request in requests]
+
+    def _reply(self, text):
+        self.asked.append(text)
         reply = self.texts[(len(self.asked) - 1) % len(self.texts)]
-        return [LanguageModelError("down") if reply is None else Completion(reply)]
+        return LanguageModelError("down") if reply is None else Completion(reply)
 
 
 def test_sopr_is_the_mean_over_runs():
