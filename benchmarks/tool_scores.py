@@ -199,7 +199,7 @@ def _told(report: PassReport, answers: Answers) -> dict[str, Any]:
         "mean": report.mean,
         "low": rate.low,
         "high": rate.high,
-        "n": report.n,
+        "n": rate.n,
         "runs": list(report.runs),
         "std": report.std,
         "failures": report.failures,
