@@ -57,7 +57,7 @@ class CallableJudge:
 
     def __init__(self, function: Callable[[Attempt, int], Verdict], name: str | None = None):
         self._function = function
-        self.name: str = name or getattr(function, "__name__", "a callable")
+        self.name = name or str(getattr(function, "__name__", "a callable"))
         self.prompt_sha256 = ""
 
     def verdict(self, attempt: Attempt, run: int) -> Verdict:
