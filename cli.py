@@ -1,4 +1,4 @@
-"""The command line: ``comap demo | data | run | view | train | serve | bench``."""
+"""The command line: ``comap demo | data | run | view | train | serve | score | bench``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from gymnasium.error import Error as GymnasiumError
 
-from . import __version__, cli_data, cli_run, cli_serve, cli_train
+from . import __version__, cli_data, cli_run, cli_score, cli_serve, cli_train
 from .errors import CoMapError
 
 __all__ = ["main"]
@@ -74,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     cli_run.add_parser(commands)
     cli_train.add_parser(commands)
     cli_serve.add_parser(commands)
+    cli_score.add_parser(commands)
     _add_bench(commands)
     return parser
 

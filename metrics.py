@@ -27,6 +27,7 @@ __all__ = [
     "histogram",
     "revision_rates",
     "success_rate",
+    "wilson",
 ]
 
 _EPSILON = 1e-8
@@ -254,13 +255,36 @@ def success_rate(outcomes: Iterable[bool], z: float = 1.959963984540054) -> Rate
     """
     results = [bool(outcome) for outcome in outcomes]
     n, wins = len(results), sum(results)
+    return wilson(wins / n if n else 0.0, n, z)
+
+
+def wilson(share: float, n: int, z: float = 1.959963984540054) -> Rate:
+    """Return a share with its Wilson score interval.
+
+    Where trials count in parts, such as a verdict that counts half, their variance is at most that of
+    successes and failures with the same mean, so that the interval is rather too wide than too narrow.
+
+    Args:
+        share: The mean of `n` values from 0 to 1.
+        n: How many these are.
+        z: Quantile of the normal distribution; the default gives 95 %.
+
+    Raises:
+        OptionError: The share is not from 0 to 1, or `n` is below 0.
+
+    Example:
+        >>> str(wilson(0.75, 4))
+        '75.0 % [30.1, 95.4] (n=4)'
+    """
+    if not 0 <= share <= 1 or n < 0:
+        raise OptionError(f"expected a share from 0 to 1 of at least 0, found {share!r} of {n!r}")
     if not n:
         return Rate(0.0, 0.0, 1.0, 0)
-    share, square = wins / n, z * z
+    square = z * z
     centre = (share + square / (2 * n)) / (1 + square / n)
     half = z / (1 + square / n) * math.sqrt(share * (1 - share) / n + square / (4 * n * n))
-    low = 0.0 if wins == 0 else max(0.0, centre - half)
-    high = 1.0 if wins == n else min(1.0, centre + half)
+    low = 0.0 if share == 0 else max(0.0, centre - half)
+    high = 1.0 if share == 1 else min(1.0, centre + half)
     return Rate(share, low, high, n)
 
 

@@ -16,6 +16,7 @@ from .errors import DataCorrupt, DataNotFound
 from .facts import Delta, Fact, State, apply
 
 __all__ = [
+    "TOLD",
     "Call",
     "Predicted",
     "Step",
@@ -27,6 +28,8 @@ __all__ = [
 
 SCHEMA = 2
 READABLE = (1, 2)  # schema 1 has no calls, notes, settings and trials
+TOLD = "env_info"
+"""The note of a step that the environment's `info` gave, not the agent: see `Step.told`."""
 
 
 class Turn(NamedTuple):
@@ -115,7 +118,8 @@ class Step:
         invalid_action: Whether the environment refused the action.
         prediction: What a world model had predicted of this step, if one was asked.
         calls: What language models were asked for this decision.
-        notes: What the agent says of this decision, as JSON data: drafts, gates and the like.
+        notes: What the agent says of this decision, as JSON data: drafts, gates and the like. The name
+            in `TOLD` is kept for what the environment told.
     """
 
     t: int
@@ -133,6 +137,15 @@ class Step:
     prediction: Predicted | None = None
     calls: tuple[Call, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """What the environment's `info` told beside the fields above, of the keys in its `info_kept`.
+
+        What it did not tell, or told as nothing, is not there.
+        """
+        told = self.notes.get(TOLD)
+        return told if isinstance(told, Mapping) else {}
 
     @classmethod
     def of(

@@ -11,7 +11,7 @@ from ..trajectory import Predicted
 from ..worldmodel import Imagined
 from .base import Decision
 
-__all__ = ["read_decision"]
+__all__ = ["json_notes", "read_decision"]
 
 
 def read_decision(decision: object) -> tuple[str | None, Predicted | None, Mapping[str, Any]]:
@@ -38,11 +38,19 @@ def read_decision(decision: object) -> tuple[str | None, Predicted | None, Mappi
         raise InvalidAction(
             f"a decision's `imagined` is the reply to Imagine, or None; found {imagined!r:.80}"
         )
-    return action, _predicted(imagined), _json_of(decision.notes)
+    return action, _predicted(imagined), json_notes(decision.notes)
 
 
-def _json_of(notes: Any) -> dict[str, Any]:
-    """Return a copy of notes as they come back from a file."""
+def json_notes(notes: Any) -> dict[str, Any]:
+    """Return a copy of notes as they come back from a file.
+
+    Raises:
+        InvalidAction: They are no JSON data with names.
+
+    Example:
+        >>> json_notes({"why": ("to see",)})
+        {'why': ['to see']}
+    """
     if not notes:
         return {}
     try:

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ..envs import TextEnv
 from ..errors import OptionError
 from ..facts import State
-from ..trajectory import Call, Predicted, Step, Trajectory, Turn
+from ..trajectory import TOLD, Call, Predicted, Step, Trajectory, Turn
 from .base import Retrying, View, estimate_tokens
-from .decisions import read_decision
+from .decisions import json_notes, read_decision
 from .stage import Stage
 from .thinking import Player, Playing, prediction_in, think
 
@@ -189,7 +190,23 @@ def _act(
         failed = isinstance(answer, Exception)
         stage.prepare_step(action, answer if failed else prediction_in(answer, player, calls))
     reply = stage.step(action)
+    notes = _with_told(notes, stage.inner, reply[4])
     return Step.of(action, reply, prediction, tuple(calls), notes), reply[4]
+
+
+def _with_told(
+    notes: Mapping[str, Any], env: TextEnv, info: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return notes with what the environment told that records keep, where there was something."""
+    told = {
+        name: info[name]
+        for name in env.info_kept
+        if name in info and info[name] != env.info_extras[name]
+    }
+    if not told and TOLD not in notes:
+        return notes
+    own = {name: value for name, value in notes.items() if name != TOLD}
+    return own | ({TOLD: json_notes(told)} if told else {})
 
 
 def _review(

@@ -50,6 +50,7 @@ class Tally:
         steps: Number of steps, over all trials.
         invalid: Number of those whose action was refused.
         imagined: Number of those that were imagined.
+        told: Of what the environment told of steps in one word, by name: how often it told which.
         language_model: What the agent's language model was asked: number of calls, tokens that it
             read, tokens that it generated or scored.
         world_model: What the world model's language model was asked, if it has one.
@@ -70,6 +71,7 @@ class Tally:
     steps: int = 0
     invalid: int = 0
     imagined: int = 0
+    told: dict[str, Counter[str]] = field(default_factory=dict)
     language_model: _Spent = field(default_factory=_Spent)
     world_model: _Spent = field(default_factory=_Spent)
 
@@ -85,6 +87,10 @@ class Tally:
         self.steps += len(trajectory.steps)
         self.invalid += sum(step.invalid_action for step in trajectory.steps)
         self.imagined += sum(step.imagined for step in trajectory.steps)
+        for step in trajectory.steps:
+            for name, word in step.told.items():
+                if isinstance(word, str):
+                    self.told.setdefault(name, Counter())[word] += 1
         for call in [c for step in trajectory.steps for c in step.calls] + [*trajectory.review]:
             (self.world_model if call.kind == IMAGINE else self.language_model).add(call)
 
@@ -106,6 +112,8 @@ class Tally:
             "world_model": self.world_model.summary(self.steps),
             **self._faults(),
         }
+        if self.told:
+            result["told"] = {name: dict(sorted(said.items())) for name, said in self.told.items()}
         if self.trials > len(self.last):
             first = asdict(success_rate(self.first.values()))
             result["trials"] = {"all": self.trials, "first": first, "last": result["success"]}

@@ -1,4 +1,4 @@
-"""`comap bench experts alfworld`: do the experts win all games, and are all beliefs true?"""
+"""`comap bench experts`: do the experts win all tasks, and are all beliefs true?"""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..envs.alfworld import ALFWorldEnv
 from ..envs.alfworld.engine import NativeEngine
 from ..envs.alfworld.truth import is_true
 from ..errors import OptionError
+from . import tool_experts
 from .record import circumstances, write_result
 
 __all__ = ["add_parser", "main", "run"]
@@ -167,9 +168,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """
     parser = subparsers.add_parser("experts", help="play the experts and check every belief")
     parser.set_defaults(run=main)
-    parser.add_argument("env", choices=["alfworld"], help="the environment")
-    parser.add_argument("--data-dir", metavar="DIR", help="folder of the official data")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th game")
+    parser.add_argument(
+        "env",
+        choices=["alfworld", "stabletoolbench"],
+        help="ALFWorld's official games, or StableToolBench's embedded tasks",
+    )
+    parser.add_argument("--data-dir", metavar="DIR", help="folder of ALFWorld's official games")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th task")
     parser.add_argument("--out", metavar="FILE", help="write the result to this file, as JSON")
 
 
@@ -177,17 +182,24 @@ def main(args: argparse.Namespace) -> int:
     """Run `comap bench experts` with parsed arguments and return the exit status.
 
     Example:
-        >>> main(argparse.Namespace(data_dir=None, every=1, out=None))  # doctest: +SKIP
+        >>> main(argparse.Namespace(env="alfworld", data_dir=None, every=1, out=None))
+        ... # doctest: +SKIP
         0
     """
     if args.every < 1:
         raise OptionError(f"--every must be at least 1, not {args.every}")
-    result = run(
-        args.data_dir,
-        every=args.every,
-        out=args.out,
-        progress=lambda line: print(line, file=sys.stderr),
-    )
+
+    def told(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    if args.env == "stabletoolbench":
+        if args.data_dir is not None:
+            raise OptionError("stabletoolbench's experts play embedded tasks; leave --data-dir out")
+        result = tool_experts.run(every=args.every, out=args.out, progress=told)
+        lost = result["total"]["tasks"] - result["total"]["won"]
+    else:
+        result = run(args.data_dir, every=args.every, out=args.out, progress=told)
+        lost = 0
     for name, number in result["total"].items():
         print(f"{name:32}{number:>12,}")
-    return 0 if not result["total"]["false beliefs"] else 1
+    return 0 if not (result["total"]["false beliefs"] or lost) else 1

@@ -18,7 +18,7 @@ from .readme_overhead import overhead_section
 from .readme_paw import paw_text
 from .readme_scienceworld import scienceworld_section
 from .readme_searchqa import searchqa_section
-from .readme_tools import tools_section
+from .readme_tools import expert_line, tools_section
 from .readme_webshop import webshop_section
 from .trained import trained_section
 
@@ -330,7 +330,9 @@ def _webshop() -> str:
 
 def _tools() -> str:
     record = result("stabletoolbench_speed")
-    return tools_section(record, _on(record), result("stabletoolbench_demo"))
+    expert = result("stabletoolbench_experts")
+    said = expert_line(expert, _on(expert))
+    return tools_section(record, _on(record), result("stabletoolbench_demo"), said)
 
 
 def _searchqa() -> str:

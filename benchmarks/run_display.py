@@ -120,6 +120,7 @@ def summary_table(title: str, summary: Mapping[str, Any]) -> Table:
         ("steps in all", f"{summary['steps']['all']:,}"),
         ("refused actions", f"{100 * summary['invalid_actions']:.1f} %"),
     ]
+    rows += [_shares(name, said) for name, said in summary.get("told", {}).items()]
     rows += _spent(summary["language_model"], "model")
     rows += _spent(summary["world_model"], "world model")
     if "seconds" in summary:
@@ -185,6 +186,16 @@ def _spent(spent: Mapping[str, Mapping[str, float]], whose: str) -> list[tuple[s
         value = f"{each[name]:,.0f} in a step, {every[name]:,} in all"
         told.append((f"{whose}: {what}", value))
     return told
+
+
+def _shares(name: str, counts: Mapping[str, int]) -> tuple[str, str]:
+    """Return a row that tells how often an environment told which word."""
+    total = sum(counts.values())
+    told = ", ".join(
+        f"{one_line(word, 40)} {100 * count / max(total, 1):.1f} %"
+        for word, count in counts.items()
+    )
+    return one_line(name, 40).replace("_", " "), f"{told} (n={total:,})"
 
 
 def _rate(rate: Mapping[str, Any]) -> str:

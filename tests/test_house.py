@@ -34,6 +34,7 @@ FLOORS = (
         "cli_paw",
         "cli_progress",
         "cli_run",
+        "cli_score",
         "cli_serve",
         "cli_train",
     },

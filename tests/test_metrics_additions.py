@@ -1,4 +1,4 @@
-"""The histogram: parts by hand, borders, and that no value is lost."""
+"""The histogram: parts by hand, borders, and that no value is lost. Wilson intervals of shares."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comap.errors import OptionError
-from comap.metrics import histogram
+from comap.metrics import histogram, success_rate, wilson
 
 
 def test_values_on_borders_count_in_the_upper_part() -> None:
@@ -32,3 +32,15 @@ def test_other_values_are_refused(value: float) -> None:
 def test_no_parts_are_refused() -> None:
     with pytest.raises(OptionError, match="at least 1 bin"):
         histogram([0.5], bins=0)
+
+
+@pytest.mark.parametrize(("wins", "n"), [(0, 5), (5, 5), (3, 7), (0, 0), (50, 100)])
+def test_wilson_is_the_interval_of_success_rate(wins: int, n: int) -> None:
+    share = wins / n if n else 0.0
+    assert wilson(share, n) == success_rate([True] * wins + [False] * (n - wins))
+
+
+@pytest.mark.parametrize(("share", "n"), [(-0.1, 3), (1.1, 3), (float("nan"), 3), (0.5, -1)])
+def test_wilson_refuses_what_is_no_share(share: float, n: int) -> None:
+    with pytest.raises(OptionError):
+        wilson(share, n)

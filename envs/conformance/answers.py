@@ -51,6 +51,8 @@ class Answers(Suite):
         """Infos have the keys of `Info` and of `info_extras`, of its types, small, picklable."""
         with self.make() as env:
             extras = env.get_wrapper_attr("info_extras")
+            kept = env.get_wrapper_attr("info_kept")
+            expect(set(kept) <= set(extras), "info_kept must be keys of info_extras", kept)
             for seed in self.seeds:
                 for number, (_, info) in enumerate(self._steps(env, seed)):
                     self._check_info(info, number, extras)

@@ -49,7 +49,7 @@ class Attempt:
         finish: ``give_answer``, ``give_up_and_restart``, or empty where ``Finish`` was not called.
         answer: The final answer.
         functions: Names of the functions that were offered; empty where that is not known.
-        sources: Which backend answered each call, where that is known.
+        sources: Which backend answered each call; empty where none did, or where that is not known.
     """
 
     query_id: str
@@ -61,14 +61,21 @@ class Attempt:
     sources: tuple[str, ...] = ()
 
 
-def attempt_of(trajectory: Trajectory, sources: Sequence[str] = ()) -> Attempt:
+def attempt_of(trajectory: Trajectory) -> Attempt:
     """Return the attempt that a trajectory of our environment is.
+
+    Its sources are what the steps' records keep of ``info["tool_source"]``.
 
     Args:
         trajectory: An episode.
-        sources: ``info["tool_source"]`` of its calls, which trajectories do not keep.
+
+    Example:
+        >>> from comap.facts import State
+        >>> attempt_of(Trajectory("id", "G1_tool/7", "G1_tool", "Why?", "me", "", State())).query_id
+        '7'
     """
     calls: list[Made] = []
+    sources: list[str] = []
     finish = answer = ""
     for step in trajectory.steps:
         call = parse_call(step.action)
@@ -81,6 +88,7 @@ def attempt_of(trajectory: Trajectory, sources: Sequence[str] = ()) -> Attempt:
             continue
         name, arguments = ("", step.action) if call is None else (call.name, call.arguments)
         calls.append(Made(name, arguments, step.observation, kind or "ok"))
+        sources.append(str(step.told.get("tool_source", "")))
     key = trajectory.task.rpartition("/")[2]
     return Attempt(key, trajectory.goal, tuple(calls), finish, answer, (), tuple(sources))
 

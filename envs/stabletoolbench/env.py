@@ -77,6 +77,7 @@ class StableToolBenchEnv(TextEnv):
     are right, or what the judge says; ``success`` is a score of 1. ``tool_source`` tells which backend
     answered: ``local`` (an embedded tool), ``cache``, ``live``, ``sim`` or ``none``; empty where none
     was asked. ``tool_status`` is ``ok`` or the kind of error, ``tool_faults`` what failed in backends.
+    Records of episodes keep source and faults: see `comap.trajectory.Step.told`.
     ``admissible_actions`` is None, since any call may be made; with ``admissible_actions=True`` it
     lists calls that the belief suggests. For checks, not for agents: ``env.unwrapped.session``.
 
@@ -158,6 +159,7 @@ class StableToolBenchEnv(TextEnv):
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"tool_source": "", "tool_status": "", "tool_faults": ()}
     )
+    info_kept: ClassVar[tuple[str, ...]] = ("tool_source", "tool_faults")
     canonicalizer: ToolCanonicalizer = ToolCanonicalizer()
 
     def __init__(

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -57,7 +57,7 @@ class CallableJudge:
 
     def __init__(self, function: Callable[[Attempt, int], Verdict], name: str | None = None):
         self._function = function
-        self.name = name or getattr(function, "__name__", "a callable")
+        self.name = name or str(getattr(function, "__name__", "a callable"))
         self.prompt_sha256 = ""
 
     def verdict(self, attempt: Attempt, run: int) -> Verdict:
@@ -90,8 +90,21 @@ class LMJudge:
         Raises:
             LanguageModelError: It fails, or says none of the three.
         """
-        first = self._ask("answer", attempt, run)
-        return self._ask("steps", attempt, run) if first == "unsure" else first
+        (said,) = self.verdicts_of([(attempt, run)])
+        if isinstance(said, LanguageModelError):
+            raise said
+        return said
+
+    def verdicts_of(
+        self, pairs: Sequence[tuple[Attempt, int]]
+    ) -> list[Verdict | LanguageModelError]:
+        """Return the verdict on each attempt in a run, or why there is none; all are asked together."""
+        found = self._ask("answer", pairs)
+        unsure = [place for place, said in enumerate(found) if said == "unsure"]
+        again = self._ask("steps", [pairs[place] for place in unsure])
+        for place, said in zip(unsure, again, strict=True):
+            found[place] = said
+        return found
 
     def better(self, first: Attempt, second: Attempt, number: int) -> int:
         """Return which of two attempts the model prefers, 1 or 2; odd rounds show them in reverse.
@@ -108,7 +121,9 @@ class LMJudge:
             "steps_1": _steps(one),
             "steps_2": _steps(two),
         }
-        reply = self._reply(_filled(self._prompts["compare"], slots), number)
+        (reply,) = self._replies([(_filled(self._prompts["compare"], slots), number)])
+        if isinstance(reply, LanguageModelError):
+            raise reply
         digit = re.search(r"\b[12]\b", reply)
         if digit is None:
             raise LanguageModelError(
@@ -117,23 +132,39 @@ class LMJudge:
         chosen = int(digit[0])
         return 3 - chosen if swapped else chosen
 
-    def _ask(self, prompt: str, attempt: Attempt, run: int) -> Verdict:
-        slots = {"query": attempt.query, "answer": attempt.answer, "steps": _steps(attempt)}
-        reply = self._reply(_filled(self._prompts[prompt], slots), run)
+    def _ask(
+        self, prompt: str, pairs: Sequence[tuple[Attempt, int]]
+    ) -> list[Verdict | LanguageModelError]:
+        texts = []
+        for attempt, run in pairs:
+            slots = {"query": attempt.query, "answer": attempt.answer, "steps": _steps(attempt)}
+            texts.append((_filled(self._prompts[prompt], slots), run))
+        return [self._read(reply) for reply in self._replies(texts)]
+
+    def _read(self, reply: str | LanguageModelError) -> Verdict | LanguageModelError:
+        if isinstance(reply, LanguageModelError):
+            return reply
         word = re.search(r"\b(unsolved|unsure|solved)\b", reply.lower())
         if word is None:
-            raise LanguageModelError(
+            return LanguageModelError(
                 f"expected Solved, Unsolved or Unsure of the judge {self.name}, found {reply!r:.80}"
             )
         return word[1]
 
-    def _reply(self, text: str, seed: int) -> str:
-        sampling = Sampling(max_new_tokens=64, temperature=self._temperature, seed=seed)
-        request = Generate((Message("user", text),), sampling, purpose="judge")
-        (reply,) = self.model.generate([request])
-        if isinstance(reply, LanguageModelError):
-            raise reply
-        return reply.text
+    def _replies(self, texts: Sequence[tuple[str, int]]) -> list[str | LanguageModelError]:
+        """Return the replies to prompts with their seeds."""
+        if not texts:
+            return []
+        requests = [
+            Generate(
+                (Message("user", text),),
+                Sampling(max_new_tokens=64, temperature=self._temperature, seed=seed),
+                purpose="judge",
+            )
+            for text, seed in texts
+        ]
+        replies = self.model.generate(requests)
+        return [one if isinstance(one, LanguageModelError) else one.text for one in replies]
 
 
 def _filled(template: str, slots: Mapping[str, str]) -> str:
@@ -155,10 +186,14 @@ def _text(arguments: Any) -> str:
 
 
 class RecordedJudge:
-    """Verdicts that a reference evaluation wrote, by query and run.
+    """Verdicts that a reference evaluation wrote, or ``comap score tools``, by query and run.
 
     Args:
         path: Its result, ``.json`` or ``.csv`` (in which the verdicts are a dictionary in a text).
+
+    Attributes:
+        verdicts: By query, then by run.
+        runs: In how many runs the most judged query was judged.
 
     Raises:
         DataNotFound: There is no such file.
@@ -171,12 +206,17 @@ class RecordedJudge:
             raise DataNotFound(f"expected a result of a reference evaluation at {path}, found none")
         self.name, self.prompt_sha256 = f"recorded: {path.name}", ""
         try:
-            self.verdicts = _csv(path) if path.suffix == ".csv" else _json(path)
+            self.verdicts = _csv(path) if path.suffix == ".csv" else self._of_json(path)
         except (ValueError, KeyError, TypeError, SyntaxError, AttributeError) as error:
             raise DataCorrupt(
                 f"expected a pass-rate result of StableToolBench in {path}, found "
                 f"{type(error).__name__}: {str(error)[:120]}"
             ) from error
+
+    @property
+    def runs(self) -> int:
+        """See above."""
+        return max((max(row, default=-1) + 1 for row in self.verdicts.values()), default=0)
 
     def verdict(self, attempt: Attempt, run: int) -> Verdict:
         """Return the recorded verdict.
@@ -184,15 +224,23 @@ class RecordedJudge:
         Raises:
             LanguageModelError: There is none for this query and run.
         """
-        found = self.verdicts.get(attempt.query_id, {}).get(run)
-        if found is None:
-            raise LanguageModelError(f"{self.name} has no verdict on {attempt.query_id}, run {run}")
-        return found
+        key = attempt.query_id
+        known = self.verdicts.get(key) or self.verdicts.get(key.rpartition("/")[2], {})
+        if run not in known:
+            raise LanguageModelError(f"{self.name} has no verdict on {key}, run {run}")
+        return known[run]
 
-
-def _json(path: Path) -> dict[str, dict[int, Verdict]]:
-    data = json.loads(path.read_bytes())
-    return {str(key): _verdicts(entry["is_solved"]) for key, entry in data.items()}
+    def _of_json(self, path: Path) -> dict[str, dict[int, Verdict]]:
+        data = json.loads(path.read_bytes())
+        if not isinstance(data.get("sopr"), Mapping):
+            return {str(key): _verdicts(entry["is_solved"]) for key, entry in data.items()}
+        sopr = data["sopr"]
+        self.name, self.prompt_sha256 = str(sopr["judge"]), str(sopr["prompt_sha256"])
+        told = {str(key): dict(enumerate(row)) for key, row in sopr["verdicts"].items()}
+        return {
+            key: _verdicts({run: said for run, said in row.items() if said is not None})
+            for key, row in told.items()
+        }
 
 
 def _csv(path: Path) -> dict[str, dict[int, Verdict]]:

@@ -6,15 +6,16 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import LanguageModelError, OptionError
+from ...metrics import Rate, wilson
 from .attempts import Attempt
 from .calls import parse_call
 from .checking import Checker, coerced
 from .functions import FINISH, Offer, offers
-from .judges import VERDICTS, Comparing, Judge, Verdict
+from .judges import VERDICTS, Comparing, Judge, LMJudge, Verdict
 
 __all__ = ["PassReport", "ProcessReport", "WinReport", "pass_rate", "process_report", "win_rate"]
 
@@ -32,6 +33,8 @@ class PassReport:
         judge: The judge's name.
         prompt_sha256: SHA-256 of its prompts; empty where it has none.
         n: How many queries.
+        interval: `mean` with its interval, over the queries that have a verdict: runs of one query are
+            not independent.
     """
 
     mean: float
@@ -42,6 +45,12 @@ class PassReport:
     judge: str
     prompt_sha256: str
     n: int
+
+    @property
+    def interval(self) -> Rate:
+        """See above."""
+        judged = sum(any(said is not None for said in row) for row in self.verdicts.values())
+        return wilson(min(self.mean, 1.0), judged)
 
 
 def pass_rate(attempts: Mapping[str, Attempt], judge: Judge, runs: int = 3) -> PassReport:
@@ -69,9 +78,7 @@ def pass_rate(attempts: Mapping[str, Attempt], judge: Judge, runs: int = 3) -> P
         raise OptionError(
             f"expected attempts and at least one run, found {len(attempts)} and {runs!r}"
         )
-    verdicts: dict[str, tuple[Verdict | None, ...]] = {}
-    for key, attempt in attempts.items():
-        verdicts[key] = tuple(_verdict(attempt, judge, run) for run in range(runs))
+    verdicts = _verdicts(attempts, judge, runs)
     means = []
     for run in range(runs):
         values = [VERDICTS[said] for row in verdicts.values() if (said := row[run]) is not None]
@@ -90,12 +97,40 @@ def pass_rate(attempts: Mapping[str, Attempt], judge: Judge, runs: int = 3) -> P
     )
 
 
-def _verdict(attempt: Attempt, judge: Judge, run: int) -> Verdict | None:
-    if attempt.finish != "give_answer" or not attempt.answer.strip():
-        return "unsolved"
+def _verdicts(
+    attempts: Mapping[str, Attempt], judge: Judge, runs: int
+) -> dict[str, tuple[Verdict | None, ...]]:
+    """Return the verdict on each attempt in each run; None where the judge failed."""
+    judged = [
+        attempt
+        for attempt in attempts.values()
+        if attempt.finish == "give_answer" and attempt.answer.strip()
+    ]
+    pairs = [(attempt, run) for attempt in judged for run in range(runs)]
+    found: list[Verdict | LanguageModelError]
+    if isinstance(judge, LMJudge):
+        found = judge.verdicts_of(pairs)
+    else:
+        found = [_said(judge, attempt, run) for attempt, run in pairs]
+    said = iter(found)
+    answered = {id(attempt) for attempt in judged}
+    return {
+        key: tuple(_checked(next(said), judge) for _ in range(runs))
+        if id(attempt) in answered
+        else ("unsolved",) * runs
+        for key, attempt in attempts.items()
+    }
+
+
+def _said(judge: Judge, attempt: Attempt, run: int) -> Verdict | LanguageModelError:
     try:
-        said = judge.verdict(attempt, run)
-    except LanguageModelError:
+        return judge.verdict(attempt, run)
+    except LanguageModelError as error:
+        return error
+
+
+def _checked(said: Verdict | LanguageModelError, judge: Judge) -> Verdict | None:
+    if isinstance(said, LanguageModelError):
         return None
     if said not in VERDICTS:
         raise OptionError(
@@ -116,6 +151,7 @@ class WinReport:
         by_verdict: How many of these were decided by solved against unsolved.
         failures: Rounds in which the comparison failed.
         n: Queries that both attempted.
+        interval: `rate` with its interval.
     """
 
     rate: float
@@ -125,6 +161,11 @@ class WinReport:
     by_verdict: int
     failures: int
     n: int
+
+    @property
+    def interval(self) -> Rate:
+        """See above."""
+        return wilson(self.rate, self.n)
 
 
 def win_rate(
@@ -212,7 +253,8 @@ class ProcessReport:
         finished: Of attempts, the share that called ``Finish``.
         answered: Of attempts, the share that gave an answer.
         calls: Calls for each attempt, without ``Finish``.
-        sources: By backend, the share of calls that it answered; of those where that is known.
+        sources: By backend, the share of calls that it answered, of those where that is known.
+        sourced: How many those are.
         n: How many attempts.
     """
 
@@ -224,17 +266,22 @@ class ProcessReport:
     answered: float
     calls: float
     sources: Mapping[str, float]
+    sourced: int
     n: int
 
 
 def process_report(
-    attempts: Mapping[str, Attempt], queries: Mapping[str, Mapping[str, Any]]
+    attempts: Mapping[str, Attempt],
+    queries: Mapping[str, Mapping[str, Any]] | None,
+    compat: str = "strict",
 ) -> ProcessReport:
     """Return what calls tell of attempts, without any judge.
 
     Args:
         attempts: By query.
-        queries: The queries' records, by id.
+        queries: The queries' records, by id; None where these are not at hand: then relevant APIs and
+            valid arguments are not known.
+        compat: How functions were offered: ``"strict"``, or ``"reference"`` as upstream does.
 
     Raises:
         OptionError: There is no attempt, or one at a query that is not given.
@@ -249,25 +296,25 @@ def process_report(
     recalls: list[float] = []
     precisions: list[float] = []
     valid: list[bool] = []
-    sources: Counter[str] = Counter()
-    for key, attempt in attempts.items():
+    for key, attempt in attempts.items() if queries is not None else ():
+        assert queries is not None
         if key not in queries:
             raise OptionError(
                 f"expected the record of query {key!r:.40}, found none among the queries"
             )
-        listed = offers(queries[key])
-        named = {offer.name: offer for offer in listed}
+        listed = _offered(queries[key], compat)
         pairs = {(str(t), str(a)) for t, a in queries[key].get("relevant APIs", [])}
         relevant = {o.name for o in listed if (o.tool_title, o.api_title) in pairs}
-        called = {made.name for made in attempt.calls if made.name in named}
+        meant = [_meant(listed, made.name, compat) for made in attempt.calls]
+        called = {offer.name for offer in meant if offer is not None}
         if relevant:
             recalls.append(len(relevant & called) / len(relevant))
             if called:
                 precisions.append(len(relevant & called) / len(called))
         checker = Checker(listed)
-        for made in attempt.calls:
-            valid.append(made.name in named and _fits(checker, named[made.name], made.arguments))
-        sources.update(source for source in attempt.sources if source)
+        for made, offer in zip(attempt.calls, meant, strict=True):
+            valid.append(offer is not None and _fits(checker, offer, made.arguments))
+    sources = Counter(source for one in attempts.values() for source in one.sources if source)
     made_calls = [made for attempt in attempts.values() for made in attempt.calls]
     known = sum(sources.values())
     return ProcessReport(
@@ -279,8 +326,25 @@ def process_report(
         statistics.fmean(attempt.finish == "give_answer" for attempt in attempts.values()),
         len(made_calls) / len(attempts),
         {source: count / known for source, count in sorted(sources.items())},
+        known,
         len(attempts),
     )
+
+
+def _offered(record: Mapping[str, Any], compat: str) -> list[Offer]:
+    """Return a query's functions, without the empty name that upstream requires of each."""
+    return [
+        replace(offer, parameters={**offer.parameters, "required": list(offer.required)})
+        for offer in offers(record, compat)
+    ]
+
+
+def _meant(listed: Sequence[Offer], name: str, compat: str) -> Offer | None:
+    """Return the function that a call names; upstream takes any end of a name for it."""
+    named = next((offer for offer in listed if offer.name == name), None)
+    if named is None and name and compat == "reference":
+        named = next((offer for offer in listed if offer.name.endswith(name)), None)
+    return named
 
 
 def _fits(checker: Checker, offer: Offer, said: Any) -> bool:

@@ -32,9 +32,12 @@ class Replies:
         self.texts, self.asked = texts, []
 
     def generate(self, requests):
-        self.asked += [request.messages[-1].content for request in requests]
+        return [self._reply(request.messages[-1].content) for request in requests]
+
+    def _reply(self, text):
+        self.asked.append(text)
         reply = self.texts[(len(self.asked) - 1) % len(self.texts)]
-        return [LanguageModelError("down") if reply is None else Completion(reply)]
+        return LanguageModelError("down") if reply is None else Completion(reply)
 
 
 def test_sopr_is_the_mean_over_runs():
@@ -129,8 +132,7 @@ def test_our_trajectories_are_attempts():
     tried, records = {}, {}
     for number in range(5):
         found = run_episode(env, ExpertAgent(), task=f"generated/G2_instruction/{number}")
-        sources = [done.source for done in env.unwrapped.session.done]
-        tried[str(number)] = attempt_of(found, sources)
+        tried[str(number)] = attempt_of(found)
         records[str(number)] = generated_task("G2_instruction", number).record
     report = process_report(tried, records)
     assert report.relevant_recall == report.relevant_precision == report.valid_arguments == 1.0
@@ -175,3 +177,53 @@ def test_broken_answers_are_told(tmp_path, content):
         RecordedJudge(path)
     with pytest.raises(DataNotFound):
         read_attempts(tmp_path / "none")
+
+
+def _api(name, required=(), optional=()):
+    listed = [
+        [{"name": one, "type": "STRING", "description": "", "default": ""} for one in names]
+        for names in (required, optional)
+    ]
+    return {
+        "category_name": "Data",
+        "tool_name": "Words",
+        "api_name": name,
+        "api_description": "",
+        "required_parameters": listed[0],
+        "optional_parameters": listed[1],
+        "method": "GET",
+    }
+
+
+def test_calls_are_held_against_what_was_offered():
+    """Upstream offers no optional parameter where none is required, and takes a name's end."""
+    apis = [_api("Find", ["word"]), _api("List", (), ["page"])]
+    record = {"query_id": 1, "query": "?", "api_list": apis, "relevant APIs": [["Words", "Find"]]}
+    calls = (
+        Made("find_for_words", {"word": "a"}, "{}", "ok"),
+        Made("nd_for_words", {"word": "a"}, "{}", "ok"),
+        Made("find_for_words", {}, "{}", "ok"),
+        Made("list_for_words", {"page": "2"}, "{}", "ok"),
+    )
+    tried = {"1": Attempt("1", "?", calls)}
+    strict = process_report(tried, {"1": record})
+    assert (strict.valid_arguments, strict.relevant_precision) == (0.5, 0.5)
+    reference = process_report(tried, {"1": record}, "reference")
+    assert reference.valid_arguments == 0.5 and reference.relevant_recall == 1.0
+    only = {"1": Attempt("1", "?", calls[1:2])}
+    assert process_report(only, {"1": record}).relevant_recall == 0.0
+    assert process_report(only, {"1": record}, "reference").relevant_recall == 1.0
+    assert process_report(only, {"1": record}, "reference").valid_arguments == 1.0
+
+
+def test_without_records_only_what_calls_tell():
+    report = process_report({"1": attempt(calls=(Made("f", {}, "{}", "not_working"),))}, None)
+    assert report.relevant_recall is report.relevant_precision is report.valid_arguments is None
+    assert (report.errors, report.finished, report.calls, report.sourced) == (1.0, 1.0, 1.0, 0)
+
+
+def test_the_interval_is_over_queries_with_a_verdict():
+    report = pass_rate({"1": attempt("1"), "2": attempt("2")}, LMJudge(Replies("Solved", None)))
+    assert report.interval.n == 2 and report.interval.value == 1.0
+    report = pass_rate({"1": attempt("1"), "2": attempt("2")}, LMJudge(Replies("Solved", None)), 1)
+    assert report.interval.n == 1 and 0 < report.interval.low < 1 == report.interval.high
