@@ -41,13 +41,14 @@ class TextEnv(gymnasium.Env[str, str]):
     """A Gymnasium environment of texts that exposes state facts.
 
     Subclasses set `env_id` and `canonicalizer` and write `tasks`, `_open`, `_act`, `_save` and
-    `_load`; `expert_action`, `goal_reached`, `ended`, `score_of`, `admissible_of` and `refused` where
-    they can, and `keep_engines` where engines are slow to start. `info_extras` has the keys that `info` has
-    beside those of `Info`, with what they tell where there is nothing to tell, `info_kept` those of
-    them that records of episodes keep, `test_splits` the splits to evaluate on, the hardest last, and
-    `embedded` the options that choose embedded tasks whatever data is on the machine; `slow` says
-    whether an episode takes seconds, so that few are played where some are wanted; `nothing` is the
-    answer to an action that does nothing, None where what was last observed is shown again.
+    `_load`; `expert_action`, `goal_reached`, `ended`, `score_of`, `admissible_of` and `refused`
+    where they can, and `keep_engines` where engines are slow to start. `info_extras` has the keys
+    that `info` has beside those of `Info`, with what they tell where there is nothing to tell,
+    `info_kept` those of them that records of episodes keep, `test_splits` the splits to evaluate
+    on, the hardest last, and `embedded` the options that choose embedded tasks whatever data is on
+    the machine; `slow` says whether an episode takes seconds, so that few are played where some are
+    wanted; `nothing` is the answer to an action that does nothing, None where what was last
+    observed is shown again.
 
     Args:
         max_episode_steps: Steps after which the episode is truncated, or None for no limit.

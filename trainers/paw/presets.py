@@ -161,10 +161,10 @@ def paw_preset(name: str, **settings: Any) -> PaWTraining:
 
     Args:
         name: ``alfworld``, ``webshop`` or ``search`` (METHODS.md 2.7), ``tools`` (ours),
-            ``search_r1`` or ``zerosearch`` (METHODS.md 3; the latter's number of updates and noise are those of its
-            authors' command), or one of `TINY_PRESETS`: ``tiny``, ``tiny_search_r1`` and
-            ``tiny_zerosearch`` (a small model that is trained here, on a CPU; in search QA it learns
-            the tags, and hardly what to search for).
+            ``search_r1`` or ``zerosearch`` (METHODS.md 3; the latter's number of updates and noise
+            are those of its authors' command), or one of `TINY_PRESETS`: ``tiny``,
+            ``tiny_search_r1`` and ``tiny_zerosearch`` (a small model that is trained here, on a CPU;
+            in search QA it learns the tags, and hardly what to search for).
         **settings: Fields of `PaWTraining`.
 
     Raises:
