@@ -260,6 +260,7 @@ def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         ([mine, "--temperature", 1], "--judge"),
         ([mine, "--judge", "http://127.0.0.1:1/v1#m", "--temperature", 3], "from 0 to 2"),
         ([mine, "--out", tmp_path], "is a folder"),
+        ([mine, "--out", tmp_path / "notes.txt" / "s.json"], "no folder that one may write in"),
         ([mine, "--runs", 0], "--runs must be"),
         ([mine, "--rounds", -1], "--rounds must be"),
         ([mine, "--against", tmp_path / "answer" / "dfs"], "SoWR needs a --judge"),
