@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,6 +128,12 @@ def _check(args: argparse.Namespace) -> None:
         raise OptionError(f"--temperature must be from 0 to 2, not {args.temperature}")
     if args.out is not None and Path(args.out).is_dir():
         raise OptionError(f"--out is a file, but {args.out} is a folder; name a file in it")
+    if args.out is not None:
+        place = next(one for one in Path(args.out).absolute().parents if one.exists())
+        if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+            raise OptionError(
+                f"--out cannot be written: {place} is no folder that one may write in"
+            )
 
 
 def _judge(args: argparse.Namespace, answers: Answers) -> Any:

@@ -49,7 +49,7 @@ class Answers:
         found: dict[str, list[str]] = {}
         for key in self.attempts:
             group = key.rpartition("/")[0].rpartition("/")[2]
-            found.setdefault(group, []).append(key)
+            found.setdefault(group if group in SIZES else "", []).append(key)
         return dict(sorted(found.items()))
 
     @property
@@ -191,7 +191,7 @@ def _run(path: Path, played: Path, queries: _Queries) -> Answers:
     last = {one.task: one for one in _episodes(played)}
     if not last:
         raise DataNotFound(f"expected episodes in {played}, found none; has a task ended yet?")
-    modes = {one.fingerprint.get("compat", "strict") for one in last.values()}
+    modes = {str(one.fingerprint.get("compat", "strict")) for one in last.values()}
     if len(modes) > 1:
         raise OptionError(f"expected episodes of one compat in {played}, found {sorted(modes)}")
     (answers.compat,) = modes
@@ -225,7 +225,7 @@ def _episodes(played: Path) -> Iterable[Trajectory]:
 
 def _generated(episode: Trajectory, rest: str, played: Path) -> Mapping[str, Any]:
     group, _, number = rest.partition("/")
-    seed = episode.fingerprint.get("generator_seed", "0")
+    seed = str(episode.fingerprint.get("generator_seed", "0"))
     if not (group in SIZES and number.isdecimal() and int(number) < SIZES[group]):
         raise DataCorrupt(f"expected a generated task's id in {played}, found {episode.task!r:.80}")
     if not (seed.isascii() and seed.isdecimal()):

@@ -12,6 +12,8 @@ import pytest
 from comap.benchmarks.tool_answers import read_answers
 from comap.cli import main
 from comap.errors import DataNotFound, OptionError
+from comap.facts import State
+from comap.trajectory import Trajectory, write_trajectories
 
 pytest.importorskip("jsonschema")
 
@@ -258,6 +260,7 @@ def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         ([mine, "--temperature", 1], "--judge"),
         ([mine, "--judge", "http://127.0.0.1:1/v1#m", "--temperature", 3], "from 0 to 2"),
         ([mine, "--out", tmp_path], "is a folder"),
+        ([mine, "--out", tmp_path / "notes.txt" / "s.json"], "no folder that one may write in"),
         ([mine, "--runs", 0], "--runs must be"),
         ([mine, "--rounds", -1], "--rounds must be"),
         ([mine, "--against", tmp_path / "answer" / "dfs"], "SoWR needs a --judge"),
@@ -294,6 +297,47 @@ def test_other_runs_are_told(tmp_path: Path) -> None:
     (tmp_path / "shop" / "trajectories.jsonl").write_text("")
     with pytest.raises(DataNotFound, match="has a task ended"):
         read_answers(tmp_path / "shop")
+
+
+@pytest.mark.parametrize(
+    "task", ["../../etc/1", "G1_tool/\0/1", "/1", "\x1b[31m/7", "G1_tool/" + "9" * 5000, ""]
+)
+def test_ids_are_not_paths(tmp_path: Path, task: str, capsys: pytest.CaptureFixture[str]) -> None:
+    episode = Trajectory(
+        "comap/StableToolBench-v0", task, "G1_tool", "?", "me", "", State(), fingerprint={}
+    )
+    write_trajectories(tmp_path / "run" / "trajectories.jsonl", [episode])
+    score(tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed and "1 of a run of comap" in printed
+    converted = tmp_path / "converted.json"
+    answer = {"answer_details": [], "final_answer": ""}
+    converted.write_text(
+        json.dumps({task: {"query": "?", "available_tools": [], "answer": answer}})
+    )
+    score(converted)
+    assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("task", "fingerprint"),
+    [
+        ("generated/G1_tool/999", {}),
+        ("generated/../1", {}),
+        ("generated/G1_tool/1", {"generator_seed": "-1"}),
+        ("generated/G1_tool/1", {"generator_seed": ["x"]}),
+        ("generated/G1_tool/1", {"compat": "no such"}),
+    ],
+)
+def test_strange_records_are_told(
+    tmp_path: Path, task: str, fingerprint: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    episode = Trajectory(
+        "comap/StableToolBench-v0", task, "x", "?", "me", "", State(), fingerprint=fingerprint
+    )
+    write_trajectories(tmp_path / "trajectories.jsonl", [episode])
+    score(tmp_path, code=1)
+    assert "expected" in (error := capsys.readouterr().err) or "cannot be" in error
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("cot", 2 / 3), ("dfs", 1.0)])
