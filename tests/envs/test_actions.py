@@ -11,10 +11,15 @@ from comap.envs import canonical_action
 ENVS = sorted(name for name, spec in gymnasium.registry.items() if spec.namespace == "comap")
 
 
+ALIKE = {"comap/StableToolBench-v0": (' {"name": "look", "arguments": {}} ', "look({})")}
+"""Two spellings of one action, where case matters; elsewhere any text does."""
+
+
 @pytest.mark.parametrize("env_id", ENVS)
 def test_each_environment_has_a_canonicalizer_without_being_made(env_id: str) -> None:
     assert comap.__name__
-    assert canonical_action(env_id, "  Look. ") == canonical_action(env_id, "look") != "  Look. "
+    one, other = ALIKE.get(env_id, ("  Look. ", "look"))
+    assert canonical_action(env_id, one) == canonical_action(env_id, other) != one
     for text in ("", " . ", "\x00\u2028", "$goal" * 2000):
         once = canonical_action(env_id, text)
         assert isinstance(once, str) and canonical_action(env_id, once) == once

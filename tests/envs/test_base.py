@@ -249,6 +249,19 @@ def test_the_hooks_have_defaults() -> None:
     assert base.settings(env) == {}
 
 
+OWN_LIMITS = {"ScienceWorld-v0", "SearchQA-v0", "StableToolBench-v0"}
+"""Environments that end episodes themselves: by their tasks, turns or calls."""
+
+
+@pytest.mark.parametrize("name", sorted(OWN_LIMITS - {"ScienceWorld-v0"}))
+def test_limits_of_their_own_end_episodes(name: str) -> None:
+    env = gymnasium.make(f"comap/{name}")
+    env.reset(seed=0)
+    ends = [env.step("nothing of any meaning") for _ in range(env.unwrapped._limit)]
+    assert [truncated for *_, truncated, _ in ends] == [False] * (len(ends) - 1) + [True]
+    assert not any(terminated for _, _, terminated, _, _ in ends)
+
+
 def test_gymnasium_ids_are_strings_and_unchecked() -> None:
     ours = [spec for spec in gymnasium.registry.values() if spec.namespace == "comap"]
     assert ours
@@ -256,5 +269,5 @@ def test_gymnasium_ids_are_strings_and_unchecked() -> None:
         assert isinstance(spec.entry_point, str), "importing comap must stay cheap"
         assert isinstance(spec.vector_entry_point, str)
         assert spec.disable_env_checker, "the checker breaks after a first reset that raised"
-        by_task = spec.id == "comap/ScienceWorld-v0"  # its tasks have limits of their own
-        assert spec.max_episode_steps or by_task
+        own = spec.id.partition("/")[2] in OWN_LIMITS
+        assert (spec.max_episode_steps is None) == own, "every episode ends"
