@@ -67,8 +67,9 @@ def _spread(record: Mapping[str, Any]) -> str:
     if record.get("processes", 1) == 1:
         return ""
     first = record["spread"]["first"]
-    fewest, most = first["min"] * 1e6, first["max"] * 1e6
+    median, most = first["median"] * 1e6, first["max"] * 1e6
     return (
-        f"Medians of {record['processes']} processes, one after another (a step, first time: "
-        f"{fewest:,.1f} to {most:,.1f} µs). "
+        f"Fastest of {record['processes']} processes, one after another, since other programs add to a "
+        f"process's CPU time and take nothing away (a step, first time: median {median:,.1f} µs, "
+        f"slowest {most:,.1f} µs). "
     )

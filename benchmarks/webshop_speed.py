@@ -52,7 +52,7 @@ def run(
             and 3 GB of disk for a while.
         environments: Of how many environments to measure the memory.
         processes: In how many fresh processes, one after another, to play the sessions; what other
-            programs slow down is then one of several values, whose median is told.
+            programs slow down is then one of several values, the least of which is told.
         out: File for the result, or None. What a result that is there tells of other numbers of
             products is kept, each with its date.
         seed: Of the invented products and the expert's tasks.
@@ -60,8 +60,8 @@ def run(
 
     Returns:
         The result, as written to `out`. ``first`` is the mean step when each session is played for
-        the first time in a process, ``again`` when it is played again; medians over processes, of
-        which ``spread`` has the quartiles.
+        the first time in a process, ``again`` when it is played again; in the fastest of the processes,
+        of which ``spread`` has the quartiles.
 
     Raises:
         DataNotFound, DataCorrupt: The catalogue or a recording is missing or broken.
@@ -105,7 +105,10 @@ def _steps(
     processes: int,
     progress: Callable[[str], object],
 ) -> dict[str, Any]:
-    """Return what a step costs, the median of some processes, and how that compares."""
+    """Return what a step costs in the fastest of some processes, and how that compares.
+
+    What else runs on a core, or beside it, adds to a process's CPU time and takes nothing away.
+    """
     measured = []
     for number in range(1, processes + 1):
         if processes == 1:
@@ -116,7 +119,7 @@ def _steps(
     spreads = {
         name: spread([one[name] for one in measured]) for name in ("first", "again", "reset")
     }
-    ours = {name: found["median"] for name, found in spreads.items()}
+    ours = {name: found["min"] for name, found in spreads.items()}
     told = {name: measured[0][name] for name in ("episodes", "steps")}
     result: dict[str, Any] = {**told, "ours": ours, "spread": spreads}
     if recordings:
