@@ -7,6 +7,14 @@ from typing import Any
 
 __all__ = ["webshop_section"]
 
+_TIMES = {
+    "page_first": "step as the original tells it, without state facts, first time",
+    "page_again": "the same, again",
+    "first": "step, first time",
+    "again": "step, again",
+    "reset": "reset",
+}
+
 
 def webshop_section(record: Mapping[str, Any], told: str) -> str:
     """Return the tables of WebShop's speed and search, as Markdown.
@@ -23,11 +31,9 @@ def webshop_section(record: Mapping[str, Any], told: str) -> str:
     """
     ours, ratios = record["ours"], record.get("ratios", {})
     lines = ["| CPU time | comap | original (recorded) / comap |", "|---|---:|---:|"]
-    for name, title in (
-        ("first", "step, first time"),
-        ("again", "step, again"),
-        ("reset", "reset"),
-    ):
+    for name, title in _TIMES.items():
+        if name not in ours:
+            continue
         ratio = f"{ratios[name]:,.0f}" if name in ratios else "–"
         lines.append(f"| {title} | {ours[name] * 1e6:,.1f} µs | {ratio} |")
     lines += ["", "| products | open | resident before a query | query, median | upper quartile |"]

@@ -11,8 +11,10 @@ from typing import Any
 
 import gymnasium
 
+from ..envs import Canonicalizer
 from ..envs.webshop.analyzer import analyze
 from ..errors import DataCorrupt, DataNotFound
+from ..facts import State
 
 __all__ = ["Played", "measure_sessions", "recorded_sessions"]
 
@@ -37,13 +39,17 @@ class Played:
     options: tuple[tuple[str, Any], ...]
 
 
-def measure_sessions(data_dir: str | None, recordings: Sequence[str], seed: int) -> dict[str, Any]:
+def measure_sessions(
+    data_dir: str | None, recordings: Sequence[str], seed: int, facts: bool = True
+) -> dict[str, Any]:
     """Play sessions for the first time, and again, in this process.
 
     Args:
         data_dir: Folder of the catalogue; None for the generated one.
         recordings: Files of recorded sessions; none for the expert's episodes.
         seed: Of the expert's tasks.
+        facts: Whether steps tell state facts, as they do; False measures what the original's steps
+            tell, which know no facts: page, reward, end and what can be clicked on.
 
     Returns:
         ``first``, ``again`` and ``reset`` (CPU seconds of a step or a reset), ``episodes``,
@@ -60,7 +66,7 @@ def measure_sessions(data_dir: str | None, recordings: Sequence[str], seed: int)
     _expert_sessions(None, seed, 20)  # no session pays for imports and tables of words
     analyze("caf\u00e9")
     sessions = recorded or _expert_sessions(data_dir, seed, _STEPS)
-    mean, agreed = _measure(data_dir, sessions)
+    mean, agreed = _measure(data_dir, sessions, facts)
     steps = sum(len(one.actions) for one in sessions)
     return {**mean, "agreed": agreed, "episodes": len(sessions), "steps": steps}
 
@@ -114,7 +120,22 @@ def _expert_sessions(data_dir: str | None, seed: int, steps: int) -> list[Played
     return found
 
 
-def _measure(data_dir: str | None, sessions: Sequence[Played]) -> tuple[dict[str, float], int]:
+class _NoFacts:
+    """Stands in for a canonicalizer: the belief stays what it was at the start."""
+
+    version = "none"
+
+    def __init__(self, canonicalizer: Canonicalizer):
+        self.initial = canonicalizer.initial
+
+    def update(self, state: State, action: str, observation: str) -> State:
+        """Return the state as it was."""
+        return state
+
+
+def _measure(
+    data_dir: str | None, sessions: Sequence[Played], facts: bool
+) -> tuple[dict[str, float], int]:
     """Return mean CPU seconds of a step and of a reset, and how many answers are as recorded."""
     envs: dict[tuple[tuple[str, Any], ...], Any] = {}
     for played in sessions:
@@ -125,6 +146,9 @@ def _measure(data_dir: str | None, sessions: Sequence[Played]) -> tuple[dict[str
                 max_episode_steps=1000,
                 **dict(played.options),
             )
+            if not facts:
+                env = envs[played.options].unwrapped
+                env.canonicalizer = _NoFacts(env.canonicalizer)
     steps = sum(len(played.actions) for played in sessions)
     passes, resets, agreed = [], 0.0, 0
     for number in range(1 + _AGAIN):

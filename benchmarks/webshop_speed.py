@@ -29,6 +29,13 @@ PEER: Mapping[str, Any] = {
 """What the original costs; a record, since it needs Java, spaCy and Flask to run."""
 
 _PACKAGES = ("gymnasium", "numpy", "rapidfuzz")
+_STEPS = {
+    "page_first": "as the original tells it, first time",
+    "page_again": "as the original tells it, again",
+    "first": "with state facts, first time",
+    "again": "with state facts, again",
+}
+"""What of a step is measured, and how it is called."""
 
 
 def run(
@@ -60,8 +67,9 @@ def run(
 
     Returns:
         The result, as written to `out`. ``first`` is the mean step when each session is played for
-        the first time in a process, ``again`` when it is played again; in the fastest of the processes,
-        of which ``spread`` has the quartiles.
+        the first time in a process, ``again`` when it is played again; ``page_first`` and
+        ``page_again`` are the same without state facts, which the original has not. All are of the
+        fastest of the processes, of which ``spread`` has the quartiles.
 
     Raises:
         DataNotFound, DataCorrupt: The catalogue or a recording is missing or broken.
@@ -111,22 +119,27 @@ def _steps(
     """
     measured = []
     for number in range(1, processes + 1):
-        if processes == 1:
-            measured.append(measure_sessions(data_dir, recordings, seed))
-        else:
-            measured.append(in_fresh_process(measure_sessions, data_dir, recordings, seed))
+        one = _played(data_dir, recordings, seed, True, processes)
+        pages = _played(data_dir, recordings, seed, False, processes)
+        measured.append(one | {f"page_{name}": pages[name] for name in ("first", "again")})
         progress(f"sessions, process {number} of {processes}")
-    spreads = {
-        name: spread([one[name] for one in measured]) for name in ("first", "again", "reset")
-    }
+    spreads = {name: spread([one[name] for one in measured]) for name in (*_STEPS, "reset")}
     ours = {name: found["min"] for name, found in spreads.items()}
     told = {name: measured[0][name] for name in ("episodes", "steps")}
     result: dict[str, Any] = {**told, "ours": ours, "spread": spreads}
     if recordings:
-        ratios = {name: PEER["seconds_per_step"] / ours[name] for name in ("first", "again")}
+        ratios = {name: PEER["seconds_per_step"] / ours[name] for name in _STEPS}
         agreed = min(one["agreed"] for one in measured)
         result |= {"peer": PEER, "ratios": ratios, "steps_that_agree": agreed}
     return result
+
+
+def _played(
+    data_dir: str | None, recordings: Sequence[str], seed: int, facts: bool, processes: int
+) -> dict[str, Any]:
+    """Return what playing sessions costs: in this process where it is the only one."""
+    args = (data_dir, recordings, seed, facts)
+    return measure_sessions(*args) if processes == 1 else in_fresh_process(measure_sessions, *args)
 
 
 def _before(out: str | Path | None) -> list[dict[str, Any]]:
@@ -174,12 +187,8 @@ def table(result: Mapping[str, Any]) -> str:
         ...
     """
     lines = [f"{result['episodes']} sessions, {result['steps']} steps; CPU time", ""]
-    for name, title in (
-        ("first", "step, first time"),
-        ("again", "step, again"),
-        ("reset", "reset"),
-    ):
-        row = f"{title:18}{result['ours'][name] * 1e6:>9,.1f} us"
+    for name, title in (*_STEPS.items(), ("reset", "reset")):
+        row = f"{title:38}{result['ours'][name] * 1e6:>9,.1f} us"
         if name in result.get("ratios", ()):
             row += f"{result['ratios'][name]:>8,.0f} times the original's steps (recorded)"
         lines.append(row)

@@ -50,13 +50,14 @@ def test_a_result_of_recorded_sessions(tmp_path: Path, capsys: pytest.CaptureFix
         shop, [tmp_path / "s.jsonl"], products=(30,), environments=(2,), processes=2
     )
     assert (result["episodes"], result["steps"], result["steps_that_agree"]) == (1, 2, 0)
-    for name in ("first", "again"):
+    for name in ("first", "again", "page_first", "page_again"):
         expected = result["peer"]["seconds_per_step"] / result["ours"][name]
         assert result["ratios"][name] == pytest.approx(expected)
     assert "not run beside" in result["peer"]["what"]
     assert result["processes"] == 2
     spread = result["spread"]["first"]
     assert spread["min"] == result["ours"]["first"] <= spread["max"]
+    assert result["ours"]["page_again"] < result["ours"]["again"]  # no facts, less work
     (row,) = result["scale"]
     held = row["resident_bytes"]
     assert row["products"] == 30 and held["imported"] <= held["opened"]
