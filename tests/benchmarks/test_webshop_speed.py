@@ -84,7 +84,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run(*args: object, **options: object) -> dict[str, object]:
         told.update(options)
-        ours = dict.fromkeys(("first", "again", "reset"), 1e-5)
+        names = ("page_first", "page_again", "first", "again", "reset")
+        ours = dict.fromkeys(names, 1e-5)
         return {"episodes": 1, "steps": 1, "ours": ours, "memory": {}, "scale": []}
 
     monkeypatch.setattr(webshop_speed, "run", run)
