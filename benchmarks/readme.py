@@ -376,7 +376,7 @@ def _noise() -> str:
     return noise_section(groups, f"({_on(last)}, `comap bench noise-gradients`)")
 
 
-_PAW = {"paw": "alfworld_paw", "webshop-paw": "webshop_paw"}
+_PAW = {"paw": "alfworld_paw", "paw-ce": "alfworld_paw_ce", "webshop-paw": "webshop_paw"}
 
 
 def _paw(section: str) -> str:
