@@ -59,6 +59,7 @@ def paw_text(record: Mapping[str, Any], told: str) -> str:
     settings, env_id = record["settings"], record["env"]["id"]
     runs = [one for arm in record["arms"] for one in arm["seeds"]]
     often = " or ".join(map(str, sorted({one["plays"] for one in runs})))
+    often = "once" if often == "1" else f"{often} times"
     sizes = {split: one["n"] for split, one in runs[0]["success"]["final"].items()}
     alfworld = env_id == "comap/ALFWorld-v0"
     things = "games" if alfworld else "tasks"
@@ -72,7 +73,7 @@ def paw_text(record: Mapping[str, Any], told: str) -> str:
     return (
         f"{paw_section(record)}\n\n"
         f"Percent{scores}. Start and final policies play {every}{played} {things} {often} "
-        f"times at temperature {settings['evaluation_temperature']}; {settings['updates']} updates of "
+        f"at temperature {settings['evaluation_temperature']}; {settings['updates']} updates of "
         f"{groups * members} episodes each ({shape}) on {source} training {things}, at most "
         f"{settings['max_episode_steps']} steps; mean ± standard deviation over seeds, each with a "
         "starting policy of its own. Differences are to the same algorithm without PaW, with 95 % "
