@@ -304,7 +304,7 @@ class SearchQAEnv(TextEnv):
         """Return what a turn came to."""
         answered = move.kind == "answer"
         over = answered or (self._limit is not None and self._steps >= self._limit)
-        reward, right = -self._penalty * (not move.formed), False
+        reward, right = 0.0 - self._penalty * (not move.formed), False
         if over:
             turns = [*self._turns, Turn(action, observation)]
             golden = self.wanted.golden

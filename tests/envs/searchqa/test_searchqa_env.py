@@ -146,6 +146,7 @@ def test_penalties(make) -> None:
     env = make(invalid_penalty=0.01)
     assert env.step("hm")[1] == -0.01 and env.step(EMMA)[1] == 0.0
     assert env.step("<answer>x</answer><answer>Steventon</answer>")[1] == pytest.approx(0.99)
+    assert [str(make().step(action)[1]) for action in (EMMA, "hm")] == ["0.0", "0.0"]  # never -0.0
 
 
 def test_turns_and_smaller_limits(make) -> None:
