@@ -63,6 +63,11 @@ def test_mistakes_in_building_are_told_in_a_line(tmp_path: Path, capsys) -> None
     assert len(capsys.readouterr().err.splitlines()) == 3
 
 
+def _heeds_interrupts() -> None:
+    """Undo what a shell does to programs that it starts in the background: SIGINT is ignored there."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_a_server_runs_until_it_is_stopped(index: Path) -> None:
     command = [sys.executable, "-m", "comap", "serve", "search", "--data-dir", str(index)]
     server = subprocess.Popen(
@@ -71,6 +76,7 @@ def test_a_server_runs_until_it_is_stopped(index: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        preexec_fn=_heeds_interrupts,
     )
     try:
         assert server.stdout is not None
