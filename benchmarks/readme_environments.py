@@ -63,12 +63,12 @@ def _speed_of(record: Mapping[str, Any]) -> tuple[str, str]:
     if record["env"] == "stabletoolbench":
         return f"{1 / record['ours']['step']:,.0f}", "–"
     if record["env"] == "webshop":
-        ours, ratios = record["ours"], record["ratios"]
-        steps, times = f"{1 / ours['first']:,.0f}", f"{ratios['first']:,.0f}"
-        if "page_first" in ratios:
+        ours, known = record["ours"], record["ratios"]
+        steps, longer = f"{1 / ours['first']:,.0f}", f"{known['first']:,.0f}"
+        if "page_first" in known:
             steps += f"; {1 / ours['page_first']:,.0f} without state facts"
-            times += f"; {ratios['page_first']:,.0f} without them, as it is"
-        return steps, f"{times} (recorded)"
+            longer += f"; {known['page_first']:,.0f} without them, as it is"
+        return steps, f"{longer} (recorded)"
     if record["env"] == "searchqa":  # the original needs a server and, for E5, a GPU or 60 GB
         return f"{1 / record['ours']['first']:,.0f}", "–"
     players, ratios = record["players"], record["ratios"]["cpu"]
