@@ -1,1 +1,1 @@
-"""Every table and figure of both papers: definitions (data), the jobs that they need, and the runner."""
+"""Every table and figure of both papers: definitions (data), the jobs they need, and the runner."""
