@@ -144,6 +144,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         trained,
         training_scale,
     )
+    from .benchmarks.experiments import command
 
     bench = commands.add_parser(
         "bench", help="measure speed, agreement with the original, and what small models learn"
@@ -153,3 +154,4 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     paw = (paw_bench, paw_bench_overhead, paw_noise)
     for module in (*measured, small_results, coevolution, shipped, trained, *paw):
         module.add_parser(kinds)
+    command.add_parsers(kinds)
