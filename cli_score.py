@@ -1,4 +1,4 @@
-"""`comap score tools`: scores of answers that lie in a folder, of ours and of other pipelines."""
+"""`comap score`: scores of answers that lie in a folder, and of world models."""
 
 from __future__ import annotations
 
@@ -25,9 +25,27 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         >>> parser.parse_args(["score", "tools", "answers", "--verdicts", "a.json"]).verdicts
         'a.json'
     """
-    scorer = commands.add_parser("score", help="score answers that lie in a folder")
+    scorer = commands.add_parser(
+        "score", help="score answers that lie in a folder, or a world model"
+    )
     kinds = scorer.add_subparsers(dest="scored", required=True, metavar="WHAT")
     _add_tools(kinds)
+    _add_world_model(kinds)
+
+
+def _add_world_model(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `comap score world-model`."""
+    from .benchmarks.world_model_scores import declare, run
+
+    parser = kinds.add_parser(
+        "world-model",
+        help="Delta-F1 of any world model on a fixed set of transitions",
+        description="Score a world model, trained or prompted, on transitions that stay the same.",
+        epilog="example: comap score world-model --world-model retrieval --n 400 --save frozen.jsonl",
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run)
+    declare(parser)
 
 
 def _add_tools(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -11,7 +11,7 @@ from ..agents.create import AGENTS, agent_options
 from ..errors import CoMapError, suggest
 from .options import add_fields, argument_help
 
-__all__ = ["RunParser", "declare"]
+__all__ = ["RunParser", "add_models", "add_worlds", "declare"]
 
 _MODEL = (
     "who writes: shipped (small, trained, comes with comap), tiny (untrained, built into OUT/model), a "
@@ -38,8 +38,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.__class__ = RunParser  # argparse makes the parsers of commands itself
     parser.set_defaults(fields={})
     _add_tasks(parser)
-    _add_models(parser)
-    _add_world(parser)
+    add_models(parser)
+    add_worlds(parser)
     _add_way(parser)
 
 
@@ -139,7 +139,15 @@ def _add_tasks(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_models(parser: argparse.ArgumentParser) -> None:
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say the language model.
+
+    Example:
+        >>> parser = argparse.ArgumentParser()
+        >>> add_models(parser)
+        >>> parser.parse_args(["--model", "tiny"]).tiny_parameters
+        500000
+    """
     models = parser.add_argument_group("with which language model")
     add = models.add_argument
     add("--model", metavar="M", help=_MODEL)
@@ -172,7 +180,15 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_world(parser: argparse.ArgumentParser) -> None:
+def add_worlds(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say the world model.
+
+    Example:
+        >>> parser = argparse.ArgumentParser()
+        >>> add_worlds(parser)
+        >>> parser.parse_args(["--world-model", "null"]).fit_tasks
+        100
+    """
     worlds = parser.add_argument_group("with which world model")
     add = worlds.add_argument
     add("--world-model", metavar="W", help=_WORLD)

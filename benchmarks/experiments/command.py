@@ -147,6 +147,7 @@ def _run(options: argparse.Namespace) -> int:
         _pairs(options.data, "--data"),
         _pairs(options.demos, "--demos"),
         options.device,
+        named=options.dry_run,
     )
     if not options.dry_run:
         for job in found.jobs.values():
@@ -182,7 +183,7 @@ def _show_plan(found: Plan, places: Places, in_full: bool) -> None:
     print(f"scale {scale.name}: {scale.about}")
     if in_full:
         for job in jobs:
-            _show_job(job, _safe(lambda job=job: commands(found, job, places)))  # type: ignore[misc]
+            _show_job(job, commands(found, job, places))
     print(f"{len(jobs)} jobs, {len(jobs) - len(waiting)} of them done")
     for one in estimate(found, waiting):
         told = f"  {one.kind}: {one.jobs} jobs"
@@ -199,19 +200,8 @@ def _hours(hours: float) -> str:
     return f"{hours:,.0f} hours" if hours >= 10 else f"{60 * hours:,.0f} minutes"
 
 
-def _safe(make: Any) -> list[list[str]] | str:
-    try:
-        found: list[list[str]] = make()
-        return found
-    except OptionError as error:
-        return str(error)
-
-
-def _show_job(job: Job, made: list[list[str]] | str) -> None:
+def _show_job(job: Job, made: Sequence[Sequence[str]]) -> None:
     print(f"\n{job.id} (configuration {job.config_hash})")
-    if isinstance(made, str):
-        print(f"  {made}")
-        return
     for words in made:
         print(f"  {shlex.join(['comap', *words])}")
     config = _resolved(job)

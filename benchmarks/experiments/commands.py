@@ -27,6 +27,7 @@ class Places:
         data: Folders of official data, by environment.
         demos: Files of demonstrations, by environment.
         device: ``auto`` or ``cpu``, ``cuda``, ``cuda:N``.
+        named: Whether a place that is not given is named by a word, as where commands are only shown.
 
     Example:
         >>> Places(Path("runs")).device
@@ -37,6 +38,7 @@ class Places:
     data: Mapping[str, str] = field(default_factory=dict)
     demos: Mapping[str, str] = field(default_factory=dict)
     device: str = "auto"
+    named: bool = False
 
 
 def folder_of(places: Places, job: str) -> Path:
@@ -232,9 +234,11 @@ def _lora(plan: Plan, job: Job) -> bool:
 
 
 def _predict(plan: Plan, job: Job, places: Places) -> list[list[str]]:
+    """Return the scoring of a prompted world model, on the frozen transitions of the SFT job."""
+    assert job.backbone is not None
     words = ["score", "world-model", *_where(job, places, demos=False)]
     words += ["--split", _place(job).splits[0]]
-    assert job.backbone is not None
+    words += ["--transitions", str(folder_of(places, job.needs["sft"]))]
     words += ["--world-model", job.backbone.model, *option_words(job.settings)]
     words += ["--seed", str(job.seed), "--result", str(folder_of(places, job.id) / "result.json")]
     return [words]
@@ -278,17 +282,20 @@ def _where(job: Job, places: Places, demos: bool = True) -> list[str]:
     place = _place(job)
     options: dict[str, Any] = dict(place.options)
     if place.data:
-        options["data_dir"] = _given(places.data, place.env, "--data", "official data")
+        options["data_dir"] = _given(places, "data", place.env, "official data")
     words = env_words(place.env, options)
     if demos and place.demos:
-        told = _given(places.demos, place.env, "--demos", "a file of demonstrations")
+        told = _given(places, "demos", place.env, "a file of demonstrations")
         words += ["--demos", told]
     return words
 
 
-def _given(known: Mapping[str, str], env: str, option: str, what: str) -> str:
-    if env not in known:
-        raise OptionError(
-            f"expected {what} for {env} at this scale, found none; add {option} {env}=PLACE"
-        )
-    return known[env]
+def _given(places: Places, kind: str, env: str, what: str) -> str:
+    known: Mapping[str, str] = getattr(places, kind)
+    if env in known:
+        return known[env]
+    if places.named:
+        return kind.upper()
+    raise OptionError(
+        f"expected {what} for {env} at this scale, found none; add --{kind} {env}=PLACE"
+    )

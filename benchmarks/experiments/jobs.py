@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import OptionError
@@ -160,9 +160,14 @@ class _Planner:
     def job(self, made: Recipe, backbone: Backbone | None, env: str | None, seed: int) -> Job:
         """Return the job of a recipe, and plan those that it needs before it."""
         policy = self.scale.policy_of(made, env)
-        needs = {name: self.job(recipe(name), backbone, env, seed).id for name in made.needs(policy)}
+        needs = {
+            name: self.job(recipe(name), backbone, env, seed).id for name in made.needs(policy)
+        }
         place = None if env is None else self.scale.places[env]
         settings = {**self.scale.settings(made.kind, env, made.name), **made.settings}
+        own = settings.pop("env_options", None)
+        if place is not None and own:
+            place = replace(place, options={**place.options, **own})
         preset = self.scale.preset(made.kind, env, made.name)
         config = {
             "recipe": made.name,

@@ -326,9 +326,15 @@ def _play(job: Job, folder: Path) -> list[Measure]:
 
 def _predict(job: Job, folder: Path) -> list[Measure]:
     result = _json(folder / "result.json")
-    value, error = result["delta_f1"], result.get("stderr")
-    low, high = _around(value, error)
-    return [Measure(metric="delta_f1", value=value, low=low, high=high, n=result["n"])]
+    found = []
+    for part, metric in (("all", "delta_f1"), ("nonempty", "delta_f1_nonempty")):
+        told_ = members(result, "scores", part)
+        value = number(told_, "delta_f1")
+        if value is not None:
+            low, high = _around(value, number(told_, "stderr"))
+            n = int(told_["n"])
+            found.append(Measure(metric=metric, value=value, low=low, high=high, n=n))
+    return found
 
 
 def _noise(job: Job, folder: Path) -> list[Measure]:

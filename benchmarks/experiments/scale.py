@@ -93,10 +93,12 @@ class Scale:
     def settings(self, kind: str, env: str | None, recipe: str = "") -> dict[str, Any]:
         """Return what is set for a kind of job on an environment, and for one recipe of that kind.
 
-        A recipe's settings with ``only`` stand alone.
+        Most particular wins: a recipe on an environment, a recipe, an environment, the kind. A recipe's
+        settings with ``only`` stand alone.
         """
         found = self.kinds.get(kind, {})
-        own = dict(found.get("recipes", {}).get(recipe, {}))
+        recipes = found.get("recipes", {})
+        own = {**recipes.get(recipe, {}), **recipes.get(f"{recipe} {env}", {})}
         if own.pop("only", False):
             return own
         return {**found.get("set", {}), **found.get("on", {}).get(env, {}), **own}
