@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,12 +136,15 @@ def _baseline(plan: Plan, job: Job, places: Places) -> list[list[str]]:
 def _paw(plan: Plan, job: Job, places: Places) -> list[list[str]]:
     settings = dict(job.settings)
     own = settings.pop("model", None)
+    limit = _place(job).options.get("max_episode_steps")
+    if limit is not None:  # a setting of this training, which its preset has too
+        settings.setdefault("max_episode_steps", limit)
     words = ["train", "paw", "--preset", job.preset]
     if job.policy is not None:
         words += ["--model", str(models_of(plan, job.policy, job, places) / "agent")]
     else:
         words += _model(job) if own is None else ["--model", str(own)]
-    words += _where(job, places, demos=False)
+    words += _where(job, places, demos=False, without=("max_episode_steps",))
     words += ["--evaluation-splits", *_place(job).splits]
     words += [*option_words(settings), "--seed", str(job.seed)]
     return [[*words, "--out", str(folder_of(places, job.id))]]
@@ -277,10 +280,10 @@ def _place(job: Job) -> Place:
     return job.place
 
 
-def _where(job: Job, places: Places, demos: bool = True) -> list[str]:
+def _where(job: Job, places: Places, demos: bool = True, without: Sequence[str] = ()) -> list[str]:
     """Return the words that say the environment."""
     place = _place(job)
-    options: dict[str, Any] = dict(place.options)
+    options = {name: value for name, value in place.options.items() if name not in without}
     if place.data:
         options["data_dir"] = _given(places, "data", place.env, "official data")
     words = env_words(place.env, options)

@@ -163,6 +163,9 @@ class _Planner:
         needs = {
             name: self.job(recipe(name), backbone, env, seed).id for name in made.needs(policy)
         }
+        if made.kind == "predict":  # a model that cannot be trained has no transitions of its own
+            other = self.scale.backbone("CoMap", "small")
+            needs["sft"] = self.job(recipe("sft"), other, env, seed).id
         place = None if env is None else self.scale.places[env]
         settings = {**self.scale.settings(made.kind, env, made.name), **made.settings}
         own = settings.pop("env_options", None)

@@ -128,8 +128,8 @@ class _Pool:
     def run(self) -> dict[str, Ended]:
         waiting = list(self.plan.jobs.values())
         while waiting or self.running:
-            waiting = [job for job in waiting if not self._settle(job)]
             self._reap()
+            waiting = [job for job in waiting if not self._settle(job)]
             for job in [job for job in waiting if self._ready(job)]:
                 if len(self.running) >= self.workers:
                     break

@@ -32,14 +32,17 @@ def work(commands: Sequence[Sequence[str]], log: str, done: str) -> None:
     target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     os.dup2(target, 1)
     os.dup2(target, 2)
-    sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="replace", closefd=False)
-    sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="replace", closefd=False)
+    sys.stdout, sys.stderr = (
+        os.fdopen(number, "w", 1, encoding="utf-8", errors="replace", closefd=False)
+        for number in (1, 2)
+    )
     start, code = time.monotonic(), 0
     for words in commands:
         code = _run(words)
         if code:
             break
     sys.stdout.flush()
+    sys.stderr.flush()
     own, others = (
         resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )

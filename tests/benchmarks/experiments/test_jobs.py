@@ -1,0 +1,159 @@
+"""Jobs are shared, and named by all that their results depend on."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from comap.benchmarks.experiments.commands import Places, commands, option_words
+from comap.benchmarks.experiments.costs import estimate
+from comap.benchmarks.experiments.definition import experiment, experiment_ids
+from comap.benchmarks.experiments.jobs import plan
+from comap.benchmarks.experiments.scale import scale_named
+from comap.cli import _parser
+from comap.errors import OptionError
+
+ALL = [experiment(name) for name in experiment_ids()]
+
+
+def test_jobs_are_shared_between_experiments() -> None:
+    tiny = scale_named("tiny")
+    alone = [plan([one], tiny).jobs for one in ALL]
+    together = plan(ALL, tiny).jobs
+    assert set(together) == set().union(*alone)
+    assert len(together) < 0.8 * sum(map(len, alone))
+
+
+def test_what_a_job_needs_comes_before_it() -> None:
+    found = plan(ALL, scale_named("tiny"))
+    seen: set[str] = set()
+    for name, job in found.jobs.items():
+        assert set(job.needs.values()) <= seen
+        seen.add(name)
+
+
+def test_a_configuration_is_named_by_all_that_it_depends_on() -> None:
+    tiny = scale_named("tiny")
+    one = experiment("comap-t2")
+
+    def hashes(told: object) -> dict[str, str]:
+        found = plan([one], told)  # type: ignore[arg-type]
+        return {
+            f"{j.recipe.name} {j.place and j.place.env}": j.config_hash for j in found.jobs.values()
+        }
+
+    before = hashes(tiny)
+    kinds = {**tiny.kinds, "comap": {**tiny.kinds["comap"], "set": {"rounds": 7}}}
+    changed = hashes(dataclasses.replace(tiny, kinds=kinds))
+    assert all(before[name] != changed[name] for name in before)
+    places = dict(tiny.places)
+    shop = places["comap/WebShop-v0"]
+    places["comap/WebShop-v0"] = dataclasses.replace(shop, options={**shop.options, "x": 1})
+    other = hashes(dataclasses.replace(tiny, places=places))
+    assert {name for name in before if before[name] != other[name]} == {
+        name for name in before if "WebShop" in name
+    }
+    # what a job begins with counts: another warm-up is another CoMap
+    recipes = {"sft": {"warmup_epochs": 9}}
+    warm = hashes(
+        dataclasses.replace(
+            tiny, kinds={**tiny.kinds, "comap": {**tiny.kinds["comap"], "recipes": recipes}}
+        )
+    )
+    assert warm["comap comap/ALFWorld-v0"] != before["comap comap/ALFWorld-v0"]
+    assert warm["wm-vanilla comap/ALFWorld-v0"] == before["wm-vanilla comap/ALFWorld-v0"]
+
+
+def test_a_plan_is_the_same_in_every_process() -> None:
+    code = (
+        "from comap.benchmarks.experiments.definition import *\n"
+        "from comap.benchmarks.experiments.jobs import plan\n"
+        "from comap.benchmarks.experiments.scale import scale_named\n"
+        "print(*plan([experiment('comap-t1'), experiment('paw-f6')], scale_named('tiny')).jobs)"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "7")
+    }
+    assert len(told) == 1
+
+
+def test_names_of_jobs_are_names_of_files() -> None:
+    for name in plan(ALL, scale_named("paper")).jobs:
+        assert set(name) <= set(
+            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.+"
+        )
+        assert len(name) < 120
+
+
+@pytest.mark.parametrize("scale", ["tiny", "small", "paper"])
+def test_every_command_is_one_that_comap_understands(scale: str, tmp_path: Path) -> None:
+    found = plan(ALL, scale_named(scale), [0])
+    places, parser = Places(tmp_path, named=True), _parser()
+    seen = set()
+    for job in found.jobs.values():
+        key = (job.recipe.name, job.place and job.place.env)
+        if key in seen:
+            continue
+        seen.add(key)
+        for words in commands(found, job, places):
+            parser.parse_args(words)  # ends the process where it does not understand
+
+
+def test_official_data_is_asked_for_before_anything_runs(tmp_path: Path) -> None:
+    found = plan([experiment("comap-t2")], scale_named("paper"), [0])
+    job = next(iter(found.jobs.values()))
+    with pytest.raises(OptionError, match=r"add --data comap/ALFWorld-v0=PLACE"):
+        commands(found, job, Places(tmp_path))
+    given = Places(
+        tmp_path, data={"comap/ALFWorld-v0": "/games"}, demos={"comap/ALFWorld-v0": "/d"}
+    )
+    words = commands(found, job, given)[0]
+    assert words[words.index("--data-dir") + 1] == "/games"
+    assert words[words.index("--demos") + 1] == "/d"
+
+
+def test_adapters_of_large_models_are_named_as_such(tmp_path: Path) -> None:
+    found = plan([experiment("comap-t1")], scale_named("paper"), [0])
+    job = next(
+        job for job in found.jobs.values() if job.recipe.name == "play-comap" and "8B" in job.id
+    )
+    words = shlex.join(commands(found, job, Places(tmp_path, named=True))[0])
+    assert "--model Qwen/Qwen3-8B --adapter agent=" in words and "--agent-adapter agent" in words
+    assert "--world-model Qwen/Qwen3-8B --world-model-adapter wm --adapter wm=" in words
+    assert "--agent-option head=" in words  # the preset paper reads p from a head
+
+
+def test_settings_become_options() -> None:
+    told = {"paw": False, "topk": None, "alpha": 0.5, "agent_option": "decoding=masked"}
+    assert option_words(told) == [
+        "--no-paw", "--topk", "none", "--alpha", "0.5", "--agent-option", "decoding=masked"
+    ]  # fmt: skip
+
+
+def test_costs_grow_with_models_and_say_where_they_come_from() -> None:
+    found = plan([experiment("comap-t2")], scale_named("paper"), [0])
+    jobs = [job for job in found.jobs.values() if job.recipe.name == "comap"]
+    (all_of_them,) = estimate(found, jobs)
+    small, large = ([j for j in jobs if size in j.id] for size in ("4B", "8B"))
+    assert estimate(found, large)[0].hours == pytest.approx(4 * 4.48)
+    assert estimate(found, small)[0].hours == pytest.approx(4 * 4.48 * 4 / 8.2)
+    assert all_of_them.gpu_hours == pytest.approx(4 * all_of_them.hours)
+    assert "cited" in all_of_them.basis[0]
+
+
+def test_seeds_are_checked() -> None:
+    for seeds in ([], [-1]):
+        with pytest.raises(OptionError, match="seeds"):
+            plan([experiment("comap-t2")], scale_named("tiny"), seeds)

@@ -1,0 +1,170 @@
+"""The runner: in order, past failures, and on from where it was stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.benchmarks.experiments import runner
+from comap.benchmarks.experiments.collect import collect
+from comap.benchmarks.experiments.commands import Places, folder_of
+from comap.benchmarks.experiments.definition import Column, Experiment, Method
+from comap.benchmarks.experiments.jobs import Cell, Job, Plan
+from comap.benchmarks.experiments.recipes import Recipe
+from comap.benchmarks.experiments.runner import job_record, run_jobs
+from comap.benchmarks.experiments.scale import Place, scale_named
+from comap.envs.storage import locked
+from comap.errors import DataCorrupt, OptionError
+
+ENV = "comap/ALFWorld-v0"
+
+
+@pytest.fixture(autouse=True)
+def _light(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "PRELOADED", ("comap.cli",))
+
+
+def job(name: str, agent: str, needs: dict[str, str] | None = None, **settings: Any) -> Job:
+    place = Place(
+        env=ENV, options={"source": "generated", "max_episode_steps": 8}, splits=("valid_seen",)
+    )
+    return Job(
+        id=name,
+        recipe=Recipe(name=name, kind="play", agent=agent),
+        policy=None,
+        backbone=None,
+        place=place,
+        seed=0,
+        preset="",
+        settings={"episodes": 2, **settings},
+        needs=needs or {},
+        config_hash=f"hash-{name}",
+    )
+
+
+def plan_of(*jobs: Job) -> Plan:
+    cells = tuple(
+        Cell(
+            experiment="x",
+            method=Method(name=one.id, recipe="play-react"),
+            slot="",
+            backbone=None,
+            env=ENV,
+            seed=0,
+            job=one.id,
+        )
+        for one in jobs
+    )
+    return Plan(scale=scale_named("tiny"), jobs={one.id: one for one in jobs}, cells=cells)
+
+
+EXPERIMENT = Experiment(
+    id="x",
+    paper="CoMap",
+    published="Table 0",
+    kind="table",
+    title="",
+    about="",
+    backbones=(),
+    methods=(),
+    columns=(Column(label="seen", metric="success_rate", env=ENV, split="valid_seen"),),
+    footnotes={},
+)
+
+
+def test_jobs_run_past_one_that_fails_and_what_needs_it_is_left_out(tmp_path: Path) -> None:
+    good, bad = job("good", "expert"), job("bad", "nobody")
+    after = job("after", "expert", {"bad": "bad"})
+    second = job("second", "random", {"good": "good"})
+    told: list[tuple[str, str]] = []
+    plan, places = plan_of(good, bad, after, second), Places(tmp_path)
+    ended = run_jobs(
+        plan, places, workers=2, tell=lambda event, one, word: told.append((event, one.id))
+    )
+    assert {name: one.ok for name, one in ended.items()} == {
+        "good": True, "bad": False, "after": False, "second": True
+    }  # fmt: skip
+    assert "exit code 2" in ended["bad"].why and "nobody" in ended["bad"].why
+    assert ended["after"].why == "needs bad, which failed"
+    assert ("begun", "after") not in told and ("left out", "after") in told
+    assert told.index(("done", "good")) < told.index(("begun", "second"))
+    rows = {row.method: row for row in collect(plan, [EXPERIMENT], places)}
+    assert rows["good"].n == 2 and rows["good"].value is not None and rows["good"].low is not None
+    assert rows["bad"].value is None and "nobody" in str(rows["bad"].error)
+    assert rows["good"].trajectories is not None
+    assert (tmp_path / rows["good"].trajectories).is_file()
+    assert rows["good"].hardware and rows["good"].code_version and rows["good"].fingerprint
+    record = json.loads((tmp_path / "jobs" / "good" / "job.json").read_text())
+    assert str(tmp_path) not in json.dumps(record) and record["cost"]["cpu_seconds"] > 0
+    journal = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in journal][0] == "begun"
+    assert journal[-1] | {"at": ""} == {"at": "", "event": "ended", "done": 2, "failed": 2}
+
+
+def test_what_has_ended_is_not_run_again_and_what_failed_is(tmp_path: Path) -> None:
+    places = Places(tmp_path)
+    run_jobs(plan_of(job("one", "expert"), job("two", "nobody")), places, workers=2)
+    first = (tmp_path / "jobs" / "one" / "job.json").read_bytes()
+    mended = dataclasses.replace(job("two", "random"), config_hash="hash-two")
+    told: list[tuple[str, str, str]] = []
+    ended = run_jobs(
+        plan_of(job("one", "expert"), mended),
+        places,
+        tell=lambda event, one, word: told.append((event, one.id, word)),
+    )
+    assert all(one.ok for one in ended.values())
+    assert told[0] == ("done", "one", "before") and ("begun", "two", "") in told
+    assert (tmp_path / "jobs" / "one" / "job.json").read_bytes() == first
+
+
+def test_a_job_of_another_configuration_does_not_count(tmp_path: Path) -> None:
+    places, one = Places(tmp_path), job("one", "expert")
+    run_jobs(plan_of(one), places)
+    assert job_record(places, one) is not None
+    assert job_record(places, dataclasses.replace(one, config_hash="other")) is None
+
+
+def test_a_worker_that_is_killed_is_told_and_its_job_goes_on_later(tmp_path: Path) -> None:
+    def kill(event: str, one: Job, word: str) -> None:
+        if event == "begun":
+            for _ in range(600):
+                running = multiprocessing.active_children()
+                log = tmp_path / "jobs" / "long" / "out" / "valid_seen" / "trajectories.jsonl"
+                if running and log.is_file() and log.stat().st_size:
+                    running[0].kill()
+                    return
+                time.sleep(0.05)
+            raise AssertionError("nothing was played within 30 s")
+
+    places = Places(tmp_path)
+    one = job("long", "expert", episodes=400, live=1)
+    ended = run_jobs(plan_of(one), places, tell=kill)
+    assert not ended["long"].ok and ended["long"].why.startswith("signal 9")
+    lines = folder_of(places, "long") / "valid_seen" / "trajectories.jsonl"
+    played = len(lines.read_bytes().splitlines())
+    assert run_jobs(plan_of(one), places)["long"].ok
+    assert len(lines.read_bytes().splitlines()) > played
+
+
+def test_one_runner_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
+    with locked(tmp_path / "lock", wait=0), pytest.raises(OptionError, match="at work in it"):
+        run_jobs(plan_of(job("one", "expert")), Places(tmp_path))
+
+
+def test_a_damaged_record_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "jobs" / "one" / "job.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    with pytest.raises(DataCorrupt, match="remove it"):
+        job_record(Places(tmp_path), job("one", "expert"))
+
+
+def test_workers_are_at_least_one(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="--workers"):
+        run_jobs(plan_of(job("one", "expert")), Places(tmp_path), workers=0)
