@@ -14,32 +14,8 @@ from comap.benchmarks.experiments.recipes import recipe, recipe_names
 from comap.benchmarks.experiments.scale import scale_named, scale_names
 from comap.errors import DataCorrupt, OptionError
 
-NAMES = [
-    "comap-t1",
-    "comap-t2",
-    "comap-t3",
-    "comap-t4",
-    "comap-t5",
-    "comap-t6",
-    "comap-f3",
-    "comap-f4",
-    "comap-f5",
-    "comap-f6",
-    "comap-f7",
-    "comap-f8",
-    "paw-t1",
-    "paw-t2",
-    "paw-t3",
-    "paw-t4",
-    "paw-t5",
-    "paw-f2c",
-    "paw-f2d",
-    "paw-f4",
-    "paw-f5",
-    "paw-f6",
-    "paw-f10",
-    "paw-f11",
-]
+NAMES = [f"comap-{x}" for x in "t1 t2 t3 t4 t5 t6 f3 f4 f5 f6 f7 f8".split()]
+NAMES += [f"paw-{x}" for x in "t1 t2 t3 t4 t5 f2c f2d f4 f5 f6 f10 f11".split()]
 
 
 def test_every_table_and_figure_of_both_papers_is_there_in_order() -> None:

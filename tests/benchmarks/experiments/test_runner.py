@@ -103,7 +103,7 @@ def test_jobs_run_past_one_that_fails_and_what_needs_it_is_left_out(tmp_path: Pa
     record = json.loads((tmp_path / "jobs" / "good" / "job.json").read_text())
     assert str(tmp_path) not in json.dumps(record) and record["cost"]["cpu_seconds"] > 0
     journal = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
-    assert [line["event"] for line in journal][0] == "begun"
+    assert journal[0]["event"] == "begun"
     assert journal[-1] | {"at": ""} == {"at": "", "event": "ended", "done": 2, "failed": 2}
 
 
