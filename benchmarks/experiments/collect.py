@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import CoMapError
+from ..training_record import get
 from .commands import Places, folder_of
 from .definition import Experiment
 from .jobs import Cell, Job, Plan
@@ -67,8 +68,10 @@ def _measured(job: Job, places: Places) -> tuple[list[Measure], dict[str, Any] |
         return [], None, "not run yet"
     if record["status"] != "done":
         return [], record, f"{record['status']}: {record['why']}"
+    folder = folder_of(places, job.id)
+    record["fingerprint"] = _fingerprint(folder)
     try:
-        return measures_of(job, folder_of(places, job.id)), record, None
+        return measures_of(job, folder), record, None
     except CoMapError as error:
         return [], record, f"failed: {error}"
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -138,7 +141,7 @@ def _about(cell: Cell, one: Experiment, record: Mapping[str, Any]) -> dict[str, 
         "seed": cell.seed if one.seeds else None,
         "config_hash": record.get("config_hash"),
         "code_version": record.get("code"),
-        "fingerprint": _digest(record.get("env")),
+        "fingerprint": record.get("fingerprint"),
         "hardware": _hardware(record),
         "seconds": seconds,
         "cost": cost or None,
@@ -146,12 +149,23 @@ def _about(cell: Cell, one: Experiment, record: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def _digest(env: object) -> str | None:
-    """Return twelve digits for an environment's fingerprint."""
-    if not isinstance(env, Mapping):
+def _fingerprint(folder: Path) -> str | None:
+    """Return twelve digits for the fingerprints of the environments that a job was run in.
+
+    They tell tasks, facts and engine, and are in what its commands wrote.
+    """
+    told = []
+    for path in [folder / "run.json", *sorted(folder.glob("*/run.json")), folder / "result.json"]:
+        try:
+            found = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            continue
+        known = get(found, "described", "env", "fingerprint")
+        told.append(known or get(found, "environment") or get(found, "env", "fingerprint"))
+    told = [one for one in told if isinstance(one, Mapping)]
+    if not told:
         return None
-    told = json.dumps(env.get("fingerprint", env), sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _hardware(record: Mapping[str, Any]) -> str | None:

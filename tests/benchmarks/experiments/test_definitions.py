@@ -14,8 +14,12 @@ from comap.benchmarks.experiments.recipes import recipe, recipe_names
 from comap.benchmarks.experiments.scale import scale_named, scale_names
 from comap.errors import DataCorrupt, OptionError
 
-NAMES = [f"comap-{x}" for x in "t1 t2 t3 t4 t5 t6 f3 f4 f5 f6 f7 f8".split()]
-NAMES += [f"paw-{x}" for x in "t1 t2 t3 t4 t5 f2c f2d f4 f5 f6 f10 f11".split()]
+NAMES = [
+    f"comap-{x}" for x in ["t1", "t2", "t3", "t4", "t5", "t6", "f3", "f4", "f5", "f6", "f7", "f8"]
+]
+NAMES += [
+    f"paw-{x}" for x in ["t1", "t2", "t3", "t4", "t5", "f2c", "f2d", "f4", "f5", "f6", "f10", "f11"]
+]
 
 
 def test_every_table_and_figure_of_both_papers_is_there_in_order() -> None:
