@@ -14,7 +14,17 @@ from .quoted import Quotes
 from .sheets import Block, Sheet
 from .wording import Notes, caption, head, interval, number, seeds, usual, value
 
-__all__ = ["Grid", "GridRow", "Written", "every_value", "figure_grids", "sheet_grids"]
+__all__ = [
+    "Grid",
+    "GridRow",
+    "Written",
+    "cited_grid",
+    "cited_list",
+    "every_value",
+    "figure_grids",
+    "our_grid",
+    "sheet_grids",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +91,12 @@ def sheet_grids(sheet: Sheet) -> list[Grid]:
     """
     grids = []
     if sheet.ours:
-        grids.append(_ours(sheet))
+        grids.append(our_grid(sheet))
     if sheet.cited:
-        grids.append(_cited(sheet))
+        grids.append(cited_grid(sheet))
     if sheet.quotes.others:
-        grids.append(_others(sheet.quotes))
+        others = "Cited: values without a column above"
+        grids.append(cited_list(sheet.quotes, sheet.quotes.others, others))
     return grids
 
 
@@ -98,7 +109,7 @@ def figure_grids(panels: Sequence[Panel], quotes: Quotes) -> list[Grid]:
     """
     grids = [_bars(panel) if panel.kind == "bar" else _line(panel) for panel in panels]
     rows = [one.row for one in quotes.placed] + list(quotes.others)
-    return grids + ([_list(quotes, rows)] if rows else [])
+    return grids + ([cited_list(quotes, rows)] if rows else [])
 
 
 def every_value(blocks: Sequence[Block], columns: Sequence[Column]) -> Iterator[tuple[str, ...]]:
@@ -127,7 +138,8 @@ def every_value(blocks: Sequence[Block], columns: Sequence[Column]) -> Iterator[
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _ours(sheet: Sheet) -> Grid:
+def our_grid(sheet: Sheet) -> Grid:
+    """Return what we measured of a table."""
     columns, notes = sheet.experiment.columns, Notes()
     cells = [
         [line.cells[place] for block in sheet.ours for line in block.lines]
@@ -202,7 +214,8 @@ def _not_run(sheet: Sheet) -> str:
     return f"Not run here: {'; '.join(told)}."
 
 
-def _cited(sheet: Sheet) -> Grid:
+def cited_grid(sheet: Sheet) -> Grid:
+    """Return what the paper prints of a table; columns that nothing was seen of are left out."""
     columns, notes = sheet.experiment.columns, Notes()
     kept = [
         place
@@ -242,11 +255,7 @@ def _source(quotes: Quotes) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _others(quotes: Quotes) -> Grid:
-    return _list(quotes, quotes.others, "Cited: values without a column above")
-
-
-def _list(
+def cited_list(
     quotes: Quotes,
     rows: Sequence[CitedRow],
     title: str = "Cited: numbers of the paper",
@@ -336,8 +345,9 @@ def _bars(panel: Panel) -> Grid:
                 cells.append(Written("–"))
                 continue
             reasons = [found.reason] if found.reason else []
-            reasons += [found.measured] if found.measured not in ("", told) else []
-            marks = tuple(notes.mark(one) for one in reasons)
+            if found.value is not None and found.measured not in ("", told):
+                reasons.append(found.measured)
+            marks = (notes.mark("; ".join(reasons)),) if reasons else ()
             cells.append(Written(value(found, column.unit), marks=marks))
         rows.append(GridRow(tuple(cells)))
     unit = f" ({column.unit})" if column.unit and column.unit != "share" else ""
