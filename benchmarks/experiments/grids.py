@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..marks import one_line
@@ -230,7 +230,8 @@ def cited_grid(sheet: Sheet) -> Grid:
             written = [Written(one_line(line.method, 60))]
             for place in kept:
                 cell = line.cells[place]
-                marks = (notes.mark(cell.reason),) if cell.value is not None and cell.reason else ()
+                said = cell.reason.splitlines() if cell.value is not None else []
+                marks = _sorted(notes.mark(one) for one in said)
                 text = value(cell, columns[place].unit)
                 written.append(Written(text, place in line.best, marks))
             rows.append(GridRow(tuple(written)))
@@ -242,6 +243,10 @@ def cited_grid(sheet: Sheet) -> Grid:
         footnotes=notes.told(),
         cited=True,
     )
+
+
+def _sorted(marks: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(marks, key=lambda mark: (len(mark), mark)))
 
 
 def _source(quotes: Quotes) -> tuple[str, ...]:
@@ -264,7 +269,7 @@ def cited_list(
     notes, listed = Notes(), list[GridRow]()
     for row in rows:
         told = () if quotes.table is None else quotes.table.notes(row)
-        marks = tuple(notes.mark(one.text) for one in told)
+        marks = _sorted(notes.mark(one.text) for one in told)
         where = ", ".join(one for one in (row.env, row.split) if one)
         unit = f" {row.unit}" if row.unit not in ("", "share", "count") else ""
         spread = "" if row.spread is None else f" ± {number(row.spread, row.unit)}"

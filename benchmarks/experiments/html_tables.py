@@ -101,6 +101,7 @@ class HtmlTable:
         cited: The cited one.
         blocks: Its blocks.
         counts: The line of n, of ours.
+        texts: Which of our columns hold text.
         values: All that is known of each of our cells.
     """
 
@@ -108,7 +109,13 @@ class HtmlTable:
     cited: Grid | None
     blocks: tuple[HtmlBlock, ...]
     counts: tuple[str, ...]
+    texts: tuple[bool, ...]
     values: tuple[HtmlValue, ...]
+
+    @property
+    def spread(self) -> bool:
+        """Whether one of our cells has a deviation over seeds."""
+        return any(cell.spread for block in self.blocks for _, own, _ in block.lines for cell in own)
 
 
 def html_table(sheet: Sheet, name: str, links: Links) -> HtmlTable:
@@ -148,7 +155,7 @@ def html_table(sheet: Sheet, name: str, links: Links) -> HtmlTable:
         )
     counted = [row for row in ours.rows if row.kind == "counts"] if ours else []
     counts = tuple(one.text for one in counted[0].cells[1:]) if counted else ()
-    return HtmlTable(ours, cited, tuple(blocks), counts, tuple(values))
+    return HtmlTable(ours, cited, tuple(blocks), counts, _texts(sheet), tuple(values))
 
 
 def list_table(quotes: Quotes, rows: Sequence[CitedRow], name: str) -> Iterator[Grid]:
@@ -180,6 +187,14 @@ def _methods(block: Block | None, other: Block | None, sheet: Sheet) -> list[str
     )
     order = {one.name: place for place, one in enumerate(sheet.experiment.methods)}
     return sorted(names, key=lambda name: order.get(name, len(order)))
+
+
+def _texts(sheet: Sheet) -> tuple[bool, ...]:
+    """Return which of our columns hold text and no number."""
+    columns = range(len(sheet.experiment.columns))
+    lines = [line for block in sheet.ours for line in block.lines]
+    found = [{line.cells[place].status for line in lines} for place in columns]
+    return tuple("text" in of_column and "value" not in of_column for of_column in found)
 
 
 def _line(block: Block | None, method: str) -> Line | None:

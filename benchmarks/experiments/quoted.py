@@ -30,7 +30,7 @@ class Quoted:
     notes: tuple[str, ...] = ()
 
     def cell(self) -> Cell:
-        """Return the value as a cell of the cited part of a table.
+        """Return the value as a cell of the cited part of a table; its notes are lines of `reason`.
 
         Example:
             >>> row = CitedRow(method="CoMap", metric="delta_f1", unit="%", value=93.7)
@@ -43,7 +43,7 @@ class Quoted:
             sd=self.row.spread,
             counts=(self.row.n,),
             values=(self.row.value,),
-            reason=" ".join(self.notes),
+            reason="\n".join(self.notes),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from .aggregate import Cell, average, best, cell
 from .definition import Column, Experiment, Method
@@ -102,30 +103,42 @@ def sheet(experiment: Experiment, rows: Iterable[ResultRow], quotes: Quotes | No
 def pairs(found: Sheet) -> list[tuple[Block | None, Block | None]]:
     """Return our blocks, each beside the cited block that it is most like, then those left over.
 
-    A cited block of the same language model is taken before one that shares the most methods.
+    A cited block of the same language model comes first; the other blocks are paired so that they share
+    the most methods, and in their order, as the papers' tables and ours both begin with the smallest.
 
     Example:
         >>> from comap.benchmarks.experiments.definition import experiment
         >>> pairs(sheet(experiment("comap-t2"), []))
         []
     """
-    left = list(found.cited)
-    taken: dict[int, Block] = {}
-    for place, block in enumerate(found.ours):
-        for other in left:
-            if block.backbone is not None and other.backbone == block.backbone:
-                taken[place] = other
-        left = [other for other in left if all(other is not one for one in taken.values())]
-    for place, block in enumerate(found.ours):
-        if place in taken or not left:
-            continue
-        shared = [len(_methods(block) & _methods(other)) for other in left]
-        if max(shared):
-            taken[place] = left.pop(shared.index(max(shared)))
+    same = {block.backbone: block for block in found.cited if block.backbone is not None}
+    taken = {id(one): same[one.backbone] for one in found.ours if one.backbone in same}
+    used = {id(block) for block in taken.values()}
+    free = [block for block in found.ours if id(block) not in taken]
+    left = [block for block in found.cited if id(block) not in used]
+    for block, other in _most_alike(free, left):
+        taken[id(block)] = other
+        left = [one for one in left if one is not other]
     together: list[tuple[Block | None, Block | None]] = [
-        (block, taken.get(place)) for place, block in enumerate(found.ours)
+        (block, taken.get(id(block))) for block in found.ours
     ]
     return together + [(None, other) for other in left]
+
+
+def _most_alike(ours: Sequence[Block], cited: Sequence[Block]) -> list[tuple[Block, Block]]:
+    """Return pairs in order that share the most methods; none that share nothing."""
+
+    def shared(pair: tuple[Block, Block]) -> int:
+        return len(_methods(pair[0]) & _methods(pair[1]))
+
+    size = min(len(ours), len(cited))
+    ways = (
+        list(zip(some, others, strict=True))
+        for some in combinations(ours, size)
+        for others in combinations(cited, size)
+    )
+    closest = max(ways, key=lambda pairs: sum(map(shared, pairs)), default=[])
+    return [pair for pair in closest if shared(pair)]
 
 
 def _methods(block: Block) -> set[str]:

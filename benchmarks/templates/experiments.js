@@ -157,7 +157,7 @@
       if (chart.kind === "bar") {
         const spread = curve.y.map((y, j) => (curve.high[j] === null ? 0 : curve.high[j] - y));
         const error = { type: "data", array: spread, color: themed("--ink"), thickness: 1.2, width: 3 };
-        return [{ ...told, type: "bar", marker: { color: colour }, error_y: error }];
+        return [{ ...told, type: "bar", textposition: "none", marker: { color: colour }, error_y: error }];
       }
       const line = { color: colour, width: 2, dash: DASHES[Math.floor(i / 6) % 4] };
       const marker = { size: 7, symbol: SYMBOLS[i % 6], color: colour };
@@ -178,7 +178,8 @@
     if (chart.kind === "bar") {
       const names = chart.labels.map(plain);
       Object.assign(xaxis, { tickmode: "array", tickvals: names.map((_, i) => i), ticktext: names });
-      Object.assign(xaxis, { ticks: "", fixedrange: true });
+      const crowded = names.join("").length * 9 > element.clientWidth;
+      Object.assign(xaxis, { ticks: "", fixedrange: true, tickangle: crowded ? -28 : 0 });
     }
     return {
       xaxis, yaxis: { ...axis, title: { ...axis.title, text: plain(chart.y) } },
