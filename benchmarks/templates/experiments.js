@@ -151,7 +151,7 @@
       const colour = themed(`--series-${i % 6}`);
       const group = String(i);
       const told = {
-        name: plain(curve.name), text: curve.text.map((text) => `${plain(curve.name)}: ${plain(text)}`),
+        name: plain(curve.name), text: curve.text.map((text) => [curve.name, ...text.split("; ")].map(plain).join("<br>")),
         hovertemplate: "%{text}<extra></extra>", legendgroup: group, x: curve.x, y: curve.y,
       };
       if (chart.kind === "bar") {
@@ -184,7 +184,7 @@
     return {
       xaxis, yaxis: { ...axis, title: { ...axis.title, text: plain(chart.y) } },
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
-      barmode: "group", bargap: 0.25, hovermode: chart.kind === "bar" ? "closest" : "x",
+      barmode: "group", bargap: 0.25, hovermode: "closest", hoverdistance: 60,
       margin: { l: 52, r: 12, t: 10, b: 40 }, dragmode: "zoom",
       font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: themed("--soft") },
       hoverlabel: { bgcolor: themed("--card"), bordercolor: themed("--line"), font: { color: themed("--ink"), size: 12.5 }, align: "left", namelength: -1 },
