@@ -23,8 +23,8 @@ _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228) + (
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )  # the 97.5 % quantile of Student's t for 1 to 30 degrees of freedom
 _NORMAL = 1.960
-_SUCCESSES = {"accuracy", "exact_match", "sopr", "success", "urr", "hrr", "brp"}
-_BOUNDED = {"delta_f1", "score", "f1", "average"}
+_SUCCESSES = {"accuracy", "adoption", "brp", "exact_match", "hrr", "sopr", "success", "urr"}
+_BOUNDED = {"delta_f1", "delta_f1_on_policy", "f1", "score"}
 _LARGEST = {"%": 100.0, "share": 1.0}
 
 
@@ -224,7 +224,8 @@ def _within(ends: tuple[float, float], row: ResultRow) -> tuple[float, float]:
 
 
 def _is_success(row: ResultRow) -> bool:
-    return row.metric in _SUCCESSES or row.metric.endswith(("success_rate", "pass_rate"))
+    name = row.metric.partition(".")[0]  # what follows tells which tasks, or a threshold
+    return name in _SUCCESSES or name.endswith(("success_rate", "pass_rate"))
 
 
 def _without_value(rows: Sequence[ResultRow], reason: str) -> Cell:

@@ -12,7 +12,7 @@ from .rows import ResultRow
 
 __all__ = ["Links"]
 
-_RECORDS = ("record.json", "result.json", "job.json", "run.json")
+_RECORD = "job.json"
 _VIEW = "view.html"
 
 
@@ -41,8 +41,7 @@ class Links:
         found = []
         if row.job is not None:
             folder = f"jobs/{row.job}"
-            names = [f"{folder}/{name}" for name in _RECORDS]
-            record = next((path for path in map(self._inside, [*names, folder]) if path), None)
+            record = self._inside(f"{folder}/{_RECORD}") or self._inside(folder)
             if record is not None:
                 found.append(("record", record))
         if row.trajectories is not None and (file := self._inside(row.trajectories)) is not None:

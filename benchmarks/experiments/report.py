@@ -14,7 +14,8 @@ from .links import Links
 from .report_html import render_html
 from .report_latex import latex
 from .report_text import markdown, print_shown
-from .results import Results, read_results
+from .results import Results, read_results, results_of
+from .rows import ResultRow
 
 __all__ = ["FORMATS", "PICTURES", "print_report", "write_reports"]
 
@@ -29,9 +30,8 @@ def write_reports(
     results: Path,
     out: Path | None = None,
     formats: Sequence[str] = FORMATS,
+    experiments: Sequence[Experiment] | None = None,
     *,
-    only: Sequence[str] | None = None,
-    definitions: Sequence[Experiment] | None = None,
     cited: Callable[[str], CitedTable | None] = load_cited,
 ) -> list[Path]:
     """Write the reports of a folder of results: ``report.md``, ``report.tex`` and ``report.html``.
@@ -43,8 +43,7 @@ def write_reports(
         results: The folder; its rows are in ``rows.jsonl``.
         out: Where the reports go; None for the same folder.
         formats: Which of ``md``, ``tex`` and ``html``.
-        only: Ids of the experiments to report; None for all that have a row.
-        definitions: The experiments, in their order; None for all that comap has.
+        experiments: What to report, in this order; None for all that have a row.
         cited: What returns an experiment's published numbers.
 
     Returns:
@@ -53,7 +52,7 @@ def write_reports(
     Raises:
         DataNotFound: There are no rows.
         DataCorrupt: A row is not what it should be.
-        OptionError: There is no such format or experiment.
+        OptionError: There is no such format.
         MissingExtra: The extra ``viz`` is not installed.
 
     Example:
@@ -65,7 +64,7 @@ cannot be read (No such file or directory); 'comap bench run' makes them
     for name in formats:
         if name not in FORMATS:
             raise OptionError(f"there is no format {name!r:.40}; {suggest(name, list(FORMATS))}")
-    found = _read(results, only, definitions, cited)
+    found = read_results(results, experiments, cited)
     place = results if out is None else out
     place.mkdir(parents=True, exist_ok=True)
     writers: dict[str, Callable[[], str]] = {
@@ -82,63 +81,35 @@ cannot be read (No such file or directory); 'comap bench run' makes them
 
 
 def print_report(
-    results: Path,
+    rows: Sequence[ResultRow],
+    experiments: Sequence[Experiment] | None = None,
     *,
-    only: Sequence[str] | None = None,
-    definitions: Sequence[Experiment] | None = None,
     cited: Callable[[str], CitedTable | None] = load_cited,
 ) -> None:
-    """Print the tables of a folder of results on standard output.
+    """Print the tables of experiments on standard output.
 
     Args:
-        results: The folder; its rows are in ``rows.jsonl``.
-        only: Ids of the experiments to print; None for all that have a row.
-        definitions: The experiments, in their order; None for all that comap has.
+        rows: The rows of results.
+        experiments: What to print, in this order; None for all that have a row.
         cited: What returns an experiment's published numbers.
 
     Raises:
-        DataNotFound: There are no rows.
-        DataCorrupt: A row is not what it should be.
-        OptionError: There is no such experiment.
+        DataCorrupt: A definition is not what it should be.
         MissingExtra: The extra ``viz`` is not installed.
 
     Example:
-        >>> import tempfile
-        >>> from comap.benchmarks.experiments.rows import ResultRow, write_rows
         >>> row = ResultRow(experiment="comap-t2", method="SFT", metric="delta_f1", value=1.0)
-        >>> with tempfile.TemporaryDirectory() as place:
-        ...     write_rows(Path(place, "rows.jsonl"), [row])
-        ...     print_report(Path(place), cited=lambda name: None)  # doctest: +ELLIPSIS
+        >>> print_report([row], cited=lambda name: None)  # doctest: +ELLIPSIS
         CoMap, Table 2: World-model quality (Delta-F1)
         ...
     """
-    found = _read(results, only, definitions, cited)
+    found = results_of(rows, experiments, cited)
     for place, one in enumerate(found.shown):
         if place:
             print("\n")
         print_shown(one)
     for line in found.left_out:
         print(f"\n{line}")
-
-
-def _read(
-    results: Path,
-    only: Sequence[str] | None,
-    definitions: Sequence[Experiment] | None,
-    cited: Callable[[str], CitedTable | None],
-) -> Results:
-    found = read_results(results, definitions, cited)
-    if only is None:
-        return found
-    known = [one.experiment.id for one in found.shown]
-    for name in only:
-        if name not in known:
-            raise OptionError(
-                f"expected an experiment with rows in {results}, found {name!r:.80}; "
-                f"{suggest(name, known)}"
-            )
-    shown = tuple(one for one in found.shown if one.experiment.id in only)
-    return Results(shown=shown, about=found.about)
 
 
 def _pictures(found: Results, place: Path) -> dict[tuple[str, int], str]:

@@ -85,6 +85,7 @@ def render_html(results: Results, links: Links) -> str:
     return str(
         environment.get_template("experiments.html").render(
             about=results.about,
+            notes=results.notes,
             left_out=results.left_out,
             sections=sections,
             style=Markup(style),

@@ -90,6 +90,7 @@ def latex(results: Results) -> str:
         rf"\noindent {escape_latex(name)}: {escape_latex(told)}\par" + "\n"
         for name, told in results.about
     ]
+    parts += [rf"\noindent {escape_latex(line)}\par" + "\n" for line in results.notes]
     for one in results.shown:
         parts += [_section(one)]
     parts += [rf"\noindent {escape_latex(line)}\par" + "\n" for line in results.left_out]

@@ -31,6 +31,7 @@ def markdown(results: Results, pictures: Mapping[tuple[str, int], str] | None = 
         # Experiments
     """
     parts = ["# Experiments", *(f"- {escape(name)}: {escape(told)}" for name, told in results.about)]
+    parts += [escape(line) for line in results.notes]
     if results.shown:
         links = [
             f"- [{escape(_title(one))}](#{_anchor(_title(one))})" for one in results.shown

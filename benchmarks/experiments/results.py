@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...errors import DataNotFound
 from ..marks import one_line
 from .cited import CitedTable, load_cited
+from .command import known_plan
 from .definition import Experiment, experiment, experiment_ids
 from .panels import Panel, panels
 from .quoted import Quotes
 from .rows import ResultRow, read_rows
+from .scale import scale_named
 from .sheets import Sheet, sheet
 
-__all__ = ["ROWS", "Results", "Shown", "read_results"]
+__all__ = ["ROWS", "Results", "Shown", "read_results", "results_of"]
 
 ROWS = "rows.jsonl"
 """The file of result rows, in the results' folder."""
@@ -48,23 +51,25 @@ class Results:
         shown: Those with a row, in the order of their definitions.
         about: What was run, in a few names and values.
         left_out: What is not shown, in sentences.
+        notes: What a reader should know of the scale.
     """
 
     shown: tuple[Shown, ...]
     about: tuple[tuple[str, str], ...] = ()
     left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def read_results(
     folder: Path,
-    definitions: Sequence[Experiment] | None = None,
+    experiments: Sequence[Experiment] | None = None,
     cited: Callable[[str], CitedTable | None] = load_cited,
 ) -> Results:
     """Return what a folder of results holds.
 
     Args:
         folder: The folder; its rows are in ``rows.jsonl``.
-        definitions: The experiments, in their order; None for all that comap has.
+        experiments: Which are shown, in their order; None for all that comap has.
         cited: What returns an experiment's published numbers.
 
     Raises:
@@ -80,11 +85,37 @@ def read_results(
         ...     [one.experiment.id for one in read_results(Path(place)).shown]
         ['comap-t2']
     """
-    rows = list(read_rows(folder / ROWS))
-    if definitions is None:
-        definitions = [experiment(name) for name in experiment_ids()]
+    found = results_of(list(read_rows(folder / ROWS)), experiments, cited)
+    try:
+        scale = scale_named(known_plan(folder)["scale"])
+    except DataNotFound:  # the rows came here without their jobs
+        return found
+    return replace(
+        found, about=(("scale", f"{scale.name}: {scale.about}"), *found.about), notes=scale.notes
+    )
+
+
+def results_of(
+    rows: Sequence[ResultRow],
+    experiments: Sequence[Experiment] | None = None,
+    cited: Callable[[str], CitedTable | None] = load_cited,
+) -> Results:
+    """Return what rows of results come to.
+
+    Args:
+        rows: The rows.
+        experiments: Which are shown, in their order; None for all that comap has.
+        cited: What returns an experiment's published numbers.
+
+    Example:
+        >>> results_of([], []).shown
+        ()
+    """
+    known = list(experiments or ())
+    if experiments is None:
+        known = [experiment(name) for name in experiment_ids()]
     shown, empty = [], []
-    for one in definitions:
+    for one in known:
         own = tuple(row for row in rows if row.experiment == one.id and not row.cited)
         if not own:
             empty.append(one)
@@ -100,12 +131,10 @@ def read_results(
                 rows=own,
             )
         )
-    known = {one.id for one in definitions}
-    return Results(
-        shown=tuple(shown),
-        about=_about([row for row in rows if not row.cited]),
-        left_out=tuple(_left_out(empty, [row for row in rows if row.experiment not in known])),
-    )
+    ids = {*(one.id for one in known), *experiment_ids()}
+    strange = [row for row in rows if row.experiment not in ids]
+    about = _about([row for one in shown for row in one.rows])
+    return Results(shown=tuple(shown), about=about, left_out=tuple(_left_out(empty, strange)))
 
 
 def _about(rows: Sequence[ResultRow]) -> tuple[tuple[str, str], ...]:

@@ -11,7 +11,7 @@ from .definition import Column, Experiment, Method
 from .quoted import Quotes
 from .rows import ResultRow
 
-__all__ = ["DIGITS", "Block", "Line", "Sheet", "pairs", "sheet"]
+__all__ = ["DIGITS", "Block", "Line", "Sheet", "pairs", "sheet", "shows"]
 
 DIGITS = {"%": 1, "points": 1, "s": 1, "h": 1, "count": 0, "GiB": 2, "GB": 2}
 """How many decimals a value of a unit is shown with; others with three."""
@@ -100,6 +100,27 @@ def sheet(experiment: Experiment, rows: Iterable[ResultRow], quotes: Quotes | No
     )
 
 
+def shows(experiment: Experiment, column: Column, row: ResultRow) -> bool:
+    """Return whether a column shows a row.
+
+    A row that says why there is no value, and names no split, is about all that its job would have
+    measured: every column of its environment shows it.
+
+    Example:
+        >>> from comap.benchmarks.experiments.definition import experiment
+        >>> one = experiment("comap-t1")
+        >>> row = ResultRow(
+        ...     experiment=one.id, method="RAP", env="comap/ALFWorld-v0", metric="success_rate",
+        ...     error="out of memory",
+        ... )
+        >>> [column.label for column in one.columns if shows(one, column, row)]
+        ['ALFWorld seen', 'ALFWorld unseen']
+    """
+    if row.value is None and row.text is None and row.split is None:
+        return not column.average and (row.env is None or column.env in (None, row.env))
+    return experiment.column(row.metric, row.env, row.split) is column
+
+
 def pairs(found: Sheet) -> list[tuple[Block | None, Block | None]]:
     """Return our blocks, each beside the cited block that it is most like, then those left over.
 
@@ -170,12 +191,7 @@ def _block(experiment: Experiment, backbone: str | None, rows: Sequence[ResultRo
     def measure(method: Method, place: int) -> Cell:
         column = experiment.columns[place]
         return cell(
-            [
-                row
-                for row in own
-                if row.method == method.name
-                and experiment.column(row.metric, row.env, row.split) is column
-            ]
+            [row for row in own if row.method == method.name and shows(experiment, column, row)]
         )
 
     def measure_all(method: Method) -> tuple[Cell, ...]:
