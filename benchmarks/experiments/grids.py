@@ -124,7 +124,9 @@ def every_value(blocks: Sequence[Block], columns: Sequence[Column]) -> Iterator[
             for column, cell in zip(columns, line.cells, strict=True):
                 if cell.value is None:
                     continue
-                method = line.method if block.backbone is None else f"{line.method}, {block.backbone}"
+                method = (
+                    line.method if block.backbone is None else f"{line.method}, {block.backbone}"
+                )
                 yield (
                     one_line(method),
                     one_line(column.label),

@@ -115,7 +115,9 @@ class HtmlTable:
     @property
     def spread(self) -> bool:
         """Whether one of our cells has a deviation over seeds."""
-        return any(cell.spread for block in self.blocks for _, own, _ in block.lines for cell in own)
+        return any(
+            cell.spread for block in self.blocks for _, own, _ in block.lines for cell in own
+        )
 
 
 def html_table(sheet: Sheet, name: str, links: Links) -> HtmlTable:

@@ -104,7 +104,11 @@ def measures_of(job: Job, folder: Path) -> list[Measure]:
         "overhead": _overhead,
         "told": lambda job, folder: [Measure(**one) for one in told(job)],
     }[job.recipe.kind]
-    return [one for one in read(job, folder) if one.value is None or math.isfinite(one.value)]
+    found = read(job, folder)
+    if job.place is not None and "/SearchQA-" in job.place.env:
+        exact = [one for one in found if one.metric == "success_rate"]
+        found = [*found, *(replace(one, metric="exact_match") for one in exact)]
+    return [one for one in found if one.value is None or math.isfinite(one.value)]
 
 
 # -- CoMap's training ----------------------------------------------------------------------------

@@ -157,7 +157,9 @@ def _chart(panel: Any, name: str, place: int) -> _Chart:
     lost = []
     for curve in panel.curves:
         for one in curve.lost:
-            where = "" if one.x is None else panel.labels[int(one.x)] if panel.labels else f"{one.x:g}"
+            where = (
+                "" if one.x is None else panel.labels[int(one.x)] if panel.labels else f"{one.x:g}"
+            )
             what = ", ".join(part for part in (curve.name, where) if part)
             lost.append((what, f"{one.cell.status}: {one.cell.reason}"))
     return _Chart(

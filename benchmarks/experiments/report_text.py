@@ -30,12 +30,13 @@ def markdown(results: Results, pictures: Mapping[tuple[str, int], str] | None = 
         >>> print(markdown(Results(shown=())).splitlines()[0])
         # Experiments
     """
-    parts = ["# Experiments", *(f"- {escape(name)}: {escape(told)}" for name, told in results.about)]
+    parts = [
+        "# Experiments",
+        *(f"- {escape(name)}: {escape(told)}" for name, told in results.about),
+    ]
     parts += [escape(line) for line in results.notes]
     if results.shown:
-        links = [
-            f"- [{escape(_title(one))}](#{_anchor(_title(one))})" for one in results.shown
-        ]
+        links = [f"- [{escape(_title(one))}](#{_anchor(_title(one))})" for one in results.shown]
         parts.append("\n".join(links))
     for one in results.shown:
         parts += _section(one, pictures or {})

@@ -141,7 +141,9 @@ def _about(rows: Sequence[ResultRow]) -> tuple[tuple[str, str], ...]:
     """Return what was run, with which version and on what, as the rows say."""
     told = {
         "models": _listed(row.backbone for row in rows),
-        "seeds": _listed(str(seed) for seed in sorted({r.seed for r in rows if r.seed is not None})),
+        "seeds": _listed(
+            str(seed) for seed in sorted({r.seed for r in rows if r.seed is not None})
+        ),
         "comap": _listed(row.code_version for row in rows),
         "hardware": _listed(row.hardware for row in rows),
         "jobs": f"{len({row.job for row in rows if row.job is not None}):,}",
