@@ -157,7 +157,8 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     seeds = sorted({cell.seed for cell in found.cells})
     _remember(out, scale.name, [one.id for one in chosen], seeds)
-    workers = options.workers or (1 if scale.name == "paper" else os.cpu_count() or 1)
+    workers = 1 if scale.name == "paper" else os.cpu_count() or 1
+    workers = workers if options.workers is None else options.workers
     ended = run_jobs(
         found, places, workers=workers, launcher=options.launcher, tell=_Teller(len(found.jobs))
     )
