@@ -204,9 +204,8 @@ def _seeds_told(named: str, blocks: Sequence[Block]) -> str:
     if not named:
         return ""
     spread = any(cell.sd is not None for b in blocks for line in b.lines for cell in line.cells)
-    if spread:
-        return f"Mean ± standard deviation over seeds {named}, unless a footnote says otherwise."
-    return f"{_seeds(named).capitalize()}, unless a footnote says otherwise."
+    told = "Mean ± standard deviation over seeds. " if spread else ""
+    return f"{told}{_seeds(named).capitalize()}, unless a footnote says otherwise."
 
 
 def _not_run(sheet: Sheet) -> str:

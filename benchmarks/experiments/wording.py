@@ -1,4 +1,4 @@
-"""How values, counts and reasons are written: the same on the page, in Markdown, LaTeX and a terminal."""
+"""How values, counts and reasons are written: the same wherever they are shown."""
 
 from __future__ import annotations
 
