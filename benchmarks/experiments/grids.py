@@ -12,7 +12,7 @@ from .definition import Column
 from .panels import Curve, Panel, Point
 from .quoted import Quotes
 from .sheets import Block, Sheet
-from .wording import Notes, caption, head, interval, number, seeds, usual, value
+from .wording import Notes, caption, head, interval, printed, seeds, usual, value
 
 __all__ = [
     "Grid",
@@ -166,12 +166,14 @@ def our_grid(sheet: Sheet) -> Grid:
         counted = [Written("n"), *(Written(one) for one in usual_n)]
         rows.append(GridRow(tuple(counted), "counts"))
     told = [caption(columns), _seeds_told(usual_seeds, sheet.ours), _not_run(sheet)]
+    numbers = any(cell.value is not None for of_column in cells for cell in of_column)
     return Grid(
         title="Measured here",
         head=("method", *(head(column, columns) for column in columns)),
         rows=tuple(rows),
         notes=tuple(one for one in told if one),
         footnotes=notes.told(),
+        text=1 if numbers else 1 + len(columns),
     )
 
 
@@ -233,7 +235,7 @@ def cited_grid(sheet: Sheet) -> Grid:
                 cell = line.cells[place]
                 said = cell.reason.splitlines() if cell.value is not None else []
                 marks = _sorted(notes.mark(one) for one in said)
-                text = value(cell, columns[place].unit)
+                text = _printed(cell, columns[place].unit)
                 written.append(Written(text, place in line.best, marks))
             rows.append(GridRow(tuple(written)))
     return Grid(
@@ -244,6 +246,13 @@ def cited_grid(sheet: Sheet) -> Grid:
         footnotes=notes.told(),
         cited=True,
     )
+
+
+def _printed(cell: Cell, unit: str) -> str:
+    if cell.value is None:
+        return value(cell, unit)
+    spread = "" if cell.sd is None else f" ± {printed(cell.sd, unit)}"
+    return printed(cell.value, unit) + spread
 
 
 def _sorted(marks: Iterable[str]) -> tuple[str, ...]:
@@ -273,13 +282,13 @@ def cited_list(
         marks = _sorted(notes.mark(one.text) for one in told)
         where = ", ".join(one for one in (row.env, row.split) if one)
         unit = f" {row.unit}" if row.unit not in ("", "share", "count") else ""
-        spread = "" if row.spread is None else f" ± {number(row.spread, row.unit)}"
+        spread = "" if row.spread is None else f" ± {printed(row.spread, row.unit)}"
         cells = (
             Written(one_line(row.method, 60)),
             Written(one_line(row.backbone or "–", 60)),
             Written(one_line(where or "–", 60)),
             Written(one_line(row.metric, 60)),
-            Written(f"{number(row.value, row.unit)}{spread}{unit}", marks=marks),
+            Written(f"{printed(row.value, row.unit)}{spread}{unit}", marks=marks),
         )
         listed.append(GridRow(cells))
     return Grid(
