@@ -51,7 +51,7 @@ def chart_table(panel: Panel) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """
     unit = panel.column.unit
     head = (panel.axis or "x" if panel.kind == "line" else "method", "curve", "mean ± sd")
-    rows = []
+    rows = list[tuple[str, ...]]()
     for curve in panel.curves:
         for point in curve.points:
             where = panel.labels[int(point.x)] if panel.labels else f"{point.x:g}"

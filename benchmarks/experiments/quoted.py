@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .aggregate import Cell
@@ -13,8 +13,10 @@ from .rows import ResultRow
 __all__ = ["Quoted", "Quotes"]
 
 _AVERAGE = "average"
-_METRICS = {("comap/SearchQA-v0", "exact_match"): "success_rate"}  # success there is an exact match
-_SPLITS = {
+_METRICS: Mapping[tuple[str | None, str], str] = {
+    ("comap/SearchQA-v0", "exact_match"): "success_rate",  # success there is an exact match
+}
+_SPLITS: Mapping[tuple[str | None, str | None], str] = {
     ("comap/ScienceWorld-v0", "seen"): "dev",  # as ETO's lists call them (METHODS.md 1.15)
     ("comap/ScienceWorld-v0", "unseen"): "test",
 }
@@ -116,7 +118,7 @@ def _column(experiment: Experiment, row: CitedRow) -> int | None:
     if row.metric == _AVERAGE:
         return next((i for i, one in columns if one.average and row.split is None), None)
     metric = _METRICS.get((row.env, row.metric), row.metric)
-    split = _SPLITS.get((row.env, row.split), row.split)
+    split = _SPLITS.get((row.env, row.split)) or row.split
     alike = [
         (i, one)
         for i, one in columns

@@ -6,7 +6,9 @@ import unicodedata
 from collections.abc import Sequence
 
 from ..marks import visible
-from .grids import Grid, GridRow, Written, figure_grids, sheet_grids
+from .figure_grids import figure_grids
+from .grid import Grid, GridRow, Written
+from .grids import sheet_grids
 from .results import Results, Shown
 
 __all__ = ["escape_latex", "latex"]

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_markdown_tables_are_tables(folder: Path) -> None:
     rows = [line for line in lines if line.startswith("|")]
     assert len(rows) > 30
     width = 0
-    for before, line in zip(lines, lines[1:], strict=False):
+    for before, line in pairwise(lines):
         if line.startswith("|"):
             bars = len(re.findall(r"(?<!\\)\|", line))
             width = width if before.startswith("|") else bars
