@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 from xml.etree import ElementTree
 
@@ -15,6 +17,7 @@ from .wording import interval, value
 __all__ = ["chart", "chart_table", "picture", "plot_of", "svg_file"]
 
 _LEGEND = 15
+_NAME = "plot-63d1c8e07b"
 
 
 def chart(panel: Panel) -> dict[str, Any]:
@@ -48,7 +51,7 @@ def chart_table(panel: Panel) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """
     unit = panel.column.unit
     head = (panel.axis or "x" if panel.kind == "line" else "method", "curve", "mean ± sd")
-    rows = []
+    rows = list[tuple[str, ...]]()
     for curve in panel.curves:
         for point in curve.points:
             where = panel.labels[int(point.x)] if panel.labels else f"{point.x:g}"
@@ -75,6 +78,9 @@ def plot_of(panel: Panel) -> Plot:
     curves = [curve for curve in panel.curves if curve.points]
     drawn = tuple(_series(curve, panel) for curve in curves)
     labels = panel.labels if panel.kind == "bar" and drawn else None
+    if panel.log and drawn:  # at equal distances for equal ratios, by their names
+        drawn = tuple(replace(one, x=tuple(map(math.log10, one.x))) for one in drawn)
+        labels = tuple(_brief(10**x) for x in sorted({x for one in drawn for x in one.x}))
     return Plot(panel.column.label, panel.axis, _ylabel(panel), drawn, panel.kind, labels)
 
 
@@ -88,7 +94,13 @@ def picture(panel: Panel, name: str) -> str:
     Raises:
         MissingExtra: matplotlib is not installed.
     """
-    return render_plot(plot_of(panel), name)
+    return _drawn(plot_of(panel)).replace(_NAME, name)
+
+
+@lru_cache(maxsize=256)
+def _drawn(plot: Plot) -> str:
+    """Return a plot's picture, whose ids begin with a name that nothing else holds."""
+    return render_plot(plot, _NAME)
 
 
 def svg_file(panel: Panel) -> str:
@@ -117,6 +129,14 @@ def svg_file(panel: Panel) -> str:
             text = {"x": f"{x}", "y": f"{y:g}", "fill": fill, "font-size": "10px"}
             ElementTree.SubElement(root, "text", text).text = told
     return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _brief(number: float) -> str:
+    """Return a large number in few letters."""
+    for size, name in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if number >= 0.1 * size:
+            return f"{number / size:.3g}{name}"
+    return f"{number:.3g}"
 
 
 def _ylabel(panel: Panel) -> str:

@@ -1,83 +1,18 @@
-"""Tables and figures as plain grids of written cells, which Markdown, LaTeX and terminals lay out."""
+"""Tables as plain grids of written cells: ours, and the cited one under it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from ..marks import one_line
 from .aggregate import Cell
-from .cited import CitedRow
+from .cited_grids import cited_grid, cited_list
 from .definition import Column
-from .panels import Curve, Panel, Point
-from .quoted import Quotes
+from .grid import Grid, GridRow, Written
 from .sheets import Block, Sheet
-from .wording import Notes, caption, head, interval, number, seeds, usual, value
+from .wording import Notes, caption, head, interval, seeds, usual, value
 
-__all__ = [
-    "Grid",
-    "GridRow",
-    "Written",
-    "cited_grid",
-    "cited_list",
-    "every_value",
-    "figure_grids",
-    "our_grid",
-    "sheet_grids",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A cell.
-
-    Attributes:
-        text: What stands in it.
-        best: Whether it is the best of its column and block.
-        marks: The letters of its footnotes.
-    """
-
-    text: str
-    best: bool = False
-    marks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class GridRow:
-    """A row.
-
-    Attributes:
-        cells: Its cells, one for each column; a block's title has one alone.
-        kind: ``line``, ``block`` for the title of a block, or ``counts`` for the line of n.
-        rule: Whether it begins another group than the row above.
-    """
-
-    cells: tuple[Written, ...]
-    kind: str = "line"
-    rule: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A table, written.
-
-    Attributes:
-        title: What it shows.
-        head: What stands above each column.
-        rows: Its rows.
-        notes: Sentences below it.
-        footnotes: Letters and texts.
-        cited: Whether its values are the paper's.
-        text: How many columns from the left hold text; the others hold numbers.
-    """
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[GridRow, ...]
-    notes: tuple[str, ...] = ()
-    footnotes: tuple[tuple[str, str], ...] = ()
-    cited: bool = False
-    text: int = 1
+__all__ = ["every_value", "our_grid", "sheet_grids"]
 
 
 def sheet_grids(sheet: Sheet) -> list[Grid]:
@@ -98,18 +33,6 @@ def sheet_grids(sheet: Sheet) -> list[Grid]:
         others = "Cited: values without a column above"
         grids.append(cited_list(sheet.quotes, sheet.quotes.others, others))
     return grids
-
-
-def figure_grids(panels: Sequence[Panel], quotes: Quotes) -> list[Grid]:
-    """Return the grids of a figure: one a panel, and what the paper says in numbers.
-
-    Example:
-        >>> figure_grids([], Quotes(table=None))
-        []
-    """
-    grids = [_bars(panel) if panel.kind == "bar" else _line(panel) for panel in panels]
-    rows = [one.row for one in quotes.placed] + list(quotes.others)
-    return grids + ([cited_list(quotes, rows)] if rows else [])
 
 
 def every_value(blocks: Sequence[Block], columns: Sequence[Column]) -> Iterator[tuple[str, ...]]:
@@ -135,9 +58,6 @@ def every_value(blocks: Sequence[Block], columns: Sequence[Column]) -> Iterator[
                     _count(cell),
                     seeds(cell),
                 )
-
-
-# -- tables ----------------------------------------------------------------------------------------
 
 
 def our_grid(sheet: Sheet) -> Grid:
@@ -166,12 +86,14 @@ def our_grid(sheet: Sheet) -> Grid:
         counted = [Written("n"), *(Written(one) for one in usual_n)]
         rows.append(GridRow(tuple(counted), "counts"))
     told = [caption(columns), _seeds_told(usual_seeds, sheet.ours), _not_run(sheet)]
+    numbers = any(cell.value is not None for of_column in cells for cell in of_column)
     return Grid(
         title="Measured here",
         head=("method", *(head(column, columns) for column in columns)),
         rows=tuple(rows),
         notes=tuple(one for one in told if one),
         footnotes=notes.told(),
+        text=1 if numbers else 1 + len(columns),
     )
 
 
@@ -204,9 +126,8 @@ def _seeds_told(named: str, blocks: Sequence[Block]) -> str:
     if not named:
         return ""
     spread = any(cell.sd is not None for b in blocks for line in b.lines for cell in line.cells)
-    if spread:
-        return f"Mean ± standard deviation over seeds {named}, unless a footnote says otherwise."
-    return f"{_seeds(named).capitalize()}, unless a footnote says otherwise."
+    told = "Mean ± standard deviation over seeds. " if spread else ""
+    return f"{told}{_seeds(named).capitalize()}, unless a footnote says otherwise."
 
 
 def _not_run(sheet: Sheet) -> str:
@@ -214,155 +135,3 @@ def _not_run(sheet: Sheet) -> str:
         return ""
     told = [one_line(f"{name} ({why})" if why else name, 120) for name, why in sheet.not_run]
     return f"Not run here: {'; '.join(told)}."
-
-
-def cited_grid(sheet: Sheet) -> Grid:
-    """Return what the paper prints of a table; columns that nothing was seen of are left out."""
-    columns, notes = sheet.experiment.columns, Notes()
-    kept = [
-        place
-        for place in range(len(columns))
-        if any(line.cells[place].value is not None for b in sheet.cited for line in b.lines)
-    ]
-    rows = list[GridRow]()
-    for block in sheet.cited:
-        if block.backbone is not None:
-            rows.append(GridRow((Written(one_line(block.backbone)),), "block"))
-        for line in block.lines:
-            written = [Written(one_line(line.method, 60))]
-            for place in kept:
-                cell = line.cells[place]
-                said = cell.reason.splitlines() if cell.value is not None else []
-                marks = _sorted(notes.mark(one) for one in said)
-                text = value(cell, columns[place].unit)
-                written.append(Written(text, place in line.best, marks))
-            rows.append(GridRow(tuple(written)))
-    return Grid(
-        title=f"Cited: {sheet.experiment.published} of the paper",
-        head=("method (cited)", *(f"{head(columns[place], columns)}" for place in kept)),
-        rows=tuple(rows),
-        notes=_source(sheet.quotes),
-        footnotes=notes.told(),
-        cited=True,
-    )
-
-
-def _sorted(marks: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(marks, key=lambda mark: (len(mark), mark)))
-
-
-def _source(quotes: Quotes) -> tuple[str, ...]:
-    table = quotes.table
-    if table is None:
-        return ()
-    source = f"arXiv {table.arxiv}, {table.table}" if table.arxiv else table.table
-    told = [f"Cited from {source}; seen in: {one_line(table.source, 600)}."]
-    if table.missing:
-        told.append(f"Not seen: {one_line(table.missing, 600)}")
-    return tuple(told)
-
-
-def cited_list(
-    quotes: Quotes,
-    rows: Sequence[CitedRow],
-    title: str = "Cited: numbers of the paper",
-) -> Grid:
-    """Return cited values one below the other, which fits any measure."""
-    notes, listed = Notes(), list[GridRow]()
-    for row in rows:
-        told = () if quotes.table is None else quotes.table.notes(row)
-        marks = _sorted(notes.mark(one.text) for one in told)
-        where = ", ".join(one for one in (row.env, row.split) if one)
-        unit = f" {row.unit}" if row.unit not in ("", "share", "count") else ""
-        spread = "" if row.spread is None else f" ± {number(row.spread, row.unit)}"
-        cells = (
-            Written(one_line(row.method, 60)),
-            Written(one_line(row.backbone or "–", 60)),
-            Written(one_line(where or "–", 60)),
-            Written(one_line(row.metric, 60)),
-            Written(f"{number(row.value, row.unit)}{spread}{unit}", marks=marks),
-        )
-        listed.append(GridRow(cells))
-    return Grid(
-        title=title,
-        head=("method (cited)", "model", "where", "measure", "value"),
-        rows=tuple(listed),
-        notes=_source(quotes),
-        footnotes=notes.told(),
-        cited=True,
-        text=4,
-    )
-
-
-# -- figures ---------------------------------------------------------------------------------------
-
-
-def _line(panel: Panel) -> Grid:
-    column, notes = panel.column, Notes()
-    better = column.better is not None
-    titles = ["first", *(["best"] if better else []), "last"]
-    rows = []
-    for curve in panel.curves:
-        marks = tuple(notes.mark(one.cell.reason) for one in curve.lost if one.cell.reason)
-        name = Written(one_line(curve.name, 60), marks=marks)
-        points = _ends(curve, column)
-        shown = [Written(_at(point, column)) for point in points] or [Written("–")] * len(titles)
-        told = usual(point.cell.measured for point in curve.points)
-        count = Written(f"{len(curve.points):,}")
-        rows.append(GridRow((name, *shown, count, Written(told or "–"))))
-    unit = f" ({column.unit})" if column.unit and column.unit != "share" else ""
-    return Grid(
-        title=one_line(column.label) + unit,
-        head=(
-            "curve",
-            *(f"{one} ({one_line(panel.axis or 'x', 40)})" for one in titles),
-            "points",
-            "each of",
-        ),
-        rows=tuple(rows),
-        footnotes=notes.told(),
-    )
-
-
-def _ends(curve: Curve, column: Column) -> list[Point]:
-    """Return the first, the best and the last point of a curve."""
-    if not curve.points:
-        return []
-    points = [curve.points[0], curve.points[-1]]
-    if column.better is not None:
-        sign = 1 if column.better == "more" else -1
-        points.insert(1, max(curve.points, key=lambda point: sign * (point.cell.value or 0.0)))
-    return points
-
-
-def _at(point: Point, column: Column) -> str:
-    return f"{value(point.cell, column.unit)} ({point.x:g})"
-
-
-def _bars(panel: Panel) -> Grid:
-    column, notes = panel.column, Notes()
-    told = usual(point.cell.measured for curve in panel.curves for point in curve.points)
-    rows = []
-    for place, label in enumerate(panel.labels):
-        cells = [Written(one_line(label, 60))]
-        for curve in panel.curves:
-            known = (*curve.points, *curve.lost)
-            found = next((one.cell for one in known if one.x == place), None)
-            if found is None:
-                cells.append(Written("–"))
-                continue
-            reasons = [found.reason] if found.reason else []
-            if found.value is not None and found.measured not in ("", told):
-                reasons.append(found.measured)
-            marks = (notes.mark("; ".join(reasons)),) if reasons else ()
-            cells.append(Written(value(found, column.unit), marks=marks))
-        rows.append(GridRow(tuple(cells)))
-    unit = f" ({column.unit})" if column.unit and column.unit != "share" else ""
-    said = [f"Each value: {told}, unless a footnote says otherwise." if told else ""]
-    return Grid(
-        title=one_line(column.label) + unit,
-        head=("", *(one_line(curve.name, 60) for curve in panel.curves)),
-        rows=tuple(rows),
-        notes=tuple(one for one in said if one),
-        footnotes=notes.told(),
-    )

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from ..marks import one_line
 from .aggregate import Cell
 from .cited import CitedRow
+from .cited_grids import cited_grid, cited_list
 from .definition import Column
-from .grids import Grid, GridRow, Written, cited_grid, cited_list, our_grid
+from .grid import Grid, GridRow, Written
+from .grids import our_grid
 from .links import Links
 from .quoted import Quotes
 from .sheets import Block, Line, Sheet, pairs

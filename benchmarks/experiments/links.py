@@ -18,7 +18,7 @@ _VIEW = "view.html"
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where a report finds what it is made of: only below the results' folder, and only by relative paths.
+    """Where a report finds what it is made of: below the results' folder, and by relative paths.
 
     Attributes:
         results: The results' folder.

@@ -176,13 +176,14 @@ def _panel(
         name = _curve(row, methods[row.method], backbones, bars)
         x = float(labels.index(row.method)) if bars else _x(row, methods)
         curves.setdefault(name, {}).setdefault(x, []).append(row)
+    positive = all(x is None or x > 0 for found in curves.values() for x in found)
     return Panel(
         column=column,
         kind="bar" if bars else "line",
         curves=tuple(_points(name, found) for name, found in curves.items()),
         labels=labels,
         axis="" if axis is None or bars else axis.label,
-        log=axis is not None and axis.log and not bars,
+        log=axis is not None and axis.log and not bars and positive,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .aggregate import Cell
@@ -13,6 +13,13 @@ from .rows import ResultRow
 __all__ = ["Quoted", "Quotes"]
 
 _AVERAGE = "average"
+_METRICS: Mapping[tuple[str | None, str], str] = {
+    ("comap/SearchQA-v0", "exact_match"): "success_rate",  # success there is an exact match
+}
+_SPLITS: Mapping[tuple[str | None, str | None], str] = {
+    ("comap/ScienceWorld-v0", "seen"): "dev",  # as ETO's lists call them (METHODS.md 1.15)
+    ("comap/ScienceWorld-v0", "unseen"): "test",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,18 +111,23 @@ class Quotes:
 def _column(experiment: Experiment, row: CitedRow) -> int | None:
     """Return the place of a cited value's column; None where the definition has none.
 
-    Unlike ours, a cited value is not taken for a part of a column that pools several.
+    Unlike ours, a cited value is not taken for a part of a column that pools several splits. One whose
+    split is not told belongs to the column of its measure and environment, where there is only one.
     """
-    for place, column in enumerate(experiment.columns):
-        if column.average:
-            if row.metric == _AVERAGE and (row.env, row.split) == (None, None):
-                return place
-        elif (column.metric, column.env, column.split) == (row.metric, row.env, row.split):
-            return place if row.unit == column.unit else None
-    found = experiment.column(row.metric, row.env, row.split)
-    if found is None or row.unit != found.unit:
-        return None
-    return next(place for place, one in enumerate(experiment.columns) if one is found)
+    columns = list(enumerate(experiment.columns))
+    if row.metric == _AVERAGE:
+        return next((i for i, one in columns if one.average and row.split is None), None)
+    metric = _METRICS.get((row.env, row.metric), row.metric)
+    split = _SPLITS.get((row.env, row.split)) or row.split
+    alike = [
+        (i, one)
+        for i, one in columns
+        if not one.average and (one.metric, one.env, one.unit) == (metric, row.env, row.unit)
+    ]
+    exact = [i for i, one in alike if one.split == split]
+    if exact:
+        return exact[0]
+    return alike[0][0] if split is None and len(alike) == 1 else None
 
 
 def _of_rows(experiment: Experiment, rows: Iterable[ResultRow]) -> CitedTable | None:

@@ -36,8 +36,8 @@ def write_reports(
 ) -> list[Path]:
     """Write the reports of a folder of results: ``report.md``, ``report.tex`` and ``report.html``.
 
-    Links lead to jobs by relative paths, so that the folder can be moved as a whole. Figures in Markdown
-    are pictures in the folder ``figures`` beside it.
+    Links lead to jobs by relative paths, so that the folder can be moved as a whole. Figures in
+    Markdown are pictures in the folder ``figures`` beside it.
 
     Args:
         results: The folder; its rows are in ``rows.jsonl``.

@@ -12,7 +12,6 @@ import base64
 import gzip
 import hashlib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -161,7 +160,7 @@ def _chart(panel: Any, name: str, place: int) -> _Chart:
                 "" if one.x is None else panel.labels[int(one.x)] if panel.labels else f"{one.x:g}"
             )
             what = ", ".join(part for part in (curve.name, where) if part)
-            lost.append((what, f"{one.cell.status}: {one.cell.reason}"))
+            lost.append((what, one.cell.reason or "no value"))
     return _Chart(
         title=panel.column.label,
         svg=Markup(picture(panel, name)),

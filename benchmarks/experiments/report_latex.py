@@ -6,13 +6,15 @@ import unicodedata
 from collections.abc import Sequence
 
 from ..marks import visible
-from .grids import Grid, GridRow, Written, figure_grids, sheet_grids
+from .figure_grids import figure_grids
+from .grid import Grid, GridRow, Written
+from .grids import sheet_grids
 from .results import Results, Shown
 
 __all__ = ["escape_latex", "latex"]
 
-_HEAD = r"""% Tables of experiments, written by comap. Each table environment can be copied by itself; it needs
-% the packages booktabs and textcomp.
+_HEAD = r"""% Tables of experiments, written by comap. A table environment can be copied by itself;
+% it needs the packages booktabs and textcomp.
 \documentclass[10pt]{article}
 \usepackage[utf8]{inputenc}
 \usepackage[T1]{fontenc}
@@ -76,14 +78,14 @@ _GREEK = {
 
 
 def latex(results: Results) -> str:
-    """Return the tables of all experiments as a document.
+    r"""Return the tables of all experiments as a document.
 
     Args:
         results: What was measured.
 
     Example:
         >>> print(latex(Results(shown=())).splitlines()[-1])
-        \\end{document}
+        \end{document}
     """
     parts = [_HEAD]
     parts += [

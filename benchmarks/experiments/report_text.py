@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from ...errors import MissingExtra
 from ..marks import one_line, visible
-from .grids import Grid, GridRow, Written, every_value, figure_grids, sheet_grids
+from .figure_grids import figure_grids
+from .grid import Grid, GridRow, Written
+from .grids import every_value, sheet_grids
 from .results import Results, Shown
 
 __all__ = ["markdown", "print_grid", "print_shown"]

@@ -1,4 +1,4 @@
-"""How values, counts and reasons are written: the same on the page, in Markdown, LaTeX and a terminal."""
+"""How values, counts and reasons are written: the same wherever they are shown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .aggregate import Cell
 from .definition import Column
 from .sheets import DIGITS
 
-__all__ = ["Notes", "caption", "head", "interval", "number", "seeds", "usual", "value"]
+__all__ = ["Notes", "caption", "head", "interval", "number", "printed", "seeds", "usual", "value"]
 
 _REASON = 400
 _TEXT = 120
@@ -74,6 +74,19 @@ def value(cell: Cell, unit: str) -> str:
     if cell.status == "text":
         return one_line(cell.text or "", _TEXT)
     return "failed" if cell.status == "failed" else "–"
+
+
+def printed(value: float, unit: str) -> str:
+    """Return a cited number with the decimals that it has, two at most beside ours.
+
+    Example:
+        >>> printed(60.15, "%"), printed(60.1, "%"), printed(89.0, "%"), printed(2.02, "nats")
+        ('60.15', '60.1', '89.0', '2.02')
+    """
+    if unit == "count" and value == round(value):
+        return number(value, unit)
+    decimals = len(f"{value:.6f}".rstrip("0").partition(".")[2])
+    return f"{value:,.{min(max(decimals, 1), 2 if unit in DIGITS else 6)}f}"
 
 
 def interval(cell: Cell, unit: str) -> str:

@@ -131,6 +131,13 @@
   const DASHES = ["solid", "dash", "dot", "dashdot"];
   const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross"];
 
+  const UNITS = [[1e9, "B"], [1e6, "M"], [1e3, "k"], [1, ""]];
+
+  function brief(number) {
+    const [size, name] = UNITS.find(([least]) => Math.abs(number) >= 0.1 * least) || [1, ""];
+    return `${Number((number / size).toPrecision(3))}${name}`;
+  }
+
   function faded(colour, share) {
     const [red, green, blue] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
     return `rgba(${red},${green},${blue},${share})`;
@@ -157,7 +164,7 @@
       if (chart.kind === "bar") {
         const spread = curve.y.map((y, j) => (curve.high[j] === null ? 0 : curve.high[j] - y));
         const error = { type: "data", array: spread, color: themed("--ink"), thickness: 1.2, width: 3 };
-        return [{ ...told, type: "bar", textposition: "none", marker: { color: colour }, error_y: error }];
+        return [{ ...told, type: "bar", textposition: "none", marker: { color: colour, opacity: i < 6 ? 1 : 0.5 }, error_y: error }];
       }
       const line = { color: colour, width: 2, dash: DASHES[Math.floor(i / 6) % 4] };
       const marker = { size: 7, symbol: SYMBOLS[i % 6], color: colour };
@@ -174,7 +181,11 @@
     };
     const xaxis = { ...axis, showgrid: false, showline: true, ticks: "outside" };
     xaxis.title = { ...axis.title, text: plain(chart.x) };
-    if (chart.log) Object.assign(xaxis, { type: "log", dtick: "D2" });
+    if (chart.log) {
+      const known = [...new Set(chart.curves.flatMap((curve) => curve.x))].sort((a, b) => a - b);
+      Object.assign(xaxis, { type: "log" });
+      if (known.length <= 8) Object.assign(xaxis, { tickmode: "array", tickvals: known, ticktext: known.map(brief) });
+    }
     if (chart.kind === "bar") {
       const names = chart.labels.map(plain);
       Object.assign(xaxis, { tickmode: "array", tickvals: names.map((_, i) => i), ticktext: names });

@@ -29,7 +29,7 @@ class Chromium:
         self._from, from_browser = os.pipe()
         # The protocol's pipes are the descriptors 3 and 4 of the browser.
         words = [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
-        shell = 'exec "$@" 3<&%d 4>&%d' % (to_browser, from_browser)
+        shell = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
         self._process = subprocess.Popen(
             ["bash", "-c", shell, "chromium", *words],
             pass_fds=(to_browser, from_browser),

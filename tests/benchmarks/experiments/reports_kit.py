@@ -1,0 +1,223 @@
+"""Small synthetic results: a table, figures of lines and of bars, failures, and hostile text."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from comap.benchmarks.experiments.cited import CitedRow, CitedTable, Footnote
+from comap.benchmarks.experiments.definition import Axis, Column, Experiment, Method
+from comap.benchmarks.experiments.rows import ResultRow, write_rows
+
+AW, WS = "comap/ALFWorld-v0", "comap/WebShop-v0"
+EVIL = (
+    "</script><script>document.body.dataset.pwned=1</script><img src=x onerror=alert(1)>"
+    "<!--</style>{{ 7 * 7 }} $x$ \\input{/etc/passwd} | **b** `c` [a](javascript:alert(1)) @me"
+    "\x1b[31m\x00\u202eabc\u2028%{x}"
+)
+
+
+def _experiment(**more: Any) -> Experiment:
+    told: dict[str, Any] = {"paper": "CoMap", "backbones": ("small", "medium"), "footnotes": {}}
+    return Experiment(**{**told, "about": "What it measures.", **more})
+
+
+TABLE = _experiment(
+    id="t-success",
+    published="Table 1",
+    kind="table",
+    title="Success",
+    methods=(
+        Method(name="ReAct", recipe="react", group="training-free"),
+        Method(name="RAP", recipe="rap", group="training-free"),
+        Method(name="CoMap", recipe="comap", group="trained"),
+        Method(name="Prompted", recipe="api", backbones=("api-1",)),
+        Method(name="Only there"),
+    ),
+    columns=(
+        Column(label="ALFWorld seen", metric="success_rate", env=AW, split="valid_seen"),
+        Column(label="ALFWorld unseen", metric="success_rate", env=AW, split="valid_unseen"),
+        Column(label="WebShop", metric="success_rate", env=WS, split="test"),
+        Column(label="Avg", average=True),
+    ),
+    footnotes={"free": "A remark of the definition."},
+)
+SETTINGS = _experiment(
+    id="t-settings",
+    published="Table 5",
+    kind="table",
+    title="Settings",
+    backbones=(),
+    methods=(Method(name="Optimizer", recipe="s"), Method(name="Rounds", recipe="s")),
+    columns=(Column(label="value", metric="setting", unit="", better=None),),
+    seeds=False,
+)
+CURVES = _experiment(
+    id="f-curves",
+    published="Figure 6",
+    kind="figure",
+    title="Dynamics",
+    methods=(Method(name="SFT", recipe="sft"), Method(name="WMSD", recipe="comap")),
+    columns=(
+        Column(label="NLL", metric="change_token_nll", unit="nats", better="less", env=AW),
+        Column(label="success", metric="success_rate", env=AW),
+    ),
+    axis=Axis(label="update", over="update"),
+)
+BARS = _experiment(
+    id="f-bars",
+    paper="PaW",
+    published="Figure 3",
+    kind="figure",
+    title="Ablations",
+    methods=(Method(name="CoMap", recipe="c"), Method(name="Frozen WM", recipe="f")),
+    columns=(Column(label="success", metric="success_rate", env=AW),),
+    axis=Axis(label="row", over="category"),
+)
+EXPERIMENTS = (TABLE, SETTINGS, CURVES, BARS)
+
+
+def row(**more: Any) -> ResultRow:
+    told: dict[str, Any] = {
+        "experiment": TABLE.id,
+        "method": "ReAct",
+        "metric": "success_rate",
+        "code_version": "0.1.0",
+        "hardware": "a CPU, 2 cores",
+    }
+    return ResultRow(**{**told, **more})
+
+
+def _table_rows() -> list[ResultRow]:
+    values = {
+        ("ReAct", "tiny-S"): {"valid_seen": (40.0, 50.0, 60.0), "valid_unseen": (30.0, 30.0, 33.0)},
+        ("CoMap", "tiny-S"): {"valid_seen": (70.0, 75.0, 80.0), "valid_unseen": (60.0, 66.0, 63.0)},
+        ("ReAct", "tiny-M"): {"valid_seen": (55.0,), "valid_unseen": (45.0,)},
+        ("CoMap", "tiny-M"): {"valid_seen": (85.0,), "valid_unseen": (71.25,)},
+    }
+    counts = {"valid_seen": 140, "valid_unseen": 134}
+    rows = []
+    for (method, backbone), of_split in values.items():
+        for seed in range(len(of_split["valid_seen"])):
+            job = f"{method.lower()}-{backbone}-{seed}"
+            about: dict[str, Any] = {
+                "method": method,
+                "backbone": backbone,
+                "seed": seed,
+                "job": job,
+            }
+            for split, found in of_split.items():
+                file = f"jobs/{job}/out/trajectories.jsonl"
+                more = {"env": AW, "split": split, "n": counts[split], "trajectories": file}
+                rows.append(row(**about, **more, value=found[seed], seconds=60.0))
+            shop = 20.0 + seed + (10 if method == "CoMap" else 0)
+            rows.append(row(**about, env=WS, split="test", n=200, value=shop, seconds=60.0))
+    for seed in range(3):
+        error = "failed: EngineError: out of memory after 3 tasks"
+        told = {"method": "RAP", "backbone": "tiny-S", "seed": seed, "job": f"rap-{seed}"}
+        rows.append(row(**told, env=AW, error=error))
+    rows.append(
+        row(method="Prompted", env=AW, error="the scale tiny has no model in the slot api-1")
+    )
+    return rows
+
+
+def _figure_rows() -> list[ResultRow]:
+    rows = []
+    for method, start in (("SFT", 3.0), ("WMSD", 2.0)):
+        about: dict[str, Any] = {"experiment": CURVES.id, "method": method, "backbone": "tiny-S"}
+        for seed in (0, 1):
+            told = {**about, "env": AW, "seed": seed, "job": f"{method}-{seed}"}
+            for x in (0.0, 10.0, 20.0):
+                nll = start - x / 20 + seed / 10
+                rows.append(
+                    row(
+                        **{**told, "metric": "change_token_nll"}, unit="nats", value=nll, x=x, n=800
+                    )
+                )
+                rows.append(row(**told, value=50 + x + seed, x=x, n=100))
+    for method in ("CoMap", "Frozen WM"):
+        for backbone, value in (("tiny-S", 60.0), ("tiny-M", 70.0)):
+            told = {"experiment": BARS.id, "method": method, "backbone": backbone, "env": AW}
+            if (method, backbone) == ("Frozen WM", "tiny-M"):
+                rows.append(row(**told, seed=0, job="frozen", error="failed: killed"))
+            else:
+                rows.append(row(**told, seed=0, job="done", value=value, n=140))
+    texts = {"Optimizer": "AdamW, 0.9 & 0.999", "Rounds": "2"}
+    return rows + [
+        row(
+            experiment=SETTINGS.id,
+            method=name,
+            metric="setting",
+            unit="",
+            text=text,
+            job="settings",
+        )
+        for name, text in texts.items()
+    ]
+
+
+def hostile_rows() -> list[ResultRow]:
+    """Rows whose every text is hostile."""
+    told: dict[str, Any] = {
+        "method": EVIL,
+        "backbone": EVIL,
+        "hardware": EVIL,
+        "code_version": EVIL,
+        "trajectories": "javascript:alert(1)",
+        "job": "../../" + EVIL,
+    }
+    return [
+        row(**told, env=AW, split="valid_seen", value=50.0, seed=0, n=3),
+        row(**told, env=AW, split="valid_unseen", seed=0, error=EVIL),
+        row(**told, env=WS, split="test", seed=0, error="\n# " + EVIL),
+        row(**{**told, "experiment": SETTINGS.id, "metric": "setting", "unit": ""}, text=EVIL),
+        row(**{**told, "experiment": CURVES.id, "env": AW}, x=1.0, value=2.0, seed=0),
+        row(**{**told, "experiment": CURVES.id, "env": AW}, x=2.0, error=EVIL, seed=0),
+        row(**{**told, "experiment": BARS.id, "env": AW}, value=2.0, seed=0),
+        row(**{**told, "experiment": EVIL}, value=2.0, seed=0),
+    ]
+
+
+def cited(name: str) -> CitedTable | None:
+    """What the made-up paper prints; its numbers are none that ours could be."""
+    if name != TABLE.id:
+        return None
+    told = {"metric": "success_rate", "unit": "%", "backbone": "Qwen3-4B"}
+    rows = (
+        CitedRow(method="ReAct", env=AW, split="valid_seen", value=11.11, n=140, **told),  # type: ignore[arg-type]
+        CitedRow(method="CoMap", env=AW, split="valid_seen", value=88.88, spread=1.5, **told),  # type: ignore[arg-type]
+        CitedRow(method="Only there", env=WS, value=66.66, note="odd", **told),  # type: ignore[arg-type]
+        CitedRow(method="CoMap", value=77.77, **{**told, "metric": "average"}),  # type: ignore[arg-type]
+        CitedRow(method="CoMap", value=16.75, **{**told, "metric": "gain"}),  # type: ignore[arg-type]
+    )
+    return CitedTable(
+        id=name,
+        paper="CoMap",
+        arxiv="0000.00000",
+        table="Table 1",
+        source="made up",
+        status="partial",
+        missing="most of it",
+        footnotes=(Footnote(id="odd", text="An odd number.", applies_to={}),),
+        rows=rows,
+    )
+
+
+def make(folder: Path, rows: list[ResultRow] | None = None) -> Path:
+    """Write a folder of results, with the jobs that its rows name."""
+    told = [*_table_rows(), *_figure_rows()] if rows is None else rows
+    write_rows(folder / "rows.jsonl", told)
+    for one in told if rows is None else ():
+        if one.job:
+            out = folder / "jobs" / one.job / "out"
+            out.mkdir(parents=True, exist_ok=True)
+            (out.parent / "job.json").write_text(json.dumps({"id": one.job}), "utf-8")
+            (out / "trajectories.jsonl").write_text("", "utf-8")
+    return folder
+
+
+KIT = sys.modules[__name__]
+"""This module, for tests: ``load("reports_kit.py:KIT")``."""
