@@ -11,7 +11,7 @@ from typing import Any
 
 from gymnasium.error import Error as GymnasiumError
 
-from . import __version__, cli_data, cli_run, cli_score, cli_serve, cli_train
+from . import __version__, cli_bench, cli_data, cli_run, cli_score, cli_serve, cli_train
 from .errors import CoMapError
 
 __all__ = ["main"]
@@ -144,7 +144,6 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         trained,
         training_scale,
     )
-    from .benchmarks.experiments import command
 
     bench = commands.add_parser(
         "bench", help="measure speed, agreement with the original, and what small models learn"
@@ -154,4 +153,4 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     paw = (paw_bench, paw_bench_overhead, paw_noise)
     for module in (*measured, small_results, coevolution, shipped, trained, *paw):
         module.add_parser(kinds)
-    command.add_parsers(kinds)
+    cli_bench.add_parsers(kinds, main)

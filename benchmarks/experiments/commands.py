@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def commands(plan: Plan, job: Job, places: Places) -> list[list[str]]:
         >>> commands(found, job, Places(Path("runs")))[0][:4]
         ['train', 'comap', '--preset', 'tiny']
     """
-    made = {
+    made: Mapping[str, Callable[[Plan, Job, Places], list[list[str]]]] = {
         "comap": _comap,
         "baseline": _baseline,
         "paw": _paw,
@@ -80,8 +80,8 @@ def commands(plan: Plan, job: Job, places: Places) -> list[list[str]]:
         "noise": _noise,
         "overhead": _overhead,
         "told": lambda plan, job, places: [],
-    }[job.recipe.kind]
-    return made(plan, job, places)
+    }
+    return made[job.recipe.kind](plan, job, places)
 
 
 def option_words(settings: Mapping[str, Any]) -> list[str]:

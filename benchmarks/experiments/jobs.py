@@ -103,8 +103,8 @@ def plan(
         >>> from comap.benchmarks.experiments.definition import experiment
         >>> from comap.benchmarks.experiments.scale import scale_named
         >>> found = plan([experiment("comap-t2")], scale_named("tiny"))
-        >>> [job.split("-")[0] for job in found.jobs][:2]
-        ['wm', 'sft']
+        >>> [job.recipe.name for job in found.jobs.values()][-2:]
+        ['comap', 'comap']
     """
     seeds = scale.seeds if seeds is None else tuple(seeds)
     if not seeds or min(seeds) < 0:

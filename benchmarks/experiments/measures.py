@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ def measures_of(job: Job, folder: Path) -> list[Measure]:
         >>> measures_of(job, Path("nowhere"))[0].metric
         'setting'
     """
-    read = {
+    read: Mapping[str, Callable[[Job, Path], list[Measure]]] = {
         "comap": _comap,
         "baseline": lambda job, folder: [],
         "paw": _paw,
@@ -103,8 +103,8 @@ def measures_of(job: Job, folder: Path) -> list[Measure]:
         "noise": _noise,
         "overhead": _overhead,
         "told": lambda job, folder: [Measure(**one) for one in told(job)],
-    }[job.recipe.kind]
-    found = read(job, folder)
+    }
+    found = read[job.recipe.kind](job, folder)
     if job.place is not None and "/SearchQA-" in job.place.env:
         exact = [one for one in found if one.metric == "success_rate"]
         found = [*found, *(replace(one, metric="exact_match") for one in exact)]
@@ -271,10 +271,10 @@ def _kinds(episodes: Iterable[Trajectory], split: str | None) -> Iterator[Measur
     for episode in episodes:
         if "/ALFWorld-" not in episode.env_id:
             return
-        try:
-            family = Goal.from_sentence(episode.goal).family
-        except ValueError:
+        goal = Goal.from_sentence(episode.goal)
+        if goal is None:
             continue
+        family = goal.family
         found.setdefault(_KINDS.get(family, family), []).append(episode.success)
     for kind, won in sorted(found.items()):
         one = _success(sum(won), len(won), split)

@@ -10,8 +10,8 @@ from pathlib import Path
 from ...errors import DataNotFound
 from ..marks import one_line
 from .cited import CitedTable, load_cited
-from .command import known_plan
 from .definition import Experiment, experiment, experiment_ids
+from .known import known_plan
 from .panels import Panel, panels
 from .quoted import Quotes
 from .rows import ResultRow, read_rows

@@ -20,7 +20,7 @@ from ...errors import CoMapError, DataCorrupt, OptionError
 from ..record import circumstances, write_result
 from .commands import Places, commands, folder_of
 from .jobs import Job, Plan
-from .worker import PRELOADED, work
+from .worker import PRELOADED, Main, work
 
 __all__ = ["Ended", "Tell", "code_version", "job_record", "run_jobs"]
 
@@ -50,6 +50,7 @@ class Ended:
 def run_jobs(
     plan: Plan,
     places: Places,
+    main: Main,
     *,
     workers: int = 1,
     launcher: str | None = None,
@@ -63,6 +64,8 @@ def run_jobs(
     Args:
         plan: What is to be run.
         places: Where things are.
+        main: Runs the words of one command after ``comap`` and returns its exit code; a function of a
+            module, since other processes call it.
         workers: Jobs at the same time, each in a process of its own.
         launcher: What trainings are started with in place of this Python, such as
             ``accelerate launch --num_processes 4 -m comap``; None runs all within worker processes.
@@ -72,7 +75,7 @@ def run_jobs(
         OptionError: The folder is another runner's now, or official data has no place.
 
     Example:
-        >>> run_jobs(plan, Places(Path("runs/tiny")), workers=2)  # doctest: +SKIP
+        >>> run_jobs(plan, Places(Path("runs/tiny")), main, workers=2)  # doctest: +SKIP
     """
     if workers < 1:
         raise OptionError(f"--workers must be at least 1, not {workers}")
@@ -80,7 +83,7 @@ def run_jobs(
     places.out.mkdir(parents=True, exist_ok=True)
     with _alone(places.out):
         _journal(places, {"event": "begun", "scale": plan.scale.name, "jobs": len(planned)})
-        pool = _Pool(plan, places, planned, workers, launcher, tell)
+        pool = _Pool(plan, places, planned, main, workers, launcher, tell)
         try:
             return pool.run()
         finally:
@@ -114,12 +117,13 @@ class _Pool:
         plan: Plan,
         places: Places,
         planned: Mapping[str, Sequence[Sequence[str]]],
+        main: Main,
         workers: int,
         launcher: str | None,
         tell: Tell,
     ):
         self.plan, self.places, self.planned = plan, places, planned
-        self.workers, self.launcher, self.tell = workers, launcher, tell
+        self.main, self.workers, self.launcher, self.tell = main, workers, launcher, tell
         self.ended: dict[str, Ended] = {}
         self.running: dict[str, Any] = {}
         self.started: dict[str, float] = {}
@@ -183,7 +187,9 @@ class _Pool:
             self.running[job.id] = _launched(self.launcher, words, folder)
         else:
             process = self.context.Process(
-                target=work, args=(words, str(folder / _LOG), str(folder / _TOLD)), daemon=False
+                target=work,
+                args=(self.main, words, str(folder / _LOG), str(folder / _TOLD)),
+                daemon=False,
             )
             process.start()
             self.running[job.id] = process

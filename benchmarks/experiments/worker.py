@@ -8,26 +8,31 @@ import resource
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-__all__ = ["PRELOADED", "work"]
+__all__ = ["PRELOADED", "Main", "work"]
 
 PRELOADED = ("torch", "transformers", "comap.cli", "comap.benchmarks.experiments.worker")
 """What the process that workers are forked from has imported: each of them would take seconds."""
 
 
-def work(commands: Sequence[Sequence[str]], log: str, done: str) -> None:
+Main = Callable[[Sequence[str]], int]
+"""Runs the words of a command after ``comap`` and returns its exit code."""
+
+
+def work(main: Main, commands: Sequence[Sequence[str]], log: str, done: str) -> None:
     """Run commands, with what they print in a file, and exit as the first that fails does.
 
     Args:
+        main: Runs one.
         commands: The words of each after ``comap``.
         log: The file that is appended to.
         done: The file that tells in the end how it went: ``exit``, ``seconds``, ``cpu_seconds`` and
             ``peak_mib``.
 
     Example:
-        >>> work([["--version"]], "log.txt", "done.json")  # doctest: +SKIP
+        >>> work(main, [["--version"]], "log.txt", "done.json")  # doctest: +SKIP
     """
     target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     os.dup2(target, 1)
@@ -38,7 +43,7 @@ def work(commands: Sequence[Sequence[str]], log: str, done: str) -> None:
     )
     start, code = time.monotonic(), 0
     for words in commands:
-        code = _run(words)
+        code = _run(main, words)
         if code:
             break
     sys.stdout.flush()
@@ -56,11 +61,9 @@ def work(commands: Sequence[Sequence[str]], log: str, done: str) -> None:
     os._exit(min(code, 255))  # threads of libraries shall not keep it
 
 
-def _run(words: Sequence[str]) -> int:
-    from ...cli import main
-
+def _run(main: Main, words: Sequence[str]) -> int:
     try:
-        return int(main([*words]))
+        return main([*words])
     except SystemExit as error:  # a command line that is not understood
         return error.code if isinstance(error.code, int) else 1
     except BaseException:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from comap.benchmarks.experiments.command import wanted
 from comap.benchmarks.experiments.definition import experiment_ids
 from comap.benchmarks.experiments.rows import read_rows
 from comap.cli import main
+from comap.cli_bench import wanted
 
 
 def test_all_and_each_paper_stand_for_many() -> None:

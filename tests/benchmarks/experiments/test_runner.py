@@ -19,6 +19,7 @@ from comap.benchmarks.experiments.jobs import Cell, Job, Plan
 from comap.benchmarks.experiments.recipes import Recipe
 from comap.benchmarks.experiments.runner import job_record, run_jobs
 from comap.benchmarks.experiments.scale import Place, scale_named
+from comap.cli import main
 from comap.envs.storage import locked
 from comap.errors import DataCorrupt, OptionError
 
@@ -85,7 +86,7 @@ def test_jobs_run_past_one_that_fails_and_what_needs_it_is_left_out(tmp_path: Pa
     told: list[tuple[str, str]] = []
     plan, places = plan_of(good, bad, after, second), Places(tmp_path)
     ended = run_jobs(
-        plan, places, workers=2, tell=lambda event, one, word: told.append((event, one.id))
+        plan, places, main, workers=2, tell=lambda event, one, word: told.append((event, one.id))
     )
     assert {name: one.ok for name, one in ended.items()} == {
         "good": True, "bad": False, "after": False, "second": True
@@ -109,13 +110,14 @@ def test_jobs_run_past_one_that_fails_and_what_needs_it_is_left_out(tmp_path: Pa
 
 def test_what_has_ended_is_not_run_again_and_what_failed_is(tmp_path: Path) -> None:
     places = Places(tmp_path)
-    run_jobs(plan_of(job("one", "expert"), job("two", "nobody")), places, workers=2)
+    run_jobs(plan_of(job("one", "expert"), job("two", "nobody")), places, main, workers=2)
     first = (tmp_path / "jobs" / "one" / "job.json").read_bytes()
     mended = dataclasses.replace(job("two", "random"), config_hash="hash-two")
     told: list[tuple[str, str, str]] = []
     ended = run_jobs(
         plan_of(job("one", "expert"), mended),
         places,
+        main,
         tell=lambda event, one, word: told.append((event, one.id, word)),
     )
     assert all(one.ok for one in ended.values())
@@ -125,7 +127,7 @@ def test_what_has_ended_is_not_run_again_and_what_failed_is(tmp_path: Path) -> N
 
 def test_a_job_of_another_configuration_does_not_count(tmp_path: Path) -> None:
     places, one = Places(tmp_path), job("one", "expert")
-    run_jobs(plan_of(one), places)
+    run_jobs(plan_of(one), places, main)
     assert job_record(places, one) is not None
     assert job_record(places, dataclasses.replace(one, config_hash="other")) is None
 
@@ -144,17 +146,17 @@ def test_a_worker_that_is_killed_is_told_and_its_job_goes_on_later(tmp_path: Pat
 
     places = Places(tmp_path)
     one = job("long", "expert", episodes=400, live=1)
-    ended = run_jobs(plan_of(one), places, tell=kill)
+    ended = run_jobs(plan_of(one), places, main, tell=kill)
     assert not ended["long"].ok and ended["long"].why.startswith("signal 9")
     lines = folder_of(places, "long") / "valid_seen" / "trajectories.jsonl"
     played = len(lines.read_bytes().splitlines())
-    assert run_jobs(plan_of(one), places)["long"].ok
+    assert run_jobs(plan_of(one), places, main)["long"].ok
     assert len(lines.read_bytes().splitlines()) > played
 
 
 def test_one_runner_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
     with locked(tmp_path / "lock", wait=0), pytest.raises(OptionError, match="at work in it"):
-        run_jobs(plan_of(job("one", "expert")), Places(tmp_path))
+        run_jobs(plan_of(job("one", "expert")), Places(tmp_path), main)
 
 
 def test_a_damaged_record_is_told(tmp_path: Path) -> None:
@@ -167,4 +169,4 @@ def test_a_damaged_record_is_told(tmp_path: Path) -> None:
 
 def test_workers_are_at_least_one(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="--workers"):
-        run_jobs(plan_of(job("one", "expert")), Places(tmp_path), workers=0)
+        run_jobs(plan_of(job("one", "expert")), Places(tmp_path), main, workers=0)

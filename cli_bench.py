@@ -7,37 +7,45 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import DataCorrupt, DataNotFound, OptionError
-from ..record import circumstances, write_result
-from .definition import Experiment, experiment, experiment_ids
+from .benchmarks.experiments.definition import Experiment, experiment, experiment_ids
+from .benchmarks.experiments.known import PLAN, known_plan
+from .benchmarks.record import circumstances, write_result
+from .errors import DataNotFound, OptionError
 
 if TYPE_CHECKING:
-    from .commands import Places
-    from .jobs import Job, Plan
+    from .benchmarks.experiments.commands import Places
+    from .benchmarks.experiments.jobs import Job, Plan
 
-__all__ = ["add_parsers", "known_plan", "wanted"]
+__all__ = ["add_parsers", "wanted"]
 
-_PLAN, ROWS = "plan.json", "rows.jsonl"
+_ROWS = "rows.jsonl"
 _FORMATS = ("md", "tex", "html")
 
 
-def add_parsers(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parsers(
+    kinds: argparse._SubParsersAction[argparse.ArgumentParser],
+    main: Callable[[Sequence[str]], int],
+) -> None:
     """Add ``list``, ``run`` and ``report`` to ``comap bench``.
+
+    Args:
+        kinds: The subparsers of ``comap bench``.
+        main: Runs the words of one command: what jobs are.
 
     Example:
         >>> parser = argparse.ArgumentParser("comap bench")
-        >>> add_parsers(parser.add_subparsers())
+        >>> add_parsers(parser.add_subparsers(), print)
         >>> parser.parse_args(["run", "comap-t1", "--scale", "tiny"]).experiments
         ['comap-t1']
     """
     lister = kinds.add_parser("list", help="list the tables and figures of both papers")
     lister.add_argument("--scale", default="tiny", help="tiny (default), small or paper")
     lister.set_defaults(run=_list)
-    _add_run(kinds)
+    _add_run(kinds, main)
     reporter = kinds.add_parser("report", help="write the reports of tables and figures")
     reporter.set_defaults(run=_report)
     reporter.add_argument("results", metavar="DIR", help="folder of comap bench run")
@@ -48,7 +56,10 @@ def add_parsers(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     reporter.add_argument("--formats", nargs="+", default=[*_FORMATS], metavar="F", help=told)
 
 
-def _add_run(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_run(
+    kinds: argparse._SubParsersAction[argparse.ArgumentParser],
+    main: Callable[[Sequence[str]], int],
+) -> None:
     parser = kinds.add_parser(
         "run",
         help="run tables and figures of both papers",
@@ -57,7 +68,7 @@ def _add_run(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         "out only what needs it.",
         epilog="example: comap bench run comap-t1 --scale tiny --out runs/tiny --workers 2",
     )
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, main=main)
     add = parser.add_argument
     add("experiments", nargs="+", metavar="ID", help="such as comap-t1; comap, paw or all for many")
     add("--scale", default="tiny", help="tiny (default), small or paper")
@@ -100,10 +111,10 @@ def wanted(names: Sequence[str]) -> list[Experiment]:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from ..tables import Table
-    from ..terminal import print_table
-    from .jobs import plan
-    from .scale import scale_named
+    from .benchmarks.experiments.jobs import plan
+    from .benchmarks.experiments.scale import scale_named
+    from .benchmarks.tables import Table
+    from .benchmarks.terminal import print_table
 
     scale = scale_named(options.scale)
     rows = []
@@ -133,10 +144,10 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from .commands import Places, commands
-    from .jobs import plan
-    from .runner import run_jobs
-    from .scale import scale_named
+    from .benchmarks.experiments.commands import Places, commands
+    from .benchmarks.experiments.jobs import plan
+    from .benchmarks.experiments.runner import run_jobs
+    from .benchmarks.experiments.scale import scale_named
 
     scale = scale_named(options.scale)
     chosen = wanted(options.experiments)
@@ -160,13 +171,18 @@ def _run(options: argparse.Namespace) -> int:
     workers = 1 if scale.name == "paper" else os.cpu_count() or 1
     workers = workers if options.workers is None else options.workers
     ended = run_jobs(
-        found, places, workers=workers, launcher=options.launcher, tell=_Teller(len(found.jobs))
+        found,
+        places,
+        options.main,
+        workers=workers,
+        launcher=options.launcher,
+        tell=_Teller(len(found.jobs)),
     )
     failed = {name: one.why for name, one in ended.items() if not one.ok}
     _write(out, chosen, _FORMATS, out)
     for name, why in failed.items():
         print(f"failed: {name}: {why.splitlines()[0] if why else ''}")
-    print(f"\n{len(ended) - len(failed)} of {len(ended)} jobs done; rows: {out / ROWS}")
+    print(f"\n{len(ended) - len(failed)} of {len(ended)} jobs done; rows: {out / _ROWS}")
     if failed:
         print("the same command tries again what failed")
     return 1 if failed else 0
@@ -174,9 +190,9 @@ def _run(options: argparse.Namespace) -> int:
 
 def _show_plan(found: Plan, places: Places, in_full: bool) -> None:
     """Print what is to be run and its expected cost, and in full every command."""
-    from .commands import commands
-    from .costs import estimate
-    from .runner import job_record
+    from .benchmarks.experiments.commands import commands
+    from .benchmarks.experiments.costs import estimate
+    from .benchmarks.experiments.runner import job_record
 
     jobs = list(found.jobs.values())
     waiting = [job for job in jobs if (job_record(places, job) or {}).get("status") != "done"]
@@ -213,11 +229,11 @@ def _show_job(job: Job, made: Sequence[Sequence[str]]) -> None:
 def _resolved(job: Job) -> dict[str, Any]:
     """Return all settings of a training, the preset's included."""
     if job.recipe.kind == "comap":
-        from ...trainers.config import preset
+        from .trainers.config import preset
 
         return dict(preset(job.preset, **{**job.settings, "seed": job.seed}).describe())
     if job.recipe.kind == "paw":
-        from ...trainers.paw.presets import paw_preset
+        from .trainers.paw.presets import paw_preset
 
         own = {
             k: v for k, v in job.settings.items() if k not in ("model", "simulator", "parameters")
@@ -264,35 +280,10 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-def known_plan(results: Path) -> dict[str, Any]:
-    """Return what was run in a folder: ``scale``, ``experiments``, ``seeds``.
-
-    Raises:
-        DataNotFound: Nothing was.
-        DataCorrupt: Its file is no such plan.
-
-    Example:
-        >>> known_plan(Path("no/such/results"))
-        Traceback (most recent call last):
-        comap.errors.DataNotFound: expected results of 'comap bench run' in no/such/results, found none
-    """
-    path = results / _PLAN
-    try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-        _ = [found["scale"] + "", *found["experiments"], *found["seeds"]]
-        return found
-    except FileNotFoundError:
-        raise DataNotFound(
-            f"expected results of 'comap bench run' in {results}, found none"
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataCorrupt(f"expected what was run in {path}, found {error!r:.100}") from error
-
-
 def _remember(out: Path, scale: str, names: Sequence[str], seeds: Sequence[int]) -> None:
     """Write down what this folder holds, with what it held before."""
     out.mkdir(parents=True, exist_ok=True)
-    known = known_plan(out) if (out / _PLAN).is_file() else {"scale": scale}
+    known = known_plan(out) if (out / PLAN).is_file() else {"scale": scale}
     if known["scale"] != scale:
         raise OptionError(
             f"expected a folder of scale {scale}, found one of scale {known['scale']} at {out}; give "
@@ -304,25 +295,25 @@ def _remember(out: Path, scale: str, names: Sequence[str], seeds: Sequence[int])
         "experiments": [name for name in experiment_ids() if name in both],
         "seeds": sorted({*known.get("seeds", ()), *seeds}),
     }
-    write_result(out / _PLAN, {**told, **circumstances()})
+    write_result(out / PLAN, {**told, **circumstances()})
 
 
 def _write(results: Path, chosen: Sequence[Experiment], formats: Sequence[str], out: Path) -> None:
     """Collect rows anew, write them and the reports, and print the tables."""
-    from .collect import collect
-    from .commands import Places
-    from .jobs import plan
-    from .report import print_report, write_reports
-    from .rows import write_rows
-    from .scale import scale_named
+    from .benchmarks.experiments.collect import collect
+    from .benchmarks.experiments.commands import Places
+    from .benchmarks.experiments.jobs import plan
+    from .benchmarks.experiments.report import print_report, write_reports
+    from .benchmarks.experiments.rows import write_rows
+    from .benchmarks.experiments.scale import scale_named
 
     known = known_plan(results)
     every = [experiment(name) for name in known["experiments"]]
     found = plan(every, scale_named(known["scale"]), known["seeds"])
     rows = collect(found, every, Places(results.resolve()))
-    write_rows(results / ROWS, rows)
+    write_rows(results / _ROWS, rows)
     print_report(rows, chosen)
-    for path in write_reports(results, out, formats):
+    for path in write_reports(results, out, formats, chosen):
         print(f"report: {path}")
 
 
