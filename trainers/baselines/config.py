@@ -11,15 +11,16 @@ from ..config_ranges import Range, check_fields
 
 __all__ = ["SHARED_RANGES", "BaselineTraining"]
 
+_FROM_1 = (
+    "lora_r lora_alpha draft_tokens live batch_rows batch_tokens accumulate epochs logging_steps "
+    "demonstrations evaluation_seeds"
+)
+
 SHARED_RANGES: Mapping[str, Range] = {
     **dict.fromkeys(
         ("seed", "save_steps", "evaluation_tasks", "weight_decay", "temperature"), Range(0)
     ),
-    **dict.fromkeys(
-        "lora_r lora_alpha draft_tokens live batch_rows batch_tokens accumulate epochs "
-        "logging_steps demonstrations evaluation_seeds".split(),
-        Range(1),
-    ),
+    **dict.fromkeys(_FROM_1.split(), Range(1)),
     **dict.fromkeys(("learning_rate", "clip"), Range(0, above=True)),
     **dict.fromkeys(("lora_dropout", "beta2"), Range(0, 1, below=True)),
     "warmup_ratio": Range(0, 1),

@@ -25,7 +25,7 @@ from ..frozen_sets import transition_from_json, transition_json
 from ..session import Session
 from .once import Found, each_once
 
-__all__ = ["Explored", "explored_counts", "explore_demonstrations"]
+__all__ = ["Explored", "explore_demonstrations", "explored_counts"]
 
 Explored = tuple[str, list[Transition]]
 """A task and its transitions: the expert's, and in each state those of the alternatives."""
@@ -64,8 +64,8 @@ def explore_demonstrations(
 def explored_counts(found: Iterable[Explored], faults: Mapping[str, str]) -> dict[str, int]:
     """Return how much was explored: tasks, the expert's states, alternatives, and what they did.
 
-    ``as_the_expert`` counts alternatives after which the same was observed as after the expert's action,
-    ``distinct_outcomes`` the different texts that followed the alternatives of a state.
+    ``as_the_expert`` counts alternatives after which the same was observed as after the expert's
+    action, ``distinct_outcomes`` the different texts that followed the alternatives of a state.
 
     Args:
         found: What `explore_demonstrations` returned.
@@ -91,9 +91,7 @@ def explored_counts(found: Iterable[Explored], faults: Mapping[str, str]) -> dic
     return {**{name: counts[name] for name in names}, "faults": len(faults)}
 
 
-def _explored(
-    session: Session, shown: Sequence[Trajectory], config: IWMConfig
-) -> Iterator[Found]:
+def _explored(session: Session, shown: Sequence[Trajectory], config: IWMConfig) -> Iterator[Found]:
     """Explore demonstrations, many at once, and yield what came of each as it ends."""
     lm = session.language_model()
     make_env = partial(session.make_env, session.config.train_split)
@@ -102,7 +100,9 @@ def _explored(
 
     def play(stage: Stage, demonstration: Trajectory) -> Playing[dict[str, Any]]:
         try:
-            found = yield from think(player, stage, _exploring(stage, demonstration, config, lm), [])
+            found = yield from think(
+                player, stage, _exploring(stage, demonstration, config, lm), []
+            )
         except Exception as fault:
             return {"error": told_of(fault)}
         return {"transitions": [transition_json(one) for one in found]}
@@ -126,4 +126,6 @@ def _exploring(
         return sample_alternatives(replace(view, count_tokens=lm.count_tokens), config)
 
     seed = demonstration.seed
-    return explore(stage.env, plan, propose, config.alternatives, task=demonstration.task, seed=seed)
+    return explore(
+        stage.env, plan, propose, config.alternatives, task=demonstration.task, seed=seed
+    )

@@ -73,7 +73,9 @@ class IWMStages(BaselineStages[IWMTraining]):
 
     def _explored(self, stage: StageFolder) -> Any:
         shown = self.demonstrated(self.config.explored, _EXPLORATION)
-        return explore_demonstrations(self.session, stage.path / "explored", shown, self._proposing())
+        return explore_demonstrations(
+            self.session, stage.path / "explored", shown, self._proposing()
+        )
 
     def _proposing(self) -> IWMConfig:
         config = self.config

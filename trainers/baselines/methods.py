@@ -10,9 +10,17 @@ from ...errors import OptionError
 from ..config_ranges import Range
 from .config import BaselineTraining
 
-__all__ = ["IWMTraining", "ITPTraining", "SFTTraining", "WKMTraining"]
+__all__ = ["ITPTraining", "IWMTraining", "SFTTraining", "WKMTraining"]
 
 _COUNT, _SHARE, _ABOVE, _NUMBER = Range(1), Range(0, 1), Range(0, above=True), Range(0)
+_ITP_COUNTS = (
+    "labelled world_model_epochs episodes_per_update micro_batches predict_tokens foresight_tokens "
+    "reply_tokens"
+)
+_ITP_NUMBERS = (
+    "k_max warmup_epochs episodes depth_cost depth_weight draft_weight success_bonus step_cost "
+    "invalid_cost value_weight entropy_weight"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,16 +139,8 @@ class ITPTraining(BaselineTraining):
 
     method: ClassVar[str] = "itp"
     ranges: ClassVar[Mapping[str, Range]] = {
-        **dict.fromkeys(
-            "labelled world_model_epochs episodes_per_update micro_batches predict_tokens "
-            "foresight_tokens reply_tokens".split(),
-            _COUNT,
-        ),
-        **dict.fromkeys(
-            "k_max warmup_epochs episodes depth_cost depth_weight draft_weight success_bonus "
-            "step_cost invalid_cost value_weight entropy_weight".split(),
-            _NUMBER,
-        ),
+        **dict.fromkeys(_ITP_COUNTS.split(), _COUNT),
+        **dict.fromkeys(_ITP_NUMBERS.split(), _NUMBER),
         **dict.fromkeys(("warmup_rate", "head_rate", "online_rate", "online_head_rate"), _ABOVE),
         "discount": _SHARE,
     }

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import OptionError, suggest
 from ..config import PRESETS
 from .config import BaselineTraining
-from .methods import IWMTraining, ITPTraining, SFTTraining, WKMTraining
+from .methods import ITPTraining, IWMTraining, SFTTraining, WKMTraining
 
 __all__ = ["BASELINES", "BASELINE_PRESETS", "baseline_preset"]
 

@@ -79,9 +79,7 @@ class BaselineStages(ABC, Generic[Settings]):
         samples = list(warmup_samples(session.demos, settings, count_tokens=count, kind=kind))
         return self.learned(stage, role, samples, epochs, rate)
 
-    def world_modelling(
-        self, stage: StageFolder, epochs: int, rate: float
-    ) -> Mapping[str, Any]:
+    def world_modelling(self, stage: StageFolder, epochs: int, rate: float) -> Mapping[str, Any]:
         """Fine-tune the world model on the expert's transitions alone (METHODS.md 3, Table 2: SFT)."""
         session = self.session
         model = session.world_model(session.counting)

@@ -21,7 +21,7 @@ from ..staged import StagedTraining, Work, fingerprint_of
 from .config import BaselineTraining
 from .itp_stages import ITPStages
 from .iwm_stages import IWMStages
-from .methods import IWMTraining, ITPTraining, SFTTraining, WKMTraining
+from .methods import ITPTraining, IWMTraining, SFTTraining, WKMTraining
 from .sft_stages import SFTStages
 from .stages import BaselineStages
 from .wkm_stages import WKMStages
@@ -35,9 +35,7 @@ EVALUATION = "evaluation"
 """The stage in which the agent plays as it is to play in the end."""
 
 
-def roles_of_baseline(
-    config: BaselineTraining, begun: Collection[str] = ()
-) -> tuple[str, ...]:
+def roles_of_baseline(config: BaselineTraining, begun: Collection[str] = ()) -> tuple[str, ...]:
     """Return the models of a training.
 
     Args:

@@ -1,4 +1,4 @@
-"""WKM: knowledge from an expert's episodes and failed ones, and two models that use it (METHODS.md 3)."""
+"""WKM: knowledge from an expert's and failed episodes, and two models that use it (METHODS.md 3)."""
 
 from __future__ import annotations
 
@@ -168,9 +168,7 @@ class WKMStages(BaselineStages[WKMTraining]):
         self, stage: StageFolder, asked: Mapping[str, Sequence[LMRequest]]
     ) -> dict[str, Any]:
         """Return the answers to each task's questions; a task whose questions fail has none."""
-        found = each_once(
-            stage.path / "written", list(asked), partial(self._answered, asked=asked)
-        )
+        found = each_once(stage.path / "written", list(asked), partial(self._answered, asked=asked))
         return {task: told for task, told in found.items() if "texts" in told}
 
     def _answered(
