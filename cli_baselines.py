@@ -22,8 +22,8 @@ _TINY, _BUILT = "tiny", "model"  # the model's name, and where it is built in th
 _TOLD = {
     "sft": (
         "SFT: the policy imitates an expert",
-        "Train a policy on an expert's actions, as CoMap's warm-up does, and with --world-model a world "
-        "model on what followed them.",
+        "Train a policy on an expert's actions, as CoMap's warm-up does, and with --world-model a "
+        "world model on what followed them.",
     ),
     "iwm": (
         "IWM: what follows an expert's actions and others is learned first",

@@ -19,26 +19,7 @@ from ..trained_model import padded
 from .itp_samples import DepthExample
 from .online import OnlineRow, Played
 
-__all__ = ["DepthTrainer", "OnlineTrainer", "make_head"]
-
-
-def make_head(size: int, outputs: int) -> torch.nn.Linear:
-    """Return a linear layer from hidden states to some numbers that begins as zero.
-
-    Args:
-        size: Of a hidden state.
-        outputs: How many numbers.
-
-    Example:
-        >>> float(make_head(2, 3)(torch.ones(2)).sum().detach())
-        0.0
-    """
-    with torch.random.fork_rng(devices=[]):
-        head = torch.nn.Linear(size, outputs)
-    with torch.no_grad():
-        head.weight.zero_()
-        head.bias.zero_()
-    return head
+__all__ = ["DepthTrainer", "OnlineTrainer"]
 
 
 class _HeadTrainer(RowTrainer):

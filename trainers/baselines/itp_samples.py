@@ -91,8 +91,13 @@ def moments_of(
         predictions: What the world model predicts of each of its steps.
         admissible: The admissible actions before each, where prompts list them; None for none.
         count_tokens: Counts the tokens of a text as the policy's model does.
+
+    Yields:
+        The steps; those after which the environment had ended are left out.
     """
     for view, replies, step, reply in shown_steps(shown, count_tokens):
+        if admissible is not None and view.step >= len(admissible):
+            return
         seen = (
             view if admissible is None else replace(view, admissible_actions=admissible[view.step])
         )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ...agents import Agent
+from ...errors import DataCorrupt
 from ...trajectory import Trajectory
 from ...worldmodel import WorldModel
 from ..policy_samples import is_shown, warmup_samples
@@ -20,8 +21,12 @@ from ..staged import Work
 from ..trial_stages import played_result
 from ..world_model_samples import world_model_samples
 from .config import BaselineTraining
+from .once import Found, each_once
 
-__all__ = ["BaselineStages", "some_of"]
+__all__ = ["WRITTEN", "BaselineStages", "some_of"]
+
+WRITTEN = "written"
+"""The folder of what a stage did once for each task, in the stage's own."""
 
 Settings = TypeVar("Settings", bound=BaselineTraining)
 
@@ -118,6 +123,33 @@ class BaselineStages(ABC, Generic[Settings]):
                 )
             splits[split] = played_result(episodes)
         return {"splits": splits}
+
+    # -- what is done once -----------------------------------------------------------------------
+
+    def written(self, stage: str, keys: Sequence[str]) -> dict[str, Any]:
+        """Return what a stage that has ended wrote of each key.
+
+        Args:
+            stage: The stage's name.
+            keys: The keys.
+
+        Raises:
+            DataCorrupt: It wrote nothing of one.
+        """
+        place = self.session.places[stage].path
+
+        def missing(some: Sequence[str]) -> Iterator[Found]:
+            raise DataCorrupt(
+                f"expected what the stage {stage} wrote of {len(keys)} tasks in {place}, found nothing "
+                f"of {len(some)}; remove the folders of that stage and of all later ones to do them "
+                "again"
+            )
+
+        return each_once(place / WRITTEN, keys, missing)
+
+    def progress(self, done: int, of: int) -> None:
+        """Tell how many tasks are done in this stage."""
+        self.session.tell({"event": "task", "done": done, "of": of})
 
     # -- demonstrations --------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from ...agents import Agent
 from ...agents.knowledge import KnowledgeBase
 from ...agents.react import ReActAgent, ReActConfig
 from ...agents.wkm import WKMAgent, WKMConfig
-from ...errors import DataCorrupt, LanguageModelError
+from ...errors import LanguageModelError
 from ...lm import LMRequest, answer
 from ...trajectory import Trajectory
 from ..run_folder import StageFolder
@@ -19,7 +19,7 @@ from ..samples import Sample
 from ..staged import Work
 from .methods import WKMTraining
 from .once import Found, each_once
-from .stages import BaselineStages
+from .stages import WRITTEN, BaselineStages
 from .wkm_samples import (
     agent_samples,
     comparison,
@@ -157,7 +157,7 @@ class WKMStages(BaselineStages[WKMTraining]):
                 for one in self._shown()
             }
             found = each_once(
-                stage.path / "written",
+                stage.path / WRITTEN,
                 list(base),
                 lambda tasks: [(task, {"texts": base[task]}) for task in tasks],
             )
@@ -168,7 +168,7 @@ class WKMStages(BaselineStages[WKMTraining]):
         self, stage: StageFolder, asked: Mapping[str, Sequence[LMRequest]]
     ) -> dict[str, Any]:
         """Return the answers to each task's questions; a task whose questions fail has none."""
-        found = each_once(stage.path / "written", list(asked), partial(self._answered, asked=asked))
+        found = each_once(stage.path / WRITTEN, list(asked), partial(self._answered, asked=asked))
         return {task: told for task, told in found.items() if "texts" in told}
 
     def _answered(
@@ -186,7 +186,7 @@ class WKMStages(BaselineStages[WKMTraining]):
                 else:
                     yield task, {"texts": [one.text for one in said]}
             done = min(start + size, len(tasks))
-            self.session.tell({"event": "suffix", "done": done, "of": len(tasks)})
+            self.progress(done, len(tasks))
 
     # -- learning --------------------------------------------------------------------------------
 
@@ -220,15 +220,5 @@ class WKMStages(BaselineStages[WKMTraining]):
 
     def _texts(self, name: str) -> dict[str, list[str]]:
         """Return what a stage has written of each task."""
-        stage = self.session.places[name]
-        tasks = [shown.task for shown in self._shown()]
-
-        def missing(some: Sequence[str]) -> Iterator[Found]:
-            raise DataCorrupt(
-                f"expected what the stage {name} wrote of {len(tasks)} tasks in {stage.path}, found "
-                f"nothing of {len(some)}; remove the folders of that stage and of all later ones to do "
-                "them again"
-            )
-
-        found = each_once(stage.path / "written", tasks, missing)
+        found = self.written(name, [shown.task for shown in self._shown()])
         return {task: told["texts"] for task, told in found.items() if "texts" in told}
