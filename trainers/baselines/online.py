@@ -131,7 +131,7 @@ def td_targets(rewards: Sequence[float], values: Sequence[float], discount: floa
         >>> td_targets([0.0, 1.0], [0.5, 0.8], 0.5)
         [0.4, 1.0]
     """
-    after = [*values[1:], 0.0]
+    after = [*values[1:], 0.0][: len(rewards)]
     return [reward + discount * value for reward, value in zip(rewards, after, strict=True)]
 
 
