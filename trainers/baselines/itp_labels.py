@@ -23,7 +23,14 @@ from .methods import ITPTraining
 from .once import Found, each_once
 from .stages import WRITTEN, BaselineStages
 
-__all__ = ["DEPTHS", "FORESIGHT", "ITPLabels"]
+__all__ = [
+    "DEPTHS",
+    "FORESIGHT",
+    "ITPLabels",
+    "admissible_before",
+    "depths_of",
+    "scores_by_request",
+]
 
 FORESIGHT = "foresight"
 """The stage in which the world model says what it expects."""
@@ -95,23 +102,12 @@ class ITPLabels(BaselineStages[ITPTraining]):
                 task: [scores_of(moment, agent, most, "agent") for moment in moments[task]]
                 for task in some
             }
-            said = _scored(lm, [one for rows in asked.values() for row in rows for one in row])
+            said = scores_by_request(
+                lm, [one for rows in asked.values() for row in rows for one in row]
+            )
             for task in some:
-                yield task, self._depths(asked[task], said)
+                yield task, depths_of(asked[task], said, self.config.depth_cost)
             self.progress(min(start + size, len(tasks)), len(tasks))
-
-    def _depths(
-        self, asked: Sequence[Sequence[Score]], said: Mapping[Any, float | str]
-    ) -> dict[str, Any]:
-        depths, scores = [], []
-        for row in asked:
-            values = [said[one.messages, one.completions] for one in row]
-            numbers = [value for value in values if not isinstance(value, str)]
-            if len(numbers) < len(values):
-                return {"error": next(value for value in values if isinstance(value, str))}
-            depths.append(pseudo_label_k(numbers, self.config.depth_cost))
-            scores.append([round(value, 6) for value in numbers])
-        return {"depths": depths, "scores": scores}
 
     def _moments(self) -> Iterator[tuple[str, Iterator[Moment]]]:
         """Yield each demonstration's task with its steps, those whose predictions failed left out."""
@@ -121,7 +117,7 @@ class ITPLabels(BaselineStages[ITPTraining]):
         with closing(self.session.make_env(self.config.train_split)) as env:
             for shown in self._shown():
                 if shown.task in predicted:
-                    seen = _admissible(env, shown) if lists else None
+                    seen = admissible_before(env, shown) if lists else None
                     texts = predicted[shown.task]
                     yield shown.task, moments_of(shown, texts, seen, count)
 
@@ -166,8 +162,13 @@ def _together(
         yield task, {"texts": [next(said).observation for _ in some]}
 
 
-def _scored(lm: Any, asked: Sequence[Score]) -> dict[Any, float | str]:
-    """Return the log-probability that each request asks for, or why there is none; each once."""
+def scores_by_request(lm: Any, asked: Sequence[Score]) -> dict[Any, float | str]:
+    """Return the log-probability that each request asks for, or why there is none; each once.
+
+    Args:
+        lm: The language model.
+        asked: Requests, each for one text; the same ones are made once.
+    """
     distinct = {(one.messages, one.completions): one for one in asked}
     found: dict[Any, float | str] = {}
     for key, reply in zip(distinct, answer(lm, list(distinct.values())), strict=True):
@@ -176,8 +177,36 @@ def _scored(lm: Any, asked: Sequence[Score]) -> dict[Any, float | str]:
     return found
 
 
-def _admissible(env: Any, shown: Trajectory) -> list[tuple[str, ...] | None]:
+def depths_of(
+    asked: Sequence[Sequence[Score]], said: Mapping[Any, float | str], cost: float
+) -> dict[str, Any]:
+    """Return the depth of each of an episode's steps, and what it was chosen by.
+
+    Args:
+        asked: For each step the request for each depth, from 0 up.
+        said: What `scores_by_request` returned of them.
+        cost: What an imagined step costs.
+
+    Returns:
+        ``depths`` and ``scores``; or ``error``, where one of the requests failed.
+    """
+    depths, scores = [], []
+    for row in asked:
+        values = [said[one.messages, one.completions] for one in row]
+        numbers = [value for value in values if not isinstance(value, str)]
+        if len(numbers) < len(values):
+            return {"error": next(value for value in values if isinstance(value, str))}
+        depths.append(pseudo_label_k(numbers, cost))
+        scores.append([round(value, 6) for value in numbers])
+    return {"depths": depths, "scores": scores}
+
+
+def admissible_before(env: Any, shown: Trajectory) -> list[tuple[str, ...] | None]:
     """Return the admissible actions before each step, by doing it all again.
+
+    Args:
+        env: Where.
+        shown: The episode; what comes after the environment has ended is left out.
 
     Raises:
         EngineError: The environment answers otherwise than it did.
@@ -191,6 +220,8 @@ def _admissible(env: Any, shown: Trajectory) -> list[tuple[str, ...] | None]:
                 f"step {step.t}; show the expert's episodes anew, in another folder"
             )
         found.append(info["admissible_actions"])
-        observation, _, _, _, info = env.step(step.action)
+        observation, _, terminated, truncated, info = env.step(step.action)
         seen = step.observation
+        if terminated or truncated:
+            break  # it ends sooner than for who shows how it is done
     return found

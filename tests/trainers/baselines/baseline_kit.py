@@ -22,6 +22,7 @@ kit = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
 demos_of: Callable[[int], Sequence[Trajectory]] = kit.demos_of
 model_at: Callable[[Path], Path] = kit.model_at
 HORIZON = 4
+OPTIONS: dict[str, Any] = {"source": "generated", "max_episode_steps": HORIZON}
 SMALL: dict[str, Any] = {  # all that counts, so that it is the same whatever the presets say
     "weights": "full",
     "precision": "float64",
@@ -84,9 +85,7 @@ class Splits:
 
     def __call__(self, split: str) -> gym.Env[str, str]:
         self.made.append(split)
-        return gym.make(
-            "comap/ALFWorld-v0", source="generated", split=split, max_episode_steps=HORIZON
-        )
+        return gym.make("comap/ALFWorld-v0", split=split, **OPTIONS)
 
 
 def run_of(
@@ -107,7 +106,8 @@ def run_of(
         lora=lora,
         seed=config.seed,
     )
-    told = {"demos": demos_of(3), "make_env": Splits(), **told}
+    env = {"id": "comap/ALFWorld-v0", "options": OPTIONS}
+    told = {"demos": demos_of(3), "make_env": Splits(), "about": {"env": env}, **told}
     return BaselineRun(config, roles, out=out, tell=tell, **told)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -11,6 +13,8 @@ import pytest
 
 from comap.agents.k_head import KHead
 from comap.agents.knowledge import KnowledgeBase
+from comap.benchmarks.baseline_play import baseline_play_words
+from comap.cli import main
 from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.trajectory import Trajectory, read_trajectories
@@ -114,16 +118,16 @@ def test_only_replies_carry_loss_and_no_prompt_tells_what_follows(
         for sample in samples:
             assert all(scored for _, scored in sample.reply) and not sample.teacher
             asked = "\n".join(message.content for message in sample.messages)
-            assert "reference" not in asked and "seen:" not in asked  # the privileged prompt's words
+            assert (
+                "reference" not in asked and "seen:" not in asked
+            )  # the privileged prompt's words
             if stage in ("world-model", "world-modelling"):
                 assert "Action:" not in sample.text  # what the world said, not what the policy did
             else:
                 assert sample.text == f"Action: {steps[sample.task, sample.step].action}"
 
 
-def test_sft_is_the_warm_up_of_comap(
-    spied: dict[str, Spied], model: Path, tmp_path: Path
-) -> None:
+def test_sft_is_the_warm_up_of_comap(spied: dict[str, Spied], model: Path, tmp_path: Path) -> None:
     from comap.trainers.run_folder import StageFolder
 
     config = training_kit.small(
@@ -200,6 +204,64 @@ def test_what_is_played_online(spied: dict[str, Spied]) -> None:
     sizes = [2 * kit.HORIZON, kit.HORIZON]
     told = sum(line["k"] * size for line, size in zip(log, sizes, strict=True)) / sum(sizes)
     assert told == pytest.approx(mean)
+
+
+# -- playing ---------------------------------------------------------------------------------------
+
+
+def said_by(*arguments: str) -> tuple[int, str]:
+    """Return a command's exit code, and what it said of mistakes."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(list(arguments))
+    return code, err.getvalue()
+
+
+def episodes(folder: Path) -> dict[str, Trajectory]:
+    paths = sorted(folder.glob("**/trajectories.jsonl"))
+    return {one.task: one for path in paths for one in read_trajectories(path)}
+
+
+@pytest.mark.parametrize("method", STAGES)
+def test_the_models_play_as_they_were_evaluated(
+    spied: dict[str, Spied], tmp_path: Path, method: str
+) -> None:
+    out = spied[method].out
+    words = baseline_play_words(out)
+    assert words[:2] == ["comap", "run"]
+    (stage,) = out.glob("stages/*-evaluation")
+    evaluated = episodes(stage)
+    played = tmp_path / "played"
+    code, err = said_by(*words[1:], "--tasks", *evaluated, "--out", str(played))
+    assert code == 0, err
+    again = episodes(played)
+    assert again.keys() == evaluated.keys() and len(again) == 1
+    for task, one in again.items():
+        assert one.error is None and len(one.steps) == kit.HORIZON
+        for here, there in zip(one.steps, evaluated[task].steps, strict=True):
+            assert (here.action, here.observation) == (there.action, there.observation)
+            assert here.notes == there.notes
+
+
+def test_words_for_adapters(tmp_path: Path) -> None:
+    config = kit.small("itp", weights="lora", exact=False, form="asked")
+    described = {"method": "itp", "config": config.describe(), "env": {"id": "comap/WebShop-v0"}}
+    run = {"format": "comap training 1", "described": described, "sessions": []}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    with pytest.raises(OptionError, match="expected the model that the adapters belong to"):
+        baseline_play_words(tmp_path)
+    words = " ".join(baseline_play_words(tmp_path, base="Qwen/Qwen3-4B", split="test"))
+    models = tmp_path / "models"
+    assert "--model Qwen/Qwen3-4B --world-model Qwen/Qwen3-4B --world-model-adapter wm " in words
+    assert f"--adapter agent={models}/agent --adapter wm={models}/wm" in words
+    assert "--k-source head --told last" in words and "--agent-adapter agent" in words
+    assert f"--agent-option k_head={models}/k_head.safetensors" in words
+    other = " ".join(baseline_play_words(tmp_path, base="M", world_model="oracle"))
+    assert "--world-model oracle" in other and "adapter wm" not in other
+    described["method"] = "comap"
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    with pytest.raises(OptionError, match="found one of 'comap'"):
+        baseline_play_words(tmp_path)
 
 
 # -- going on --------------------------------------------------------------------------------------

@@ -225,7 +225,12 @@ def test_td_targets_by_hand() -> None:
 
 def step(**told: Any) -> Step:
     given: dict[str, Any] = {"reward": 0.0, "terminated": False, "truncated": False}
-    given |= {"facts": State(), "delta": Delta(), "imagined": False, "notes": {"k": 2, "value": 0.5}}
+    given |= {
+        "facts": State(),
+        "delta": Delta(),
+        "imagined": False,
+        "notes": {"k": 2, "value": 0.5},
+    }
     return Step(**{"t": 1, "action": "look", "observation": "A room.", **given, **told})
 
 
