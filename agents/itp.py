@@ -63,9 +63,9 @@ class ITPConfig(AgentConfig):
     foresight: Literal["rollout", "generate"] = "rollout"
     """How K steps are imagined: one by one, by the agent's greedy drafts and the world model, which
     every world model can do [D]; or in one generation of a language model, as released."""
-    told: Literal["steps", "last"] = "steps"
+    told: Literal["steps", "last"] | None = None
     """With foresight=rollout, what the agent reads of it: all steps, or the observation after the last
-    one alone, as ITP_R is trained (METHODS.md 3: obs@K)."""
+    one alone, as ITP_R is trained (METHODS.md 3: obs@K); None for that with a head, else all steps."""
     foresight_tokens: int = 256
     """Most tokens of the foresight (METHODS.md 3 [C-ITP])."""
     foresight_adapter: str | None = None
@@ -182,7 +182,8 @@ class ITPAgent:
 
     def _told(self, view: View, path: Sequence[Imagined]) -> str:
         """Return imagined steps in words."""
-        if self.config.told == "last":
+        told = self.config.told
+        if told == "last" or (told is None and self.config.k_source == "head"):
             return self.foresight_of(path[-1].observation, view.count_tokens)
         return told_steps(path, view, self.config.foresight_tokens)
 

@@ -69,7 +69,8 @@ def baseline_play_words(
         split: The split to play; None for the last that the training evaluates on.
         env_options: The options of the environment; None for those of the training, which are told
             without places on this machine such as ``data_dir``.
-        models: Where its models are; None for ``models`` in its folder.
+        models: Where its models are, with WKM's knowledge beside that folder; None for ``models`` in
+            the training's.
         world_model: Another world model for ITP than the training's, as ``--world-model`` takes it.
 
     Raises:
@@ -97,7 +98,7 @@ def baseline_play_words(
         words += ["--dtype", "float64"]
     words += _agent_words(config)
     if isinstance(config, WKMTraining):
-        words += ["--agent-option", f"knowledge={place / KNOWLEDGE}"]
+        words += ["--agent-option", f"knowledge={place.parent / KNOWLEDGE}"]
     if isinstance(config, ITPTraining):
         words += ["--agent-option", f"k_head={place / DEPTH_HEAD}"]
         words += [] if config.k_max is None else ["--k-max", str(config.k_max)]

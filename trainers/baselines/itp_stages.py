@@ -77,10 +77,10 @@ class ITPStages(ITPLabels):
         """Return the world model that the agent asks."""
         return self.session.world_model(self.session.language_model())
 
-    def save(self, models: Path) -> None:
+    def save(self, out: Path) -> None:
         """Write the heads."""
         for name in (DEPTH_HEAD, VALUE_HEAD):
-            self._head(name).save(models / name)
+            self._head(name).save(out / "models" / name)
 
     def _head(self, name: str) -> KHead:
         """Return a head as the last stage that trained it left it."""

@@ -58,11 +58,11 @@ class BaselineStages(ABC, Generic[Settings]):
         """Return the world model that it asks."""
         return None
 
-    def save(self, models: Path) -> None:
+    def save(self, out: Path) -> None:
         """Write what else than the roles the agent needs to play.
 
         Args:
-            models: The folder of the models; it is there.
+            out: The training's folder; its ``models`` is there.
         """
 
     # -- stages that several have ----------------------------------------------------------------

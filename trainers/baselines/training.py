@@ -1,8 +1,8 @@
 """A training of a baseline from beginning to end, in a folder (METHODS.md 3).
 
 As CoMap's trainings, it is a list of stages, and goes on at the first one that is not done. The folder
-has ``run.json`` (settings, environment, versions, hardware), a folder for each stage, ``summary.json``
-and ``models``: the roles, and what else the agent needs to play.
+has ``run.json`` (settings, environment, versions, hardware), a folder for each stage, ``summary.json``,
+``models`` (the roles, and ITP's heads) and WKM's ``knowledge.jsonl``.
 """
 
 from __future__ import annotations
@@ -148,10 +148,9 @@ class BaselineRun(StagedTraining):
             },
         }
         if is_first():
-            models = self.out / "models"
-            self.session.roles.save(models, self.method.saved)
+            self.session.roles.save(self.out / "models", self.method.saved)
             with writing(self.out):
-                self.method.save(models)
+                self.method.save(self.out)
                 write_json(self.out / "summary.json", summary)
         wait()
         return summary

@@ -32,7 +32,7 @@ from .wkm_samples import (
 __all__ = ["KNOWLEDGE", "WKMStages"]
 
 KNOWLEDGE = "knowledge.jsonl"
-"""The knowledge base, in the folder of models."""
+"""The knowledge base, in the training's folder."""
 
 _ROLLOUTS, _TASKS, _STATES = "rollouts", "task-knowledge", "state-knowledge"
 
@@ -91,9 +91,9 @@ class WKMStages(BaselineStages[WKMTraining]):
         heat = self.config.evaluation_temperature
         return WKMAgent(self.settings(temperature=heat), self.knowledge())
 
-    def save(self, models: Path) -> None:
+    def save(self, out: Path) -> None:
         """Write the knowledge base."""
-        self.knowledge().save(models / KNOWLEDGE)
+        self.knowledge().save(out / KNOWLEDGE)
 
     def knowledge(self) -> KnowledgeBase:
         """Return the knowledge base."""

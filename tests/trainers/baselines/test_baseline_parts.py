@@ -186,7 +186,7 @@ def test_stages_with_a_writer(wkm: Any) -> None:
         "evaluation",
     ]
     left = {path.name for path in (wkm.out / "models").iterdir()}
-    assert left == {"agent", "knowledge", "knowledge.jsonl"}
+    assert left == {"agent", "knowledge"}
     told = wkm.summary["stages"]["task-knowledge"]
     assert told["tasks"] == 3 and told["compared"] <= 2 and told["faults"] == 0
 
@@ -231,7 +231,7 @@ def test_the_models_learn_what_they_will_be_asked(wkm: Any) -> None:
 
 
 def test_the_base_has_the_writer_s_words(wkm: Any) -> None:
-    base = list(KnowledgeBase.load(wkm.out / "models" / "knowledge.jsonl"))
+    base = list(KnowledgeBase.load(wkm.out / "knowledge.jsonl"))
     assert len(base) == sum(len(shown.steps) for shown in kit.demos_of(3))
     assert all("(state)" in entry.knowledge for entry in base)
     assert base[0].previous_action == "" and base[1].previous_action == base[0].action

@@ -75,7 +75,7 @@ STAGES = {
 LEFT = {
     "sft": {"agent", "wm"},
     "iwm": {"agent"},
-    "wkm": {"agent", "knowledge.jsonl"},
+    "wkm": {"agent"},
     "itp": {"agent", "wm", "k_head.safetensors", "value_head.safetensors"},
 }
 
@@ -165,7 +165,7 @@ def test_what_is_explored(spied: dict[str, Spied]) -> None:
 
 
 def test_the_knowledge_base_is_the_expert_s(spied: dict[str, Spied]) -> None:
-    base = list(KnowledgeBase.load(spied["wkm"].out / "models" / "knowledge.jsonl"))
+    base = list(KnowledgeBase.load(spied["wkm"].out / "knowledge.jsonl"))
     wanted = list(KnowledgeBase.from_trajectories(sorted(kit.demos_of(3), key=lambda d: d.task)))
     assert base == wanted and len(base) == sum(len(d.steps) for d in kit.demos_of(3))
 
@@ -286,7 +286,7 @@ def killed_at(model: Path, out: Path, moment: tuple[str, str, int], method: str)
 
 def files_of(out: Path) -> dict[str, bytes]:
     found = training_kit.files_of(out)
-    more = [*out.glob("stages/*/episodes/*.jsonl"), *out.glob("models/*.jsonl")]
+    more = [*out.glob("stages/*/episodes/*.jsonl"), *out.glob("*.jsonl")]
     return {**found, **{str(path.relative_to(out)): path.read_bytes() for path in more}}
 
 
