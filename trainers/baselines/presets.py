@@ -39,14 +39,16 @@ _OWN: dict[str, dict[str, Any]] = {
     "itp": {
         "warmup_rate": PRESETS["tiny"]["warmup_rate"],
         "learning_rate": 1e-3,
-        "labelled": 100,
+        "demonstrations": 200,
+        "labelled": 40,
         "draft_weight": 1.0,
         "head_rate": 1e-2,
         "predict_tokens": 128,
         "foresight_tokens": 128,
         "reply_tokens": 24,
-        "episodes": 32,
-        "episodes_per_update": 8,
+        "episodes": 8,
+        "episodes_per_update": 4,
+        "evaluation_tasks": 8,
         "online_rate": 1e-5,
         "micro_batches": 8,
     },
@@ -56,7 +58,7 @@ _SLOW: dict[str, dict[str, Any]] = {  # where an episode takes seconds
     "sft": {},
     "iwm": {"explored": 14},
     "wkm": {},
-    "itp": {"labelled": 21, "episodes": 8, "episodes_per_update": 4},
+    "itp": {"labelled": 21, "episodes": 4},
 }
 _ALL_SLOW: dict[str, Any] = {"live": 4, "demonstrations": 42, "evaluation_tasks": 7}
 
