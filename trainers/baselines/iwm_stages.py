@@ -26,6 +26,9 @@ class IWMStages(BaselineStages[IWMTraining]):
     In each of the expert's states K other actions are tried; the policy itself learns
     ``E[-log pi(s' | s, a)]`` over these and the expert's transitions, asked as a world model is, and
     then ``E[-log pi(a* | s)]``.
+
+    Ours [D]: where the policy begins untrained, a copy that imitated the expert first proposes the other
+    actions (``explorer="sft"``); a model that knows no words proposes nothing that is of use.
     """
 
     def stages(self) -> list[tuple[str, Work]]:
