@@ -82,7 +82,7 @@ def _read(path: Path) -> dict[str, Any]:
     lines, end = whole.splitlines(keepends=True), 0
     for number, line in enumerate(lines, 1):
         try:
-            told = json.loads(line) if line.endswith(b"\n") else None
+            told: Any = json.loads(line) if line.endswith(b"\n") else None
             known[str(told["key"])] = told["value"]
         except (ValueError, KeyError, TypeError) as error:
             if number < len(lines):
