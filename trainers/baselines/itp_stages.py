@@ -43,12 +43,13 @@ class ITPStages(ITPLabels):
     and depth head learn action and depth, ``NLL + 0.5 CE(K)``; then both play training tasks, and
     learn by advantage actor-critic from what that earns. The world model stays as it is.
 
-    Where METHODS.md 3 leaves it open [D]: the policy imitates the expert first, and foresight is told as
-    ``obs@K`` alone, in training and when it plays; an update is of whole episodes, its loss the mean
-    over their steps; an episode that the step limit ends is worth nothing after that; the probability of
-    an action is that of its reply's tokens under the model itself, whatever temperature or mask it was
-    drawn with, and a thought that was asked for apart (masked and scored decoding, standard prompts) is
-    not learned online; the greedy drafts that are looked ahead with are not either.
+    Where METHODS.md 3 leaves it open [D]: the policy imitates the expert first, and foresight is
+    told as ``obs@K`` alone, in training and when it plays; an update is of whole episodes, its loss
+    the mean over their steps; an episode that the step limit ends is worth nothing after that; the
+    probability of an action is that of its reply's tokens under the model itself, whatever
+    temperature or mask it was drawn with, and a thought that was asked for apart (masked and scored
+    decoding, standard prompts) is not learned online; the greedy drafts that are looked ahead with
+    are not either.
     """
 
     saved = ("agent", "wm")

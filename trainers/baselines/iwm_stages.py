@@ -27,8 +27,8 @@ class IWMStages(BaselineStages[IWMTraining]):
     ``E[-log pi(s' | s, a)]`` over these and the expert's transitions, asked as a world model is, and
     then ``E[-log pi(a* | s)]``.
 
-    Ours [D]: where the policy begins untrained, a copy that imitated the expert first proposes the other
-    actions (``explorer="sft"``); a model that knows no words proposes nothing that is of use.
+    Ours [D]: where the policy begins untrained, a copy that imitated the expert first proposes the
+    other actions (``explorer="sft"``); a model that knows no words proposes nothing that is of use.
     """
 
     def stages(self) -> list[tuple[str, Work]]:

@@ -46,8 +46,9 @@ class WKMStages(BaselineStages[WKMTraining]):
     acts; the agent learns the expert's actions with task knowledge in its prompt; the states in words,
     with the actions around them, are the knowledge base.
 
-    Ours [D]: a task whose sampled episode succeeded, or was not sampled, has knowledge from the expert's
-    episode alone; a demonstration whose knowledge could not be written is learned from without it.
+    Ours [D]: a task whose sampled episode succeeded, or was not sampled, has knowledge from the
+    expert's episode alone; a demonstration whose knowledge could not be written is learned from
+    without it.
     """
 
     def stages(self) -> list[tuple[str, Work]]:
