@@ -34,6 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         False
     """
     from .benchmarks.training_options import TrainParser, declare
+    from .cli_baselines import add_methods
     from .cli_paw import add_method
 
     train = subparsers.add_parser("train", help="train a policy and a world model")
@@ -52,6 +53,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.set_defaults(run=run)
     declare(parser)
     add_method(methods)
+    add_methods(methods)
 
 
 # -- the command ---------------------------------------------------------------------------------

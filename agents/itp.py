@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -24,11 +24,13 @@ from .prompting import converse, fill
 from .ranges import require_between
 from .react import replies_in
 
-__all__ = ["ITPAgent", "ITPConfig"]
+__all__ = ["NO_FORESIGHT", "ITPAgent", "ITPConfig"]
+
+NO_FORESIGHT = "No step ahead was imagined."
+"""What the agent reads where K is 0."""
 
 _K_MAX = {"ALFWorld-v0": 5}
 _K_MAX_ELSEWHERE = 3
-_NO_FORESIGHT = "No step ahead was imagined."
 _TAG = re.compile(r"</?foresight[^>]{0,40}>", re.IGNORECASE)
 _THOUGHT = re.compile(r"^[ \t]*Thought[ \t]*:[ \t]*(.*)$", re.IGNORECASE | re.MULTILINE)
 
@@ -61,6 +63,9 @@ class ITPConfig(AgentConfig):
     foresight: Literal["rollout", "generate"] = "rollout"
     """How K steps are imagined: one by one, by the agent's greedy drafts and the world model, which
     every world model can do [D]; or in one generation of a language model, as released."""
+    told: Literal["steps", "last"] | None = None
+    """With foresight=rollout, what the agent reads of it: all steps, or the observation after the last
+    one alone, as ITP_R is trained (METHODS.md 3: obs@K); None for that with a head, else all steps."""
     foresight_tokens: int = 256
     """Most tokens of the foresight (METHODS.md 3 [C-ITP])."""
     foresight_adapter: str | None = None
@@ -132,11 +137,11 @@ class ITPAgent:
         path: list[Imagined] = []
         if k and self.config.foresight == "rollout":
             path = yield from roll_out(view, self.config, k, replies=replies)
-            text = told_steps(path, view, self.config.foresight_tokens)
+            text = self._told(view, path)
         elif k:
             text = yield from self._generate(view, k, replies)
         else:
-            text = _NO_FORESIGHT
+            text = NO_FORESIGHT
         draft = yield from self._act(view, text, replies)
         admissible = view.admissible_actions
         action, copied = matching_action(draft.action, admissible, self.config.similarity)
@@ -151,12 +156,11 @@ class ITPAgent:
         """Return K, and what the notes say of it."""
         config, most = self.config, self.config.k_max_of(view.env_id)
         if self.k_head is not None and config.k_source == "head":
-            messages = converse(view, config, replies, reserve=view.count_tokens(config.control))
-            asked = Encode(messages, config.control, config.adapter, "depth")
+            asked = Encode(
+                self.depth_prompt(view, replies), config.control, config.adapter, "depth"
+            )
             encoding: Encoding = yield asked
-            logits = self.k_head.logits(encoding.vector)
-            k = min(self.k_head.choose(encoding.vector), most)
-            return k, {"k": k, "k_logits": [round(value, 6) for value in logits]}
+            return self._read_depth(view, encoding.vector, most)
         question = fill(config.prompts, "itp_depth", k_max=str(most))[-1].content
         messages = ask_about(view, config, question, config.k_tokens, replies)
         seed = seed_for(config, view, "depth")
@@ -167,6 +171,21 @@ class ITPAgent:
         number = number_in(said.text, 0, most)
         k = min(config.k_fallback, most) if number is None else int(number)
         return k, {"k": k, "k_parsed": number is not None}
+
+    def _read_depth(
+        self, view: View, state: Sequence[float], most: int
+    ) -> tuple[int, dict[str, Any]]:
+        """Return K, and what the notes say of it, by the head's reading of a hidden state."""
+        assert self.k_head is not None
+        k = min(self.k_head.choose(state), most)
+        return k, {"k": k, "k_logits": [round(value, 6) for value in self.k_head.logits(state)]}
+
+    def _told(self, view: View, path: Sequence[Imagined]) -> str:
+        """Return imagined steps in words."""
+        told = self.config.told
+        if told == "last" or (told is None and self.config.k_source == "head"):
+            return self.foresight_of(path[-1].observation, view.count_tokens)
+        return told_steps(path, view, self.config.foresight_tokens)
 
     def _generate(
         self, view: View, k: int, replies: dict[int, str]
@@ -182,19 +201,53 @@ class ITPAgent:
         said: Completion = yield Generate(
             messages, sampling, "<foresight>", adapter=adapter, purpose="foresight"
         )
-        return _TAG.sub("", said.text).strip() or _NO_FORESIGHT
+        return _TAG.sub("", said.text).strip() or NO_FORESIGHT
 
     def _act(
         self, view: View, foresight: str, replies: dict[int, str]
     ) -> Generator[Request, Reply, Draft]:
         """Ask for reflection, thought and action in sight of what was imagined."""
         config = replace(self.config, draft_tokens=self.config.reply_tokens)
-        messages = self._messages(view, config, foresight, replies)
+        messages = self.act_prompt(view, foresight, replies)
         return (yield from draft_action(view, config, messages, "act"))
 
-    def _messages(
-        self, view: View, config: ITPConfig, foresight: str, replies: dict[int, str]
-    ) -> Sequence[Message]:
+    # -- prompts, which training makes as well -----------------------------------------------------
+
+    def foresight_of(self, observation: str, count_tokens: Callable[[str], int]) -> str:
+        """Return what the agent reads of an imagined observation with ``told="last"``.
+
+        Args:
+            observation: The observation.
+            count_tokens: Counts the tokens of a text as the language model does.
+
+        Example:
+            >>> ITPAgent().foresight_of("It is dark.", len)
+            'It is dark.'
+        """
+        text = cut_text(observation, self.config.foresight_tokens, count_tokens)
+        return text or "(nothing is said)"
+
+    def depth_prompt(self, view: View, replies: dict[int, str]) -> tuple[Message, ...]:
+        """Return the conversation after which the control text stands, for the head to read.
+
+        Args:
+            view: What the agent sees.
+            replies: What it wrote at each step.
+        """
+        room = view.count_tokens(self.config.control)
+        return converse(view, self.config, replies, reserve=room)
+
+    def act_prompt(
+        self, view: View, foresight: str, replies: dict[int, str]
+    ) -> tuple[Message, ...]:
+        """Return the question for an action in sight of what was imagined.
+
+        Args:
+            view: What the agent sees.
+            foresight: What was imagined, in words.
+            replies: What it wrote at each step.
+        """
+        config = replace(self.config, draft_tokens=self.config.reply_tokens)
         slots = {"foresight": cut_text(foresight, config.max_length // 6, view.count_tokens)}
         listed = listed_actions(view, config.max_length // 4)
         name = "itp_act" if listed else "itp_act_open"

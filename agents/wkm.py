@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from .ranges import require_between
 from .react import replies_in
 from .verbs import mixed_verbs, next_verbs, normalized, verb_of
 
-__all__ = ["WKMAgent", "WKMConfig"]
+__all__ = ["WKMAgent", "WKMConfig", "acting_prompt"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +107,8 @@ class WKMAgent:
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Know the task, know the state, choose a verb, complete the action."""
         replies = replies_in(view)
-        system = yield from self._task_knowledge(view)
-        room = self.config.draft_tokens  # the action comes on top of a thought of full length
-        messages = converse(view, self.config, replies, reserve=room, system=system)
+        knowledge = yield from self._task_knowledge(view)
+        messages = acting_prompt(view, self.config, replies, knowledge)
         verbs = self._verbs(view)
         state, lead = yield from self._state_and_thought(view, messages, bool(verbs))
         neighbours = self.knowledge.retrieve(state, self.config.neighbours)
@@ -142,17 +141,14 @@ class WKMAgent:
         return tuple(dict.fromkeys(verb for verb in found if verb))
 
     def _task_knowledge(self, view: View) -> Generator[Request, Reply, str]:
-        """Return what the agent's prompt says of the task; written once and then remembered."""
+        """Return the task knowledge; written once and then remembered."""
         if not self.config.task_knowledge:
             return ""
         if "task_knowledge" not in view.memory:
             said: Completion = yield task_request(view, self.config)
-            room = min(2 * self.config.task_tokens, self.config.max_length // 4)
-            view.memory["task_knowledge"] = cut_text(said.text.strip(), room, view.count_tokens)
+            view.memory["task_knowledge"] = said.text
         knowledge: str = view.memory["task_knowledge"]
-        if not knowledge:
-            return ""
-        return fill(self.config.prompts, "wkm_agent", knowledge=knowledge)[-1].content
+        return knowledge
 
     def _state_and_thought(
         self, view: View, messages: tuple[Message, ...], thinks: bool
@@ -212,6 +208,33 @@ class WKMAgent:
         asked = Generate(messages, sampling, prefix, adapter=config.adapter, purpose="action")
         said: Completion = yield asked
         return _completed(verb, said.text)
+
+
+def acting_prompt(
+    view: View, config: WKMConfig, replies: Mapping[int, str] | None = None, knowledge: str = ""
+) -> tuple[Message, ...]:
+    r"""Return the conversation that asks for an action, with what is known of the task in it.
+
+    Training makes its prompts by this too.
+
+    Args:
+        view: What the agent sees.
+        config: How it asks.
+        replies: What it wrote at each step.
+        knowledge: Task knowledge, cut where it is long; empty for none.
+
+    Example:
+        >>> from comap.facts import State
+        >>> from comap.trajectory import Turn
+        >>> view = View("id", "task", "Wait.", (Turn(None, "Hm."),), State(), None, 0, lambda: None)
+        >>> acting_prompt(view, WKMConfig(prompts="brief"), knowledge="Patience.")[-1].content
+        'known: Patience.\nHm.\nWait.'
+    """
+    limit = min(2 * config.task_tokens, config.max_length // 4)
+    told = cut_text(knowledge.strip(), limit, view.count_tokens)
+    system = fill(config.prompts, "wkm_agent", knowledge=told)[-1].content if told else ""
+    room = config.draft_tokens  # the action comes on top of a thought of full length
+    return converse(view, config, replies, reserve=room, system=system)
 
 
 def _completed(verb: str, text: str) -> str:

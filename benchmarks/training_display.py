@@ -137,6 +137,8 @@ class TrainingShown:
         elif kind == "episode":
             won = f"success {100 * event['won'] / max(event['done'], 1):.1f} %"
             self._move(event["done"], event["of"], f"episodes, {won}")
+        elif kind == "task":
+            self._move(event["done"], event["of"], "tasks")
         elif kind == "suffix":
             self._move(event["done"], event["of"], "branches played out")
         elif kind == "update":
@@ -189,6 +191,16 @@ def stage_line(result: Mapping[str, Any]) -> str:
         said.append(f"{100 * result['success']:.1f} % of {result['episodes']} episodes succeeded")
     elif "labels" in result:
         said.append(f"{result['labels']} labels from {result['branches']} branches")
+    elif "counts" in result and "alternatives" in result["counts"]:
+        told = result["counts"]
+        said.append(f"{told['alternatives']} alternatives in {told['states']} states")
+    elif "entries" in result:
+        said.append(f"{result['entries']} entries")
+    elif "k" in result:
+        shares = ", ".join(f"{count} of K={k}" for k, count in result["k"].items())
+        said.append(f"{result['steps']} steps: {shares}")
+    elif "tasks" in result:
+        said.append(f"{result['tasks']} tasks")
     elif "transitions" in result:
         said.append(f"{result['transitions']} transitions")
     if "seconds" in result:

@@ -10,7 +10,7 @@ from typing import Any
 from ..agents.comap import CoMapConfig
 from ..trainers.config import CoMapTraining
 
-__all__ = ["env_words", "play_command"]
+__all__ = ["env_words", "play_command", "world_words"]
 
 _TAKEN = ("adapter", "seed")  # settings of the agent whose names are options of every run
 _WORLD_LENGTHS = {"max_length": 2048, "max_new_tokens": 192}  # as LanguageWorldModel has them
@@ -74,7 +74,7 @@ def play_command(
         words += ["--dtype", "float64"]
     if config.p_source == "head":
         words += ["--agent-option", f"head={models / 'head.safetensors'}"]
-    return [*words, *_agent_words(agent, config), *_world_words(config)]
+    return [*words, *_agent_words(agent, config), *world_words(config)]
 
 
 def _agent_words(agent: CoMapConfig, config: CoMapTraining) -> Iterator[str]:
@@ -91,8 +91,16 @@ def _agent_words(agent: CoMapConfig, config: CoMapTraining) -> Iterator[str]:
             yield from (f"--{option}", str(value))
 
 
-def _world_words(config: CoMapTraining) -> Iterator[str]:
-    """Yield how the world model is asked, where that is not the default."""
+def world_words(config: CoMapTraining) -> Iterator[str]:
+    """Yield how the world model is asked, where that is not the default.
+
+    Args:
+        config: The training's settings.
+
+    Example:
+        >>> list(world_words(CoMapTraining(prompts="brief")))
+        ['--world-model-prompts', 'brief']
+    """
     if config.prompts != "standard":
         yield from ("--world-model-prompts", config.prompts)
     if config.state_text != "history":

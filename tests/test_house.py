@@ -29,6 +29,7 @@ FLOORS = (
     {"benchmarks"},
     {
         "cli",
+        "cli_baselines",
         "cli_build",
         "cli_data",
         "cli_paw",

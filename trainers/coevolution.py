@@ -8,19 +8,17 @@ checkpoints and predictions that are there already.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from ..trajectory import Trajectory
 from .config import CoMapTraining
 from .policy_stages import PolicyStages
 from .processes import is_first, wait
-from .run_folder import RunFolder, StageFolder, write_json
+from .run_folder import write_json
 from .session import MakeEnv, Session, Tell
+from .staged import StagedTraining, Work, fingerprint_of
 from .trial_stages import TrialStages
 from .world_stages import WorldStages
 
@@ -28,9 +26,6 @@ if TYPE_CHECKING:
     from .roles import Roles
 
 __all__ = ["CoEvolution", "roles_of"]
-
-Work: TypeAlias = Callable[[StageFolder], Mapping[str, Any]]
-"""A stage's work: returns its result; under ``weights`` the files of what it trained."""
 
 
 def roles_of(config: CoMapTraining) -> tuple[str, ...]:
@@ -44,7 +39,7 @@ def roles_of(config: CoMapTraining) -> tuple[str, ...]:
     return ("agent", "wm", "wm_ema", *further)
 
 
-class CoEvolution:
+class CoEvolution(StagedTraining):
     """A training of CoMap in a folder.
 
     Args:
@@ -90,9 +85,10 @@ class CoEvolution:
         report_to: str = "none",
         warmed_up: bool = False,
     ):
-        self.config, self.out, self.warmed_up = config, Path(out), warmed_up
-        self.about, self.told = dict(about or {}), dict(session or {})
-        self.session = Session(config, roles, make_env, demos, tell, report_to, self.out.name)
+        self.config, self.warmed_up, self.about = config, warmed_up, dict(about or {})
+        place = Path(out)
+        working = Session(config, roles, make_env, demos, tell, report_to, place.name)
+        super().__init__(working, place, session)
         self.trials = TrialStages(self.session)
         self.worlds = WorldStages(self.session)
         self.policies = PolicyStages(self.session)
@@ -137,56 +133,16 @@ class CoEvolution:
 
     # -- running ---------------------------------------------------------------------------------
 
-    def run(self) -> dict[str, Any]:
-        """Do all stages that are not done, and return the summary that is written to the folder.
-
-        Raises:
-            OptionError: The folder is another training's, in use or cannot be written, or a setting
-                does not fit the models or the environment.
-            DataCorrupt: The folder's files are not what they should be.
-        """
-        described = {
+    def described(self) -> dict[str, Any]:
+        """Return what makes this training the training it is, as plain data."""
+        return {
             "config": self.config.describe(),
             "warmed_up": self.warmed_up,
-            "demonstrations": _fingerprint(self.session.demos),
+            "demonstrations": fingerprint_of(self.session.demos),
             **self.about,
         }
-        with RunFolder(self.out).open(described, self.told) as folder:
-            plan = self.stages()
-            results: dict[str, dict[str, Any]] = {}
-            weights: dict[str, Path] = {}
-            loaded = False
-            for number, (name, work) in enumerate(plan):
-                stage = folder.stage(number, name)
-                self.session.places[name] = stage
-                found = stage.result()
-                event = {"stage": name, "number": number + 1, "of": len(plan)}
-                if found is None:
-                    if not loaded:
-                        self.session.load(weights)
-                        loaded = True
-                    self.session.tell({"event": "stage", **event})
-                    found = self._do(stage, work)
-                else:
-                    stage.tidy()
-                    self.session.tell({"event": "known", **event})
-                weights |= stage.trained(self.session.roles.names)
-                results[name] = found
-            if not loaded:
-                self.session.load(weights)
-            return self._finish(results)
 
-    def _do(self, stage: StageFolder, work: Work) -> dict[str, Any]:
-        began, cpu = time.monotonic(), time.process_time()
-        result = work(stage)
-        spent = round(time.process_time() - cpu, 3)
-        stage.finish({**result, "cpu_seconds": spent}, time.monotonic() - began)
-        found = stage.result()
-        assert found is not None
-        self.session.tell({"event": "done", "stage": stage.name, "result": found})
-        return found
-
-    def _finish(self, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    def finish(self, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         """Save the models for use elsewhere, and write the summary."""
         summary = {
             "ablations": list(self.config.ablations()),
@@ -201,12 +157,3 @@ class CoEvolution:
             write_json(self.out / "summary.json", summary)
         wait()
         return summary
-
-
-def _fingerprint(demos: Sequence[Trajectory]) -> str:
-    """Return how many demonstrations there are, and what identifies them."""
-    digest = hashlib.sha256()
-    for shown in demos:
-        told = (shown.env_id, shown.task, [step.action for step in shown.steps])
-        digest.update(json.dumps(told).encode("ascii") + b"\n")
-    return f"{len(demos)}, sha256 {digest.hexdigest()[:16]}"

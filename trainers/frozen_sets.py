@@ -25,6 +25,8 @@ __all__ = [
     "in_order",
     "load_transitions",
     "save_transitions",
+    "transition_from_json",
+    "transition_json",
 ]
 
 _FORMAT = "comap-transitions-1"
@@ -135,7 +137,7 @@ def load_transitions(path: Path) -> list[Transition]:
         if head["format"] != _FORMAT:
             raise ValueError(f"the format {head['format']!r:.80}")
         for line in lines[1:]:
-            found.append(_transition(json.loads(line)))
+            found.append(transition_from_json(json.loads(line)))
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise DataCorrupt(
             f"expected transitions in {path}, found after {len(found)} of them: "
@@ -147,6 +149,10 @@ def load_transitions(path: Path) -> list[Transition]:
             f"{len(found)} that are cut or changed; write the file again"
         )
     return found
+
+
+def _line(transition: Transition) -> str:
+    return json.dumps(transition_json(transition), ensure_ascii=True)
 
 
 def fingerprint(transitions: Iterable[Transition]) -> str:
@@ -162,10 +168,18 @@ def fingerprint(transitions: Iterable[Transition]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _line(transition: Transition) -> str:
+def transition_json(transition: Transition) -> dict[str, Any]:
+    """Return a transition as plain data that `transition_from_json` reads.
+
+    Example:
+        >>> from comap.facts import State
+        >>> one = Transition(Query("id", "Wait.", (), State(), "wait"), "Nothing happens.")
+        >>> transition_from_json(transition_json(one)) == one
+        True
+    """
     query, observation = transition
     actions = query.admissible_actions
-    data = {
+    return {
         "env_id": query.env_id,
         "goal": query.goal,
         "history": [list(turn) for turn in query.history],
@@ -174,14 +188,14 @@ def _line(transition: Transition) -> str:
         "admissible_actions": None if actions is None else list(actions),
         "observation": observation,
     }
-    return json.dumps(data, ensure_ascii=True)
 
 
-def _transition(row: Any) -> Transition:
-    """Return the transition of one line.
+def transition_from_json(row: Any) -> Transition:
+    """Return the transition that `transition_json` told.
 
     Raises:
-        TypeError: A part is missing its type.
+        KeyError: A part is missing.
+        TypeError: A part is of another type.
         ValueError: A part has another form.
     """
     history = []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .comap_trainer import Distillation
     from .session import Session
 
-__all__ = ["learn"]
+__all__ = ["learn", "stage_arguments"]
 
 
 def learn(
@@ -96,7 +96,7 @@ def _told(
     )
     return {
         "plan": plan_updates(lengths, batching, session.seed(stage.name, "order")),
-        "args": _arguments(session, stage, rate),
+        "args": stage_arguments(session, stage, rate),
         "head_rate": config.head_rate,
         "betas": (0.9, config.beta2),
         "tell": lambda logs: session.tell({"event": "update", "stage": stage.name, **logs}),
@@ -123,22 +123,41 @@ def _encoded(
     return [known[id(samples)] for samples in epochs]
 
 
-def _arguments(session: Session, stage: StageFolder, rate: float) -> Any:
+def stage_arguments(
+    session: Session,
+    stage: StageFolder,
+    rate: float,
+    *,
+    accumulate: int | None = None,
+    schedule: str | None = None,
+    every: int | None = None,
+) -> Any:
+    """Return TRL's settings for a stage, as the training's settings say.
+
+    Args:
+        session: The training.
+        stage: The stage: its folder keeps checkpoints.
+        rate: The highest learning rate.
+        accumulate: Another number of micro-batches of an update.
+        schedule: Another schedule; ``constant`` has no warm-up.
+        every: Log, and write a checkpoint, after so many updates instead; without checkpoints there
+            are none.
+    """
     config, device = session.config, session.roles.base("agent").device.type
     mixed = device == "cuda" and config.precision in ("auto", "bfloat16")
     return trainer_arguments(
         stage.checkpoints,
         Optimization(
             learning_rate=rate,
-            warmup=config.warmup_ratio,
-            schedule=config.schedule,
+            warmup=0.0 if schedule == "constant" else config.warmup_ratio,
+            schedule=schedule or config.schedule,
             weight_decay=config.weight_decay,
             clip=config.clip,
         ),
-        accumulate=config.accumulate,
+        accumulate=accumulate or config.accumulate,
         seed=session.seed(stage.name, "dropout"),
-        logging_steps=config.logging_steps,
-        save_steps=config.save_steps,
+        logging_steps=every or config.logging_steps,
+        save_steps=(every or config.save_steps) if config.save_steps else 0,
         report_to=session.report_to,
         run_name=f"{session.name}/{stage.name}",
         precision="bfloat16" if mixed else "float32",

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..agents import AgentConfig
-from ..agents.base import estimate_tokens
+from ..agents.base import View, estimate_tokens
 from ..agents.convert_rows import text_of
 from ..agents.parsing import first_line
 from ..agents.prompting import converse
@@ -20,7 +20,15 @@ from ..trajectory import Step, Trajectory
 from .replayed import views_of
 from .samples import Sample
 
-__all__ = ["ASIDE", "anchor_samples", "balance_weights", "balanced", "is_shown", "warmup_samples"]
+__all__ = [
+    "ASIDE",
+    "anchor_samples",
+    "balance_weights",
+    "balanced",
+    "is_shown",
+    "shown_steps",
+    "warmup_samples",
+]
 
 ASIDE = "aside"
 """The note of a step in a demonstration that shows how to go on after it, and is not to be copied."""
@@ -155,20 +163,42 @@ def _cloned(
     wanted: dict[int, int] | None,
 ) -> Iterator[Sample]:
     """Yield the samples of a demonstration, each step as often as wanted; None is once each."""
-    thoughts: dict[int, str] = {}
-    for place, (view, replies, step) in enumerate(views_of(demonstration, count_tokens)):
-        reply = _reply(demonstration, step)
+    steps = shown_steps(demonstration, count_tokens)
+    for place, (view, replies, step, reply) in enumerate(steps):
         often = 1 if wanted is None else wanted.get(place, 0)
         if often and is_shown(step):
             sample = Sample(
                 kind=kind,
-                messages=converse(view, config, {**replies, **thoughts}),
+                messages=converse(view, config, replies),
                 reply=((reply, True),),
                 weight=weight,
                 task=view.task,
                 step=view.step,
             )
             yield from [sample] * often
+
+
+def shown_steps(
+    demonstration: Trajectory, count_tokens: Callable[[str], int] = estimate_tokens
+) -> Iterator[tuple[View, dict[int, str], Step, str]]:
+    """Yield what an expert saw before each step, the replies until then, the step, and its reply.
+
+    Args:
+        demonstration: What an expert did.
+        count_tokens: Counts the tokens of a text as the policy's model does.
+
+    Raises:
+        DataCorrupt: The note of a thought is no text.
+
+    Example:
+        >>> from comap.facts import State
+        >>> list(shown_steps(Trajectory("id", "task", "train", "Wait.", "agent", "Hello.", State())))
+        []
+    """
+    thoughts: dict[int, str] = {}
+    for view, replies, step in views_of(demonstration, count_tokens):
+        reply = _reply(demonstration, step)
+        yield view, {**replies, **thoughts}, step, reply
         if "thought" in step.notes:
             thoughts[view.step] = reply
 

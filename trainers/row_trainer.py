@@ -158,6 +158,14 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         """Return 0: the rows are not among the inputs."""
         return 0
 
+    def tokens_read(self, batches: int) -> int | None:
+        """Return how many tokens so many micro-batches have; None where that is not known.
+
+        Args:
+            batches: The first so many of the plan.
+        """
+        return self._tokens_read[batches]
+
     # -- metrics ---------------------------------------------------------------------------------
 
     def note(self, sums: Sequence[Any], counts: Sequence[float]) -> None:
@@ -180,8 +188,9 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
                 means = {n: s / c for n, (s, c) in zip(self.metrics, noted, strict=True) if c}
                 logs.update(means)
                 self._noted.zero_()
-            done = self.state.global_step * self._batches_of_an_update()
-            logs["num_tokens"] = self._tokens_read[done]
+            read = self.tokens_read(self.state.global_step * self._batches_of_an_update())
+            if read is not None:
+                logs["num_tokens"] = read
         super().log(logs, start_time)
 
     # -- optimizer and checkpoints ---------------------------------------------------------------

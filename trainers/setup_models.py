@@ -20,7 +20,13 @@ from .config import CoMapTraining
 from .processes import is_first, wait, world_size
 from .roles import Roles
 
-__all__ = ["describe_models", "open_models", "tiny_for_training", "weights_hash"]
+__all__ = [
+    "describe_models",
+    "device_for_training",
+    "open_models",
+    "tiny_for_training",
+    "weights_hash",
+]
 
 _MARK = "tiny.json"
 _OFTEN = 50  # so often each prompt counts among its words
@@ -54,7 +60,7 @@ def open_models(
         "kind": config.weights,
         "roles": roles_of(config),
         "dtype": config.precision,
-        "device": _device(),
+        "device": device_for_training(),
         "seed": config.seed,
     }
     if config.weights == "full":
@@ -88,7 +94,13 @@ def _side_by_side(adapters: Mapping[str, Path]) -> Iterator[Path]:
         yield Path(place)
 
 
-def _device() -> str:
+def device_for_training() -> str:
+    """Return the device of this process: its own GPU where several processes train.
+
+    Example:
+        >>> device_for_training()
+        'auto'
+    """
     if world_size() == 1:
         return "auto"
     import torch

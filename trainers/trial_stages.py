@@ -23,7 +23,7 @@ from .run_folder import StageFolder
 from .session import Session
 from .shared_suffixes import shared_outcomes
 
-__all__ = ["TrialStages"]
+__all__ = ["TrialStages", "played_result"]
 
 _FROZEN = "transitions.jsonl"
 
@@ -64,7 +64,7 @@ class TrialStages:
             world_model=model,
             seed=session.seed("round", number, "episodes"),
         )
-        return {**_played(found), "gates": gate_report(found)}
+        return {**played_result(found), "gates": gate_report(found)}
 
     def freeze(self, stage: StageFolder) -> Mapping[str, Any]:
         """Fix the transitions of test tasks that every world model is scored on (METHODS.md 1.12)."""
@@ -104,7 +104,7 @@ class TrialStages:
                 episodes += session.play(
                     place, split, agent, tasks, lm=lm, world_model=model, seed=seed
                 )
-            splits[split], played[split] = _played(episodes), episodes
+            splits[split], played[split] = played_result(episodes), episodes
         everything = [episode for episodes in played.values() for episode in episodes]
         return {
             "round": number,
@@ -164,8 +164,16 @@ class TrialStages:
         return revision_report(pairs, outcomes)
 
 
-def _played(episodes: Sequence[Trajectory]) -> dict[str, Any]:
-    """Return success, score and faults of episodes."""
+def played_result(episodes: Sequence[Trajectory]) -> dict[str, Any]:
+    """Return success, score, faults and calls of episodes.
+
+    Args:
+        episodes: The episodes.
+
+    Example:
+        >>> played_result([])["episodes"]
+        0
+    """
     rate = success_rate(episode.success for episode in episodes)
     steps = sum(len(episode.steps) for episode in episodes)
     calls = [call for episode in episodes for step in episode.steps for call in step.calls]
