@@ -1,0 +1,41 @@
+"""Formulas as MathML, made when the site is built: readers need no script and no font server.
+
+``$x$`` and ``$$x$$`` in a page are found by `pymdownx.arithmatex`; here their LaTeX becomes MathML,
+which browsers draw by themselves.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+__all__ = ["mathml", "on_page_content"]
+
+_FOUND = re.compile(
+    r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
+)
+
+
+def mathml(latex: str, block: bool) -> str:
+    """Return a formula as MathML.
+
+    Args:
+        latex: The formula, as in LaTeX's math mode.
+        block: Whether it stands on lines of its own.
+    """
+    from latex2mathml.converter import convert
+
+    made: str = convert(latex.strip(), display="block" if block else "inline")
+    return made
+
+
+def on_page_content(content: str, **given: Any) -> str:
+    """Put MathML in the place of a page's formulas; MkDocs calls this."""
+
+    def written(found: re.Match[str]) -> str:
+        block = found["tag"] == "div"
+        made = mathml(html.unescape(found["latex"]), block)
+        return f'<div class="formula">{made}</div>' if block else made
+
+    return _FOUND.sub(written, content)
