@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import griffe
@@ -11,7 +12,10 @@ __all__ = ["Links"]
 
 
 class Links(griffe.Extension):
-    """Rewrites the docstrings of the package once it is read."""
+    """Rewrites the docstrings of the package once it is read.
+
+    A section ``Example:`` becomes ``Examples:``, which is what griffe takes for one.
+    """
 
     def on_package(self, *, pkg: griffe.Module, **given: Any) -> None:
         """Rewrite all docstrings of a package; griffe calls this."""
@@ -21,7 +25,8 @@ class Links(griffe.Extension):
 
 def _rewrite(thing: griffe.Object) -> None:
     if thing.docstring is not None:
-        thing.docstring.value = linked(thing.docstring.value)
+        text = linked(thing.docstring.value)
+        thing.docstring.value = re.sub(r"^Example:$", "Examples:", text, flags=re.MULTILINE)
     for member in thing.members.values():
         if not member.is_alias:
             _rewrite(member)  # type: ignore[arg-type]
