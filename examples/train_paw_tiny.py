@@ -20,6 +20,7 @@ from pathlib import Path
 
 import comap  # noqa: F401 (registers the environments)
 from comap.benchmarks.paw_report import write_report
+from comap.benchmarks.training_display import quiet
 from comap.lm.shipped import folder_of
 from comap.trainers.paw.presets import paw_preset
 from comap.trainers.paw.training import train
@@ -50,12 +51,13 @@ def main() -> None:
         evaluation_tasks=4,
     )
     print(f"{config.row}: {config.updates} updates of {config.groups} x {config.members} episodes")
-    policy = train(
-        config,
-        model=folder_of("shipped:agent"),
-        make_env=Environments("comap/ALFWorld-v0", steps | {"source": "generated"}),
-        out=options.out,
-    )
+    with quiet():  # of what the libraries print
+        policy = train(
+            config,
+            model=folder_of("shipped:agent"),
+            make_env=Environments("comap/ALFWorld-v0", steps | {"source": "generated"}),
+            out=options.out,
+        )
     for line in (options.out / "metrics.jsonl").read_text("utf-8").splitlines():
         told = json.loads(line)
         shown = {name: value for name, value in told.items() if isinstance(value, float)}
