@@ -18,7 +18,7 @@ from pathlib import Path
 
 import gymnasium as gym
 
-import comap  # noqa: F401 (registers the environments)
+import comap  # registers the environments
 from comap.agents import ExpertAgent, RandomAgent, ReplayAgent, run_episode
 from comap.metrics import consistency, delta_f1_report
 from comap.worldmodel import ImaginedEnv, RetrievalWorldModel, imagine, transitions_of

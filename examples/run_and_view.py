@@ -16,7 +16,7 @@ from pathlib import Path
 
 import gymnasium as gym
 
-import comap  # noqa: F401 (registers the environments)
+import comap  # registers the environments
 from comap.agents import Run, create_agent, run_to
 from comap.benchmarks.view import view_run
 from comap.lm import create_language_model

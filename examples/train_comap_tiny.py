@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import comap  # noqa: F401 (registers the environments)
+import comap  # registers the environments
 from comap.benchmarks.training_report import write_report
 from comap.trainers.coevolution import CoEvolution
 from comap.trainers.config import preset

@@ -18,7 +18,7 @@ import argparse
 import json
 from pathlib import Path
 
-import comap  # noqa: F401 (registers the environments)
+import comap  # registers the environments
 from comap.benchmarks.paw_report import write_report
 from comap.benchmarks.training_display import quiet
 from comap.lm.shipped import folder_of

@@ -103,7 +103,9 @@ def linked(text: str) -> str:
     Args:
         text: The Markdown; code blocks in it are left alone.
     """
-    parts = re.split(r"(^```.*?^```$|^(?:    |>>> |\.\.\. ).*$)", text, flags=re.DOTALL | re.MULTILINE)
+    parts = re.split(
+        r"(^```.*?^```$|^(?:    |>>> |\.\.\. ).*$)", text, flags=re.DOTALL | re.MULTILINE
+    )
     return "".join(part if i % 2 else _NAMED.sub(_link, part) for i, part in enumerate(parts))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import re
 from typing import Any
+from xml.etree import ElementTree
 
 __all__ = ["mathml", "on_page_content"]
 
@@ -23,10 +24,19 @@ def mathml(latex: str, block: bool) -> str:
     Args:
         latex: The formula, as in LaTeX's math mode.
         block: Whether it stands on lines of its own.
+
+    Raises:
+        ValueError: A part of it is not understood.
     """
     from latex2mathml.converter import convert
 
     made: str = convert(latex.strip(), display="block" if block else "inline")
+    try:
+        text = "".join(ElementTree.fromstring(made).itertext())
+    except ElementTree.ParseError:
+        text = "&"
+    if "\\" in text or "&" in text:
+        raise ValueError(f"expected a formula that latex2mathml knows, found {latex.strip()!r}")
     return made
 
 

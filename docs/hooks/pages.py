@@ -61,8 +61,9 @@ def environment_page(folder: str) -> str:
         "## More in this package\n",
     ]
     home = documented()
-    others = [other for other in names_of(module) if home[other] == other]
-    parts += [f"::: {other}\n    options: {{heading_level: 3}}\n" for other in others if other != f"{module}.{name}"]
+    rest = [other for other in names_of(module) if other != f"{module}.{name}"]
+    others = [other for other in rest if home[other] == other]
+    parts += [f"::: {other}\n    options: {{heading_level: 3}}\n" for other in others]
     return "\n".join(parts)
 
 
@@ -137,7 +138,7 @@ def examples_page() -> str:
     """Return the page of the example scripts and the notebooks."""
     parts = [
         "# Examples and notebooks\n",
-        "All of these run on generated tasks, on a CPU, in less than a minute each; the tests run them. "
+        "All run on generated tasks, on a CPU, in less than a minute each; the tests run them. "
         "They are in the folder `examples` of the repository, and need "
         '`pip install -e ".[viz,train]"`.\n',
     ]

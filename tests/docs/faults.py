@@ -17,7 +17,13 @@ from comap.errors import MissingExtra
 from comap.facts import State
 from comap.lm import Generate, Message, OpenAILanguageModel, create_language_model
 from comap.trainers.config import CoMapTraining, preset
-from comap.worldmodel import ImaginedEnv, Prediction, RetrievalWorldModel, create_world_model, imagine
+from comap.worldmodel import (
+    ImaginedEnv,
+    Prediction,
+    RetrievalWorldModel,
+    create_world_model,
+    imagine,
+)
 
 __all__ = ["FAULTS", "say"]
 

@@ -33,7 +33,7 @@ def blocks_of(page: Path) -> list[tuple[str, str]]:
 
 def commands_of(block: str) -> Iterator[Command]:
     """Yield each line's words, and what is said of it behind a ``#``."""
-    for line in block.splitlines():
+    for line in re.sub(r"\\\n *", "", block).splitlines():
         told, _, comment = line.partition(" #")
         if told.strip():
             yield shlex.split(told), comment.strip()
@@ -131,7 +131,7 @@ def test_the_guide_to_environments_makes_one(tmp_path: Path) -> None:
     (tmp_path / "lamps.py").write_text(lamps, encoding="utf-8")
     (tmp_path / "test_lamps.py").write_text(code[3], encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), str(ROOT.parent), os.environ.get("PYTHONPATH", "")])
-    played = [words for _, words, _ in ALL if "lamps:mine/Lamps-v0" in words][0]
+    played = next(words for _, words, _ in ALL if "lamps:mine/Lamps-v0" in words)
     tested = ["pytest", "-q", "-x", "-p", "no:cacheprovider", "test_lamps.py"]
     for words in (played, tested):
         done = subprocess.run(
