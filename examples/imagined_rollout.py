@@ -7,7 +7,7 @@ which are afterwards carried out.
 
     python examples/imagined_rollout.py --out runs/imagined
 
-It writes ``rollout.json`` and takes about ten seconds.
+It writes ``rollout.json`` and takes a few seconds.
 """
 
 from __future__ import annotations

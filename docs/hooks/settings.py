@@ -8,7 +8,7 @@ import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from comap.benchmarks.options import field_help
 
@@ -32,6 +32,7 @@ def settings_table(config: type) -> str:
     missing = [name for name in mine if name not in told]
     if missing:
         raise ValueError(f"{config.__name__}: no docstring under {', '.join(missing)}")
+    hints = get_type_hints(config)
     defaults = {part.name: part.default for part in fields(config)}
     parts: list[str] = []
     for title, names in _groups(config, list(mine)).items():
@@ -39,7 +40,8 @@ def settings_table(config: type) -> str:
             parts.append(f"### {title[0].upper()}{title[1:]}\n")
         parts.append("| setting | values | default | |\n|---|---|---|---|")
         for name in names:
-            cells = (f"`{name}`", _values(mine[name]), _shown(defaults[name]), told[name])
+            values = _values(hints[name], mine[name])
+            cells = (f"`{name}`", values, _shown(defaults[name]), told[name])
             parts.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
         parts.append("")
     return "\n".join(parts) if mine else "It has no settings of its own."
@@ -87,13 +89,11 @@ def _groups(config: type, names: list[str]) -> dict[str, list[str]]:
     return groups
 
 
-def _values(annotation: ast.expr) -> str:
-    """Return what a field may be: the values of a ``Literal``, else its type."""
-    text = ast.unparse(annotation)
-    literal = re.fullmatch(r"Literal\[(.+)\]", text)
-    if literal:
-        return ", ".join(f"`{value}`" for value in ast.literal_eval(f"({literal[1]},)"))
-    return f"`{text}`"
+def _values(hint: Any, annotation: ast.expr) -> str:
+    """Return what a field may be: the values of a ``Literal``, else its type as it is written."""
+    if get_origin(hint) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(hint))
+    return f"`{ast.unparse(annotation)}`"
 
 
 def _shown(value: Any) -> str:
