@@ -50,6 +50,7 @@ REFERENCE: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """The modules of each page of the reference; a name that several have is on the first of them."""
 
 _NAMED = re.compile(r"(?<![`\[\w])`([A-Za-z_][\w.]*)`(?![`\]])")
+_NOTES = re.compile(r"(?<!\[)METHODS\.md \d(?:\.\d+)*")
 _DIRECTIVE = re.compile(r"^::: (\S+)", re.MULTILINE)
 
 
@@ -106,7 +107,12 @@ def linked(text: str) -> str:
     parts = re.split(
         r"(^```.*?^```$|^(?:    |>>> |\.\.\. ).*$)", text, flags=re.DOTALL | re.MULTILINE
     )
-    return "".join(part if i % 2 else _NAMED.sub(_link, part) for i, part in enumerate(parts))
+    return "".join(part if i % 2 else _link_all(part) for i, part in enumerate(parts))
+
+
+def _link_all(text: str) -> str:
+    """Link names, and what cites our notes on the papers, with the page that says what these are."""
+    return _NOTES.sub(r"[\g<0>][methods]", _NAMED.sub(_link, text))
 
 
 def _link(found: re.Match[str]) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from apis import linked
+
 from comap.benchmarks.options import field_help
 
 __all__ = ["preset_table", "settings_table"]
@@ -41,7 +43,7 @@ def settings_table(config: type) -> str:
         parts.append("| setting | values | default | |\n|---|---|---|---|")
         for name in names:
             values = _values(hints[name], mine[name])
-            cells = (f"`{name}`", values, _shown(defaults[name]), told[name])
+            cells = (f"`{name}`", values, _shown(defaults[name]), linked(told[name]))
             parts.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
         parts.append("")
     return "\n".join(parts) if mine else "It has no settings of its own."

@@ -94,6 +94,7 @@ def test_names_lead_to_where_they_are_documented(hooks: dict[str, ModuleType]) -
     linked = hooks["apis"].linked
     assert linked("See `comap.envs.Info`.") == "See [`comap.envs.Info`][comap.envs.Info]."
     assert linked("By `TextEnv`.") == "By [`TextEnv`][comap.envs.TextEnv]."
+    assert linked("METHODS.md 1.12 says") == "[METHODS.md 1.12][methods] says"
     for plain in ("a `step`", "``TextEnv``", ">>> f(`TextEnv`)", "[`TextEnv`][x]", "`Nobody`"):
         assert linked(plain) == plain
 
