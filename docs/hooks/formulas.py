@@ -16,6 +16,7 @@ __all__ = ["mathml", "on_page_content"]
 _FOUND = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
 )
+_FUNCTION = re.compile(r"<mi>(?:log|ln)</mi>(?!<mo)")
 
 
 def mathml(latex: str, block: bool) -> str:
@@ -37,7 +38,7 @@ def mathml(latex: str, block: bool) -> str:
         text = "&"
     if "\\" in text or "&" in text:
         raise ValueError(f"expected a formula that latex2mathml knows, found {latex.strip()!r}")
-    return made
+    return _FUNCTION.sub(r'\g<0><mspace width="0.167em" />', made)
 
 
 def on_page_content(content: str, **given: Any) -> str:
