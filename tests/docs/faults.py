@@ -12,6 +12,7 @@ import gymnasium as gym
 
 from comap.agents import ExpertAgent, Run, create_agent, run_episode, run_to
 from comap.cli_train import _check_models as check_models
+from comap.envs.registered import evaluated_splits
 from comap.envs.scienceworld.java import find_java
 from comap.errors import MissingExtra
 from comap.facts import State
@@ -110,6 +111,9 @@ FAULTS: dict[str, Callable[[Path], object]] = {
     "Official data are not found": lambda folder: alfworld(source="official"),
     "A package is missing": missing_extra,
     "No Java": lambda folder: find_java(str(folder / "java")),
+    "The module of an environment is not found": lambda folder: evaluated_splits(
+        "lampz:mine/Lamps-v0"
+    ),
     "An environment has no such option": lambda folder: alfworld(splits="train"),
     "No such split": lambda folder: alfworld(split="valid_sen"),
     "No such task": lambda folder: alfworld().reset(options={"task": "nowhere"}),

@@ -126,8 +126,9 @@ def extras_known() -> set[str]:
 def test_the_guide_to_environments_makes_one(tmp_path: Path) -> None:
     """Its class passes the conformance tests and is found by the command line, as it says."""
     code = [block for kind, block in blocks_of(DOCS / "guides/environment.md") if kind == "python"]
-    register = [line for block in code for line in block.splitlines() if "gym.register" in line]
-    lamps = "\n".join([*code[:2], "import gymnasium as gym", *register])
+    register = re.search(r"^gym\.register\(.*?\)$", code[2], re.DOTALL | re.MULTILINE)
+    assert register is not None
+    lamps = "\n".join([*code[:2], "import gymnasium as gym", register[0]])
     (tmp_path / "lamps.py").write_text(lamps, encoding="utf-8")
     (tmp_path / "test_lamps.py").write_text(code[3], encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), str(ROOT.parent), os.environ.get("PYTHONPATH", "")])
