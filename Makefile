@@ -1,6 +1,7 @@
 # Two commands set everything up on a machine with Python and make:
 #   make demo    install, and run the main job on generated tasks
 #   make test    install what the tests need, and run them all
+# make docs builds the documentation, make lint runs the linters.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORKERS ?= 2
 
-.PHONY: demo test lint types clean
+.PHONY: demo test lint types docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/comap demo
@@ -20,6 +21,10 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(MAKE) types
+
+# Built without the network into build/site; a warning is an error.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # mypy reads the installed package: the root of this repository is the package itself.
 types: $(VENV)/.lint
@@ -47,6 +52,10 @@ $(VENV)/.test: $(VENV)/.torch pyproject.toml constraints.txt
 
 $(VENV)/.lint: $(VENV)/.test
 	$(PIP) --editable ".[lint]"
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.venv pyproject.toml constraints.txt
+	$(PIP) --editable ".[docs]"
 	touch $@
 
 # The upstream engine, for the parity tests; it builds C and C++ code. Where it cannot be built

@@ -101,7 +101,7 @@ def settings_of(options: argparse.Namespace) -> PaWTraining:
     """
     either = ("micro_batch_rows", "micro_batch_tokens")
     chosen, (name, env_id) = given_settings(options, PaWTraining, either), resolve(options)
-    if env_id in registry:
+    if env_id in registry or ":" in env_id:
         splits = evaluated_splits(env_id)
         chosen |= (
             {} if not splits or "evaluation_splits" in chosen else {"evaluation_splits": splits}

@@ -14,12 +14,14 @@ __all__ = ["class_of"]
 def class_of(env_id: str) -> type[Any] | None:
     """Return the class of the environment with this id; None where there is none of it.
 
+    Of an id such as ``module:name/Env-v0`` the module is not imported here: see `evaluated_splits`.
+
     Example:
         >>> import comap
         >>> class_of("comap/ALFWorld-v0").__name__, class_of("another/World-v0")
         ('ALFWorldEnv', None)
     """
-    spec = gymnasium.registry.get(env_id)
+    spec = gymnasium.registry.get(env_id.rpartition(":")[2])
     if spec is None or spec.entry_point is None:
         return None
     entry: Any = spec.entry_point

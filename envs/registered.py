@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import gymnasium
 
+from ..errors import OptionError
 from .base import TextEnv
 from .classes import class_of
 
@@ -29,13 +31,14 @@ def evaluated_splits(env_id: str) -> tuple[str, ...]:
     """Return the splits that an environment is evaluated on unless one says otherwise.
 
     Args:
-        env_id: A registered id.
+        env_id: A registered id, or ``module:id``, which imports the module.
 
     Returns:
         Their names, the hardest last; none where the environment does not say.
 
     Raises:
         gymnasium.error.Error: There is no such environment.
+        OptionError: There is no such module.
 
     Example:
         >>> import comap
@@ -158,6 +161,18 @@ def _takes(env_id: str, option: str) -> bool:
 
 
 def _known(env_id: str) -> type[Any] | None:
-    """Return the class of an id, or say which ids there are."""
-    gymnasium.spec(env_id)
+    """Return the class of an id, or say which ids there are.
+
+    As for ``gymnasium.make``, an id may begin with a module that registers it, and a colon.
+    """
+    module, colon, name = env_id.rpartition(":")
+    if colon:
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise OptionError(
+                f"expected a module that registers {name!r}, found none: {error}; put its folder on "
+                "PYTHONPATH"
+            ) from error
+    gymnasium.spec(name)
     return class_of(env_id)

@@ -12,9 +12,11 @@ os.environ["COMAP_HOME"] = str(Path(tempfile.gettempdir()) / "comap-tests-withou
 os.environ.pop("ALFWORLD_DATA", None)
 
 LONG = (
+    "test_examples.py",
     "trainers/test_killed_training.py",
     "trainers/test_paw_trainer.py",
     "trainers/test_paw_training.py",
+    "docs/test_docs_code.py",
     "benchmarks/test_demo.py",
     "trainers/test_coevolution.py",
     "trainers/test_row_trainer.py",

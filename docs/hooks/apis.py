@@ -1,0 +1,123 @@
+"""What is documented where: public names, and the pages that have them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["ENVIRONMENTS", "REFERENCE", "documented", "linked", "names_of"]
+
+DOCS = Path(__file__).parents[1]
+
+ENVIRONMENTS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "alfworld": ("ALFWorld", "ALFWorldEnv"),
+        "webshop": ("WebShop", "WebShopEnv"),
+        "scienceworld": ("ScienceWorld", "ScienceWorldEnv"),
+        "stabletoolbench": ("StableToolBench", "StableToolBenchEnv"),
+        "searchqa": ("Search QA", "SearchQAEnv"),
+    }
+)
+"""The title and the class of each environment's page."""
+
+REFERENCE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "facts": ("comap.facts",),
+        "metrics": ("comap.metrics",),
+        "errors": ("comap.errors",),
+        "trajectory": ("comap.trajectory",),
+        "envs": ("comap.envs", "comap.spaces", "comap.envs.vector", "comap.envs.conformance"),
+        "worldmodel": ("comap.worldmodel",),
+        "agents": ("comap.agents",),
+        "lm": ("comap.lm", "comap.lm.tiny", "comap.lm.shipped"),
+        "trainers": (
+            "comap.trainers.config",
+            "comap.trainers.setup",
+            "comap.trainers.setup_models",
+            "comap.trainers.coevolution",
+            "comap.trainers.paw.presets",
+            "comap.trainers.paw.training",
+            "comap.trainers.paw.advantages",
+            "comap.trainers.paw.curriculum",
+        ),
+    }
+)
+"""The modules of each page of the reference; a name that several have is on the first of them."""
+
+_NAMED = re.compile(r"(?<![`\[\w])`([A-Za-z_][\w.]*)`(?![`\]])")
+_NOTES = re.compile(r"(?<!\[)METHODS\.md \d(?:\.\d+)*")
+_DIRECTIVE = re.compile(r"^::: (\S+)", re.MULTILINE)
+
+
+def names_of(module: str) -> list[str]:
+    """Return the full names of what a module makes public, in order.
+
+    Args:
+        module: Its name.
+    """
+    return [f"{module}.{name}" for name in import_module(module).__all__ if name[0] != "_"]
+
+
+@cache
+def documented() -> dict[str, str]:
+    """Return the full name under which each public thing is documented, by all its names.
+
+    That is its full names, and, where only one thing has it, its short name.
+    """
+    homes: dict[str, str] = {}
+    shorts: dict[str, set[str]] = {}
+    for name in _listed():
+        home = homes.setdefault(_origin(name), name)
+        homes.setdefault(name, home)
+        shorts.setdefault(name.rpartition(".")[2], set()).add(home)
+    short = {name: places.pop() for name, places in shorts.items() if len(places) == 1}
+    return {**short, **homes}
+
+
+def _listed() -> Iterator[str]:
+    for path in sorted(DOCS.glob("**/*.md")):
+        yield from _DIRECTIVE.findall(path.read_text("utf-8"))
+    for folder in ENVIRONMENTS:
+        yield from names_of(f"comap.envs.{folder}")
+    for modules in REFERENCE.values():
+        for module in modules:
+            yield from names_of(module)
+
+
+def _origin(name: str) -> str:
+    """Return where a thing is defined, for names of one thing in several modules."""
+    module, _, attribute = name.rpartition(".")
+    found: Any = getattr(import_module(module), attribute)
+    defined = getattr(found, "__module__", None)
+    known = getattr(found, "__qualname__", None)
+    return f"{defined}.{known}" if defined and known == attribute else name
+
+
+def linked(text: str) -> str:
+    """Return Markdown in which names in backticks lead to where they are documented.
+
+    Args:
+        text: The Markdown; code blocks in it are left alone.
+    """
+    parts = re.split(
+        r"(^```.*?^```$|^(?:    |>>> |\.\.\. ).*$)", text, flags=re.DOTALL | re.MULTILINE
+    )
+    return "".join(part if i % 2 else _link_all(part) for i, part in enumerate(parts))
+
+
+def _link_all(text: str) -> str:
+    """Link names, and what cites our notes on the papers, with the page that says what these are."""
+    return _NOTES.sub(r"[\g<0>][methods]", _NAMED.sub(_link, text))
+
+
+def _link(found: re.Match[str]) -> str:
+    name = found[1]
+    plain = "." not in name and name == name.lower() and "_" not in name
+    known = documented()
+    home = None if plain else known.get(name) or known.get(name.rpartition(".")[0])
+    return f"[`{name}`][{home}]" if home else found[0]

@@ -1,0 +1,49 @@
+"""Parts of pages that are written from code and results when the site is built.
+
+``<!-- results: NAME -->``
+    A table of measured numbers, the same as in the README: see `comap.benchmarks.readme`.
+``<!-- settings: MODULE:CLASS -->``
+    The settings of a dataclass, with what their docstrings say.
+``<!-- presets: MODULE:NAME -->``
+    What presets set.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from typing import Any
+
+from settings import preset_table, settings_table
+
+from comap.benchmarks.readme import SECTIONS
+
+__all__ = ["fill", "on_page_markdown"]
+
+_MARK = re.compile(r"^<!-- (results|settings|presets): (\S+) -->$", re.MULTILINE)
+
+
+def fill(markdown: str) -> str:
+    """Return a page with its marks replaced by what they name.
+
+    Args:
+        markdown: The page.
+
+    Raises:
+        KeyError: There is no such result.
+        ImportError, AttributeError: There is no such class or table.
+    """
+    return _MARK.sub(lambda found: _written(found[1], found[2]), markdown)
+
+
+def _written(kind: str, name: str) -> str:
+    if kind == "results":
+        return SECTIONS[name]()
+    module, _, attribute = name.partition(":")
+    named = getattr(import_module(module), attribute)
+    return settings_table(named) if kind == "settings" else preset_table(named)
+
+
+def on_page_markdown(markdown: str, **given: Any) -> str:
+    """Fill a page's marks; MkDocs calls this."""
+    return fill(markdown)

@@ -1,0 +1,110 @@
+"""Tables of settings, from the dataclasses that the command line's options come from."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from apis import linked
+
+from comap.benchmarks.options import field_help
+
+__all__ = ["preset_table", "settings_table"]
+
+_GROUP = re.compile(r"^    # -- (.+?) --$", re.MULTILINE)
+
+
+def settings_table(config: type) -> str:
+    """Return the fields that a dataclass defines itself, as Markdown: a table for each group.
+
+    Args:
+        config: The dataclass. Comments such as ``# -- rounds --`` begin groups; docstrings under
+            fields say what they are.
+
+    Raises:
+        ValueError: A field has no docstring.
+    """
+    told = field_help(config)
+    mine = _annotations(config)
+    missing = [name for name in mine if name not in told]
+    if missing:
+        raise ValueError(f"{config.__name__}: no docstring under {', '.join(missing)}")
+    hints = get_type_hints(config)
+    defaults = {part.name: part.default for part in fields(config)}
+    parts: list[str] = []
+    for title, names in _groups(config, list(mine)).items():
+        if title:
+            parts.append(f"### {title[0].upper()}{title[1:]}\n")
+        parts.append("| setting | values | default | |\n|---|---|---|---|")
+        for name in names:
+            values = _values(hints[name], mine[name])
+            cells = (f"`{name}`", values, _shown(defaults[name]), linked(told[name]))
+            parts.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
+        parts.append("")
+    return "\n".join(parts) if mine else "It has no settings of its own."
+
+
+def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return what presets set, as a Markdown table with a column for each preset that sets anything.
+
+    Args:
+        presets: The settings of each, by name.
+    """
+    shown = {name: chosen for name, chosen in presets.items() if chosen}
+    settings = sorted({setting for chosen in shown.values() for setting in chosen})
+    lines = [f"| setting | {' | '.join(f'`{name}`' for name in shown)} |"]
+    lines.append("|---" * (len(shown) + 1) + "|")
+    for setting in settings:
+        cells = [_shown(chosen[setting]) if setting in chosen else "" for chosen in shown.values()]
+        lines.append(f"| `{setting}` | {' | '.join(_cell(cell) for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def _tree(config: type) -> ast.ClassDef:
+    source = textwrap.dedent(inspect.getsource(config))
+    return next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
+
+
+def _annotations(config: type) -> dict[str, ast.expr]:
+    """Return the annotation of each field that is written in the class itself."""
+    known = {part.name for part in fields(config)}
+    found = [node for node in _tree(config).body if isinstance(node, ast.AnnAssign)]
+    named = {ast.unparse(node.target): node.annotation for node in found}
+    return {name: annotation for name, annotation in named.items() if name in known}
+
+
+def _groups(config: type, names: list[str]) -> dict[str, list[str]]:
+    """Return the names under each group's title; one group without a title where there are none."""
+    source = textwrap.dedent(inspect.getsource(config))
+    starts = [(found.start(), found[1]) for found in _GROUP.finditer(source)]
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        found = re.search(rf"^    {name}\s*:", source, re.MULTILINE)
+        place = found.start() if found else 0
+        title = next((told for start, told in reversed(starts) if start < place), "")
+        groups.setdefault(title, []).append(name)
+    return groups
+
+
+def _values(hint: Any, annotation: ast.expr) -> str:
+    """Return what a field may be: the values of a ``Literal``, else its type as it is written."""
+    if get_origin(hint) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(hint))
+    return f"`{ast.unparse(annotation)}`"
+
+
+def _shown(value: Any) -> str:
+    if value is MISSING:
+        return ""
+    if isinstance(value, tuple):
+        return ", ".join(f"`{one}`" for one in value)
+    return f"`{value}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

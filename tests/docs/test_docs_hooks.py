@@ -1,0 +1,126 @@
+"""What writes pages of the documentation: marks, tables of settings, environments, formulas."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from comap.benchmarks.readme import SECTIONS
+from comap.trainers.config import CoMapTraining
+
+DOCS = Path(__file__).parents[2] / "docs"
+HOOKS = ("apis", "formulas", "markers", "pages", "settings")
+
+
+@pytest.fixture(scope="module")
+def hooks() -> Iterator[dict[str, ModuleType]]:
+    """The hooks, imported as MkDocs does: with their folder on the path."""
+    sys.path.insert(0, str(DOCS / "hooks"))
+    try:
+        yield {name: import_module(name) for name in HOOKS}
+    finally:
+        sys.path.remove(str(DOCS / "hooks"))
+        for name in HOOKS:
+            sys.modules.pop(name, None)
+
+
+def test_marks_are_filled_with_what_the_readme_shows(hooks: dict[str, ModuleType]) -> None:
+    fill = hooks["markers"].fill
+    filled = fill("before\n<!-- results: speed -->\nafter")
+    assert filled == f"before\n{SECTIONS['speed']()}\nafter"
+    with pytest.raises(KeyError):
+        fill("<!-- results: nothing -->")
+    with pytest.raises(AttributeError):
+        fill("<!-- settings: comap.trainers.config:Nothing -->")
+
+
+def test_all_results_are_on_the_page(hooks: dict[str, ModuleType]) -> None:
+    text = (DOCS / "results.md").read_text("utf-8")
+    assert set(re.findall(r"<!-- results: (\S+) -->", text)) == set(SECTIONS)
+
+
+def test_a_table_has_every_setting(hooks: dict[str, ModuleType]) -> None:
+    table = hooks["settings"].settings_table(CoMapTraining)
+    rows = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert sorted(rows) == sorted(part.name for part in fields(CoMapTraining))
+    assert "### Rounds" in table and "| `eta` | `float` | `0.5` | Weight of the" in table
+
+
+def test_a_setting_without_a_docstring_is_refused(hooks: dict[str, ModuleType]) -> None:
+    with pytest.raises(ValueError, match="no docstring under silent"):
+        hooks["settings"].settings_table(Undocumented)
+
+
+@dataclass
+class Undocumented:
+    """Has a field that nobody explains."""
+
+    told: int = 1
+    """Explained."""
+    silent: int = 2
+
+
+def test_presets_are_side_by_side(hooks: dict[str, ModuleType]) -> None:
+    table = hooks["settings"].preset_table({"base": {}, "a": {"x": 1}, "b": {"x": 2, "y": "|"}})
+    assert table.splitlines() == [
+        "| setting | `a` | `b` |",
+        "|---|---|---|",
+        "| `x` | `1` | `2` |",
+        "| `y` |  | `\\|` |",
+    ]
+
+
+def test_an_environments_page_is_its_docstring(hooks: dict[str, ModuleType]) -> None:
+    pages, apis = hooks["pages"], hooks["apis"]
+    headings = ["Description", "Action Space", "Observation Space", "Starting State", "Rewards"]
+    headings += ["Episode End", "Information", "Arguments", "References", "Version History"]
+    headings += ["Task panel", "State facts", "Known deviations from upstream", "Example"]
+    for folder in apis.ENVIRONMENTS:
+        page = pages.environment_page(folder)
+        assert re.findall(r"^## (.+)$", page, re.MULTILINE)[: len(headings)] == headings
+        assert "\nArgs:" not in page and "The constructor's, below." not in page
+        assert "| `split` | `" in page and "```pycon\n>>> " in page
+    assert "| `engine` | `'native'` | " in pages.environment_page("alfworld")
+
+
+def test_names_lead_to_where_they_are_documented(hooks: dict[str, ModuleType]) -> None:
+    linked = hooks["apis"].linked
+    assert linked("See `comap.envs.Info`.") == "See [`comap.envs.Info`][comap.envs.Info]."
+    assert linked("By `TextEnv`.") == "By [`TextEnv`][comap.envs.TextEnv]."
+    assert linked("METHODS.md 1.12 says") == "[METHODS.md 1.12][methods] says"
+    for plain in ("a `step`", "``TextEnv``", ">>> f(`TextEnv`)", "[`TextEnv`][x]", "`Nobody`"):
+        assert linked(plain) == plain
+
+
+def test_every_public_name_of_the_reference_has_one_place(hooks: dict[str, ModuleType]) -> None:
+    apis = hooks["apis"]
+    known = apis.documented()
+    for modules in apis.REFERENCE.values():
+        for module in modules:
+            for name in apis.names_of(module):
+                assert known[known[name]] == known[name], name
+
+
+def test_formulas_become_mathml(hooks: dict[str, ModuleType]) -> None:
+    pytest.importorskip("latex2mathml")
+    turn = hooks["formulas"].on_page_content
+    shown = turn('<p><span class="arithmatex">\\(a &lt; b_t\\)</span></p>')
+    assert shown.startswith("<p><math") and "<msub>" in shown and "arithmatex" not in shown
+    assert 'class="formula"' in turn('<div class="arithmatex">\\[\\frac{1}{2}\\]</div>')
+    with pytest.raises(ValueError, match="nosuchthing"):
+        turn('<span class="arithmatex">\\(\\nosuchthing\\)</span>')
+
+
+def test_nothing_is_fetched_from_elsewhere() -> None:
+    """No page, style or hook names another host's script, style, font or picture."""
+    for path in [*DOCS.glob("**/*.md"), *DOCS.glob("**/*.css"), DOCS.parent / "mkdocs.yml"]:
+        text = path.read_text("utf-8")
+        assert not re.search(r"(src=|@import|url\(|<script|<link|!\[.*\]\(http)", text), path
+    assert "font: false" in (DOCS.parent / "mkdocs.yml").read_text("utf-8")

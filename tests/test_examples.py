@@ -1,0 +1,90 @@
+"""The example scripts and the notebooks run to their end, on the tiny preset."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SCRIPTS = {
+    "imagined_rollout": ((), ("rollout.json",)),
+    "run_and_view": (("--episodes", "1"), ("view.html", "summary.json", "trajectories.jsonl")),
+    "train_comap_tiny": ((), ("report.html", "summary.json", "models/head.safetensors")),
+    "train_paw_tiny": (
+        ("--updates", "1"),
+        ("report.html", "metrics.jsonl", "models/agent/model.safetensors"),
+    ),
+}
+"""What each script is told, and what it must leave behind."""
+NOTEBOOKS = ("facts_and_imagined_futures", "train_and_look")
+
+
+def test_all_are_tested() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == SCRIPTS.keys()
+    assert {path.stem for path in EXAMPLES.glob("*.ipynb")} == set(NOTEBOOKS)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_runs(name: str, tmp_path: Path) -> None:
+    if name != "imagined_rollout":
+        for package in ("torch", "trl", "jinja2", "matplotlib"):
+            pytest.importorskip(package)
+    words, left = SCRIPTS[name]
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), "--out", str(tmp_path / "out"), *words],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr and "Warning" not in done.stderr, done.stderr
+    assert [file for file in left if not (tmp_path / "out" / file).is_file()] == []
+
+
+def test_the_imagined_rollout_says_what_it_found(tmp_path: Path) -> None:
+    words = ["--train-tasks", "5", "--test-tasks", "3", "--out", str(tmp_path)]
+    script = str(EXAMPLES / "imagined_rollout.py")
+    subprocess.run([sys.executable, script, *words], check=True, env=environment(), cwd=tmp_path)
+    told = json.loads((tmp_path / "rollout.json").read_text("utf-8"))
+    assert told["plans"] == 3 and told["predictions"] > 10
+    assert 0.2 < told["delta_f1"] < 1
+
+
+def environment() -> dict[str, str]:
+    """Return the variables of a script's process: offline, with the comap that is tested."""
+    path = os.pathsep.join([str(EXAMPLES.parents[1]), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    client: Any = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    if name == "train_and_look":
+        for package in ("torch", "trl", "jinja2", "matplotlib"):
+            pytest.importorskip(package)
+    for variable, value in environment().items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    notebook = nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    resources = {"metadata": {"path": tmp_path}}
+    client.NotebookClient(notebook, timeout=300, resources=resources).execute()
+    shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    assert shown and not [output for output in shown if output.output_type == "error"]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_are_committed_without_outputs(name: str) -> None:
+    told = json.loads((EXAMPLES / f"{name}.ipynb").read_text("utf-8"))
+    code = [cell for cell in told["cells"] if cell["cell_type"] == "code"]
+    assert code and all(not cell["outputs"] for cell in code)
+    assert all(cell["execution_count"] is None for cell in code)
