@@ -30,6 +30,7 @@ FLOORS = (
     {
         "cli",
         "cli_baselines",
+        "cli_bench",
         "cli_build",
         "cli_data",
         "cli_paw",
