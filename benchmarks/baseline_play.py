@@ -46,7 +46,9 @@ def baseline_settings(training: TrainingRecord) -> BaselineTraining:
             f"expected the folder of comap train {'|'.join(BASELINES)}, found one of {method!r}"
         )
     try:
-        plain = {name: tuple(v) if isinstance(v, list) else v for name, v in told.items()}
+        plain: dict[str, Any] = {
+            name: tuple(v) if isinstance(v, list) else v for name, v in told.items()
+        }
         return BASELINES[method](**plain)
     except (TypeError, ValueError) as error:
         raise DataCorrupt(f"expected settings of {method}, found others: {error}") from error

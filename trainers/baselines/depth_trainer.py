@@ -207,8 +207,8 @@ class OnlineTrainer(_HeadTrainer):
         assert self.head is not None
         _, nll = _row_nll(rows, hidden, head)
         states = _ends(hidden, len(rows), rows)
-        logs = self._read(self.head.get_submodule("depth"), states).log_softmax(-1)  # type: ignore[arg-type]
-        values = self._read(self.head.get_submodule("value"), states).reshape(-1)  # type: ignore[arg-type]
+        logs = self._read(self.head.get_submodule("depth"), states).log_softmax(-1)
+        values = self._read(self.head.get_submodule("value"), states).reshape(-1)
         advantage = values.new_tensor([row.advantage for row in rows])
         target = values.new_tensor([row.target for row in rows])
         depths = torch.tensor([row.depth for row in rows], device=values.device)
