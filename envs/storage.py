@@ -1,11 +1,13 @@
-"""Where data lie on this machine: `COMAP_HOME`, locks between processes, and errors of the disk."""
+"""Where data lie on this machine: `COMAP_HOME`, whole files and folders, locks, errors of the disk."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +29,7 @@ __all__ = [
     "locked",
     "on_disk",
     "read_json",
+    "replacing",
     "silent",
     "write_json",
 ]
@@ -142,6 +145,36 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Give a new folder beside `target`, which takes its place once the block has ended.
+
+    Whoever opens `target` meets the old folder, or the new one, or for a moment none. Where the new one
+    cannot take the place, the old one is put back.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     with replacing(Path(home, "data")) as folder:
+        ...         size = (folder / "a.txt").write_text("new")
+        ...     [str(path.relative_to(home)) for path in sorted(Path(home).rglob("*"))]
+        ['data', 'data/a.txt']
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    made, old = draft / "new", draft / "old"
+    try:
+        made.mkdir()
+        yield made
+        if target.exists():
+            target.rename(old)
+        made.rename(target)
+    finally:
+        if old.exists() and not target.exists():
+            old.rename(target)  # an error here leaves the draft, and in it the old folder
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 @contextmanager
