@@ -24,13 +24,8 @@ from comap.envs.searchqa import (
 from comap.envs.searchqa.server import RetrievalServer, answer
 from comap.errors import DataCorrupt, DataNotFound, EngineError, OptionError
 
-KIT = load(
-    f"{Path(__file__).parents[2] / 'lm' / 'hostile_server.py'}:HostileServer"
-).__init__.__globals__
-HostileServer, sends, raw, hangs = (
-    KIT[name] for name in ("HostileServer", "sends", "raw", "hangs")
-)
-trickles, trickles_headers = KIT["trickles"], KIT["trickles_headers"]
+hostile = load(f"{Path(__file__).parents[2] / 'lm' / 'hostile_server.py'}:KIT")
+HostileServer, sends, raw = hostile.HostileServer, hostile.sends, hostile.raw
 
 ROW = {"document": {"id": "7", "contents": '"Emma"\nBy Jane Austen.'}, "score": 2.5}
 BARE = {"id": 8, "contents": "Ada"}
@@ -38,7 +33,7 @@ TIMEOUT = 0.6
 
 
 def url_of(server: Any) -> str:
-    return str(server.url).removesuffix("/v1") + "/retrieve"
+    return f"{server.base}/retrieve"
 
 
 @pytest.mark.parametrize("wire", ["queries", "query"])
@@ -58,41 +53,18 @@ def test_many_queries() -> None:
         assert len(server.requests) == 1
 
 
-def cut(handler: Any) -> None:
-    body = json.dumps({"result": [[ROW]]}).encode()
-    handler.send_response(200)
-    handler.send_header("content-length", str(len(body)))
-    handler.end_headers()
-    handler.wfile.write(body[: len(body) // 2])
-    handler.close_connection = True
-
-
-def closes(handler: Any) -> None:
-    handler.close_connection = True
-
-
-def floods(handler: Any) -> None:
-    """50 MB, not told beforehand."""
-    handler.send_response(200)
-    handler.send_header("connection", "close")
-    handler.end_headers()
-    for _ in range(50):
-        handler.wfile.write(b" " * 2**20)
-    handler.close_connection = True
-
-
 HOSTILE = {
-    "hangs": (hangs, "no answer in time"),
-    "trickles": (trickles, "no answer in time"),
-    "trickles headers": (trickles_headers, "no answer in time"),
+    "hangs": (hostile.hangs, "no whole answer"),
+    "trickles": (hostile.trickles, "no whole answer"),
+    "trickles headers": (hostile.trickles_headers, "no whole answer"),
     "garbage": (raw(b"<html>\xff"), "cannot be read"),
     "half a JSON": (raw(b'{"result": [[{"document"'), "cannot be read"),
-    "half an answer": (cut, "found"),
-    "closes": (closes, "broken connection"),
+    "half an answer": (hostile.breaks_off, "broke"),
+    "closes": (hostile.slams, "broken connection"),
     "500": (sends({"error": "x"}, 500), "status 500"),
     "404": (sends({"error": "x"}, 404), "status 404"),
     "a redirect": (raw(b"", 302, location="http://127.0.0.1:1/"), "status 302"),
-    "50 MB": (floods, "more than 8,388,608 bytes"),
+    "50 MB": (hostile.floods(200), "more than 8,388,608 bytes"),
     "compressed": (raw(b"xxxx", content_encoding="gzip"), "compressed"),
     "no object": (sends([1]), "cannot be read"),
     "no result": (sends({"results": []}), "cannot be read"),
