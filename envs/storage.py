@@ -24,6 +24,7 @@ else:
 __all__ = [
     "Listener",
     "Progress",
+    "append_lines",
     "comap_home",
     "data_path",
     "locked",
@@ -145,6 +146,27 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+def append_lines(path: Path, lines: bytes) -> None:
+    r"""Append whole lines to a file, of which the caller holds the lock; it is made if need be.
+
+    What a killed writer left unfinished at the end becomes a line of its own.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     size = Path(folder, "log").write_bytes(b"one\ntw")
+        ...     append_lines(Path(folder, "log"), b"three\n")
+        ...     Path(folder, "log").read_bytes()
+        b'one\ntw\nthree\n'
+    """
+    with path.open("a+b") as file:
+        torn = False
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            torn = file.read(1) != b"\n"
+        file.write(b"\n" + lines if torn else lines)
 
 
 @contextmanager
