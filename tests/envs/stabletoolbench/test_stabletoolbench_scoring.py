@@ -8,7 +8,7 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
-import comap  # noqa: F401
+import comap
 from comap.agents import run_episode
 from comap.agents.expert import ExpertAgent
 from comap.envs.stabletoolbench.attempts import Attempt, Made, attempt_of, read_attempts
@@ -158,6 +158,9 @@ def test_reference_answers_are_read(official, kind):
         judge = RecordedJudge(results / f"G1_instruction_{name}.{suffix}")
         rates.append(pass_rate(raw, judge).mean)
     assert rates == [pytest.approx(2 / 3 if kind == "cot" else 1.0)] * 2
+    said = " ".join((Path(comap.__file__).parent / "README.md").read_text().split())
+    who = {"cot": "for ChatGPT with CoT", "dfs": "with DFSDT"}
+    assert f"{100 * rates[0]:.3g} % {who[kind]}" in said, "the README tells other numbers"
     report = process_report(
         raw, read_queries(official / "test_instruction" / "G1_instruction.json")
     )
