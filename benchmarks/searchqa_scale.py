@@ -19,7 +19,6 @@ from .searchqa_passages import CORPUS, QUERIES, write_passages
 __all__ = [
     "DATASETS",
     "measure_build",
-    "measure_environments",
     "measure_episodes",
     "measure_recall",
     "measure_search",
@@ -201,25 +200,6 @@ def measure_episodes(steps: int, seed: int) -> dict[str, Any]:
         "episodes": len(plans),
         "steps": total,
     }
-
-
-def measure_environments(count: int) -> dict[str, Any]:
-    """Play an episode in each of so many environments and return ``resident_bytes``.
-
-    Example:
-        >>> sorted(measure_environments(1))
-        ['resident_bytes']
-    """
-    import gymnasium
-
-    envs = [gymnasium.make("comap/SearchQA-v0", source="generated") for _ in range(count)]
-    for seed, env in enumerate(envs):
-        env.reset(seed=seed)
-        over = False
-        while not over:
-            _, _, terminated, truncated, _ = env.step(env.get_wrapper_attr("expert_action")())
-            over = terminated or truncated
-    return {"resident_bytes": resident_bytes()}
 
 
 def _forget() -> None:

@@ -281,7 +281,7 @@ class SearchQAEnv(TextEnv):
         self._retrieved, self._formed = (), True
         return question.split, question.text, Outcome(f"Question: {question.text}")
 
-    def _suggested(self, outcome: Outcome, state: State) -> Outcome:
+    def _with_suggestions(self, outcome: Outcome, state: State) -> Outcome:
         return outcome._replace(admissible=self.admissible_of(state)) if self._suggests else outcome
 
     def _act(self, action: str) -> Outcome:

@@ -323,7 +323,7 @@ class StableToolBenchEnv(TextEnv):
         self._session = Session(listed, chain, self._compat, made, tools)
         return split, goal, Outcome(text)
 
-    def _suggested(self, outcome: Outcome, state: State) -> Outcome:
+    def _with_suggestions(self, outcome: Outcome, state: State) -> Outcome:
         return outcome._replace(admissible=self.admissible_of(state)) if self._lists else outcome
 
     def _act(self, action: str) -> Outcome:
