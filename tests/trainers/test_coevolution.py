@@ -284,6 +284,9 @@ def standard(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
         batch_rows=2,
         batch_tokens=None,
         accumulate=64,
+        draft_tokens=6,
+        reflect_tokens=6,
+        predict_tokens=6,
     )
 
 
