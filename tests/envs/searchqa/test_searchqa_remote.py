@@ -202,6 +202,7 @@ def asked(served: RetrievalServer, body: bytes, path: str = "/retrieve", **heade
         (json.dumps({"queries": ["a"] * 600}).encode(), 422),
         (json.dumps({"query": "a" * 20_000}).encode(), 422),
         (b" " * (2**20 + 1), 413),
+        (b" " * 2**24, 413),
         (b'{"query": "river", "topk": 1000000000}', 200),
         (b'{"query": "river", "top_k": 1}', 200),
         (b'{"queries": [], "return_scores": false}', 200),
