@@ -32,6 +32,7 @@ __all__ = [
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 LOOPBACK = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 LAST = 3000  # characters of what a process that failed said
+PATIENCE = 1500  # seconds, for a machine that is busy with other things
 TRAINERS = (  # what a training imports, which takes longer than a small one
     "transformers.models.qwen3.modeling_qwen3",
     "trl",
@@ -107,7 +108,7 @@ def report_of(script: str, place: Path, *arguments: str) -> Any:
         capture_output=True,
         text=True,
         env={**os.environ, **ONE_THREAD},
-        timeout=500,
+        timeout=PATIENCE,
     )
     assert not done.returncode, done.stderr[-LAST:]
     return json.loads((place / "report.json").read_bytes())
@@ -148,7 +149,7 @@ def _run_both(words: list[str], env: Mapping[str, str] | None) -> None:
         [sys.executable, *words],
         env={**os.environ, **LOOPBACK, **(env or {})},
         capture_output=True,
-        timeout=500,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()[-LAST:]
