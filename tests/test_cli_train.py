@@ -30,7 +30,7 @@ SMALL = [
     *("--reflection-tasks", "1", "--states-per-episode", "1", "--tasks-per-round", "1"),
     *("--evaluation-tasks", "2", "--evaluation-splits", "valid_seen", "--diagnosed", "1"),
     *("--frozen-transitions", "4", "--warmup-epochs", "2", "--logging-steps", "1"),
-    *("--save-steps", "0", "--draft-tokens", "6", "--reflect-tokens", "6"),
+    *("--save-steps", "0"),
 ]
 
 

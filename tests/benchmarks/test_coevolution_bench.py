@@ -28,9 +28,9 @@ SETTINGS: dict[str, Any] = {
     "final_tasks": 2,
     "frozen_transitions": 8,
     "diagnosed": 2,
-    "predict_tokens": 8,
-    "reflect_tokens": 6,
-    "draft_tokens": 6,
+    "predict_tokens": 16,
+    "reflect_tokens": 12,
+    "draft_tokens": 8,
 }
 
 

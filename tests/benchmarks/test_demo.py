@@ -17,7 +17,7 @@ from comap.errors import OptionError
 from comap.trajectory import read_trajectories
 from comap.worldmodel import RetrievalWorldModel
 
-SMALL = ["--train-tasks", "4", "--test-tasks", "2", "--lengths", "1", "4"]
+SMALL = ["--train-tasks", "4", "--test-tasks", "3", "--lengths", "1", "4", "16"]
 OFFICIAL = Path(__file__).parents[2].parent / "shared" / "data" / "alfworld" / "games.tar.xz"
 
 
@@ -50,7 +50,7 @@ def test_the_demo_writes_everything_and_repeats_itself(tmp_path: Path) -> None:
     assert rates["expert", "real"] == rates["expert", "oracle"]
 
     trajectories = list(read_trajectories(out / "trajectories.jsonl"))
-    assert len(trajectories) == 4 and not any(t.imagined for t in trajectories)
+    assert len(trajectories) == 6 and not any(t.imagined for t in trajectories)
     assert (
         len(RetrievalWorldModel(out / "retrieval.jsonl")) == found["counts"]["training transitions"]
     )

@@ -284,9 +284,6 @@ def standard(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
         batch_rows=2,
         batch_tokens=None,
         accumulate=64,
-        draft_tokens=6,
-        reflect_tokens=6,
-        predict_tokens=6,
     )
 
 
