@@ -36,8 +36,8 @@ def in_fresh_process(measure: Callable[..., dict[str, Any]], *arguments: Any) ->
         subprocess.CalledProcessError: It fails otherwise; its traceback is on stderr.
 
     Example:
-        >>> from comap.benchmarks.webshop_scale import measure_environments
-        >>> in_fresh_process(measure_environments, None, 1)["resident_bytes"] > 0
+        >>> from comap.benchmarks.many_environments import measure_environments
+        >>> in_fresh_process(measure_environments, "comap/WebShop-v0", {}, 1)["resident_bytes"] > 0
         True
     """
     words = measure.__module__, measure.__name__, json.dumps(arguments)

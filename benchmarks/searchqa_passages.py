@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from .invented_words import WordLaw, word
+
 __all__ = ["CORPUS", "QUERIES", "write_passages"]
 
 CORPUS = "corpus.jsonl"
@@ -25,7 +27,6 @@ _LENGTH, _DEVIATION, _SHORTEST = 100.0, 18.0, 20
 _COMMON = 60
 _TITLE = 3
 _BATCH = 10_000
-_LETTERS = "bcdfghjklmnpqrtvwxz"
 
 
 def write_passages(folder: Path, count: int, queries: int = 200, seed: int = 0) -> None:
@@ -51,38 +52,22 @@ def write_passages(folder: Path, count: int, queries: int = 200, seed: int = 0) 
     every = max(1, count // queries)
     with (folder / CORPUS).open("w", encoding="utf-8") as file:
         for number, ranks in enumerate(_texts(count, seed)):
-            words = [_word(rank) for rank in ranks]
+            words = [word(rank) for rank in ranks]
             contents = f'"{" ".join(words[:_TITLE])}"\n{" ".join(words[_TITLE:])}'
             file.write(json.dumps({"id": f"{number:08d}", "contents": contents}) + "\n")
             if number % every == 0 and len(asked) < queries:
                 rare = [rank for rank in ranks if rank >= _COMMON]
                 size = min(int(draws.integers(4, 12)), len(rare))
                 chosen = draws.choice(len(rare), size, replace=False)
-                asked.append(" ".join(_word(rare[place]) for place in chosen.tolist()))
+                asked.append(" ".join(word(rare[place]) for place in chosen.tolist()))
     (folder / QUERIES).write_text(json.dumps(asked), encoding="utf-8")
 
 
 def _texts(count: int, seed: int) -> Iterator[list[int]]:
     """Yield the ranks of each passage's words."""
     draws = np.random.default_rng(seed)
-    shares = 1 / (np.arange(_WORDS) + 1 + _SHIFT)
-    limits = np.cumsum(shares / shares.sum())
-    limits[-1] = 1.0
+    law = WordLaw(_WORDS, _SHIFT)
     for start in range(0, count, _BATCH):
         size = min(_BATCH, count - start)
         lengths = np.maximum(_SHORTEST, draws.normal(_LENGTH, _DEVIATION, size).astype(int))
-        ranks = np.searchsorted(limits, draws.random(int(lengths.sum()))).tolist()
-        at = 0
-        for length in lengths.tolist():
-            yield ranks[at : at + length]
-            at += length
-
-
-def _word(rank: int) -> str:
-    """Return a made-up word; stemming leaves it alone, and no two ranks share one."""
-    letters = ""
-    while True:
-        rank, place = divmod(rank, len(_LETTERS))
-        letters += _LETTERS[place]
-        if not rank:
-            return f"{letters}{len(letters)}"
+        yield from law.texts(draws, lengths)

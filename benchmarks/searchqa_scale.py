@@ -19,7 +19,6 @@ from .searchqa_passages import CORPUS, QUERIES, write_passages
 __all__ = [
     "DATASETS",
     "measure_build",
-    "measure_environments",
     "measure_episodes",
     "measure_recall",
     "measure_search",
@@ -109,8 +108,12 @@ def measure_recall(index: str, data: str) -> dict[str, Any]:
 
     Returns:
         What `measure_search` does, and ``recall``: for each data set the mean share of supporting
-        titles among the first three passages, with the number of questions.
+        titles among the first three passages, with the number of questions; for fts5 also
+        ``recall_plain``, where a word of a title counts as one of the text.
     """
+    from ..envs.searchqa.fts5 import FTS5Retriever
+    from ..envs.searchqa.index import read_manifest
+
     rows = {name: _lines(Path(data, f"{name}_with_context.jsonl")) for name in DATASETS}
     wanted = {one for found in rows.values() for row in found for one in _support(row)}
     titles = {}
@@ -118,6 +121,24 @@ def measure_recall(index: str, data: str) -> dict[str, Any]:
         if row["id"] in wanted:
             titles[row["id"]] = row["contents"].split("\n")[0].strip('"')
     opened, told = _opened(index)
+    recall, spent = _recall(opened, rows, titles)
+    held = told["resident_bytes"] | {"searched": resident_bytes()}
+    mean = sum(spent) / len(spent)
+    if isinstance(opened, FTS5Retriever):
+        plain = FTS5Retriever(Path(index), read_manifest(index), title_weight=1)
+        told["recall_plain"], _ = _recall(plain, rows, titles)
+    return told | {
+        "resident_bytes": held,
+        "queries": len(spent),
+        "query_seconds": {**spread(spent), "mean": mean},
+        "recall": recall,
+    }
+
+
+def _recall(
+    opened: Any, rows: Mapping[str, list[dict[str, Any]]], titles: Mapping[str, str]
+) -> tuple[dict[str, dict[str, Any]], list[float]]:
+    """Return the recall of each data set's questions, and the CPU time of each query."""
     recall, spent = {}, list[float]()
     for name, questions in rows.items():
         found, times = _search(opened, [row["question"] for row in questions])
@@ -127,14 +148,7 @@ def measure_recall(index: str, data: str) -> dict[str, Any]:
             support = {titles[one] for one in _support(row)}
             shares.append(len(support & {hit.title for hit in hits}) / len(support))
         recall[name] = {"recall": sum(shares) / len(shares), "questions": len(shares)}
-    held = told["resident_bytes"] | {"searched": resident_bytes()}
-    mean = sum(spent) / len(spent)
-    return told | {
-        "resident_bytes": held,
-        "queries": len(spent),
-        "query_seconds": {**spread(spent), "mean": mean},
-        "recall": recall,
-    }
+    return recall, spent
 
 
 def measure_episodes(steps: int, seed: int) -> dict[str, Any]:
@@ -186,25 +200,6 @@ def measure_episodes(steps: int, seed: int) -> dict[str, Any]:
         "episodes": len(plans),
         "steps": total,
     }
-
-
-def measure_environments(count: int) -> dict[str, Any]:
-    """Play an episode in each of so many environments and return ``resident_bytes``.
-
-    Example:
-        >>> sorted(measure_environments(1))
-        ['resident_bytes']
-    """
-    import gymnasium
-
-    envs = [gymnasium.make("comap/SearchQA-v0", source="generated") for _ in range(count)]
-    for seed, env in enumerate(envs):
-        env.reset(seed=seed)
-        over = False
-        while not over:
-            _, _, terminated, truncated, _ = env.step(env.get_wrapper_attr("expert_action")())
-            over = terminated or truncated
-    return {"resident_bytes": resident_bytes()}
 
 
 def _forget() -> None:

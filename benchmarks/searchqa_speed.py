@@ -12,8 +12,9 @@ from typing import Any
 from ..envs.searchqa.index import KINDS as INDEX_KINDS
 from ..errors import DataCorrupt, OptionError, suggest
 from .fresh_process import in_fresh_process
+from .many_environments import measure_environments
 from .record import circumstances, spread, write_result
-from .searchqa_scale import measure_environments, measure_episodes, quality, scale
+from .searchqa_scale import measure_episodes, quality, scale
 
 __all__ = ["KINDS", "SIZES", "main", "run", "table"]
 
@@ -25,6 +26,7 @@ KINDS = ("fts5", "bm25s")
 
 _PACKAGES = ("gymnasium", "numpy", "bm25s", "PyStemmer")
 _STEPS = 600
+_ENV, _EMBEDDED = "comap/SearchQA-v0", {"source": "generated"}
 
 
 def run(
@@ -83,7 +85,9 @@ def run(
         "processes": processes,
         **_steps(seed, processes, progress),
         "memory": {
-            str(count): in_fresh_process(measure_environments, count)["resident_bytes"]
+            str(count): in_fresh_process(measure_environments, _ENV, _EMBEDDED, count)[
+                "resident_bytes"
+            ]
             for count in environments
         },
     }

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from .invented_words import WordLaw, word
+
 __all__ = ["PRODUCTS", "QUERIES", "write_products"]
 
 PRODUCTS = "items_shuffle.json"
@@ -25,7 +27,6 @@ _WORDS, _SHIFT = 300_000, 18.0
 _LENGTH, _SHAPE, _SHORTEST = 107.0, 3.0, 20
 _TITLE = 14
 _BATCH = 10_000
-_LETTERS = "bcdfghjklmnpqrtvwxz"
 
 
 def write_products(folder: Path, count: int, queries: int = 200, seed: int = 0) -> None:
@@ -63,28 +64,13 @@ def write_products(folder: Path, count: int, queries: int = 200, seed: int = 0) 
 def _texts(count: int, seed: int) -> Iterator[list[str]]:
     """Yield the words of each product."""
     draws = np.random.default_rng(seed)
-    shares = 1 / (np.arange(_WORDS) + 1 + _SHIFT)
-    limits = np.cumsum(shares / shares.sum())
-    limits[-1] = 1.0
-    words = [_word(rank) for rank in range(_WORDS)]
+    law = WordLaw(_WORDS, _SHIFT)
+    words = [word(rank) for rank in range(_WORDS)]
     for start in range(0, count, _BATCH):
         means = draws.gamma(_SHAPE, _LENGTH / _SHAPE, min(_BATCH, count - start))
         lengths = np.maximum(_SHORTEST, draws.poisson(means))
-        ranks = np.searchsorted(limits, draws.random(int(lengths.sum()))).tolist()
-        at = 0
-        for length in lengths.tolist():
-            yield [words[rank] for rank in ranks[at : at + length]]
-            at += length
-
-
-def _word(rank: int) -> str:
-    """Return a made-up word; stemming leaves it alone, and no two ranks share one."""
-    letters = ""
-    while True:
-        rank, place = divmod(rank, len(_LETTERS))
-        letters += _LETTERS[place]
-        if not rank:
-            return f"{letters}{len(letters)}"
+        for ranks in law.texts(draws, lengths):
+            yield [words[rank] for rank in ranks]
 
 
 def _record(number: int, words: list[str]) -> dict[str, object]:

@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from .fresh_process import in_fresh_process
+from .many_environments import measure_environments
 from .record import resident_bytes, spread
 from .webshop_products import PRODUCTS, QUERIES, write_products
 
-__all__ = ["measure_environments", "measure_search", "memory", "scale"]
+__all__ = ["measure_search", "memory", "scale"]
+
+_ENV = "comap/WebShop-v0"
 
 
 def scale(
@@ -103,44 +106,24 @@ def memory(data_dir: str | None, counts: Sequence[int]) -> dict[str, Any]:
     """
     result = {}
     for count in counts:
-        alone = in_fresh_process(measure_environments, data_dir, count)["resident_bytes"]
-        result[str(count)] = {"one_process": alone, "processes": _processes(data_dir, count)}
+        alone = in_fresh_process(measure_environments, _ENV, {"data_dir": data_dir}, count)
+        result[str(count)] = {
+            "one_process": alone["resident_bytes"],
+            "processes": _processes(data_dir, count),
+        }
     return result
-
-
-def measure_environments(data_dir: str | None, count: int) -> dict[str, Any]:
-    """Play an episode in each of so many environments and return ``resident_bytes``.
-
-    Args:
-        data_dir: As for `memory`.
-        count: How many environments.
-
-    Example:
-        >>> sorted(measure_environments(None, 1))
-        ['resident_bytes']
-    """
-    import gymnasium
-
-    envs = [gymnasium.make("comap/WebShop-v0", data_dir=data_dir) for _ in range(count)]
-    for seed, env in enumerate(envs):
-        env.reset(seed=seed)
-        over = False
-        while not over:
-            _, _, terminated, truncated, _ = env.step(env.get_wrapper_attr("expert_action")())
-            over = terminated or truncated
-    return {"resident_bytes": resident_bytes()}
 
 
 def _processes(data_dir: str | None, count: int) -> int | None:
     """Return the memory of so many processes with an environment each, while all are alive."""
     program = (
         "import json, sys\n"
-        "from comap.benchmarks.webshop_scale import measure_environments\n"
-        "measure_environments(json.loads(sys.argv[1]), 1)\n"
+        "from comap.benchmarks.many_environments import measure_environments\n"
+        "measure_environments(sys.argv[1], json.loads(sys.argv[2]), 1)\n"
         "print('ready', flush=True)\n"
         "sys.stdin.read()\n"
     )
-    command = [sys.executable, "-c", program, json.dumps(data_dir)]
+    command = [sys.executable, "-c", program, _ENV, json.dumps({"data_dir": data_dir})]
     pipe = subprocess.PIPE
     running = [
         subprocess.Popen(command, stdin=pipe, stdout=pipe, encoding="utf-8") for _ in range(count)

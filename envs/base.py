@@ -115,6 +115,10 @@ class TextEnv(gymnasium.Env[str, str]):
     def _act(self, action: str) -> Outcome:
         """Take one action; the score and everything else are those after it."""
 
+    def _with_suggestions(self, outcome: Outcome, state: State) -> Outcome:
+        """Return an outcome with the actions that only the belief after it suggests, if any."""
+        return outcome
+
     @abstractmethod
     def _save(self) -> Any:
         """Return the engine's state in a picklable form that later steps do not change."""
@@ -205,7 +209,8 @@ class TextEnv(gymnasium.Env[str, str]):
         self._task, self._steps = task, 0
         self._turns = [Turn(None, outcome.observation)]
         self._state = self.canonicalizer.initial(self._goal, outcome.observation)
-        self._delta, self._outcome = diff(State(), self._state), outcome
+        self._delta = diff(State(), self._state)
+        self._outcome = self._with_suggestions(outcome, self._state)
         self._running = not outcome.terminated
         return outcome.observation, self._info()
 
@@ -232,6 +237,7 @@ class TextEnv(gymnasium.Env[str, str]):
         try:
             outcome = self._act(action)
             state = self.canonicalizer.update(self._state, action, outcome.observation)
+            outcome = self._with_suggestions(outcome, state)
         except Exception as error:
             return self._fault(error)
         self._delta = _NO_DELTA if state is self._state else diff(self._state, state)

@@ -1,11 +1,13 @@
-"""Where data lie on this machine: `COMAP_HOME`, locks between processes, and errors of the disk."""
+"""Where data lie on this machine: `COMAP_HOME`, whole files and folders, locks, errors of the disk."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,11 +24,13 @@ else:
 __all__ = [
     "Listener",
     "Progress",
+    "append_lines",
     "comap_home",
     "data_path",
     "locked",
     "on_disk",
     "read_json",
+    "replacing",
     "silent",
     "write_json",
 ]
@@ -142,6 +146,57 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+def append_lines(path: Path, lines: bytes) -> None:
+    r"""Append whole lines to a file, of which the caller holds the lock; it is made if need be.
+
+    What a killed writer left unfinished at the end becomes a line of its own.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     size = Path(folder, "log").write_bytes(b"one\ntw")
+        ...     append_lines(Path(folder, "log"), b"three\n")
+        ...     Path(folder, "log").read_bytes()
+        b'one\ntw\nthree\n'
+    """
+    with path.open("a+b") as file:
+        torn = False
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            torn = file.read(1) != b"\n"
+        file.write(b"\n" + lines if torn else lines)
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Give a new folder beside `target`, which takes its place once the block has ended.
+
+    Whoever opens `target` meets the old folder, or the new one, or for a moment none. Where the new one
+    cannot take the place, the old one is put back.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     with replacing(Path(home, "data")) as folder:
+        ...         size = (folder / "a.txt").write_text("new")
+        ...     [str(path.relative_to(home)) for path in sorted(Path(home).rglob("*"))]
+        ['data', 'data/a.txt']
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    made, old = draft / "new", draft / "old"
+    try:
+        made.mkdir()
+        yield made
+        if target.exists():
+            target.rename(old)
+        made.rename(target)
+    finally:
+        if old.exists() and not target.exists():
+            old.rename(target)  # an error here leaves the draft, and in it the old folder
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 @contextmanager

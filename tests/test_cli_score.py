@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,14 @@ import pytest
 
 from comap.benchmarks.tool_answers import read_answers
 from comap.cli import main
+from comap.envs.conformance.transcripts import load
 from comap.errors import DataNotFound, OptionError
 from comap.facts import State
 from comap.trajectory import Trajectory, write_trajectories
 
 pytest.importorskip("jsonschema")
+
+HOSTILE = f"{Path(__file__).parent / 'lm' / 'hostile_server.py'}:KIT"
 
 SHARED = Path(__file__).parents[2] / "shared" / "data" / "stabletoolbench"
 TOOLS = ["--env", "comap/StableToolBench-v0", "--env-option", "source=generated"]
@@ -178,15 +180,6 @@ def test_runs_are_scored_by_their_checkers(
     score(tmp_path / "expert" / "trajectories.jsonl")
 
 
-def server_of() -> Any:
-    path = Path(__file__).parent / "lm" / "hostile_server.py"
-    spec = importlib.util.spec_from_file_location("comap_tests_hostile_server_score", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def judging(server: Any) -> Any:
     """A server that finds short answers solved and long ones unsolved, and prefers the first."""
 
@@ -203,7 +196,7 @@ def judging(server: Any) -> Any:
 
 def test_a_model_behind_a_server_judges(tmp_path: Path) -> None:
     pytest.importorskip("openai")
-    server = server_of()
+    server = load(HOSTILE)
     mine = reference(tmp_path / "mine", {"1": "good", "2": "bad", "3": "middling"})
     other = reference(tmp_path / "other", {"1": "bad", "2": "bad", "3": "middling"})
     out, again = tmp_path / "s.json", tmp_path / "again.json"
@@ -230,7 +223,7 @@ def test_a_judge_that_never_answers_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("openai")
-    server = server_of()
+    server = load(HOSTILE)
     mine = reference(tmp_path / "mine", {"1": "good"})
     with server.HostileServer(server.sends({}, 500)) as running:
         words = ["--judge", f"{running.url}#critic", "--judge-option", "max_retries=0"]

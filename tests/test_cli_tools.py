@@ -42,6 +42,7 @@ def test_comap_trains_on_tools(tmp_path: Path) -> None:
     words += ["--tasks-per-round", "1", "--evaluation-tasks", "1", "--diagnosed", "1"]
     words += ["--evaluation-splits", "G3_instruction", "--frozen-transitions", "2"]
     words += ["--warmup-epochs", "1", "--logging-steps", "1", "--save-steps", "0"]
+    words += ["--draft-tokens", "6", "--reflect-tokens", "6", "--predict-tokens", "8"]
     assert main(["train", "comap", *words, "--out", str(tmp_path)]) == 0
     for name in ("report.html", "metrics.jsonl", "summary.json"):
         assert (tmp_path / name).stat().st_size > 0

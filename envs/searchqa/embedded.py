@@ -6,11 +6,10 @@ import hashlib
 import json
 import tempfile
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from ...errors import CoMapError, DownloadError
+from ..generated import code_digest
 from ..storage import comap_home, locked
 from .encyclopedia import Encyclopedia, generate_encyclopedia
 from .index import build_index, read_manifest
@@ -54,7 +53,7 @@ def embedded_folder(seed: int = 0) -> Path:
         >>> sorted(path.name for path in embedded_folder().iterdir())
         ['corpus.jsonl', 'index']
     """
-    kept = comap_home() / "searchqa-generated" / f"{_code()[:16]}-{seed}"
+    kept = comap_home() / "searchqa-generated" / f"{code_digest(__package__)[:16]}-{seed}"
     try:
         if not _is_whole(kept):
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -103,19 +102,3 @@ def _make(folder: Path, seed: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_corpus(generate_encyclopedia(seed), folder / CORPUS)
     build_index(folder / CORPUS, folder / "index")
-
-
-@lru_cache(maxsize=1)
-def _code() -> str:
-    """Return the SHA-256 of everything that decides what corpus and index are."""
-    digest = hashlib.sha256()
-
-    def take(folder: Any) -> None:
-        for path in sorted(folder.iterdir(), key=lambda path: path.name):
-            if path.is_dir() and path.name == "data":
-                take(path)
-            elif path.name.endswith((".py", ".json")):
-                digest.update(path.name.encode() + path.read_bytes())
-
-    take(files(__package__))
-    return digest.hexdigest()

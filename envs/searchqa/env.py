@@ -279,12 +279,10 @@ class SearchQAEnv(TextEnv):
         question = self._tasks.question(task)
         self._wanted, self._said = question, None
         self._retrieved, self._formed = (), True
-        first = Outcome(f"Question: {question.text}")
-        if self._suggests:
-            canon = self.canonicalizer
-            state = canon.initial(question.text, first.observation)
-            first = first._replace(admissible=suggested(question.text, state, self._form))
-        return question.split, question.text, first
+        return question.split, question.text, Outcome(f"Question: {question.text}")
+
+    def _with_suggestions(self, outcome: Outcome, state: State) -> Outcome:
+        return outcome._replace(admissible=self.admissible_of(state)) if self._suggests else outcome
 
     def _act(self, action: str) -> Outcome:
         move = read_move(action, self._form, self._style)
@@ -318,13 +316,7 @@ class SearchQAEnv(TextEnv):
                 self._style,
                 self._retrieval_score,
             )
-        admissible = None
-        if self._suggests:
-            after = self.canonicalizer.update(self._state, action, observation)
-            admissible = suggested(self._goal, after, self._form)
-        return Outcome(
-            observation, float(reward), float(right), right, answered, not move.kind, admissible
-        )
+        return Outcome(observation, float(reward), float(right), right, answered, not move.kind)
 
     def _search(self, query: str) -> list[Hit]:
         """Return the best passages, not more text than an observation may have."""

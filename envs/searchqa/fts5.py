@@ -7,18 +7,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import MissingExtra
+from ...errors import MissingExtra, OptionError
 from ..storage import Listener, Progress
 from .passages import PASSAGES, PassageStore
 from .retriever import Hit, check_queries
 from .words import query_words
 
-__all__ = ["FTS5Retriever", "build_fts5"]
+__all__ = ["TITLE_WEIGHT", "FTS5Retriever", "build_fts5"]
 
-_TITLE_WEIGHT = 3.0
+TITLE_WEIGHT = 3.0
+"""How often titles count unless told otherwise."""
+
 _BATCH = 2_000
+_MOST = 1_000
 _FIND = (
-    f"SELECT rowid, -bm25(words, {_TITLE_WEIGHT}, 1.0) AS fits FROM words WHERE words MATCH ? "
+    "SELECT rowid, -bm25(words, ?, 1.0) AS fits FROM words WHERE words MATCH ? "
     "ORDER BY fits DESC, rowid LIMIT ?"
 )
 
@@ -29,13 +32,25 @@ class FTS5Retriever:
     Args:
         folder: The index.
         manifest: What `open_index` read of it.
+        title_weight: How often a word of a title counts; 1 as one of the text.
 
     Raises:
+        OptionError: The weight is no number from 0 to 1,000.
         DataCorrupt: A search finds the index broken.
     """
 
-    def __init__(self, folder: Path, manifest: dict[str, Any]):
+    def __init__(
+        self, folder: Path, manifest: dict[str, Any], *, title_weight: float = TITLE_WEIGHT
+    ):
+        number = isinstance(title_weight, int | float) and not isinstance(title_weight, bool)
+        if not number or not 0 <= title_weight <= _MOST:
+            raise OptionError(
+                f"title_weight must be a number from 0 to {_MOST:,}, not {title_weight!r}"
+            )
         self.identity = f"fts5:{manifest['sha256'][:16]}"
+        if title_weight != TITLE_WEIGHT:
+            self.identity += f":{title_weight:g}"
+        self._weight = float(title_weight)
         self._store = PassageStore(folder / PASSAGES)
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
@@ -47,7 +62,8 @@ class FTS5Retriever:
         words = query_words(query)
         if not words:
             return []
-        found = self._store.run(_FIND, (" OR ".join(f'"{word}"' for word in words), k))
+        wanted = " OR ".join(f'"{word}"' for word in words)
+        found = self._store.run(_FIND, (self._weight, wanted, k))
         passages = self._store.passages([row for row, _ in found])
         return [Hit(*one, score) for one, (_, score) in zip(passages, found, strict=True)]
 

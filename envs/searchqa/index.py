@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DataCorrupt, DataNotFound, OptionError, suggest
-from ..storage import Listener, on_disk, silent, write_json
+from ..storage import Listener, on_disk, replacing, silent, write_json
 from .fts5 import FTS5Retriever, build_fts5
 from .passages import write_passages
 from .retriever import Retriever
@@ -68,6 +64,7 @@ def build_index(
         DownloadError: The disk is full or may not be written to.
 
     Example:
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     corpus = Path(folder, "corpus.jsonl")
         ...     passage = {"id": "1", "contents": '"Emma"\nA novel by Jane Austen.'}
@@ -89,7 +86,7 @@ def build_index(
             f"expected a new folder or an index at {target}, found other files; name a folder that "
             "does not exist yet"
         )
-    with on_disk(target), _draft(target) as folder:
+    with on_disk(target), replacing(target) as folder:
         figures = write_passages(folder, Path(corpus), progress)
         total = figures["passages"]
         if kind == "fts5":
@@ -173,22 +170,6 @@ def open_index(directory: str | os.PathLike[str], *, encoder: Encoder | None = N
     from .dense import DenseRetriever
 
     return DenseRetriever(folder, manifest, encoder)
-
-
-@contextmanager
-def _draft(target: Path) -> Iterator[Path]:
-    """Give a folder beside the target, which takes the target's place once it is whole."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
-        made = draft / "new"
-        made.mkdir()
-        yield made
-        if target.exists():
-            target.rename(draft / "old")
-        made.rename(target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _corrupt(folder: Path, expected: str, found: str) -> DataCorrupt:

@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import math
-import queue
-import socket
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from ...errors import EngineError, OptionError, suggest
+from ..http_exchange import ExchangeFailure, post_json
 from .retriever import Hit, check_queries, hit_of
 
-__all__ = ["MAX_ANSWER_BYTES", "RemoteRetriever", "Wire"]
+__all__ = ["RemoteRetriever", "Wire"]
 
 Wire: TypeAlias = Literal["queries", "query"]
 """How a server is asked: all queries at a time (Search-R1), or one (verl-agent)."""
 
-MAX_ANSWER_BYTES = 8 * 2**20
-"""A larger answer is refused."""
-
 _WIRES: tuple[Wire, ...] = ("queries", "query")
-_PART = 2**16
 _PATH = "/retrieve"
 _PAUSE = 0.1
 
 
 class _Address(NamedTuple):
-    """Where a server is."""
+    """Where a server is: the URL to ask, its host, and how the retriever is told from others."""
 
-    secure: bool
+    url: str
     host: str
-    port: int | None
-    path: str
+    identity: str
 
 
 class RemoteRetriever:
@@ -52,7 +43,7 @@ class RemoteRetriever:
         url: Such as ``http://127.0.0.1:8000/retrieve``; without a path ``/retrieve`` is meant.
         wire: How it is asked.
         timeout: The most seconds for all of one search, repetitions included.
-        retries: How often it is asked again after a broken connection or a status of 500 and more.
+        retries: How often it is asked again after a broken connection or a status of 429, 500 or more.
 
     Raises:
         OptionError: The URL or a number is none.
@@ -76,8 +67,7 @@ class RemoteRetriever:
             raise OptionError(f"retries must be a whole number from 0 to 10, not {retries!r}")
         self._address = _address_of(url)
         self.wire, self.timeout, self.retries = wire, float(timeout), retries
-        host, port = self._address.host, self._address.port
-        self.identity = f"remote:{host}:{port}{self._address.path}"
+        self.identity = self._address.identity
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
         """Return at most `k` passages for each query, best first, as the server ranks them.
@@ -94,10 +84,12 @@ class RemoteRetriever:
     def _ask(self, asked: Mapping[str, Any], number: int, k: int, end: float) -> list[list[Hit]]:
         """Return the answer to one request, asked again where that may help."""
         body = json.dumps({**asked, "topk": k, "return_scores": True}).encode()
-        for attempt in range(self.retries + 1):
+        attempt = 0
+        while True:
             try:
-                return _read(_post(self._address, body, end), number, k)
-            except _Failure as failure:
+                answer = post_json(self._address.url, body, end - time.monotonic())
+                return _read(answer, number, k)
+            except ExchangeFailure as failure:
                 pause = _PAUSE * 2**attempt
                 over = attempt == self.retries or not failure.again
                 if over or time.monotonic() + pause >= end:
@@ -106,16 +98,8 @@ class RemoteRetriever:
                         f"{failure}; check that it runs and is a /retrieve server, or raise timeout "
                         f"({self.timeout:g} s)"
                     ) from None
-                time.sleep(pause)
-        raise AssertionError("unreachable")
-
-
-class _Failure(Exception):
-    """A request that came to nothing; `again` tells whether to repeat it."""
-
-    def __init__(self, said: str, again: bool = False):
-        super().__init__(said)
-        self.again = again
+            time.sleep(pause)
+            attempt += 1
 
 
 def _address_of(url: str) -> _Address:
@@ -133,64 +117,7 @@ def _address_of(url: str) -> _Address:
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise OptionError(f"{expected}, found user info, a query or a fragment; leave them out")
     path = parts.path if parts.path not in ("", "/") else _PATH
-    return _Address(parts.scheme == "https", host, port, path)
-
-
-def _post(address: _Address, body: bytes, end: float) -> bytes:
-    """Return the body of the answer; whatever happens, by the time of `end`.
-
-    The exchange runs in a thread, for names are looked up without any time limit.
-    """
-    left = end - time.monotonic()
-    if left <= 0:
-        raise _Failure("no answer in time")
-    kind = http.client.HTTPSConnection if address.secure else http.client.HTTPConnection
-    connection = kind(address.host, address.port, timeout=left)
-    answers: queue.SimpleQueue[bytes | _Failure] = queue.SimpleQueue()
-
-    def exchange() -> None:
-        try:
-            answers.put(_exchange(connection, address.path, body))
-        except _Failure as failure:
-            answers.put(failure)
-        except TimeoutError:
-            answers.put(_Failure("no answer in time"))
-        except Exception as error:
-            answers.put(_Failure(f"a broken connection ({type(error).__name__})", again=True))
-        finally:
-            connection.close()
-
-    threading.Thread(target=exchange, daemon=True, name="comap-retrieve").start()
-    try:
-        answer = answers.get(timeout=max(end - time.monotonic(), 0.001))
-    except queue.Empty:
-        sock = connection.sock
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-        raise _Failure("no answer in time") from None
-    if isinstance(answer, _Failure):
-        raise answer
-    return answer
-
-
-def _exchange(connection: http.client.HTTPConnection, path: str, body: bytes) -> bytes:
-    """Send a request and return the body of its answer."""
-    headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-    connection.request("POST", path, body, headers)
-    response = connection.getresponse()
-    if response.status != 200:
-        raise _Failure(f"the status {response.status}", again=response.status >= 500)
-    if response.getheader("content-encoding", "identity").lower() not in ("", "identity"):
-        raise _Failure("a compressed answer, which was not asked for")
-    found = bytearray()
-    while part := response.read1(_PART):
-        found += part
-        if len(found) > MAX_ANSWER_BYTES:
-            raise _Failure(f"an answer of more than {MAX_ANSWER_BYTES:,} bytes")
-    if response.length:
-        raise _Failure("half an answer", again=True)
-    return bytes(found)
+    return _Address(parts._replace(path=path).geturl(), host, f"remote:{host}:{port}{path}")
 
 
 def _read(body: bytes, number: int, k: int) -> list[list[Hit]]:
@@ -203,7 +130,7 @@ def _read(body: bytes, number: int, k: int) -> list[list[Hit]]:
         return [_hits(row, k) for row in rows]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         said = f"{type(error).__name__}: {error}"
-        raise _Failure(f"an answer that cannot be read ({said:.200})") from None
+        raise ExchangeFailure(f"an answer that cannot be read ({said:.200})") from None
 
 
 def _hits(row: Any, k: int) -> list[Hit]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -22,6 +24,7 @@ MAX_QUERIES = 512
 
 _LONGEST_QUERY = 10_000
 _TIMEOUT = 30.0
+_LINGER, _MOST_LINGERED, _PART = 2.0, 2**26, 2**16
 _MOST_AT_ONCE = 64
 _DEFAULT_TOPK = 3
 
@@ -146,6 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
                 told = answer(self.server.retriever, asked, self.server.max_topk)
         except _Refused as refused:
             self._reply(refused.status, {"error": str(refused)}, close=True)
+            self._linger()
         except OptionError as error:
             self._reply(422, {"error": str(error)})
         except CoMapError as error:
@@ -181,6 +185,18 @@ class _Handler(BaseHTTPRequestHandler):
             return json.loads(body)
         except (ValueError, RecursionError) as error:
             raise _Refused(400, f"expected JSON, found something else ({error})") from error
+
+    def _linger(self) -> None:
+        """Let the rest of a refused request come, for a moment: a reset would lose it the answer."""
+        end, left = time.monotonic() + _LINGER, _MOST_LINGERED
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(_LINGER)
+            while left > 0 and time.monotonic() < end:
+                part = self.connection.recv(_PART)
+                if not part:
+                    break
+                left -= len(part)
 
     def _reply(self, status: int, told: Any, close: bool = False) -> None:
         body = json.dumps(told).encode()

@@ -321,9 +321,10 @@ class StableToolBenchEnv(TextEnv):
         text = first_observation(goal, listed, self._max_calls, self._form)
         text = text[: self._room]
         self._session = Session(listed, chain, self._compat, made, tools)
-        self._goal = goal
-        state = self.canonicalizer.initial(goal, text) if self._lists else State()
-        return split, goal, Outcome(text, admissible=self.admissible_of(state))
+        return split, goal, Outcome(text)
+
+    def _with_suggestions(self, outcome: Outcome, state: State) -> Outcome:
+        return outcome._replace(admissible=self.admissible_of(state)) if self._lists else outcome
 
     def _act(self, action: str) -> Outcome:
         session = self.session
@@ -331,14 +332,9 @@ class StableToolBenchEnv(TextEnv):
         text = observation_of(told.error, told.response, self._longest, self._compat)
         if session.finished:
             self._judged = self._judge_answer()
-        listed = None
-        if self._lists:
-            listed = self.admissible_of(self.canonicalizer.update(self._state, action, text))
         success = self._judged == 1.0
         reward = self._judged if session.task is None else float(success)
-        return Outcome(
-            text, reward, self._judged, success, bool(session.finished), told.refused, listed
-        )
+        return Outcome(text, reward, self._judged, success, bool(session.finished), told.refused)
 
     def _judge_answer(self) -> float:
         session = self.session

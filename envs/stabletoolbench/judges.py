@@ -29,6 +29,19 @@ Comparing: TypeAlias = Callable[[Attempt, Attempt, int], int]
 """Says which of two attempts is better, 1 or 2, in a round; 0 where it cannot say."""
 
 _LONGEST = 6000
+_MOST_RUNS = 100
+_UNREADABLE = (
+    ArithmeticError,
+    AttributeError,
+    KeyError,
+    MemoryError,
+    OSError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    csv.Error,
+)
 
 
 class Judge(Protocol):
@@ -189,7 +202,8 @@ class RecordedJudge:
     """Verdicts that a reference evaluation wrote, or ``comap score tools``, by query and run.
 
     Args:
-        path: Its result, ``.json`` or ``.csv`` (in which the verdicts are a dictionary in a text).
+        path: Its result, ``.json`` or ``.csv`` (in which the verdicts are a dictionary in a text), of
+            at most 100 runs.
 
     Attributes:
         verdicts: By query, then by run.
@@ -207,7 +221,7 @@ class RecordedJudge:
         self.name, self.prompt_sha256 = f"recorded: {path.name}", ""
         try:
             self.verdicts = _csv(path) if path.suffix == ".csv" else self._of_json(path)
-        except (ValueError, KeyError, TypeError, SyntaxError, AttributeError) as error:
+        except _UNREADABLE as error:
             raise DataCorrupt(
                 f"expected a pass-rate result of StableToolBench in {path}, found "
                 f"{type(error).__name__}: {str(error)[:120]}"
@@ -253,6 +267,8 @@ def _csv(path: Path) -> dict[str, dict[int, Verdict]]:
 
 def _verdicts(told: Mapping[Any, str]) -> dict[int, Verdict]:
     found = {int(run): str(said).rpartition(".")[2].lower() for run, said in told.items()}
+    if strange := [run for run in found if not 0 <= run < _MOST_RUNS]:
+        raise ValueError(f"run {strange[0]!r:.12}, which is none from 0 to {_MOST_RUNS - 1}")
     if unknown := set(found.values()) - VERDICTS.keys():
         raise ValueError(f"verdict {sorted(unknown)[0]!r:.40}")
     return found

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import CoMapError
-from ..storage import locked, on_disk
+from ..storage import append_lines, locked, on_disk
 from .backends import Backend, BackendFault, Hit, Request
 from .cache import same_arguments
 from .facts import error_kind
@@ -87,9 +87,7 @@ class Overlay:
             with locked(self.path.with_name(f"{self.path.name}.lock"), wait=_WAIT):
                 self._catch_up()
                 if key not in self._hits:
-                    with self.path.open("ab") as file:
-                        end = file.seek(0, os.SEEK_END)
-                        file.write(line if end == self._read else b"\n" + line)
+                    append_lines(self.path, line)
                     self._catch_up()
         except (CoMapError, OSError) as error:
             raise BackendFault(f"the overlay cannot be written ({type(error).__name__})") from None

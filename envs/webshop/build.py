@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-import tempfile
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -16,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataCorrupt, OptionError
-from ..storage import Listener, Progress, on_disk, silent, write_json
+from ..storage import Listener, Progress, on_disk, replacing, silent, write_json
 from .analyzer import analyze
 from .collect import LONGEST_ASIN, Asins, File, GoalList, Labels, Notes, reading
 from .given import Given, read_given
@@ -78,6 +75,7 @@ def build_catalog(
         MissingExtra: The noun rule needs spaCy.
 
     Example:
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     source = Path(folder, "products.json")
         ...     size = source.write_text('[{"asin": "B01", "name": "Green Tea"}]')
@@ -94,7 +92,7 @@ def build_catalog(
         )
     given = read_given(prices, price_caps, title_nouns)
     said, rule = noun_rule(nouns, given.nouns)
-    with on_disk(target), _draft(target) as folder:
+    with on_disk(target), replacing(target) as folder:
         notes = Notes(folder, "notes", instructions, progress)
         human = Notes(folder, "human_notes", human_instructions, progress)
         writer = _Writer(folder, seed, given)
@@ -176,19 +174,3 @@ def _records(path: Path, progress: Listener) -> Iterator[dict[str, Any]]:
             continue
         seen.add(asin)
         yield record
-
-
-@contextmanager
-def _draft(target: Path) -> Iterator[Path]:
-    """Give a folder beside the target, which takes the target's place once it is whole."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
-        made = draft / "new"
-        made.mkdir()
-        yield made
-        if target.exists():
-            target.rename(draft / "old")
-        made.rename(target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)

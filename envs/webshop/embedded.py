@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from ...errors import CoMapError, DownloadError
+from ..generated import code_digest
 from ..storage import comap_home, locked
 from .build import MANIFEST, build_catalog
 from .catalog import Catalog
@@ -35,7 +33,7 @@ def embedded_catalog(seed: int = 0) -> Catalog:
         >>> len(embedded_catalog()) > 100
         True
     """
-    kept = comap_home() / "webshop-generated" / f"{_code()[:16]}-{seed}"
+    kept = comap_home() / "webshop-generated" / f"{code_digest(__package__)[:16]}-{seed}"
     if not (kept / MANIFEST).is_file():
         try:
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -70,19 +68,3 @@ def _make(target: Path, seed: int) -> None:
             seed=seed,
             nouns="lexical",
         )
-
-
-@lru_cache(maxsize=1)
-def _code() -> str:
-    """Return the SHA-256 of everything that decides what the catalogue is."""
-    digest = hashlib.sha256()
-
-    def take(folder: Any) -> None:
-        for path in sorted(folder.iterdir(), key=lambda path: path.name):
-            if path.is_dir() and path.name == "data":
-                take(path)
-            elif path.name.endswith((".py", ".json")):
-                digest.update(path.name.encode() + path.read_bytes())
-
-    take(files(__package__))
-    return digest.hexdigest()

@@ -14,6 +14,7 @@ import pytest
 import comap
 from comap.agents import run_episode
 from comap.agents.create import AGENTS, agent_options, create_agent
+from comap.envs.classes import class_of
 from comap.envs.conformance.transcripts import load
 from comap.envs.registered import engines_kept
 from comap.errors import DataNotFound, MissingExtra
@@ -63,6 +64,7 @@ def played(env_id: str, name: str, imagined: bool, style: dict[str, Any]) -> Tra
 @pytest.mark.parametrize("env_id", ENVS)
 def test_each_agent_plays(env_id: str, name: str, imagined: bool) -> None:
     several = agent_options(name) is not None and name != "paw"  # which has one style
+    slow = getattr(class_of(env_id), "slow", False)  # then one style is played twice
     for style in STYLES if several else STYLES[:1]:
         found = played(env_id, name, imagined, style)
         assert found.error is None, f"{style}: {found.error}"
@@ -72,8 +74,8 @@ def test_each_agent_plays(env_id: str, name: str, imagined: bool) -> None:
         assert Trajectory.from_json(json.loads(json.dumps(found.to_json()))) == found
         if agent_options(name) is not None:
             assert all(step.calls for step in found.steps)
-        again = played(env_id, name, imagined, style)
-        assert again == found
+        if not (slow and style):
+            assert played(env_id, name, imagined, style) == found
 
 
 def test_there_are_environments_and_agents() -> None:

@@ -18,8 +18,8 @@ from comap.envs.alfworld import ALFWorldEnv
 
 pytest.importorskip("torch")
 
-TASKS = ALFWorldEnv(split="valid_unseen", source="generated").tasks.ids[:6]
-SHUFFLED = [TASKS[i] for i in (4, 1, 5, 0, 3, 2)]
+TASKS = ALFWorldEnv(split="valid_unseen", source="generated").tasks.ids[:4]
+SHUFFLED = [TASKS[i] for i in (2, 0, 3, 1)]
 SHORT = ["--prompts", "brief", "--draft-tokens", "8", "--max-length", "512"]
 COMAP = [
     *("--agent", "comap", "--decoding", "masked", "--p-source", "verbalizer", "--tau-p", "0"),
@@ -43,7 +43,7 @@ def command(kind: str, model: Path, out: Path, live: int, tasks: Any = TASKS) ->
     words = ["run", *KINDS[kind], "--model", str(model), "--live", str(live), "--out", str(out)]
     if kind.startswith("comap"):
         words += ["--world-model", str(model)]
-    words += ["--env-option", "source=generated", "--env-option", "max_episode_steps=4"]
+    words += ["--env-option", "source=generated", "--env-option", "max_episode_steps=3"]
     return [*words, "--tasks", *tasks]
 
 
@@ -79,7 +79,7 @@ def test_one_by_one_is_as_all_at_once(played: Path, kind: str) -> None:
     assert text(played / kind / "1") == text(played / kind / "32")
     found = [json.loads(line) for line in text(played / kind / "1").splitlines()]
     assert [t["task"] for t in found] == list(TASKS) and not any(t["error"] for t in found)
-    assert len({str(step["calls"]) for t in found for step in t["steps"]}) > 12
+    assert len({str(step["calls"]) for t in found for step in t["steps"]}) > 6
 
 
 def test_the_order_of_tasks_does_not_matter(played: Path) -> None:
@@ -107,7 +107,7 @@ def test_what_the_world_model_spends_is_counted(
     shutil.copy(folder / "run.json", tmp_path)
     (tmp_path / "trajectories.jsonl").write_bytes(b"".join(text(folder).splitlines(True)[:3]))
     assert main(command("comap", played / "model", tmp_path, 2)) == 0
-    assert "3 of 6 tasks had ended before" in capsys.readouterr().out
+    assert "3 of 4 tasks had ended before" in capsys.readouterr().out
     resumed = json.loads((tmp_path / "summary.json").read_text())
     assert text(tmp_path) == text(folder)
     assert resumed["world_model"] == spent and resumed["language_model"] == own

@@ -49,6 +49,8 @@ def test_a_size_is_recorded_without_losing_the_others(data: Path, tmp_path: Path
     options = {"kinds": ("fts5",), "environments": (1,), "processes": 1, "out": out}
     first = searchqa_speed.run(data, passages=(40,), **options)
     assert first["retrieval"][0]["recall"]["musique"] == {"recall": 0.5, "questions": 1}
+    plain = first["retrieval"][0]["recall_plain"]
+    assert plain["musique"] == {"recall": 0.5, "questions": 1} and set(plain) == set(DATASETS)
     assert first["steps"] >= 600 and first["ours"]["first"] > first["ours"]["again"] > 0
     row = first["scale"][0]
     assert row["passages"] == 40 and row["peak_bytes"] > row["bytes"] > 0
@@ -58,6 +60,7 @@ def test_a_size_is_recorded_without_losing_the_others(data: Path, tmp_path: Path
     assert second["retrieval"] == first["retrieval"] and second["scale"][1] == row
     assert json.loads(out.read_text()) == second
     told = searchqa_section(second, "today")
+    assert "the columns are 0.500, 0.500 and 0.500." in told
     assert "| fts5 | 40 |" in told and "0.500" in told and "fts5" in searchqa_speed.table(second)
 
 

@@ -1,8 +1,9 @@
-"""A server on this machine that answers chat completions as badly as a test wants."""
+"""A server on this machine that answers what is posted to it as badly as a test wants."""
 
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -54,7 +55,8 @@ class HostileServer:
     """Runs in threads while the ``with`` block lasts.
 
     Behaviours are taken in turn, and the last one again and again. `requests` are the bodies that
-    came, `headers` their headers, `most` the most requests that were under way at once.
+    came, `headers` their headers, `most` the most requests that were under way at once. `url` is where
+    a language model would be, `base` the same without a path.
     """
 
     def __init__(self, *behaviours: Behaviour):
@@ -66,7 +68,8 @@ class HostileServer:
         self._lock = threading.Lock()
         handler = type("BoundHandler", (Handler,), {"owner": self})
         self._server = Server(("127.0.0.1", 0), handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        self.base = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.url = f"{self.base}/v1"
 
     def __enter__(self) -> HostileServer:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -158,6 +161,21 @@ def trickles_headers(handler: Handler) -> None:
         handler.wfile.flush()
 
 
+def trickles_and_closes(handler: Handler) -> None:
+    """Send a byte now and then, for ever, on a connection that is to be closed."""
+    handler.send_response(200)
+    handler.send_header("connection", "close")
+    handler.end_headers()
+    while not handler.owner.over.wait(0.05):
+        handler.wfile.write(b" ")
+        handler.wfile.flush()
+
+
+def slams(handler: Handler) -> None:
+    """Close the connection without a word."""
+    handler.close_connection = True
+
+
 def floods(status: int) -> Behaviour:
     """Send more than anybody wants."""
 
@@ -191,3 +209,6 @@ def repeats_key(status: int = 500, field: str = "error") -> Behaviour:
         handler.reply(status, json.dumps({field: said}).encode())
 
     return behaviour
+
+
+KIT = sys.modules[__name__]

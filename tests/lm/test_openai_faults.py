@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import time
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from comap.envs.conformance.transcripts import load
 from comap.errors import LanguageModelError
 from comap.lm import Completion, Generate, Message, Sampling
 from comap.lm.openai import OpenAILanguageModel
@@ -20,16 +20,7 @@ from comap.lm.openai_connection import MAX_ANSWER_BYTES
 pytest.importorskip("openai")
 
 
-def load_helper() -> Any:
-    path = Path(__file__).with_name("hostile_server.py")
-    spec = importlib.util.spec_from_file_location("comap_tests_hostile_server", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-hostile = load_helper()
+hostile = load(f"{Path(__file__).with_name('hostile_server.py')}:KIT")
 KEY = "sk-secret-1234567890abcdef"
 LOOK = Generate((Message("user", "You are in a room. What do you do?"),))
 

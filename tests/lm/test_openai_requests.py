@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import importlib.util
 import json
 import math
 import multiprocessing
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from comap.envs.conformance.transcripts import load
 from comap.errors import LanguageModelError, MissingExtra, OptionError
 from comap.lm import (
     CAPABILITIES,
@@ -36,16 +36,7 @@ from comap.lm.openai_bodies import CONTINUE
 pytest.importorskip("openai")
 
 
-def load_helper() -> Any:
-    path = Path(__file__).with_name("hostile_server.py")
-    spec = importlib.util.spec_from_file_location("comap_tests_hostile_server", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-hostile = load_helper()
+hostile = load(f"{Path(__file__).with_name('hostile_server.py')}:KIT")
 MESSAGES = (Message("system", "Be brief."), Message("user", "What now?"))
 LOCAL = "http://127.0.0.1:9/v1"
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -16,11 +18,38 @@ from typing import Any
 
 import pytest
 
-__all__ = ["KIT", "attempt", "cpu", "needs_gloo", "report_of", "torchrun"]
+__all__ = [
+    "KIT",
+    "attempt",
+    "cpu",
+    "import_trainers",
+    "needs_gloo",
+    "report_of",
+    "together",
+    "torchrun",
+]
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 LOOPBACK = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 LAST = 3000  # characters of what a process that failed said
+PATIENCE = 1500  # seconds, for a machine that is busy with other things
+TRAINERS = (  # what a training imports, which takes longer than a small one
+    "transformers.models.qwen3.modeling_qwen3",
+    "trl",
+    "comap.lm.hf",
+    "comap.trainers.comap_trainer",
+    "comap.trainers.paw.trainer",
+    "comap.trainers.paw.training",
+)
+
+
+def import_trainers() -> None:
+    """Import what trainings need, for children that are forked from this process."""
+    import torch
+
+    torch.set_num_threads(1)
+    for name in TRAINERS:
+        importlib.import_module(name)
 
 
 # -- processes that are killed ---------------------------------------------------------------------
@@ -79,7 +108,7 @@ def report_of(script: str, place: Path, *arguments: str) -> Any:
         capture_output=True,
         text=True,
         env={**os.environ, **ONE_THREAD},
-        timeout=500,
+        timeout=PATIENCE,
     )
     assert not done.returncode, done.stderr[-LAST:]
     return json.loads((place / "report.json").read_bytes())
@@ -97,21 +126,66 @@ def needs_gloo(test: Any) -> Any:
 
 
 def torchrun(script: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
-    """Run a script in two processes on this machine, as ``torchrun`` does, to its end."""
+    """Run a script in two processes on this machine by ``torchrun``, to its end."""
+    command = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--master-addr", "127.0.0.1", "--master-port", _free_port()]
+    _run_both([*command, str(script), *arguments], env)
+
+
+def together(script: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+    """Do as `torchrun`, with processes that are forked from one which has imported everything."""
+    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port(), **(env or {})}
+    _run_both([__file__, str(script), *arguments], told)
+
+
+def _free_port() -> str:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+        return str(found.getsockname()[1])
+
+
+def _run_both(words: list[str], env: Mapping[str, str] | None) -> None:
     done = subprocess.run(
-        [*command, str(script), *arguments],
+        [sys.executable, *words],
         env={**os.environ, **LOOPBACK, **(env or {})},
         capture_output=True,
-        timeout=500,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()[-LAST:]
 
 
+def _fork_both(script: str, *arguments: str) -> int:
+    """Run a script in two children; return 0, or the status of one that failed, the other ended."""
+    import_trainers()
+    sys.argv = [script, *arguments]
+    sys.path.insert(0, str(Path(script).parent))
+    ranks = {}
+    for rank in (0, 1):
+        child = os.fork()
+        if not child:
+            _be(rank, script)
+        ranks[child] = rank
+    while ranks:
+        child, status = os.wait()
+        del ranks[child]
+        if status:
+            for other in ranks:
+                os.kill(other, signal.SIGTERM)
+            return 1
+    return 0
+
+
+def _be(rank: int, script: str) -> None:
+    """Run a script as one of two processes, and end as Python does."""
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+    os.environ.update({name: str(number) for name, number in names.items()})
+    runpy.run_path(script, run_name="__main__")
+    sys.exit(0)
+
+
 KIT = sys.modules[__name__]
 """This module, for tests: ``load("process_kit.py:KIT")``."""
+
+if __name__ == "__main__":
+    sys.exit(_fork_both(*sys.argv[1:]))

@@ -7,10 +7,7 @@ they do not depend on what else runs on the machine. This file is that process's
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import json
-import os
 import random
 import sys
 import time
@@ -24,7 +21,7 @@ from comap.envs.conformance.transcripts import load
 
 KIT = Path(__file__).with_name("training_kit.py")
 processes = load(f"{KIT.with_name('process_kit.py')}:KIT")
-KILLS = {"full": 6, "lora": 2}
+KILLS = {"full": 4, "lora": 2}
 BOUNDARIES = (
     "stages/*-warmup-policy/checkpoints/checkpoint-1",  # being written
     "stages/*-warmup-policy/agent.safetensors",  # trained, but the stage has not ended
@@ -64,27 +61,6 @@ class Attempts:
 
             self.kit.training(config, self.place / "model", out, tell).run()
             tell({"event": "end"})
-
-    def warm_up(self) -> None:
-        """Import here what a stage imports, so that children need not."""
-        modules = self.place / "modules.json"
-        child = os.fork()
-        if not child:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            os.dup2(1, 2)
-
-            def tell(event: Any) -> None:
-                if event["event"] == "done":
-                    modules.write_text(json.dumps(sorted(sys.modules)))
-                    os._exit(0)
-
-            self.kit.training(
-                self.kit.small(), self.place / "model", self.place / "warm", tell
-            ).run()
-        os.waitpid(child, 0)
-        for name in json.loads(modules.read_text()):
-            with contextlib.suppress(Exception):
-                importlib.import_module(name)
 
     def attempt(self, kind: str, out: Path, now: Callable[[int], bool]) -> tuple[bool, list[Any]]:
         """Train in a child until it ends or `now` says to kill it; return whether it ended."""
@@ -134,10 +110,10 @@ def _line(line: str) -> Any:
 
 
 def main(place: Path) -> None:
+    processes.import_trainers()
     kit = load(f"{KIT}:KIT")
     kit.build_elsewhere(place / "model")
     attempts, report = Attempts(kit, place), {}
-    attempts.warm_up()
     for number, kind in enumerate(KILLS):
         _, told = attempts.attempt(kind, place / kind, lambda child: False)
         report[kind] = attempts.killed_at(kind, place / f"{kind}-killed", told, number)

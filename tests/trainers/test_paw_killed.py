@@ -100,13 +100,7 @@ def killed_when(out: Path, model: Path) -> list[str]:
 
 
 def main(model: Path, place: Path) -> None:
-    import torch
-    from transformers.models.qwen3 import modeling_qwen3  # noqa: F401
-
-    from comap.lm import hf  # noqa: F401
-    from comap.trainers.paw import trainer  # noqa: F401
-
-    torch.set_num_threads(1)
+    processes.import_trainers()
     _, whole = attempt(place / "straight", lambda child: False, model)
     report = {
         "moments": killed_at(place / "moments", whole, model, seed=1),

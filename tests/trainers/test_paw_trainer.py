@@ -285,7 +285,7 @@ TOGETHER = ("grpo", "gigpo-12", "rloo-12", "ppo-12")
 @pytest.fixture(scope="module")
 def together(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("two")
-    processes.torchrun(SCRIPT, ",".join(TOGETHER), str(model), str(out))
+    processes.together(SCRIPT, ",".join(TOGETHER), str(model), str(out))
     return out
 
 

@@ -459,7 +459,7 @@ def begin(out: Path) -> None:
 
 @processes.needs_gloo
 def test_two_processes_train_as_one_does(model: Path, tmp_path: Path) -> None:
-    processes.torchrun(Path(__file__), str(model), str(tmp_path))
+    processes.together(Path(__file__), str(model), str(tmp_path))
     share(model, tmp_path / "one")
     one, two = (Run(tmp_path / out) for out in ("one", "two"))
     assert [line["update"] for line in one.lines()] == [1, 2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,7 @@ from typing import Any
 import gymnasium
 import pytest
 
-import comap
-from comap.agents import AgentConfig, ExpertAgent, View, run_episode
+from comap.agents import AgentConfig, run_episode
 from comap.agents.acting import Draft
 from comap.agents.comap import CoMapAgent, CoMapConfig
 from comap.agents.parsing import parse_action, parse_reflection
@@ -19,86 +18,27 @@ from comap.agents.prompting import converse
 from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, OptionError
 from comap.lm import Message
-from comap.trainers.feedback import feedback_text, outcome_tags
 from comap.trainers.policy_options import PolicyOptions
 from comap.trainers.policy_samples import anchor_samples, warmup_samples
-from comap.trainers.reflect_reply import reflect_reply
 from comap.trainers.reflection_samples import is_held_out, label_samples, rollout_samples
 from comap.trainers.replayed import views_of
 from comap.trainers.rollout_agent import RolloutAgent, RolloutConfig
 from comap.trainers.sample_counts import count_samples
 from comap.trainers.samples import Sample
-from comap.trainers.suffix_label import SuffixLabel
 from comap.trajectory import Trajectory
 from comap.worldmodel.language import LanguageWorldModel
 
-SCRIPTED = Path(comap.__file__).parent / "tests" / "agents" / "scripted.py"
-BLOCKS = ("given in training only", "\nseen:", "\noutcome:")
-CONFIGS = [
-    CoMapConfig(prompts=prompts, state_text=state_text)  # type: ignore[arg-type]
-    for prompts in ("standard", "brief")
-    for state_text in ("history", "belief")
-]
-EACH_CONFIG = pytest.mark.parametrize(
-    "config", CONFIGS, ids=lambda c: f"{c.prompts}-{c.state_text}"
-)
-
-
-@pytest.fixture(scope="module")
-def expert() -> Trajectory:
-    env = gymnasium.make("comap/ALFWorld-v0", split="valid_seen", source="generated")
-    return run_episode(env, ExpertAgent(), seed=0)
-
-
-@pytest.fixture(scope="module")
-def failed(expert: Trajectory) -> Trajectory:
-    return replace(expert, steps=expert.steps[:-1], seed=7)
-
-
-def words(messages: Sequence[Message]) -> str:
-    return "\n".join(message.content for message in messages)
-
-
-def noted(taken: str, **notes: Any) -> dict[str, Any]:
-    """The notes of a training rollout that drafted `look` and was told of nothing new."""
-    return {
-        "path": "reflected",
-        "decoding": "free",
-        "draft_action": "look",
-        "draft_parsed": True,
-        "draft_response": "Thought: Where am I?\nAction: look",
-        "predicted_next_state": "A dark room.",
-        "reflection_text": "That shows nothing new.",
-        "decision": "REVISE",
-        "ref_action": taken,
-        "gate": True,
-        "exec_action": taken,
-        "agreement": 0.75,
-        "context_source": "env",
-        "context": "A bright room.",
-        "env_next_of_draft": {
-            "observation": "Nothing happens.",
-            "reward": 0.0,
-            "terminated": False,
-            "truncated": False,
-            "success": False,
-        },
-        "shown": f"Thought: That shows nothing new.\nAction: {taken}",
-    } | notes
-
-
-def decisions(episode: Trajectory, changes: Mapping[int, Mapping[str, Any]]) -> Trajectory:
-    """The episode with notes of a decision at the steps (from 0) that are named, and no others."""
-    steps = [
-        replace(step, notes=noted(step.action, **changes[number]) if number in changes else {})
-        for number, step in enumerate(episode.steps)
-    ]
-    return replace(episode, steps=tuple(steps))
-
-
-def at(episode: Trajectory, number: int) -> tuple[View, dict[str, Any] | dict[int, str]]:
-    view, replies, _ = list(views_of(episode))[number]
-    return view, replies
+kit = load(f"{Path(__file__).with_name('policy_samples_kit.py')}:KIT")
+BLOCKS = kit.BLOCKS
+CONFIGS = kit.CONFIGS
+EACH_CONFIG = kit.EACH_CONFIG
+SCRIPTED = kit.SCRIPTED
+at = kit.at
+decisions = kit.decisions
+expert = kit.expert
+failed = kit.failed
+label = kit.label
+words = kit.words
 
 
 # -- demonstrations ------------------------------------------------------------------------------
@@ -161,118 +101,7 @@ def test_a_number_of_anchors_is_a_number(expert: Trajectory, number: Any) -> Non
         anchor_samples([], AgentConfig(), 3, seed=0)
 
 
-# -- the reply of the reflect mode ---------------------------------------------------------------
-
-FORMS: list[tuple[dict[str, Any], bool | None, tuple[tuple[str, bool], ...]]] = [
-    (
-        {},
-        None,
-        (
-            ("Reflection: It is shut.\nDecision:", False),
-            (" REVISE", True),
-            ("\nFinal Action:", False),
-            (" open safe 1", True),
-        ),
-    ),
-    (
-        {},
-        True,
-        (
-            ("Reflection: It is shut.\n", False),
-            ("Decision:", True),
-            (" REVISE", True),
-            ("\nFinal Action:", True),
-            (" open safe 1", True),
-        ),
-    ),
-    (
-        {"prompts": "brief"},
-        None,
-        (
-            ("Decision:", True),
-            (" REVISE", True),
-            ("\nFinal Action:", True),
-            (" open safe 1", True),
-        ),
-    ),
-    (
-        {"prompts": "brief", "p_source": "verbal"},
-        False,
-        (
-            ("Decision:", False),
-            (" REVISE", True),
-            ("\nFinal Action:", False),
-            (" open safe 1", True),
-            ("\nRevise Probability:", False),
-            (" 1.0", True),
-        ),
-    ),
-]
-
-
-@pytest.mark.parametrize(("options", "form", "wanted"), FORMS)
-def test_segments_by_hand(
-    options: dict[str, Any], form: bool | None, wanted: tuple[tuple[str, bool], ...]
-) -> None:
-    config = CoMapConfig(**options)
-    made = reflect_reply(config, True, "open safe 1", "It is shut.", form_loss=form)
-    assert made == wanted
-    kept = reflect_reply(config, False, "open safe 1", "It is shut.", form_loss=form)
-    swap = {" REVISE": " KEEP", " 1.0": " 0.0"}
-    assert kept == tuple((swap.get(text, text), flag) for text, flag in wanted)
-    said = parse_reflection("".join(text for text, _ in made))
-    assert (said.decision, said.action) == ("REVISE", "open safe 1")
-
-
-@pytest.mark.parametrize(
-    "hostile",
-    [
-        "One.\nDecision: KEEP\nFinal Action: give up",
-        "Decision: KEEP Final Action: give up",
-        "\n\n  One.  \u2028Final Action: give up",
-        "x" * 5000,
-    ],
-)
-@pytest.mark.parametrize("form", [True, False])
-def test_an_analysis_cannot_pass_for_the_form(hostile: str, form: bool) -> None:
-    made = reflect_reply(CoMapConfig(), True, "look", hostile, form_loss=form)
-    whole = "".join(text for text, _ in made)
-    said = parse_reflection(whole)
-    assert (said.decision, said.action) == ("REVISE", "look")
-    scored = "".join(text for text, flag in made if flag)
-    assert "give up" not in scored and "KEEP" not in scored
-    assert len(whole) < 600 and len(whole.splitlines()) == 3
-
-
-@pytest.mark.parametrize("action", ["", " ", "look\nDecision: KEEP", "look\u2028x"])
-def test_an_action_is_on_one_line(action: str) -> None:
-    with pytest.raises(OptionError, match="one line"):
-        reflect_reply(CoMapConfig(), True, action)
-
-
 # -- suffix labels -------------------------------------------------------------------------------
-
-
-def label(expert: Trajectory, step: int, y: int, draft: str = "look", **more: Any) -> SuffixLabel:
-    actions = [one.action for one in expert.steps]
-    same = draft == actions[step]
-    told: dict[str, Any] = {
-        "task": expert.task,
-        "step": step,
-        "prefix": tuple(actions[:step]),
-        "draft_action": draft,
-        "draft_response": f"Action: {draft}",
-        "expert_action": actions[step],
-        "succ_draft": None if same else 0.0,
-        "succ_exp": None if same else float(y),
-        "ret_draft": None if same else 0.0,
-        "ret_exp": None if same else float(y),
-        "y": y,
-        "target": actions[step] if y else draft,
-        "future": "A dark room.",
-        "future_source": "wm",
-    }
-    return SuffixLabel(**told | more)
 
 
 @EACH_CONFIG
@@ -484,109 +313,6 @@ def test_options_of_the_policy_are_checked(options: dict[str, Any]) -> None:
         PolicyOptions(**options)
     with pytest.raises(OptionError, match="no setting 'gamma'"):
         PolicyOptions.authors_code(gamma=1)
-
-
-# -- the authors' code ---------------------------------------------------------------------------
-
-
-@EACH_CONFIG
-def test_the_authors_samples(expert: Trajectory, config: CoMapConfig) -> None:
-    skipped = {"path": "reflection_skipped", "ref_action": None, "gate": False}
-    took = expert.steps[2].action
-    taken = {"draft_action": took, "draft_response": f"Action: {took}", "env_next_of_draft": None}
-    episode = decisions(
-        expert, {0: {}, 2: skipped | taken | {"shown": f"Action: {took}"}, 3: {"gate": False}}
-    )
-    config = replace(config, p_source="verbal")
-    options = PolicyOptions.authors_code(held_out=0)
-    found = list(rollout_samples([episode], config, options))
-    assert [(made.step, made.kind, made.weight) for made in found] == [
-        (0, "revise_positive", 1.0),
-        (0, "hq_reflect", 1.0),
-        (0, "own_anchor", 0.5),
-        (0, "draft_distill", 0.25),
-        (0, "self_distill", 0.0),
-        (2, "own_anchor", 0.5),
-        (2, "fallback", 0.1),
-        (2, "self_distill", 0.0),
-        (3, "keep_draft", 1.0),
-        (3, "own_anchor", 0.5),
-        (3, "self_distill", 0.0),
-    ]
-    view, replies = at(episode, 0)
-    revised, distilled = found[1], found[4]
-    shown = f"Thought: That shows nothing new.\nAction: {expert.steps[0].action}"
-    for made in found[2:5]:
-        assert made.messages == converse(view, config, replies)  # type: ignore[arg-type]
-    assert found[2].reply == found[3].reply == ((shown, True),)
-    assert revised.messages != found[2].messages
-    assert distilled.reply == (("Thought: Where am I?\nAction: look", True),)
-    assert distilled.distill_weight == 1.0
-    assert "Nothing happens." in words(distilled.teacher)
-    assert "invalid or unproductive" in words(distilled.teacher)
-    assert expert.steps[2].observation in words(found[7].teacher)
-    assert found[6].reply == ((f"Action: {took}", True),)
-
-
-def test_nothing_of_training_is_in_what_is_asked(expert: Trajectory) -> None:
-    for config in CONFIGS:
-        episode = decisions(expert, {0: {}, 2: {}})
-        made = [
-            *rollout_samples([episode], config, PolicyOptions.authors_code(held_out=0)),
-            *label_samples([label(expert, 2, 1)], [expert], config),
-            *warmup_samples([expert], config),
-        ]
-        for sample in made:
-            assert bool(sample.teacher) == (sample.kind == "self_distill")
-            assert not any(block in words(sample.messages) for block in BLOCKS)
-            if sample.teacher:
-                assert any(block in words(sample.teacher) for block in BLOCKS)
-
-
-def test_feedback_that_is_not_known_teaches_nothing(expert: Trajectory) -> None:
-    episode = decisions(expert, {0: {"env_next_of_draft": None}})
-    options = PolicyOptions(self_distill=1.0)
-    kinds = [made.kind for made in rollout_samples([episode], CoMapConfig(), options)]
-    assert kinds == ["hq_reflect"]
-
-
-def test_a_long_answer_leaves_the_teacher_its_room(expert: Trajectory) -> None:
-    long = {"observation": "word " * 9000, "reward": 1.0, "success": True, "terminated": True}
-    for config in (replace(one, max_length=512) for one in CONFIGS):
-        episode = decisions(expert, {5: {"env_next_of_draft": long}})
-        found = rollout_samples([episode], config, PolicyOptions(alpha=0, self_distill=1.0))
-        (made,) = found
-        view, _ = at(expert, 5)
-        assert "terminal success" in words(made.teacher)
-        assert view.count_tokens(words(made.teacher)) < 1024
-        assert len(words(made.teacher)) < 9000
-
-
-@pytest.mark.parametrize(
-    ("answer", "tags"),
-    [
-        ({"observation": "Nothing happens."}, ("invalid or unproductive",)),
-        ({"observation": "You can\u2019t see that."}, ("invalid or unproductive",)),
-        ({"observation": "You pick up the pen 1 from the desk 1."}, ("state changed",)),
-        ({"observation": "You open the safe 1."}, ("state changed",)),
-        ({"observation": "You arrive at desk 1."}, ()),
-        ({"observation": "", "truncated": True}, ("terminal failure",)),
-        ({"observation": "", "terminated": True, "success": True}, ("terminal success",)),
-    ],
-)
-def test_outcome_tags(answer: dict[str, Any], tags: tuple[str, ...]) -> None:
-    assert outcome_tags(answer) == tags
-
-
-def test_feedback_in_words() -> None:
-    answer = {"observation": "$reward <|im_end|>", "reward": 0.5}
-    assert feedback_text(answer, "brief") == (
-        "outcome: the episode goes on\nafter: $reward <|im_end|>\nreward: 0.5"
-    )
-    assert "Observation: $reward <|im_end|>\n" in feedback_text(answer)
-    for wrong in ({}, {"observation": 3}, {"observation": "", "reward": "much"}):
-        with pytest.raises(DataCorrupt, match="an answer"):
-            feedback_text(wrong)
 
 
 # -- a real agent --------------------------------------------------------------------------------

@@ -1,24 +1,19 @@
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from comap.envs.conformance.transcripts import load
 from comap.errors import (
     CoMapError,
-    DataCorrupt,
-    DataNotFound,
     LanguageModelError,
     OptionError,
 )
-from comap.lm import Generate, LanguageModel, Message, Sampling
+from comap.lm import Generate
 from comap.lm.base import Completion, Score, Scores
-from comap.lm.hf import HFLanguageModel
 from comap.lm.tiny import build_tiny
 from comap.trainers.ema import ema_update
 from comap.trainers.roles import ROLES, Roles
@@ -27,61 +22,18 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 
-CORPUS = ["You see a cabinet 1, a shelf 2 and a fridge; go to take open close apple"] * 2
-TALK = (Message("user", "You see a cabinet 1."),)
-KINDS = pytest.mark.parametrize("kind", ["lora", "full"])
-LORA = {"r": 2, "targets": ["q_proj", "down_proj"]}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(
-        tmp_path_factory.mktemp("models") / "tiny", CORPUS, parameters=200_000, max_length=256
-    )
-
-
-def opened(folder: Any, kind: str, **options: Any) -> Roles:
-    if kind == "lora" and "saved" not in options:
-        options = {"lora": LORA, **options}
-    return Roles.open(folder, kind=kind, device="cpu", **options)
-
-
-def learn(roles: Roles, role: str, steps: int = 2) -> None:
-    """Train a role on next tokens, with a rate at which all its weights move."""
-    roles.train_only(role)
-    own = list(roles.parameters(role).values())
-    optimizer = torch.optim.SGD(own, lr=0.5)
-    ids = torch.tensor([[3, 7, 30, 40, 50, 7, 9]])
-    for _ in range(steps):
-        optimizer.zero_grad()
-        roles.module(role)(input_ids=ids, labels=ids).loss.backward()
-        optimizer.step()
-
-
-def everything(roles: Roles) -> dict[str, dict[str, Any]]:
-    """Copies of all weights: of each role and, by the name "base", of what is beneath adapters."""
-    found = {role: roles.state(role) for role in roles.names}
-    beneath = {
-        name: weight.detach().clone()
-        for name, weight in roles.base(roles.names[0]).named_parameters()
-        if roles.kind == "lora" and ".lora_" not in name
-    }
-    return found | {"base": beneath}
-
-
-def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return list(one) == list(other) and all(torch.equal(one[name], other[name]) for name in one)
-
-
-def flags(roles: Roles) -> list[Any]:
-    model = roles.module("wm")
-    layers = [m.active_adapters for m in model.modules() if hasattr(m, "active_adapters")]
-    return [
-        [weight.requires_grad for weight in model.parameters()],
-        [module.training for module in model.modules()],
-        layers,
-        getattr(model, "active_adapter", None),
-    ]
+kit = load(f"{Path(__file__).with_name('roles_kit.py')}:KIT")
+CORPUS = kit.CORPUS
+KINDS = kit.KINDS
+TALK = kit.TALK
+answers = kit.answers
+batch_of = kit.batch_of
+everything = kit.everything
+flags = kit.flags
+folder = kit.folder
+learn = kit.learn
+opened = kit.opened
+same = kit.same
 
 
 # -- what is trained, and what is not --------------------------------------------------------------
@@ -241,232 +193,7 @@ def test_precision_is_chosen_for_training(kind: str, tmp_path: Path) -> None:
     assert opened(double, kind, dtype="float64").base("wm").dtype == torch.float64
 
 
-# -- copies, saved and loaded ----------------------------------------------------------------------
-
-
-@KINDS
-def test_weights_are_copied_exactly(folder: Path, kind: str) -> None:
-    roles = opened(folder, kind)
-    learn(roles, "agent")
-    state = roles.state("agent")
-    roles.copy("agent", "wm_ema")
-    assert same(roles.state("wm_ema"), state)
-    roles.load("wm", state)
-    assert same(roles.state("wm"), state)
-    learn(roles, "agent")
-    assert same(roles.state("wm_ema"), state) and not same(roles.state("agent"), state)
-
-
-@KINDS
-def test_weights_that_are_not_a_roles_are_refused(folder: Path, kind: str) -> None:
-    roles = opened(folder, kind)
-    before, state = roles.state("wm"), roles.state("agent")
-    first = next(iter(state))
-    wrong = [
-        {name: weight for name, weight in state.items() if name != first},
-        {**state, "other": state[first]},
-        {**state, first: state[first].flatten()},
-    ]
-    for found, words in zip(wrong, ("1 weights are missing", "1 have no", "shape"), strict=True):
-        with pytest.raises(DataCorrupt, match=words):
-            roles.load("wm", found)
-    assert same(roles.state("wm"), before)
-
-
-@KINDS
-def test_what_is_saved_is_opened_again_exactly(folder: Path, kind: str, tmp_path: Path) -> None:
-    roles = opened(folder, kind)
-    learn(roles, "agent")
-    learn(roles, "wm", steps=3)
-    roles.module("wm").train()
-    before = flags(roles)
-    saved = roles.save(tmp_path / "out")
-    assert flags(roles) == before
-    roles.module("wm").eval()  # dropout is not the same twice
-    again = opened(folder, kind, saved=saved)
-    assert all(same(roles.state(role), again.state(role)) for role in roles.names)
-    learn(roles, "wm")
-    learn(again, "wm")
-    assert all(same(roles.state(role), again.state(role)) for role in roles.names)
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["out"], "nothing is left beside it"
-
-
-@KINDS
-def test_what_is_saved_is_the_same_bytes_and_names_no_path(
-    folder: Path, kind: str, tmp_path: Path
-) -> None:
-    one = opened(folder, kind).save(tmp_path / "one")
-    other = opened(folder, kind).save(tmp_path / "other")
-    files = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
-    assert files == sorted(path.relative_to(other) for path in other.rglob("*") if path.is_file())
-    for path in files:
-        content = (one / path).read_bytes()
-        assert content == (other / path).read_bytes(), path
-        assert str(folder.parent).encode() not in content, path
-
-
-def test_a_saved_adapter_is_loaded_by_others(folder: Path, tmp_path: Path) -> None:
-    roles = opened(folder, "lora")
-    learn(roles, "wm", steps=4)
-    saved = roles.save(tmp_path / "out")
-    asked = batch_of(["wm"])
-    expected = answers(roles.language_model(), asked)
-    lm = HFLanguageModel(folder, adapters={"wm": saved / "wm"}, device="cpu")
-    assert answers(lm, asked) == expected
-    model = HFLanguageModel(folder, device="cpu").model
-    loaded = peft.PeftModel.from_pretrained(model, saved / "wm")
-    found = {
-        name.split("base_model.model.")[1].replace(".default", ""): weight
-        for name, weight in loaded.named_parameters()
-        if ".lora_" in name
-    }
-    assert all(torch.equal(found[name], weight) for name, weight in roles.state("wm").items())
-
-
-def test_a_saved_model_is_loaded_by_others_and_keeps_its_precision(tmp_path: Path) -> None:
-    double = build_tiny(tmp_path / "m", CORPUS, parameters=200_000, dtype="float64")
-    roles = opened(double, "full")
-    learn(roles, "wm", steps=4)
-    saved = roles.save(tmp_path / "out", ["wm"])
-    assert json.loads((saved / "wm" / "config.json").read_text())["dtype"] == "float64"
-    lm = HFLanguageModel(saved / "wm", device="cpu")
-    asked = batch_of(["wm"])
-    bare = [replace(request, adapter=None) for request in asked]
-    assert answers(lm, bare) == answers(roles.language_model(exact=True), asked)
-
-
-@KINDS
-def test_a_teacher_that_was_not_saved_is_its_student(
-    folder: Path, kind: str, tmp_path: Path
-) -> None:
-    roles = opened(folder, kind)
-    learn(roles, "wm")
-    saved = roles.save(tmp_path / "out", ["agent", "wm"])
-    again = opened(folder, kind, saved=saved)
-    assert same(again.state("wm_ema"), roles.state("wm"))
-    shutil.rmtree(saved / "wm")
-    with pytest.raises(DataNotFound, match="found no 'wm'"):
-        opened(folder, kind, saved=saved)
-
-
-def test_adapters_that_were_saved_with_other_options_are_refused(
-    folder: Path, tmp_path: Path
-) -> None:
-    saved = opened(folder, "lora").save(tmp_path / "out")
-    again = Roles.open(folder, kind="lora", device="cpu", saved=saved)
-    assert again.module("wm").peft_config["wm_ema"].r == 2
-    with pytest.raises(OptionError, match="option r=4, found 2"):
-        Roles.open(folder, kind="lora", device="cpu", saved=saved, lora={**LORA, "r": 4})
-    (saved / "wm" / "adapter_model.safetensors").write_bytes(b"no weights")
-    with pytest.raises(LanguageModelError, match="cannot be loaded"):
-        Roles.open(folder, kind="lora", device="cpu", saved=saved)
-
-
-# -- a process that is killed ----------------------------------------------------------------------
-
-
-class Killed(BaseException):
-    """What no code catches."""
-
-
-def dies_at(monkeypatch: pytest.MonkeyPatch, rename: int) -> None:
-    """Let the process die instead of doing its n-th rename."""
-    real, done = Path.replace, []
-
-    def replace(self: Path, target: Any) -> Path:
-        done.append(target)
-        if len(done) == rename:
-            raise Killed
-        return real(self, target)
-
-    monkeypatch.setattr(Path, "replace", replace)
-    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # the dead clean nothing up
-
-
-@KINDS
-@pytest.mark.parametrize("rename", [1, 2])
-def test_a_kill_leaves_the_old_whole(
-    folder: Path, kind: str, rename: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    roles = opened(folder, kind)
-    out = roles.save(tmp_path / "out")
-    (out / "note.txt").write_text("stays")
-    old = everything(roles)
-    learn(roles, "agent")
-    with monkeypatch.context() as patch:
-        dies_at(patch, rename)
-        with pytest.raises(Killed):
-            roles.save(out)
-    again = opened(folder, kind, saved=out)
-    assert all(same(again.state(role), old[role]) for role in ROLES)
-    roles.save(out)
-    again = opened(folder, kind, saved=out)
-    assert all(same(again.state(role), roles.state(role)) for role in ROLES)
-    assert (out / "note.txt").read_text() == "stays"
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_a_kill_while_writing_leaves_the_old_whole(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import safetensors.torch
-
-    roles = opened(folder, "lora")
-    out = roles.save(tmp_path / "out")
-    old = everything(roles)
-    learn(roles, "agent")
-    real = safetensors.torch.save_file
-
-    def half(tensors: Any, path: Path, metadata: Any) -> None:
-        real(tensors, path, metadata)
-        if path.parent.name == "wm":
-            raise Killed
-
-    monkeypatch.setattr(safetensors.torch, "save_file", half)
-    with pytest.raises(Killed):
-        roles.save(out)
-    again = opened(folder, "lora", saved=out)
-    assert all(same(again.state(role), old[role]) for role in ROLES)
-
-
-def test_a_part_is_saved_and_the_rest_stays(folder: Path, tmp_path: Path) -> None:
-    roles = opened(folder, "lora")
-    out = roles.save(tmp_path / "out")
-    old = everything(roles)
-    learn(roles, "agent")
-    learn(roles, "wm")
-    roles.save(out, ["wm"])
-    again = opened(folder, "lora", saved=out)
-    assert same(again.state("agent"), old["agent"])
-    assert same(again.state("wm"), roles.state("wm"))
-
-
-def test_a_disk_that_does_not_let_it_is_told(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("no folder")
-    with pytest.raises(OptionError, match="cannot write into"):
-        opened(folder, "lora").save(tmp_path / "file" / "out")
-
-
 # -- answers ---------------------------------------------------------------------------------------
-
-
-def batch_of(names: Sequence[str | None]) -> list[Any]:
-    words = ["cabinet", "shelf 2", "fridge and a fridge and a shelf", "apple"]
-    talks = [(Message("user", f"You see a {word}."),) for word in words]
-    hot = Sampling(12, temperature=1.0, seed=4)
-    asked: list[Any] = [Generate(talk, hot, adapter=name) for talk in talks for name in names]
-    return asked + [Score(talk, ("go to shelf 2",), adapter=n) for talk in talks for n in names]
-
-
-def answers(lm: LanguageModel, asked: Sequence[Any]) -> list[Any]:
-    """Sampled tokens, and log-probabilities to 4 digits."""
-    made = [request for request in asked if isinstance(request, Generate)]
-    scored = [request for request in asked if isinstance(request, Score)]
-    tokens = [reply.token_ids for reply in lm.generate(made) if isinstance(reply, Completion)]
-    totals = [reply.totals for reply in lm.score(scored) if isinstance(reply, Scores)]
-    assert len(tokens) == len(made) and len(totals) == len(scored)
-    return tokens + [f"{value:.4g}" for total in totals for value in total]
 
 
 @KINDS

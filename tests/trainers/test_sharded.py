@@ -76,7 +76,7 @@ def alone(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
 def together(model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two processes ends as that share the weights."""
     out = tmp_path_factory.mktemp("together")
-    processes.torchrun(FOLDER / "sharing.py", str(model), str(out), env=FSDP)
+    processes.together(FOLDER / "sharing.py", str(model), str(out), env=FSDP)
     return [torch.load(out / f"found-{rank}.pt", weights_only=True) for rank in (0, 1)]
 
 

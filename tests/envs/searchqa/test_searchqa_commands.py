@@ -126,6 +126,8 @@ def test_comap_trains(tmp_path: Path) -> None:
     words = ["--preset", "tiny", "--env", ENV, "--parameters", "200000", "--demonstrations", "3"]
     words += ["--rounds", "1", "--tasks-per-round", "2", "--warmup-epochs", "1"]
     words += ["--evaluation-tasks", "1", "--frozen-transitions", "4", "--warmup-rollouts", "2"]
+    words += ["--env-option", "turns=2", "--reflection-tasks", "1", "--diagnosed", "1"]
+    words += ["--draft-tokens", "6", "--reflect-tokens", "6", "--predict-tokens", "8"]
     assert main(["train", "comap", *words, "--out", str(tmp_path)]) == 0
     assert (tmp_path / "report.html").is_file()
 

@@ -289,3 +289,15 @@ def test_fingerprints_tell_settings_apart(make) -> None:
     ):
         assert make(**options).fingerprint() != base
     assert base == make().fingerprint() and base["retriever"].startswith("fts5:")
+
+
+def test_suggestions_cost_no_second_belief(make, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = make(admissible_actions=True)
+    updates, update = [], env.canonicalizer.update
+    monkeypatch.setattr(
+        env.canonicalizer, "update", lambda *told: updates.append(told) or update(*told)
+    )
+    for action in (EMMA, "<search>emma</search>", "<answer>Steventon</answer>"):
+        info = env.step(action)[4]
+        assert info["admissible_actions"] == env.admissible_of(info["facts"])
+    assert len(updates) == 3

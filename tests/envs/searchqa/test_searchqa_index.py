@@ -26,6 +26,8 @@ from comap.envs.searchqa import (
 )
 from comap.envs.searchqa.choice import choose_retriever
 from comap.envs.searchqa.embedded import embedded_folder
+from comap.envs.searchqa.fts5 import FTS5Retriever
+from comap.envs.searchqa.index import read_manifest
 from comap.envs.searchqa.passages import PASSAGES
 from comap.envs.searchqa.retriever import CallableRetriever, check_queries
 from comap.errors import DataCorrupt, DataNotFound, EngineError, OptionError
@@ -332,3 +334,28 @@ def test_recall_on_real_passages(shared, mini: Path) -> None:
 def test_the_embedded_index_is_made_once() -> None:
     assert embedded_folder() == embedded_folder() and (embedded_folder() / "index").is_dir()
     assert len(open_index(embedded_folder() / "index").search(["The Iron Key"], 3)[0]) == 3
+
+
+def test_titles_count_as_often_as_is_told(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    rows = [
+        {
+            "id": "title",
+            "contents": '"Oder"\nA river far away, with many words about other things.',
+        },
+        {"id": "text", "contents": '"River"\nThe Oder, the Oder, the Oder.'},
+        {"id": "other", "contents": '"Rhine"\nAnother one.'},
+    ]
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder = build_index(corpus, tmp_path / "index")
+    manifest = read_manifest(folder)
+
+    def first(**weight: float) -> str:
+        return FTS5Retriever(folder, manifest, **weight).search(["oder"])[0][0].id
+
+    assert (first(title_weight=50), first(title_weight=0)) == ("title", "text")
+    usual, plain = (FTS5Retriever(folder, manifest, title_weight=w) for w in (3, 1))
+    assert usual.identity == open_index(folder).identity == plain.identity.removesuffix(":1")
+    for wrong in (-1, float("nan"), "3", True, 1e9):
+        with pytest.raises(OptionError, match="title_weight"):
+            FTS5Retriever(folder, manifest, title_weight=wrong)

@@ -15,22 +15,12 @@ import pytest
 
 import comap  # noqa: F401
 from comap.envs.conformance.transcripts import load
-from comap.envs.searchqa import (
-    RecordingRetriever,
-    RemoteRetriever,
-    ReplayRetriever,
-    open_index,
-)
+from comap.envs.searchqa import RemoteRetriever, open_index
 from comap.envs.searchqa.server import RetrievalServer, answer
-from comap.errors import DataCorrupt, DataNotFound, EngineError, OptionError
+from comap.errors import EngineError, OptionError
 
-KIT = load(
-    f"{Path(__file__).parents[2] / 'lm' / 'hostile_server.py'}:HostileServer"
-).__init__.__globals__
-HostileServer, sends, raw, hangs = (
-    KIT[name] for name in ("HostileServer", "sends", "raw", "hangs")
-)
-trickles, trickles_headers = KIT["trickles"], KIT["trickles_headers"]
+hostile = load(f"{Path(__file__).parents[2] / 'lm' / 'hostile_server.py'}:KIT")
+HostileServer, sends, raw = hostile.HostileServer, hostile.sends, hostile.raw
 
 ROW = {"document": {"id": "7", "contents": '"Emma"\nBy Jane Austen.'}, "score": 2.5}
 BARE = {"id": 8, "contents": "Ada"}
@@ -38,7 +28,7 @@ TIMEOUT = 0.6
 
 
 def url_of(server: Any) -> str:
-    return str(server.url).removesuffix("/v1") + "/retrieve"
+    return f"{server.base}/retrieve"
 
 
 @pytest.mark.parametrize("wire", ["queries", "query"])
@@ -58,41 +48,18 @@ def test_many_queries() -> None:
         assert len(server.requests) == 1
 
 
-def cut(handler: Any) -> None:
-    body = json.dumps({"result": [[ROW]]}).encode()
-    handler.send_response(200)
-    handler.send_header("content-length", str(len(body)))
-    handler.end_headers()
-    handler.wfile.write(body[: len(body) // 2])
-    handler.close_connection = True
-
-
-def closes(handler: Any) -> None:
-    handler.close_connection = True
-
-
-def floods(handler: Any) -> None:
-    """50 MB, not told beforehand."""
-    handler.send_response(200)
-    handler.send_header("connection", "close")
-    handler.end_headers()
-    for _ in range(50):
-        handler.wfile.write(b" " * 2**20)
-    handler.close_connection = True
-
-
 HOSTILE = {
-    "hangs": (hangs, "no answer in time"),
-    "trickles": (trickles, "no answer in time"),
-    "trickles headers": (trickles_headers, "no answer in time"),
+    "hangs": (hostile.hangs, "no whole answer"),
+    "trickles": (hostile.trickles, "no whole answer"),
+    "trickles headers": (hostile.trickles_headers, "no whole answer"),
     "garbage": (raw(b"<html>\xff"), "cannot be read"),
     "half a JSON": (raw(b'{"result": [[{"document"'), "cannot be read"),
-    "half an answer": (cut, "found"),
-    "closes": (closes, "broken connection"),
+    "half an answer": (hostile.breaks_off, "broke"),
+    "closes": (hostile.slams, "broken connection"),
     "500": (sends({"error": "x"}, 500), "status 500"),
     "404": (sends({"error": "x"}, 404), "status 404"),
     "a redirect": (raw(b"", 302, location="http://127.0.0.1:1/"), "status 302"),
-    "50 MB": (floods, "more than 8,388,608 bytes"),
+    "50 MB": (hostile.floods(200), "more than 8,388,608 bytes"),
     "compressed": (raw(b"xxxx", content_encoding="gzip"), "compressed"),
     "no object": (sends([1]), "cannot be read"),
     "no result": (sends({"results": []}), "cannot be read"),
@@ -235,6 +202,7 @@ def asked(served: RetrievalServer, body: bytes, path: str = "/retrieve", **heade
         (json.dumps({"queries": ["a"] * 600}).encode(), 422),
         (json.dumps({"query": "a" * 20_000}).encode(), 422),
         (b" " * (2**20 + 1), 413),
+        (b" " * 2**24, 413),
         (b'{"query": "river", "topk": 1000000000}', 200),
         (b'{"query": "river", "top_k": 1}', 200),
         (b'{"queries": [], "return_scores": false}', 200),
@@ -273,33 +241,3 @@ def test_a_broken_index_is_a_500(index: Path) -> None:
         status, told = asked(server, b'{"query": "x"}')
         server.shutdown()
     assert status == 500 and "secret" not in told["error"]
-
-
-def test_record_and_replay(index: Path, tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "searches.jsonl"
-    opened = open_index(index)
-    found = RecordingRetriever(opened, path).search(["emma", "river"], 3)
-    RecordingRetriever(opened, path).search(["emma"], 2)
-    replayed = ReplayRetriever(path)
-    assert replayed.search(["river", "emma"], 3) == found[::-1] and len(replayed) == 2
-    assert replayed.search(["emma"], 1) == [found[0][:1]]
-    with pytest.raises(EngineError, match="found none"):
-        replayed.search(["other"])
-    with pytest.raises(EngineError, match="one of 3 passages"):
-        replayed.search(["emma"], 4)
-    env = gym.make("comap/SearchQA-v0", source="generated", retriever=replayed)
-    env.reset(seed=0)
-    assert "Emma" in env.step("<search>emma</search>")[0]
-    assert "error" in env.step("<search>other</search>")[4]
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"format": "x"}', '{"format": "comap searches 1", "identity": "x"}\n{']
-)
-def test_what_is_no_recording(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "searches.jsonl"
-    path.write_text(text)
-    with pytest.raises(DataCorrupt):
-        ReplayRetriever(path)
-    with pytest.raises(DataNotFound):
-        ReplayRetriever(tmp_path / "nothing")

@@ -31,31 +31,37 @@ from comap.lm.base import Completion
 ID = "comap/StableToolBench-v0"
 
 
-def bad(name):
-    """Return something of the module of bad servers."""
-    return load(f"{Path(__file__).with_name('servers.py')}:{name}")
-
-
-serving, says, sends = bad("serving"), bad("says"), bad("sends")
+hostile = load(f"{Path(__file__).parents[2] / 'lm' / 'hostile_server.py'}:KIT")
+serving, raw = hostile.HostileServer, hostile.raw
 ASKED = Request("Food", "drinks", "by_id", {"is_id": "7", "n": 1})
 QUICK = 0.4
 
+
+def url_of(server):
+    return f"{server.base}/virtual"
+
+
+def says(response, error=""):
+    """Answer rightly."""
+    return hostile.sends({"error": error, "response": response})
+
+
 FAULTS = {
-    "hangs": (bad("hangs"), "no whole answer"),
-    "trickles": (bad("trickles"), "no whole answer"),
-    "trickles headers": (bad("trickles_headers"), "no whole answer"),
-    "half a JSON": (bad("breaks_off"), "Incomplete|broke off|broken"),
-    "half a JSON, told whole": (sends(b'{"error": "", "resp'), "expected JSON"),
-    "garbage": (sends(b"\xff\xfe<html>"), "expected JSON"),
-    "a list": (sends(b"[1]"), "expected an object"),
-    "other keys": (sends(b'{"detail": 1}'), "expected an object"),
-    "deep": (sends(b"[" * 100_000), "expected JSON"),
-    "500": (sends(b"oops", 500), "status 500"),
-    "404": (sends(b"oops", 404), "status 404"),
-    "redirect": (sends(b"", 302, location="http://127.0.0.1:1/"), "status 302"),
-    "compressed": (sends(b"xx", content_encoding="gzip"), "compressed"),
-    "50 MB": (bad("floods"), "more than 8,388,608 bytes"),
-    "closes": (bad("slams"), "broken connection"),
+    "hangs": (hostile.hangs, "no whole answer"),
+    "trickles": (hostile.trickles, "no whole answer"),
+    "trickles headers": (hostile.trickles_headers, "no whole answer"),
+    "half a JSON": (hostile.breaks_off, "broke off|broken"),
+    "half a JSON, told whole": (raw(b'{"error": "", "resp'), "expected JSON"),
+    "garbage": (raw(b"\xff\xfe<html>"), "expected JSON"),
+    "a list": (raw(b"[1]"), "expected an object"),
+    "other keys": (raw(b'{"detail": 1}'), "expected an object"),
+    "deep": (raw(b"[" * 100_000), "expected JSON"),
+    "500": (raw(b"oops", 500), "status 500"),
+    "404": (raw(b"oops", 404), "status 404"),
+    "redirect": (raw(b"", 302, location="http://127.0.0.1:1/"), "status 302"),
+    "compressed": (raw(b"xx", content_encoding="gzip"), "compressed"),
+    "50 MB": (hostile.floods(200), "more than 8,388,608 bytes"),
+    "closes": (hostile.slams, "broken connection"),
 }
 
 
@@ -209,7 +215,7 @@ def test_a_bad_server_costs_its_time_and_no_more(data, tmp_path, kind):
     options = {"timeout": QUICK, "retries": 0, "overlay": str(tmp_path / "overlay.jsonl")}
     good = says({"name": "Mojito"})
     with serving(behaviour, good) as server:
-        env = make(data, live_url=server.url, **options)
+        env = make(data, live_url=url_of(server), **options)
         env.reset(seed=0)
         start = time.monotonic()
         told, info = answered(env, is_id="8")
@@ -218,7 +224,7 @@ def test_a_bad_server_costs_its_time_and_no_more(data, tmp_path, kind):
         import re
 
         assert re.search(expected, info["tool_faults"][0]), info["tool_faults"]
-        assert server.url not in info["tool_faults"][0]
+        assert server.base not in info["tool_faults"][0]
         assert not Path(options["overlay"]).exists()
         _, info = env.reset(seed=0)
         assert info["tool_faults"] == ()
@@ -229,23 +235,23 @@ def test_a_bad_server_costs_its_time_and_no_more(data, tmp_path, kind):
 
 def test_a_server_is_asked_again_and_then_never(data, tmp_path):
     options = {"timeout": 5, "retries": 2, "overlay": str(tmp_path / "overlay.jsonl")}
-    with serving(sends(b"", 503), sends(b"", 500), says(["ok"])) as server:
-        env = make(data, live_url=server.url, **options)
+    with serving(raw(b"", 503), raw(b"", 500), says(["ok"])) as server:
+        env = make(data, live_url=url_of(server), **options)
         env.reset(seed=0)
         assert answered(env, is_id="8")[0]["response"] == ["ok"]
-        assert len(server.bodies) == 3
-        body = server.bodies[0]
+        assert len(server.requests) == 3
+        body = server.requests[0]
         assert (body["category"], body["tool_name"], body["api_name"]) == (
             "Food",
             "drinks",
             "by_id",
         )
         assert json.loads(body["tool_input"]) == {"is_id": "8"} and body["toolbench_key"] == ""
-        for again in (env, make(data, live_url=server.url, **options)):
+        for again in (env, make(data, live_url=url_of(server), **options)):
             again.reset(seed=0)
             told, info = answered(again, is_id=8)
             assert (told["response"], info["tool_source"]) == (["ok"], "live")
-        assert len(server.bodies) == 3
+        assert len(server.requests) == 3
     again = make(data, overlay=options["overlay"])
     assert again.unwrapped.fingerprint()["overlay"] == env.unwrapped.fingerprint()["overlay"]
     again.reset(seed=0)
@@ -255,7 +261,7 @@ def test_a_server_is_asked_again_and_then_never(data, tmp_path):
 def test_passing_errors_are_told_and_not_kept(data, tmp_path):
     path = tmp_path / "overlay.jsonl"
     with serving(says("", "Too many requests error..."), says("ok")) as server:
-        env = make(data, live_url=server.url, overlay=str(path))
+        env = make(data, live_url=url_of(server), overlay=str(path))
         env.reset(seed=0)
         assert answered(env, is_id="8")[1]["tool_status"] == "rate"
         assert answered(env, is_id="8")[1]["tool_status"] == "ok"
@@ -290,8 +296,8 @@ def test_a_simulator_answers_what_nobody_else_knows(data, tmp_path):
 
 def test_a_simulator_behind_a_bad_server_is_a_fault(data, tmp_path):
     pytest.importorskip("openai")
-    with serving(sends(b"<html>", 500)) as server:
-        url = server.url.removesuffix("/virtual") + "/v1#model"
+    with serving(raw(b"<html>", 500)) as server:
+        url = f"{server.url}#model"
         env = make(data, simulator=url, overlay=str(tmp_path / "o.jsonl"), timeout=2, retries=0)
         env.reset(seed=0)
         _, info = answered(env, is_id="8")

@@ -232,6 +232,20 @@ def test_the_belief_knows_scores_of_wild_play():
             assert inner.score_of(info["facts"]) == info["score"]
 
 
+def test_suggestions_cost_no_second_belief(monkeypatch):
+    env = make(admissible_actions=True)
+    _, info = env.reset(seed=3)
+    inner, updates = env.unwrapped, []
+    update = inner.canonicalizer.update
+    monkeypatch.setattr(
+        inner.canonicalizer, "update", lambda *told: updates.append(told) or update(*told)
+    )
+    while inner.expert_action() is not None:
+        assert info["admissible_actions"] == inner.admissible_of(info["facts"])
+        info = env.step(inner.expert_action())[4]
+    assert len(updates) == info["step"] > 1
+
+
 def test_reference_calls_any_end_of_a_name():
     env = make(compat="reference", split="G1_tool", max_observation_length=64)
     env.reset(options={"task": "generated/G1_tool/0"})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
 
-import comap  # noqa: F401
+import comap
 from comap.agents import run_episode
 from comap.agents.expert import ExpertAgent
 from comap.envs.stabletoolbench.attempts import Attempt, Made, attempt_of, read_attempts
@@ -157,6 +158,9 @@ def test_reference_answers_are_read(official, kind):
         judge = RecordedJudge(results / f"G1_instruction_{name}.{suffix}")
         rates.append(pass_rate(raw, judge).mean)
     assert rates == [pytest.approx(2 / 3 if kind == "cot" else 1.0)] * 2
+    said = " ".join((Path(comap.__file__).parent / "README.md").read_text().split())
+    who = {"cot": "for ChatGPT with CoT", "dfs": "with DFSDT"}
+    assert f"{100 * rates[0]:.3g} % {who[kind]}" in said, "the README tells other numbers"
     report = process_report(
         raw, read_queries(official / "test_instruction" / "G1_instruction.json")
     )
@@ -177,6 +181,53 @@ def test_broken_answers_are_told(tmp_path, content):
         RecordedJudge(path)
     with pytest.raises(DataNotFound):
         read_attempts(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a billion runs", '{"1": {"is_solved": {"1000000000": "solved"}}}'),
+        ("run 100", '{"1": {"is_solved": {"100": "solved"}}}'),
+        ("a run before the first", '{"1": {"is_solved": {"-1": "solved"}}}'),
+        ("an endless run", '{"1": {"is_solved": {"' + "9" * 400 + '": "solved"}}}'),
+        ("no run", '{"1": {"is_solved": {"x": "solved"}}}'),
+        ("no verdict", '{"1": {"is_solved": {"0": "perhaps"}}}'),
+        ("deep", "[" * 100_000),
+        ("no text", "\xff\xfe"),
+        ("no verdicts", '{"sopr": {"judge": "x", "prompt_sha256": "", "verdicts": {"1": 7}}}'),
+        ("a deep cell.csv", 'query_id,is_solved\n1,"' + "[" * 5_000 + '"\n'),
+        ("a long cell.csv", 'query_id,is_solved\n1,"' + "x" * 200_000 + '"\n'),
+        ("an endless run.csv", "query_id,is_solved\n1,\"{1e999: 'solved'}\"\n"),
+        ("a billion runs.csv", "query_id,is_solved\n1,\"{10**9: 'solved'}\"\n"),
+        ("a billion more.csv", "query_id,is_solved\n1,\"{1000000000: 'solved'}\"\n"),
+        ("too few cells.csv", "query_id,is_solved\n1\n"),
+        ("other columns.csv", "a,b\n1,2\n"),
+        ("a call.csv", "query_id,is_solved\n1,\"__import__('os').abort()\"\n"),
+    ],
+)
+def test_hostile_verdicts_are_told_at_once(tmp_path, name, content):
+    path = tmp_path / (name if name.endswith(".csv") else f"{name}.json")
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(DataCorrupt, match="expected a pass-rate result"):
+        RecordedJudge(path)
+
+
+def test_verdicts_that_cannot_be_read_are_told(tmp_path, monkeypatch):
+    path = tmp_path / "verdicts.json"
+    path.write_text("{}")
+
+    def refused(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(DataCorrupt, match="Permission denied"):
+        RecordedJudge(path)
+
+
+def test_verdicts_of_a_hundred_runs_are_read(tmp_path):
+    path = tmp_path / "verdicts.json"
+    path.write_text(json.dumps({"1": {"is_solved": {str(run): "solved" for run in range(100)}}}))
+    assert RecordedJudge(path).runs == 100
 
 
 def _api(name, required=(), optional=()):

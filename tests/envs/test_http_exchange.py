@@ -1,0 +1,108 @@
+"""An exchange ends in time and leaves no thread behind, whatever the server does."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.envs.conformance.transcripts import load
+from comap.envs.http_exchange import MAX_ANSWER_BYTES, ExchangeFailure, post_json
+
+hostile = load(f"{Path(__file__).parents[1] / 'lm' / 'hostile_server.py'}:KIT")
+TIMEOUT = 0.3
+NEVER = {
+    name: getattr(hostile, name)
+    for name in ("hangs", "trickles", "trickles_headers", "trickles_and_closes")
+}
+
+
+def failure_of(behaviour: Any, timeout: float = 5.0) -> ExchangeFailure:
+    with hostile.HostileServer(behaviour) as server, pytest.raises(ExchangeFailure) as told:
+        post_json(f"{server.base}/x", b"{}", timeout)
+    assert server.base not in str(told.value) and "127.0.0.1" not in str(told.value)
+    return told.value
+
+
+def asking() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "comap-exchange"]
+
+
+def test_an_answer_is_returned_as_it_came() -> None:
+    with hostile.HostileServer(hostile.raw(b"\xff any bytes")) as server:
+        assert post_json(f"{server.base}/x", b'{"a": 1}', 5) == b"\xff any bytes"
+    assert server.requests == [{"a": 1}]
+    assert server.headers[0]["accept-encoding"] == "identity"
+    assert server.headers[0]["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_a_server_that_never_ends_costs_its_time_and_no_thread(name: str) -> None:
+    with hostile.HostileServer(NEVER[name]) as server:
+        start = time.monotonic()
+        with pytest.raises(ExchangeFailure, match=f"no whole answer within {TIMEOUT:g} s") as told:
+            post_json(server.base, b"{}", TIMEOUT)
+        assert time.monotonic() - start < TIMEOUT + 1.0 and told.value.again
+        while asking() and time.monotonic() - start < 5:
+            time.sleep(0.02)
+        assert not asking(), "the thread goes on while the server does"
+
+
+def test_a_connection_that_comes_too_late_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect, ready = http.client.HTTPConnection.connect, threading.Event()
+
+    def slowly(connection: http.client.HTTPConnection) -> None:
+        ready.wait(10)  # as a name that is looked up
+        connect(connection)
+
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", slowly)
+    with hostile.HostileServer(hostile.raw(b"late")) as server:
+        with pytest.raises(ExchangeFailure, match="no whole answer"):
+            post_json(server.base, b"{}", 0.1)
+        (thread,) = asking()
+        ready.set()
+        thread.join(5)
+        assert not thread.is_alive() and server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "said", "again"),
+    [
+        (hostile.sends({}, 500), "the status 500", True),
+        (hostile.sends({}, 429), "the status 429", True),
+        (hostile.sends({}, 404), "the status 404", False),
+        (hostile.raw(b"", 302, location="http://127.0.0.1:1/"), "the status 302", False),
+        (hostile.raw(b"xx", content_encoding="gzip"), "a compressed answer", False),
+        (hostile.floods(200), f"more than {MAX_ANSWER_BYTES:,} bytes", False),
+        (hostile.breaks_off, "broke off", True),
+        (hostile.slams, "a broken connection (RemoteDisconnected)", True),
+    ],
+)
+def test_what_is_no_answer(behaviour: Any, said: str, again: bool) -> None:
+    failure = failure_of(behaviour)
+    assert said in str(failure) and failure.again is again
+
+
+def test_an_answer_of_the_largest_size_is_taken() -> None:
+    with hostile.HostileServer(hostile.raw(b" " * MAX_ANSWER_BYTES)) as server:
+        assert len(post_json(server.base, b"{}", 20)) == MAX_ANSWER_BYTES
+    failure = failure_of(hostile.raw(b" " * (MAX_ANSWER_BYTES + 1)), 20)
+    assert "more than" in str(failure)
+
+
+@pytest.mark.parametrize("host", ["a\x01b", "127.0.0.1:1"])
+def test_nobody_there(host: str) -> None:
+    with pytest.raises(ExchangeFailure, match="a broken connection"):
+        post_json(f"http://{host}/x", b"{}", 5)
+
+
+def test_nothing_is_asked_without_time() -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        with pytest.raises(ExchangeFailure, match="no time left"):
+            post_json(f"http://127.0.0.1:{listening.getsockname()[1]}", b"{}", 0)

@@ -1,0 +1,77 @@
+"""Folders that take another's place: whole, or not at all, and never at the cost of the old one."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from comap.envs.storage import replacing
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    target = tmp_path / "home" / "data"
+    with replacing(target) as folder:
+        (folder / "old.txt").write_text("old")
+    return target
+
+
+def test_a_folder_takes_the_place_of_another(old: Path) -> None:
+    with replacing(old) as folder:
+        assert folder.parent.parent == old.parent and not any(folder.iterdir())
+        (folder / "new.txt").write_text("new")
+        assert names(old) == ["old.txt"], "until the end the old one is there"
+    assert names(old.parent) == ["data", "data/new.txt"]
+
+
+def test_a_failure_while_making_leaves_the_old(old: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), replacing(old) as folder:
+        (folder / "new.txt").write_text("new")
+        raise KeyboardInterrupt
+    assert names(old.parent) == ["data", "data/old.txt"]
+
+
+def fail_renames_to(monkeypatch: pytest.MonkeyPatch, target: Path, times: int) -> None:
+    """Let the next renames to a place fail."""
+    rename, left = Path.rename, [times]
+
+    def sometimes(source: Path, place: Path) -> Path:
+        if Path(place) == target and left[0]:
+            left[0] -= 1
+            raise OSError(errno.EACCES, "somebody holds it")
+        return rename(source, place)
+
+    monkeypatch.setattr(Path, "rename", sometimes)
+
+
+def test_where_the_new_cannot_take_the_place_the_old_is_put_back(old: Path, monkeypatch) -> None:
+    fail_renames_to(monkeypatch, old, 1)
+    with pytest.raises(OSError, match="holds it"), replacing(old) as folder:
+        (folder / "new.txt").write_text("new")
+    assert names(old.parent) == ["data", "data/old.txt"]
+
+
+def test_an_old_folder_that_cannot_be_put_back_is_kept(old: Path, monkeypatch) -> None:
+    fail_renames_to(monkeypatch, old, 2)
+    with pytest.raises(OSError, match="holds it"), replacing(old) as folder:
+        (folder / "new.txt").write_text("new")
+    assert [path.read_text() for path in old.parent.rglob("old.txt")] == ["old"]
+    monkeypatch.undo()
+    with replacing(old) as folder:
+        (folder / "new.txt").write_text("new")
+    assert (old / "new.txt").is_file()
+
+
+def test_of_two_makers_the_folder_is_of_one(old: Path) -> None:
+    """Another maker's folder that came meanwhile is replaced, and nothing is left over."""
+    with replacing(old) as folder:
+        (folder / "new.txt").write_text("new")
+        with replacing(old) as other:
+            (other / "other.txt").write_text("other")
+    assert names(old.parent) == ["data", "data/new.txt"]
