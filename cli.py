@@ -143,6 +143,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         speed,
         trained,
         training_scale,
+        viewer_speed,
     )
     from .benchmarks.experiments import command
 
@@ -151,6 +152,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     kinds = bench.add_subparsers(dest="bench", required=True, metavar="WHAT")
     measured = (speed, parity, experts, scienceworld_beliefs, runner_speed, training_scale)
+    measured += (viewer_speed,)
     paw = (paw_bench, paw_bench_overhead, paw_noise)
     for module in (*measured, small_results, coevolution, shipped, trained, *paw):
         module.add_parser(kinds)

@@ -197,7 +197,7 @@ class Browser:
         return list(self.run("return window.violations"))
 
     def requests(self) -> list[str]:
-        """Return the addresses that were asked for since the last time, but files and blobs."""
+        """Return the addresses that were asked for since the last time, but those of this machine."""
         told = [
             json.loads(entry["message"])["message"]
             for entry in self._call("POST", "/se/log", type="performance")
@@ -207,7 +207,7 @@ class Browser:
             for one in told
             if one["method"] == "Network.requestWillBeSent"
         ]
-        return [url for url in asked if not re.match("(file|about|chrome):", url)]
+        return [url for url in asked if not re.match("(file|about|chrome|data):", url)]
 
     def screenshot(self, path: Path) -> None:
         """Write what the window shows, as PNG."""

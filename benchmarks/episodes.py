@@ -196,7 +196,7 @@ class _Writer:
             "real": self.trajectory(real),
             "imagined": self.predictions(real) if imagined is None else self.trajectory(imagined),
             "delta_f1": [score and score[0] for score in scores],
-            "deltas": [score and score[1:] for score in scores],
+            "deltas": [score and list(score[1:]) for score in scores],
             **({"settings": self.pairs(real.settings)} if real.settings else {}),
         }
 

@@ -197,7 +197,7 @@ const KEYS = {
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || byId("help").open) return;
-  const isTyping = event.target.matches("input:not([type=range]), select, textarea");
+  const isTyping = event.target instanceof Element && event.target.matches("input:not([type=range]), select");
   if (isTyping) {
     if (event.key === "Escape") byId("episodes").focus();
     else if (event.key === "Enter" && event.target.id === "search") moveHit(event.shiftKey ? -1 : 1);

@@ -84,7 +84,8 @@ const percent = (logprob) => {
 
 function legend() {
   const list = make("ul", "token-legend");
-  list.setAttribute("aria-label", "Colours by probability");
+  list.setAttribute("aria-label", "Colours of tokens by probability");
+  list.append(make("li", "", "Probability of a token:"));
   const words = ["90 % or more", "50 % or more", "10 % or more", "1 % or more", "less"];
   words.forEach((word, i) => list.append(make("li", "", make("span", `token p${i}`, "abc"), ` ${word}`)));
   return list;
@@ -125,7 +126,7 @@ function tokenView(record, call) {
   });
   const mean = values.reduce((sum, value) => sum + value, 0) / Math.max(values.length, 1);
   readout.append(`${plural(words.length, "token")}, on average ${percent(mean)} (log-probability ${decimal(mean, 3)})`);
-  return make("div", "token-box", line, readout, legend());
+  return make("div", "token-box", line, readout);
 }
 
 // Options that were scored, the most probable first, as shares of all.
@@ -160,10 +161,10 @@ function prompt(record, call) {
 
 const kindOf = (record, call) => (call.kind === undefined ? "" : textOf(record, call.kind));
 
-function reply(record, call, isRaw) {
-  const isScored = ["score", "words"].includes(kindOf(record, call));
-  if (call.logprobs && call.logprobs.length && !isRaw)
-    return isScored ? optionView(record, call) : tokenView(record, call);
+const isScored = (record, call) => ["score", "words"].includes(kindOf(record, call));
+const hasTokens = (record, call) => Boolean(call.logprobs && call.logprobs.length) && !isScored(record, call);
+
+function rawReply(record, call) {
   const said = make("div", "said");
   if (call.prefix !== undefined) said.append(make("span", "given", rich(textOf(record, call.prefix), search.pattern)));
   said.append(rich(textOf(record, call.text), search.pattern));
@@ -178,8 +179,9 @@ function callItem(record, call) {
   const head = make("p", "call-head", make("strong", "", isolated(purpose)), " ", make("span", "badge", isolated(kindOf(record, call))), " ", make("span", "model", facts.join(", ")));
   if (call.adapter !== undefined) head.append(" ", make("span", "model", "adapter ", isolated(textOf(record, call.adapter))));
   if (call.finish !== undefined && textOf(record, call.finish) === "length") head.append(" ", badges(["cut off"]));
-  const parts = [reply(record, call, true)];
-  if (call.logprobs && call.logprobs.length) parts.push(reply(record, call, false));
+  const parts = [rawReply(record, call)];
+  if (hasTokens(record, call)) parts.push(tokenView(record, call));
+  else if (call.logprobs && call.logprobs.length) parts.push(optionView(record, call));
   return make("li", "call", head, call.messages ? prompt(record, call) : null, ...parts);
 }
 
@@ -187,6 +189,7 @@ function callsBox(record, list, leftOut, label) {
   const count = list.length + (leftOut || 0);
   return folded("calls", `${label}: ${plural(count, "call")}`, () => {
     const items = make("ol", "call-list", ...list.map((call) => callItem(record, call)));
+    if (list.some((call) => hasTokens(record, call))) items.prepend(make("li", "", legend()));
     if (leftOut) items.append(make("li", "nothing", `${leftOut} more are not shown.`));
     if (list.length && !list.some((one) => one.messages))
       items.append(make("li", "nothing", "Their prompts are not on record: comap run --keep prompts keeps them, --keep tokens also the tokens' probabilities."));
