@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 __all__ = ["gates_of", "was_revised"]
@@ -89,7 +90,9 @@ def _numbers(notes: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str,
 def _number(value: object) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    return round(float(value), 6) if math.isfinite(value) else None
+    with suppress(OverflowError):  # a whole number may be longer than any float
+        return round(float(value), 6) if math.isfinite(value) else None
+    return None
 
 
 def _text(notes: Mapping[str, Any], names: tuple[str, ...]) -> str | None:

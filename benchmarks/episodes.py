@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ from ..facts import Fact, State, apply, diff, fact_to_text
 from ..metrics import delta_f1
 from ..trajectory import TOLD, Call, Predicted, Step, Trajectory
 from .episode_gates import gates_of
+from .marks import one_line
 
 __all__ = ["Episode", "episode_record", "script_json"]
 
@@ -57,8 +59,9 @@ class _Numbers:
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
 
-    def __call__(self, text: str) -> int:
-        return self.numbers.setdefault(text, len(self.numbers))
+    def __call__(self, text: object) -> int:
+        known = text if isinstance(text, str) else str(text)  # files may hold anything
+        return self.numbers.setdefault(known, len(self.numbers))
 
 
 class _Writer:
@@ -225,10 +228,12 @@ def script_json(data: Mapping[str, Any]) -> str:
     return text.translate(_ESCAPES)
 
 
-def _number(value: float) -> float | str:
-    """Return a number that JSON has, or else its name."""
-    value = float(value)
-    return round(value, 6) if math.isfinite(value) else str(value)
+def _number(value: object) -> float | str:
+    """Return a number that JSON has, or else what there is, as text: files may hold anything."""
+    if isinstance(value, int | float):
+        with suppress(OverflowError):  # a whole number may be longer than any float
+            return round(float(value), 6) if math.isfinite(value) else str(value)
+    return one_line(str(value))
 
 
 def _told(value: object) -> str:

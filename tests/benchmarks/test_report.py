@@ -264,7 +264,7 @@ def test_delta_f1_of_each_step() -> None:
         [0.8, None],
         [None, None, None],
     ]
-    assert found[0]["deltas"] == [[2, 1, 0], [2, 1, 0], None], "foreseen, missed, made up"
+    assert found[0]["deltas"] == [[2, 1, 0], [0, 0, 0], None], "foreseen, missed, made up"
     assert found[2]["imagined"] is None
 
 
