@@ -20,8 +20,12 @@ async function unpack(number) {
     throw new Error("this browser cannot unpack episodes: expected Chromium 80, Firefox 113 or Safari 16.4, or newer");
   packed ??= byId("data").textContent;
   const { at, size } = entries[number];
-  const text = await inflate(packed.slice(at, at + size));
-  return { record: JSON.parse(text), letters: text.length };
+  try {
+    const text = await inflate(packed.slice(at, at + size));
+    return { record: JSON.parse(text), letters: text.length };
+  } catch {
+    throw new Error("its data in this page is damaged; make the page again with comap view");
+  }
 }
 
 function keep(number, one) {

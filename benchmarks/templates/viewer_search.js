@@ -2,7 +2,7 @@
 
 const SCOPES = ["goals", "actions", "observations", "prompts", "replies", "notes", "facts"];
 const AT_A_TIME = 12; // milliseconds of work before the page may draw again
-const search = { query: "", scope: "", pattern: null, found: new Map(), done: 0, running: 0 };
+const search = { query: "", scope: "", pattern: null, found: new Map(), done: 0, damaged: 0, running: 0 };
 
 // How often each text of an episode holds the pattern, asked once for each text.
 function counter(texts, pattern) {
@@ -34,15 +34,16 @@ function hitsOf(record, pattern, scope) {
 // Look through every episode; `onProgress` is called now and then, and at the end.
 async function lookFor(query, scope, onProgress) {
   const run = ++search.running;
-  Object.assign(search, { query, scope, pattern: patternOf(query), found: new Map(), done: 0 });
+  Object.assign(search, { query, scope, pattern: patternOf(query), found: new Map(), done: 0, damaged: 0 });
   if (!search.pattern) return onProgress(true);
   let since = performance.now();
   let told = since;
   for (const { number } of entries) {
-    const record = await episodeOf(number);
+    const record = await episodeOf(number).catch(() => null);
     if (run !== search.running) return;
-    const hits = hitsOf(record, search.pattern, scope);
-    if (hits.total || hits.scopes.size) search.found.set(number, hits);
+    const hits = record && hitsOf(record, search.pattern, scope);
+    if (hits && hits.scopes.size) search.found.set(number, hits);
+    search.damaged += record === null;
     search.done++;
     const now = performance.now();
     if (now - since < AT_A_TIME) continue;
@@ -68,5 +69,6 @@ function searchWords() {
   const where = SCOPES.filter((scope) => scopes.has(scope)).map((scope) => `${scope} ${scopes.get(scope).toLocaleString("en")}`);
   const told = `${plural(total, "hit")} in ${plural(episodes, "episode")}`;
   const going = search.done < entries.length ? ` (searching: ${search.done} of ${entries.length})` : "";
-  return told + going + (where.length ? ` · ${where.join(", ")}` : "");
+  const damaged = search.damaged ? ` (${plural(search.damaged, "episode")} could not be unpacked)` : "";
+  return told + going + damaged + (where.length ? ` · ${where.join(", ")}` : "");
 }
