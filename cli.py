@@ -151,8 +151,15 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "bench", help="measure speed, agreement with the original, and what small models learn"
     )
     kinds = bench.add_subparsers(dest="bench", required=True, metavar="WHAT")
-    measured = (speed, parity, experts, scienceworld_beliefs, runner_speed, training_scale)
-    measured += (viewer_speed,)
+    measured = (
+        speed,
+        parity,
+        experts,
+        scienceworld_beliefs,
+        runner_speed,
+        training_scale,
+        viewer_speed,
+    )
     paw = (paw_bench, paw_bench_overhead, paw_noise)
     for module in (*measured, small_results, coevolution, shipped, trained, *paw):
         module.add_parser(kinds)

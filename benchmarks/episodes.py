@@ -27,6 +27,8 @@ _MOST_LETTERS = 20_000  # shown of a note
 
 _Compared: TypeAlias = "tuple[float, int, int, int]"
 
+_INDENTED = json.JSONEncoder(ensure_ascii=False, indent=1)
+_WORDS = {None: "null", True: "true", False: "false"}
 _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
@@ -241,9 +243,9 @@ def _told(value: object) -> str:
     if isinstance(value, str):
         text = value
     elif isinstance(value, list | dict):
-        text = json.dumps(value, ensure_ascii=False, indent=1)
+        text = _INDENTED.encode(value)
     else:
-        text = json.dumps(value, ensure_ascii=False)
+        text = _WORDS[value] if value is None or isinstance(value, bool) else str(value)
     return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]} [...]"
 
 

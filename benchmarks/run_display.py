@@ -176,11 +176,11 @@ def runs_table(title: str, played: Sequence[Played]) -> Table:
             ", ".join(sorted(one.agents)),
             one.episodes,
             _rate(summary["success"]).partition(" (n=")[0],
-            100 * summary["score"],
-            summary["steps"]["per_episode"],
-            100 * summary["invalid_actions"],
+            round(100 * summary["score"], 1),
+            round(summary["steps"]["per_episode"], 1),
+            round(100 * summary["invalid_actions"], 1),
             sum(summary["errors"].values()),
-            calls,
+            round(calls, 2),
         )
         rows.append(row)
     note = "Success, score and refused actions in percent; steps of an episode, calls of a step."

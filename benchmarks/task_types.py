@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..envs.alfworld.generate import Difficulty
+from ..envs.alfworld.difficulty import Difficulty
 from ..errors import CoMapError
 
 __all__ = ["task_type"]

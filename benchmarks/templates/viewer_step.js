@@ -124,7 +124,7 @@ function stepRow(step) {
   const { record, episode } = state;
   const hits = search.found.get(episode);
   const count = hits && hits.steps.get(step);
-  const found = count ? make("span", "badge hits", plural(count, "hit")) : null;
+  const found = count ? make("span", "badge hits", String(count), make("span", "spoken", count === 1 ? " hit" : " hits")) : null;
   if (!step) return [make("span", "t", "0"), make("span", "name", "(start)"), found];
   const own = record.real.steps[step - 1] || record.imagined.steps[step - 1];
   const score = record.delta_f1[step - 1];
