@@ -78,34 +78,32 @@ def test_texts_are_found_and_marked(browser: Browser, page: Path) -> None:
     browser.wait("document.getElementById('shown').textContent === '10 episodes'")
 
 
-@pytest.mark.parametrize(
-    ("words", "scope"),
-    [
-        ("put a pen", "goals"),
-        ("you are a ROBOT.", "prompts"),
-        ("It opens.", "replies"),
-        ("official cache", "notes"),
-        ("in(pen 1, safe 1)", "facts"),
-        ("It is empty", "observations"),
-        ("sing", "actions"),
-    ],
-)
-def test_everything_is_searched(browser: Browser, page: Path, words: str, scope: str) -> None:
-    shown(browser, page)
-    told = looked_for(browser, words)
-    assert f"{scope} " in told and not told.startswith("0 hits")
-    browser.press("Enter")
-    browser.wait("document.querySelector('#detail mark.hit')?.checkVisibility()")
+EVERYWHERE = {
+    "put a pen": "goals",
+    "you are a ROBOT.": "prompts",
+    "It opens.": "replies",
+    "official cache": "notes",
+    "in(pen 1, safe 1)": "facts",
+    "It is empty": "observations",
+    "sing": "actions",
+}
 
 
-@pytest.mark.parametrize(
-    "words", [".*", "(", "[a-z]", "\\d", "^", "a|b", "$&", "</", "\u202e", "İ"]
-)
-def test_what_is_looked_for_is_no_pattern(browser: Browser, page: Path, words: str) -> None:
+def test_everything_is_searched(browser: Browser, page: Path) -> None:
     shown(browser, page)
-    told = looked_for(browser, words)
-    expected = {"(": r"[1-9]\d* hits", "^": "0 hits"}.get(words, "0 hits")
-    assert re.match(expected, told), told
+    for words, scope in EVERYWHERE.items():
+        told = looked_for(browser, words)
+        assert f"{scope} " in told and not told.startswith("0 hits"), words
+        browser.press("Enter")
+        browser.wait("document.querySelector('#detail mark.hit')?.checkVisibility()")
+        assert text(browser, "mark.hit").lower() == words.lower()
+
+
+def test_what_is_looked_for_is_no_pattern(browser: Browser, page: Path) -> None:
+    shown(browser, page)
+    for words in (".*", "[a-z]", "\\d", "^", "a|b", "$&", "</", "\u202e", "İ"):
+        assert looked_for(browser, words).startswith("0 hits"), words
+    assert re.match(r"[1-9]\d* hits", looked_for(browser, "("))
 
 
 def test_keys_move_about(browser: Browser, page: Path) -> None:
@@ -176,21 +174,13 @@ def test_a_link_leads_back(browser: Browser, page: Path) -> None:
     assert text(browser, "#shown") == "10 episodes"
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "#0/0",
-        "#999/999",
-        "#-1/2",
-        "#1",
-        "#1/x",
-        "#%E2%80%AE",
-        f"#1/1?run={'<b>'}&with=x&order=__proto__&in=a",
-    ],
-)
-def test_wrong_links_lead_somewhere(browser: Browser, page: Path, place: str) -> None:
-    shown(browser, page, place)
-    assert text(browser, "#shown") == "10 episodes"
+def test_wrong_links_lead_somewhere(browser: Browser, page: Path) -> None:
+    shown(browser, page)
+    strange = "#1/1?run=<b>&with=x&order=__proto__&in=a"
+    for place in ("#0/0", "#999/999", "#-1/2", "#1", "#1/x", "#%E2%80%AE", strange):
+        browser.run("location.hash = arguments[0]", place)
+        browser.wait("/^#(1|10)\\/[0135]$/.test(location.hash)")
+        assert text(browser, "#shown") == "10 episodes"
 
 
 def test_a_step_shows_what_was_behind_it(browser: Browser, page: Path) -> None:
@@ -252,9 +242,12 @@ def test_tokens_tell_their_probabilities(browser: Browser, page: Path) -> None:
     assert text(browser, ".readout") == 'token 2 of 3 " safe" 40.7 %, log-probability -0.9000'
     assert browser.run("return location.hash").startswith("#1/1"), "the step is the same"
     browser.run(
-        "document.querySelectorAll('.token')[6]?.dispatchEvent(new MouseEvent('mouseover', {bubbles: true}))"
+        "const token = document.querySelectorAll('.tokens')[1].lastElementChild;"
+        "token.dispatchEvent(new MouseEvent('mouseover', {bubbles: true}))"
     )
-    assert "#31" in text(browser, ".call:nth-of-type(5) .tokens")
+    assert (
+        "token 2 of 2" in texts(browser, ".readout")[1] and '"#32"' in texts(browser, ".readout")[1]
+    )
     options = texts(browser, ".options li")
     assert options[0].replace("\n", " ").strip().startswith("safe 1") and "91.7 %" in options[0]
     assert "Probability of a token:" in text(browser, ".token-legend")

@@ -26,7 +26,7 @@ def test_hostile_text_stays_text(browser: Browser, tmp_path: Path) -> None:
         shown(browser, tmp_path / "evil.html", place)
         browser.run("for (const box of document.querySelectorAll('details')) box.open = true")
         browser.wait(
-            "document.querySelectorAll('details').length === document.querySelectorAll('details[open]').length"
+            "[...document.querySelectorAll('details')].every((one) => one.childElementCount > 1)"
         )
         own = browser.run(
             "return [...document.body.querySelectorAll('*')].map((one) => one.localName)"
@@ -42,7 +42,7 @@ def test_hostile_text_stays_text(browser: Browser, tmp_path: Path) -> None:
         everything = browser.run(
             "const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);"
             "const found = []; while (walk.nextNode())"
-            " if (walk.currentNode.parentElement.localName !== 'script') found.push(walk.currentNode.data);"
+            " if (!walk.currentNode.parentElement.matches('script')) found.push(walk.currentNode.data);"
             "return JSON.stringify(found.join(''))"
         )
         assert everything.count("<img src=x onerror=") > 8 and "U+202E" in everything
@@ -51,14 +51,13 @@ def test_hostile_text_stays_text(browser: Browser, tmp_path: Path) -> None:
         assert "[U+202E]" in browser.run("return document.title")
 
 
-@pytest.mark.parametrize("words", ["<img src=x", "\u202ecba", "</script><script>", "😀", "[31m"])
-def test_hostile_text_is_looked_for(browser: Browser, tmp_path: Path, words: str) -> None:
+def test_hostile_text_is_looked_for(browser: Browser, tmp_path: Path) -> None:
     told: dict[str, Any] = {"summary": {}, "tables": [], "plots": []}
-    write_report(
-        tmp_path / "evil.html", title="", episodes=[Episode(EVIL, evil_of(), None)], **told
-    )
+    episode = Episode(EVIL, evil_of(), None)
+    write_report(tmp_path / "evil.html", title="", episodes=[episode], **told)
     shown(browser, tmp_path / "evil.html")
-    assert "in 1 episode ·" in looked_for(browser, words)
-    browser.press("Enter")
-    browser.wait("document.querySelector('#step mark.hit')")
+    for words in ("<img src=x", "\u202ecba", "</script><script>", "😀", "[31m"):
+        assert "in 1 episode ·" in looked_for(browser, words), words
+        browser.press("Enter")
+        browser.wait("document.querySelector('#step mark.hit')")
     assert browser.run("return document.body.dataset.pwned") is None
