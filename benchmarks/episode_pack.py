@@ -1,9 +1,9 @@
 """Many episodes in one page: a small index that is read at once, and the rest when it is wanted.
 
 The index has a line for each episode: what the list shows and the filters ask. The episodes
-themselves are compressed, each by itself, and written one after another in base64; the page unpacks
-one when it is opened or searched. So a page of a thousand episodes opens as fast as one of ten, and
-writing it needs no more memory than its own size.
+themselves are compressed, each by itself, and written in base64, each as an element of the page, which
+unpacks one when it is opened or searched. So a page of a thousand episodes shows its list and its first
+step before the rest is read, and writing it needs no more memory than its own size.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .episode_gates import was_revised
@@ -42,7 +42,6 @@ class Pack:
         self._entries: list[dict[str, Any]] = []
         self._names: dict[str, int] = {}
         self._parts: list[str] = []
-        self._size = 0
         for episode in episodes:
             self.add(episode)
 
@@ -54,18 +53,16 @@ class Pack:
         record = episode_record(episode)
         text = json.dumps(record, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
         part = base64.b64encode(zlib.compress(text.encode("ascii"), _LEVEL)).decode("ascii")
-        place = {"at": self._size, "size": len(part)}
-        self._entries.append(self._entry(episode, record) | place)
+        self._entries.append(self._entry(episode, record))
         self._parts.append(part)
-        self._size += len(part)
 
     def index(self) -> dict[str, Any]:
         """Return the index: names, and for each episode what is known before it is unpacked."""
         return {"names": list(self._names), "episodes": self._entries}
 
-    def data(self) -> str:
-        """Return the episodes; the index says where each of them is."""
-        return "".join(self._parts)
+    def parts(self) -> Sequence[str]:
+        """Return the episodes, each compressed and in base64."""
+        return self._parts
 
     def _entry(self, episode: Episode, record: dict[str, Any]) -> dict[str, Any]:
         """Return an episode's line in the index; names that many share are numbers there."""

@@ -126,7 +126,7 @@ def render_report(
             script=Markup(script),
             script_hash=_source_hash(script),
             index=Markup(script_json(pack.index())),
-            data=Markup(pack.data()),
+            parts=[Markup(part) for part in pack.parts()],
         )
     )
 

@@ -2,7 +2,8 @@
 
 Episodes are played by `viewer_episodes` and written as `comap run` writes them; ``comap view`` makes
 the page in a process of its own; headless Chromium opens it, each time with an empty profile. A time to
-first sight ends with the frame in which the thing is there, counted from the start of navigation.
+first sight ends with the frame in which the thing is there, counted from the start of navigation;
+CPU times are those of the page's process, which do not grow where the machine is busy with other work.
 """
 
 from __future__ import annotations
@@ -151,9 +152,11 @@ def measure_page(page: Path, openings: int, query: str = "cabinet 3") -> dict[st
 
 def _opened(page: Path, query: str) -> dict[str, Any]:
     with Browser() as browser:
+        browser.cdp("Performance.enable", timeDomain="threadTicks")
         browser.cdp("Page.addScriptToEvaluateOnNewDocument", source=_SEEN)
         browser.open(page)
         seen = browser.wait("window.seen.step && window.seen")
+        opening = _cpu(browser)
         heap = _heap(browser)
         stepping = statistics.median(browser.run(_STEPPING))
         browser.wait("/^Step 20 of/.test(document.querySelector('#moves strong').textContent)", 1)
@@ -161,16 +164,26 @@ def _opened(page: Path, query: str) -> dict[str, Any]:
         browser.run(_SEARCH, query)
         browser.wait(_FOUND, 120)
         searching = browser.run("return performance.now() - window.begun")
+        every = _cpu(browser)
         return {
             "first_list_ms": round(seen["list"], 1),
             "first_step_ms": round(seen["step"], 1),
+            "opening_cpu_ms": opening,
             "next_step_ms": round(stepping, 2),
             "filter_ms": round(filtering, 2),
             "search_ms": round(searching, 1),
+            "search_cpu_ms": round(every - opening, 1),
             "heap_bytes": heap,
             "heap_bytes_after_search": _heap(browser),
             "browser": browser.version(),
         }
+
+
+def _cpu(browser: Browser) -> float:
+    """Return the CPU time of the page's process, which does not count what else the machine does."""
+    told = browser.cdp("Performance.getMetrics")["metrics"]
+    seconds = next(one["value"] for one in told if one["name"] == "ProcessTime")
+    return round(1000 * float(seconds), 1)
 
 
 def _heap(browser: Browser) -> int:

@@ -43,10 +43,10 @@ def episodes(folder: Path) -> list[Trajectory]:
 def viewed(page: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The index and the episodes that a viewer's page holds."""
     markup = page.read_text("utf-8")
-    index, data = (re.search(f'id="{name}">([^<]*)<', markup) for name in ("index", "data"))
-    assert index is not None and data is not None
+    index = re.search('id="index">([^<]*)<', markup)
+    assert index is not None
     entries = json.loads(index[1])["episodes"]
-    parts = [data[1][one["at"] : one["at"] + one["size"]] for one in entries]
+    parts = re.findall('id="packed-[0-9]+">([^<]*)<', markup)
     return entries, [json.loads(zlib.decompress(base64.b64decode(part))) for part in parts]
 
 

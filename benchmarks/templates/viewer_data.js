@@ -7,7 +7,6 @@ const MOST_LETTERS = 4e8; // of unpacked episodes that are kept; those used long
 
 const unpacked = new Map();
 let lettersKept = 0;
-let packed = null;
 
 async function inflate(base64) {
   const bytes = Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
@@ -15,13 +14,21 @@ async function inflate(base64) {
   return new Response(stream).text();
 }
 
+// An episode's element, once the browser has read all of it: the first ones are there before the page is.
+async function elementOf(number) {
+  for (;;) {
+    const element = byId(`packed-${number}`);
+    if (element && (element.nextElementSibling || document.readyState !== "loading")) return element;
+    await new Promise((resume) => requestAnimationFrame(resume));
+  }
+}
+
 async function unpack(number) {
   if (typeof DecompressionStream === "undefined")
     throw new Error("this browser cannot unpack episodes: expected Chromium 80, Firefox 113 or Safari 16.4, or newer");
-  packed ??= byId("data").textContent;
-  const { at, size } = entries[number];
+  const packed = await elementOf(number);
   try {
-    const text = await inflate(packed.slice(at, at + size));
+    const text = await inflate(packed.textContent);
     return { record: JSON.parse(text), letters: text.length };
   } catch {
     throw new Error("its data in this page is damaged; make the page again with comap view");

@@ -257,8 +257,7 @@ function build() {
 function start() {
   build();
   showList();
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", goToHash);
-  else goToHash();
+  goToHash();
   window.addEventListener("hashchange", () => location.hash !== hashNow() && goToHash());
 }
 

@@ -2,6 +2,7 @@
 
 const SCOPES = ["goals", "actions", "observations", "prompts", "replies", "notes", "facts"];
 const AT_A_TIME = 12; // milliseconds of work before the page may draw again
+const AHEAD = 16; // episodes that are unpacked at a time
 const search = { query: "", scope: "", pattern: null, found: new Map(), done: 0, damaged: 0, running: 0 };
 
 // How often each text of an episode holds the pattern, asked once for each text.
@@ -38,8 +39,10 @@ async function lookFor(query, scope, onProgress) {
   if (!search.pattern) return onProgress(true);
   let since = performance.now();
   let told = since;
+  let ahead = [];
   for (const { number } of entries) {
-    const record = await episodeOf(number).catch(() => null);
+    if (number % AHEAD === 0) ahead = entries.slice(number, number + AHEAD).map((entry) => episodeOf(entry.number).catch(() => null));
+    const record = await ahead[number % AHEAD];
     if (run !== search.running) return;
     const hits = record && hitsOf(record, search.pattern, scope);
     if (hits && hits.scopes.size) search.found.set(number, hits);

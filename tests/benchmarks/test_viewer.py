@@ -289,7 +289,9 @@ def test_an_episode_that_is_broken_is_told_and_others_open(
     episodes = [Episode(f"number {i}", plain(i), None) for i in range(3)]
     write_report(tmp_path / "whole.html", title="", episodes=episodes, **told)
     page = (tmp_path / "whole.html").read_text("utf-8")
-    (tmp_path / "broken.html").write_text(re.sub(r'id="data">.{20}', 'id="data">' + "A" * 20, page))
+    (tmp_path / "broken.html").write_text(
+        re.sub(r'id="packed-0">.{20}', 'id="packed-0">' + "A" * 20, page)
+    )
     browser.open(tmp_path / "broken.html")
     browser.wait("document.querySelector('#about .error')")
     assert "Episode 1 cannot be shown" in text(browser, "#about")

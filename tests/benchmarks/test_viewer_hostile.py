@@ -32,7 +32,7 @@ def test_hostile_text_stays_text(browser: Browser, tmp_path: Path) -> None:
             "return [...document.body.querySelectorAll('*')].map((one) => one.localName)"
         )
         assert not {"img", "svg", "b", "a", "iframe", "style", "textarea"} & set(own)
-        assert browser.run("return document.scripts.length") == 3
+        assert browser.run("return document.scripts.length") == 6
         assert browser.run("return document.body.dataset.pwned") is None
         names = browser.run(
             "return [...document.querySelectorAll('*')].flatMap((one) => one.getAttributeNames())"
