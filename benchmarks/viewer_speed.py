@@ -77,6 +77,7 @@ def run(
     number: int = 1000,
     steps: int = 50,
     *,
+    distinct: int = 100,
     openings: int = 5,
     keeps: Sequence[Keep] = KEEPS,
     out: str | Path | None = None,
@@ -87,6 +88,8 @@ def run(
     Args:
         number: Of episodes.
         steps: Of each, at most.
+        distinct: So many are played; then they come again, which makes nothing smaller or faster: an
+            episode is packed and unpacked by itself.
         openings: How often each page is opened.
         keeps: What the files keep of calls.
         out: File for the result, or None.
@@ -102,14 +105,19 @@ def run(
     Example:
         >>> run(1000, out="viewer.json")  # doctest: +SKIP
     """
-    for name, value in {"episodes": number, "steps": steps, "openings": openings}.items():
+    for name, value in {
+        "episodes": number,
+        "steps": steps,
+        "distinct": distinct,
+        "openings": openings,
+    }.items():
         if value < 1:
             raise OptionError(f"{name} must be at least 1, not {value}")
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="comap-viewer-speed-") as folder:
         for keep in keeps:
             file = Path(folder, f"{keep}.jsonl")
-            played = list(_counted(file, number, steps, keep))
+            played = _write(file, number, min(distinct, number), steps, keep)
             progress(f"{keep}: {sum(played):,} steps in {file.stat().st_size / 1e6:,.0f} MB")
             made = _made(file)
             progress(f"{keep}: comap view took {made['seconds']:.1f} s")
@@ -123,6 +131,7 @@ def run(
         **circumstances(_PACKAGES),
         "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "episodes": number,
+        "distinct": min(distinct, number),
         "openings": openings,
         "kept": found,
     }
@@ -192,13 +201,17 @@ def _heap(browser: Browser) -> int:
     return int(browser.cdp("Runtime.getHeapUsage")["usedSize"])
 
 
-def _counted(file: Path, number: int, steps: int, keep: Keep) -> Sequence[int]:
-    """Write the episodes one by one, and return their lengths."""
+def _write(file: Path, number: int, distinct: int, steps: int, keep: Keep) -> list[int]:
+    """Write the episodes, and return their lengths."""
     lengths: list[int] = []
-    for episode in episodes(number, steps, keep):
+    for episode in episodes(distinct, steps, keep):
         write_trajectories(file, [episode], append=True)
         lengths.append(len(episode.steps))
-    return lengths
+    lines = file.read_bytes().splitlines(keepends=True)
+    with file.open("ab") as more:
+        for place in range(distinct, number):
+            more.write(lines[place % distinct])
+    return [lengths[place % distinct] for place in range(number)]
 
 
 def _made(file: Path) -> dict[str, Any]:
@@ -226,6 +239,7 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.set_defaults(run=_run)
     parser.add_argument("--episodes", type=int, default=1000, metavar="N")
     parser.add_argument("--steps", type=int, default=50, metavar="N", help="step limit")
+    parser.add_argument("--distinct", type=int, default=100, metavar="N", help="played ones")
     parser.add_argument("--openings", type=int, default=5, metavar="N", help="of each page")
     parser.add_argument("--keep", nargs="+", choices=KEEPS, default=KEEPS, metavar="WHAT")
     parser.add_argument("--out", metavar="FILE", help="where to write the result")
@@ -235,6 +249,7 @@ def _run(options: argparse.Namespace) -> int:
     found = run(
         options.episodes,
         options.steps,
+        distinct=options.distinct,
         openings=options.openings,
         keeps=options.keep,
         out=options.out,
