@@ -143,13 +143,22 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         speed,
         trained,
         training_scale,
+        viewer_speed,
     )
 
     bench = commands.add_parser(
         "bench", help="measure speed, agreement with the original, and what small models learn"
     )
     kinds = bench.add_subparsers(dest="bench", required=True, metavar="WHAT")
-    measured = (speed, parity, experts, scienceworld_beliefs, runner_speed, training_scale)
+    measured = (
+        speed,
+        parity,
+        experts,
+        scienceworld_beliefs,
+        runner_speed,
+        training_scale,
+        viewer_speed,
+    )
     paw = (paw_bench, paw_bench_overhead, paw_noise)
     for module in (*measured, small_results, coevolution, shipped, trained, *paw):
         module.add_parser(kinds)

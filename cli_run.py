@@ -35,18 +35,32 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     declare(parser)
     viewer = subparsers.add_parser(
         "view",
-        help="show a run's episodes in the browser",
-        description="Write one HTML page that shows a run's results and its episodes step by step, "
-        "with what the models were asked and replied, and open it. Nothing else is needed to look "
-        "at it, on any machine.",
+        help="show the episodes of runs in the browser",
+        description="Write one HTML page that shows the results of a run, or of several, and their "
+        "episodes step by step: what happened and what was predicted, beliefs, gates, what the "
+        "models were asked and replied. Episodes are filtered and searched there. Open the page. "
+        "Nothing else is needed to look at it, on any machine.",
         allow_abbrev=False,
     )
     viewer.set_defaults(run=view)
-    viewer.add_argument("path", metavar="RUN", help="folder of a run, or a file of trajectories")
-    viewer.add_argument("--out", metavar="FILE", help="the page (default: RUN/view.html)")
+    viewer.add_argument(
+        "path",
+        metavar="RUN",
+        nargs="+",
+        help="folder of a run, or a file of trajectories; several are shown together",
+    )
+    viewer.add_argument(
+        "--out",
+        metavar="FILE",
+        help="the page (default: RUN/view.html; of several, view-together.html in the first)",
+    )
     viewer.add_argument("--no-open", action="store_true", help="write the page, open nothing")
     viewer.add_argument(
-        "--max", type=int, default=200, metavar="N", help="most episodes (default: %(default)s)"
+        "--max",
+        type=int,
+        default=5_000,
+        metavar="N",
+        help="most episodes of each run (default: %(default)s)",
     )
 
 

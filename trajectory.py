@@ -75,6 +75,8 @@ class Call:
         logprobs: Their log-probabilities, where they are kept; of a score, one for each option.
         finish: Why generation ended: ``"stop"`` or ``"length"``.
         adapter: Which adapter answered.
+        tokens: The text of each token, or each option, one for each log-probability, where they are
+            kept and the model tells them. On disk it is only where it is not None.
     """
 
     kind: str
@@ -88,6 +90,7 @@ class Call:
     logprobs: tuple[float, ...] | None = None
     finish: str = ""
     adapter: str | None = None
+    tokens: tuple[str, ...] | None = None
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Call:
@@ -246,7 +249,7 @@ class Trajectory:
             "fingerprint": dict(self.fingerprint),
             "steps": [_step_to_json(step) for step in self.steps],
             "settings": dict(self.settings),
-            "review": [_fields(call) for call in self.review],
+            "review": [_call_to_json(call) for call in self.review],
         }
 
     @classmethod
@@ -282,6 +285,14 @@ def _fields(record: Any) -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__dataclass_fields__}
 
 
+def _call_to_json(call: Call) -> dict[str, Any]:
+    """Return a call's fields; what versions before cannot read is left out where it says nothing."""
+    fields = _fields(call)
+    if call.tokens is None:
+        del fields["tokens"]
+    return fields
+
+
 def _delta_to_json(delta: Delta) -> dict[str, list[Fact]]:
     return {"added": sorted(delta.added), "removed": sorted(delta.removed)}
 
@@ -301,7 +312,7 @@ def _step_to_json(step: Step) -> dict[str, Any]:
     return fields | {
         "facts": step.facts.parsed,
         "delta": _delta_to_json(step.delta),
-        "calls": [_fields(call) for call in step.calls],
+        "calls": [_call_to_json(call) for call in step.calls],
         "notes": dict(step.notes),
         "prediction": None
         if prediction is None

@@ -28,11 +28,13 @@ class Foretold(NamedTuple):
         prediction: What it said.
         request: What its language model was asked; None where it has none.
         completion: What that replied.
+        lm: Its language model.
     """
 
     prediction: Prediction
     request: Generate | None = None
     completion: Completion | None = None
+    lm: LanguageModel | None = None
 
 
 class _Asked(NamedTuple):
@@ -142,7 +144,7 @@ def _read(question: Question, asked: Any, found: Any) -> Any:
     request: Any = asked.request
     try:
         said: Any = checked_reply(request, found, model.lm.name)
-        return Foretold(prediction_of(said, model.source, model.ending), request, said)
+        return Foretold(prediction_of(said, model.source, model.ending), request, said, model.lm)
     except Exception as error:
         return error
 

@@ -12,10 +12,12 @@ from ..lm import (
     Encode,
     Encoding,
     Generate,
+    LanguageModel,
     LMReply,
     LMRequest,
     Score,
     Scores,
+    TokenTexts,
     WordProbabilities,
     Words,
 )
@@ -25,8 +27,8 @@ __all__ = ["IMAGINE", "Keep", "call_of", "checked_keep", "checked_reply", "imagi
 
 Keep: TypeAlias = Literal["replies", "prompts", "tokens"]
 """How much of each call a trajectory keeps: the reply's text and its token counts; the prompt as well;
-or token ids and log-probabilities (to six decimals) as well, as trainers need them. Each includes
-the one before."""
+or token ids, texts and log-probabilities (to six decimals) as well, as trainers and the viewer need
+them. Each includes the one before."""
 
 IMAGINE = "imagine"
 """The kind of a call that a world model made of its own language model; calls of all other kinds are
@@ -89,8 +91,16 @@ def checked_reply(request: LMRequest, reply: object, model: str) -> LMReply:
     return reply  # type: ignore[return-value]
 
 
-def call_of(request: LMRequest, reply: LMReply, keep: Keep) -> Call:
+def call_of(
+    request: LMRequest, reply: LMReply, keep: Keep, lm: LanguageModel | None = None
+) -> Call:
     """Return the record of a request and its reply.
+
+    Args:
+        request: What was asked.
+        reply: What came back.
+        keep: How much of it to keep.
+        lm: Whose reply it is: may tell its tokens' texts, where the reply does not.
 
     Example:
         >>> asked = Generate((), purpose="draft")
@@ -111,10 +121,13 @@ def call_of(request: LMRequest, reply: LMReply, keep: Keep) -> Call:
         _finite(logprobs) if details else None,
         finish,
         request.adapter,
+        _texts(request, reply, lm) if details else None,
     )
 
 
-def imagine_call_of(request: Generate, reply: Completion, keep: Keep) -> Call:
+def imagine_call_of(
+    request: Generate, reply: Completion, keep: Keep, lm: LanguageModel | None = None
+) -> Call:
     """Return the record of what a world model asked its own language model.
 
     It is a generation like others, under a kind of its own, so that nobody takes the world model's
@@ -124,7 +137,7 @@ def imagine_call_of(request: Generate, reply: Completion, keep: Keep) -> Call:
         >>> imagine_call_of(Generate(()), Completion("It is dark."), "replies").kind
         'imagine'
     """
-    return replace(call_of(request, reply, keep), kind=IMAGINE)
+    return replace(call_of(request, reply, keep, lm), kind=IMAGINE)
 
 
 _Said: TypeAlias = "tuple[str, int, tuple[int, ...] | None, tuple[float, ...] | None, str]"
@@ -143,6 +156,17 @@ def _said(request: LMRequest, reply: LMReply) -> _Said:
         text = request.words[logs.index(max(logs))] if logs else ""
         return text, 0, None, logs, ""
     return "", 0, None, None, ""
+
+
+def _texts(request: LMRequest, reply: LMReply, lm: LanguageModel | None) -> tuple[str, ...] | None:
+    """Return the text of what each log-probability is of; None where nobody tells."""
+    if isinstance(request, Score):
+        return tuple(request.completions)
+    if isinstance(request, Words):
+        return tuple(request.words)
+    if not isinstance(reply, Completion) or reply.tokens is not None or reply.token_ids is None:
+        return reply.tokens if isinstance(reply, Completion) else None
+    return lm.token_texts(reply.token_ids) if isinstance(lm, TokenTexts) else None
 
 
 def _finite(logprobs: tuple[float, ...] | None) -> tuple[float, ...] | None:

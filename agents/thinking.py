@@ -91,7 +91,8 @@ def prediction_in(answer: Foretold, player: Player, calls: list[Call]) -> Predic
         'It is dark.'
     """
     if answer.request is not None and answer.completion is not None:
-        calls.append(imagine_call_of(answer.request, answer.completion, player.keep))
+        call = imagine_call_of(answer.request, answer.completion, player.keep, answer.lm)
+        calls.append(call)
     return answer.prediction
 
 
@@ -135,5 +136,5 @@ def _read(player: Player, question: Question, answer: Any, calls: list[Call]) ->
         prediction = prediction_in(answer, player, calls)
         return imagined_of(question.stage.env, question.query, prediction)
     reply = checked_reply(question, answer, "no model" if player.lm is None else player.lm.name)
-    calls.append(call_of(question, reply, player.keep))
+    calls.append(call_of(question, reply, player.keep, player.lm))
     return reply

@@ -1,8 +1,8 @@
-"""What the trajectory viewer of a report shows, as plain data.
+"""What the trajectory viewer shows of an episode, as plain data.
 
-Texts and facts are stored once, in two lists, and referred to by number; beliefs are stored once
-and then as changes, which the page folds. So hundreds of episodes stay a file of moderate size: the
-messages of prompts, which grow from step to step, are stored once each.
+An episode's texts and facts are stored once, in two lists, and referred to by number; beliefs are
+stored once and then as changes, which the page folds. The messages of prompts, which grow from step
+to step, are stored once each. `episode_pack` puts many episodes into a page.
 """
 
 from __future__ import annotations
@@ -10,18 +10,25 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..facts import Fact, State, apply, diff, fact_to_text
 from ..metrics import delta_f1
-from ..trajectory import Call, Predicted, Step, Trajectory
+from ..trajectory import TOLD, Call, Predicted, Step, Trajectory
+from .episode_gates import gates_of
+from .marks import one_line
 
-__all__ = ["Episode", "script_json", "viewer_data"]
+__all__ = ["Episode", "episode_record", "script_json"]
 
 _MOST_CALLS = 100  # shown of a step: a tree search makes thousands
 _MOST_LETTERS = 20_000  # shown of a note
 
+_Compared: TypeAlias = "tuple[float, int, int, int]"
+
+_INDENTED = json.JSONEncoder(ensure_ascii=False, indent=1)
+_WORDS = {None: "null", True: "true", False: "false"}
 _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
@@ -34,6 +41,7 @@ class Episode:
         real: What happened.
         imagined: What happened on the same task in an imagined environment. Where this is None, the
             predictions that the real steps carry are shown instead, if they do.
+        run: The run that it is of, where a page shows several.
 
     Example:
         >>> trajectory = Trajectory("comap/ALFWorld-v0", "task", "dev", "", "", "", State())
@@ -44,6 +52,7 @@ class Episode:
     title: str
     real: Trajectory
     imagined: Trajectory | None
+    run: str = ""
 
 
 class _Numbers:
@@ -52,16 +61,18 @@ class _Numbers:
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
 
-    def __call__(self, text: str) -> int:
-        return self.numbers.setdefault(text, len(self.numbers))
+    def __call__(self, text: object) -> int:
+        known = text if isinstance(text, str) else str(text)  # files may hold anything
+        return self.numbers.setdefault(known, len(self.numbers))
 
 
 class _Writer:
-    """Turns trajectories into plain data that shares texts and facts."""
+    """Turns an episode into plain data that shares texts and facts."""
 
-    def __init__(self) -> None:
+    def __init__(self, episode: Episode) -> None:
         self.text = _Numbers()
         self.fact = _Numbers()
+        self.settings = episode.real.settings
 
     def facts(self, facts: Iterable[Fact]) -> list[int]:
         return [self.fact(fact_to_text(fact)) for fact in sorted(facts)]
@@ -79,9 +90,23 @@ class _Writer:
             "score": _number(step.score),
         }
         flags = _flags(step)
-        told = {"notes": self.pairs(step.notes), **self.calls("calls", step.calls)}
+        noted = {name: note for name, note in step.notes.items() if name != TOLD}
+        told = {
+            "gates": self.gates(step.notes),
+            "told": self.pairs(step.told),
+            "notes": self.pairs(noted),
+            **self.calls("calls", step.calls),
+        }
         record |= {name: part for name, part in told.items() if part}
         return record | self.change(before, step.facts) | ({"flags": flags} if flags else {})
+
+    def gates(self, notes: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what gates weighed, its texts by number."""
+        found = gates_of(notes, self.settings)
+        return found and {
+            name: self.text(value) if isinstance(value, str) else value
+            for name, value in found.items()
+        }
 
     def pairs(self, named: Mapping[str, Any]) -> list[list[int]]:
         """Return names and values, the values as text."""
@@ -105,9 +130,21 @@ class _Writer:
             "text": self.text(call.text),
             "tokens": [_number(call.prompt_tokens), _number(call.completion_tokens)],
         }
+        if call.logprobs is not None:
+            record |= self.logprobs(call)
         if call.messages is not None:
             record["messages"] = [[self.text(str(part)) for part in pair] for pair in call.messages]
         return record | {key: self.text(str(value)) for key, value in named.items() if value}
+
+    def logprobs(self, call: Call) -> dict[str, Any]:
+        """Return what is known of each token of a reply, or of each option that was scored."""
+        values = call.logprobs or ()
+        record: dict[str, Any] = {"logprobs": [_number(value) for value in values]}
+        if call.tokens is not None and len(call.tokens) == len(values):
+            record["pieces"] = [self.text(token) for token in call.tokens]
+        elif call.token_ids is not None and len(call.token_ids) == len(values):
+            record["ids"] = list(call.token_ids)
+        return record
 
     def prediction(self, before: State, action: str, said: Predicted | None) -> Any:
         if said is None:
@@ -156,31 +193,30 @@ class _Writer:
             "agent": real.agent,
             "seed": None if real.seed is None else str(real.seed),
             "trial": str(real.trial) if real.trial > 1 else None,
+            "run": episode.run or None,
         }
+        scores = _compared(real, imagined)
         return {
             "about": {key: self.text(value) for key, value in about.items() if value is not None},
             "real": self.trajectory(real),
             "imagined": self.predictions(real) if imagined is None else self.trajectory(imagined),
-            "delta_f1": _scores(real, imagined),
+            "delta_f1": [score and score[0] for score in scores],
+            "deltas": [score and list(score[1:]) for score in scores],
             **({"settings": self.pairs(real.settings)} if real.settings else {}),
         }
 
 
-def viewer_data(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Return what the viewer of a report reads, as data that JSON can hold.
+def episode_record(episode: Episode) -> dict[str, Any]:
+    """Return what the viewer shows of an episode, as data that JSON can hold.
 
     Example:
         >>> start = Trajectory("comap/ALFWorld-v0", "task", "dev", "find it", "", "a room", State())
-        >>> viewer_data([Episode("first", start, None)])["texts"]
+        >>> episode_record(Episode("first", start, None))["texts"]
         ['first', 'comap/ALFWorld-v0', 'task', 'dev', 'find it', '', 'a room']
     """
-    writer = _Writer()
-    written = [writer.episode(episode) for episode in episodes]
-    return {
-        "texts": list(writer.text.numbers),
-        "facts": list(writer.fact.numbers),
-        "episodes": written,
-    }
+    writer = _Writer(episode)
+    record = writer.episode(episode)
+    return {"texts": list(writer.text.numbers), "facts": list(writer.fact.numbers), **record}
 
 
 def script_json(data: Mapping[str, Any]) -> str:
@@ -194,10 +230,12 @@ def script_json(data: Mapping[str, Any]) -> str:
     return text.translate(_ESCAPES)
 
 
-def _number(value: float) -> float | str:
-    """Return a number that JSON has, or else its name."""
-    value = float(value)
-    return round(value, 6) if math.isfinite(value) else str(value)
+def _number(value: object) -> float | str:
+    """Return a number that JSON has, or else what there is, as text: files may hold anything."""
+    if isinstance(value, int | float):
+        with suppress(OverflowError):  # a whole number may be longer than any float
+            return round(float(value), 6) if math.isfinite(value) else str(value)
+    return one_line(str(value))
 
 
 def _told(value: object) -> str:
@@ -205,9 +243,9 @@ def _told(value: object) -> str:
     if isinstance(value, str):
         text = value
     elif isinstance(value, list | dict):
-        text = json.dumps(value, ensure_ascii=False, indent=1)
+        text = _INDENTED.encode(value)
     else:
-        text = json.dumps(value, ensure_ascii=False)
+        text = _WORDS[value] if value is None or isinstance(value, bool) else str(value)
     return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]} [...]"
 
 
@@ -223,23 +261,28 @@ def _flags(step: Step) -> list[str]:
     return [name for name, is_set in flags.items() if is_set]
 
 
-def _scores(real: Trajectory, imagined: Trajectory | None) -> list[float | None]:
-    """Return the Delta-F1 of each real step, None where nothing was imagined.
+def _compared(real: Trajectory, imagined: Trajectory | None) -> list[_Compared | None]:
+    """Return how well each real step's change was foreseen, None where nothing was imagined.
 
     Two episodes drift apart, so what an imagined step changed is scored as a change of the real
     belief: the score says how good this step is, not how far the episodes are apart.
     """
     if imagined is None:
         return [
-            None
-            if step.prediction is None
-            else round(delta_f1(before, step.prediction.facts, step.facts), 4)
+            None if step.prediction is None else _score(before, step.prediction.facts, step.facts)
             for before, step in real.transitions()
         ]
-    scores: list[float | None] = [None] * len(real.steps)
+    scores: list[_Compared | None] = [None] * len(real.steps)
     pairs = zip(real.transitions(), imagined.transitions(), strict=False)
     for i, ((before, step), (dreamt_before, dreamt)) in enumerate(pairs):
         changed = apply(before, diff(dreamt_before, dreamt.facts))
-        predicted = State(changed.facts, dreamt.facts.parsed)
-        scores[i] = round(delta_f1(before, predicted, step.facts), 4)
+        scores[i] = _score(before, State(changed.facts, dreamt.facts.parsed), step.facts)
     return scores
+
+
+def _score(before: State, predicted: State, actual: State) -> _Compared:
+    """Return Delta-F1, and how many changes were foreseen, missed, and made up."""
+    guess, truth = diff(before, predicted), diff(before, actual)
+    shared = len(guess.added & truth.added) + len(guess.removed & truth.removed)
+    score = round(delta_f1(before, predicted, actual), 4)
+    return score, shared, len(truth) - shared, len(guess) - shared

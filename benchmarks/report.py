@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from .episodes import Episode, script_json, viewer_data
+from .episode_pack import Pack
+from .episodes import Episode, script_json
 from .plots import Plot, Series, render_plot
 from .tables import Table, format_cells, numeric_columns
 from .terminal import Advance, print_table, progress
-from .training_page import page_environment, template_text
+from .training_page import page_environment, template_text, write_whole
 
 __all__ = [
     "Advance",
     "Episode",
+    "Pack",
     "Plot",
     "Series",
     "Table",
@@ -31,6 +32,19 @@ __all__ = [
     "write_report",
 ]
 
+_STYLES = ("report.css", "viewer.css")
+_SCRIPTS = (
+    "viewer_text.js",
+    "viewer_data.js",
+    "viewer_lists.js",
+    "viewer_filters.js",
+    "viewer_search.js",
+    "viewer_compare.js",
+    "viewer_thoughts.js",
+    "viewer_step.js",
+    "viewer_main.js",
+)
+
 
 def write_report(
     path: Path,
@@ -39,7 +53,8 @@ def write_report(
     summary: Mapping[str, str],
     tables: Sequence[Table],
     plots: Sequence[Plot],
-    episodes: Sequence[Episode],
+    episodes: Iterable[Episode] | Pack,
+    folded: bool = False,
 ) -> None:
     """Write a report, so that a reader finds the old page or the new one, whole.
 
@@ -49,7 +64,8 @@ def write_report(
         summary: What was run, in a few names and values.
         tables: The results.
         plots: The results, drawn.
-        episodes: What the trajectory viewer shows.
+        episodes: What the trajectory viewer shows, packed already or not.
+        folded: Fold tables and plots away: the page is for its episodes.
 
     Raises:
         MissingExtra: jinja2, or for plots matplotlib, is not installed.
@@ -64,15 +80,15 @@ def write_report(
         '<!doctype html>'
     """
     page = render_report(
-        title=title, summary=summary, tables=tables, plots=plots, episodes=episodes
+        title=title,
+        summary=summary,
+        tables=tables,
+        plots=plots,
+        episodes=episodes,
+        folded=folded,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        draft.write_bytes(page.encode("utf-8"))
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_whole(path, page)
 
 
 def render_report(
@@ -81,7 +97,8 @@ def render_report(
     summary: Mapping[str, str],
     tables: Sequence[Table],
     plots: Sequence[Plot],
-    episodes: Sequence[Episode],
+    episodes: Iterable[Episode] | Pack,
+    folded: bool = False,
 ) -> str:
     """Return the page that `write_report` writes; the same arguments give the same page.
 
@@ -93,21 +110,31 @@ def render_report(
     environment = page_environment()
     from markupsafe import Markup  # a part of jinja2
 
-    style, script = template_text("report.css"), template_text("report.js")
+    pack = episodes if isinstance(episodes, Pack) else Pack(episodes)
+    style = "".join(map(template_text, _STYLES))
+    script = _script() if len(pack) else ""
     return str(
         environment.get_template("report.html").render(
             title=title,
             summary=summary,
             tables=[(table, format_cells(table), numeric_columns(table)) for table in tables],
             plots=[(plot, Markup(render_plot(plot, f"plot-{i}"))) for i, plot in enumerate(plots)],
-            episodes=len(episodes),
+            episodes=len(pack),
+            folded=folded,
             style=Markup(style),
             style_hash=_source_hash(style),
             script=Markup(script),
             script_hash=_source_hash(script),
-            data=Markup(script_json(viewer_data(episodes))),
+            index=Markup(script_json(pack.index())),
+            parts=[Markup(part) for part in pack.parts()],
         )
     )
+
+
+def _script() -> str:
+    """Return the viewer's script: its parts share one scope, and nothing of it is global."""
+    parts = "".join(map(template_text, _SCRIPTS))
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 def _source_hash(source: str) -> str:

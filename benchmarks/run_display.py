@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,15 @@ from ..trajectory import Trajectory
 from .marks import one_line
 from .tables import Table
 
-__all__ = ["Shown", "failures", "run_progress", "summary_table", "version_note"]
+__all__ = [
+    "Played",
+    "Shown",
+    "failures",
+    "run_progress",
+    "runs_table",
+    "summary_table",
+    "version_note",
+]
 
 _LINES = 10  # of progress where standard output is no terminal
 
@@ -128,6 +137,54 @@ def summary_table(title: str, summary: Mapping[str, Any]) -> Table:
         each = f"{seconds['per_step']:.3f} a step, " if summary["steps"]["all"] else ""
         rows.append(("seconds", f"{each}{seconds['all']:,.1f} in all"))
     return Table(title, ("", "value"), tuple(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A run, and what came out of it.
+
+    Attributes:
+        name: Its name on a page.
+        summary: Its results, as `comap.agents.run_summary` has them.
+        environments: Where it was played.
+        agents: Who played.
+        episodes: How many episodes it has.
+    """
+
+    name: str
+    summary: Mapping[str, Any]
+    environments: set[str]
+    agents: set[str]
+    episodes: int
+
+
+def runs_table(title: str, played: Sequence[Played]) -> Table:
+    """Return the results of several runs as a table, a run in a row.
+
+    Example:
+        >>> from comap.agents.run_summary import Tally
+        >>> runs_table("runs", [Played("first", Tally().summary(), set(), {"react"}, 0)]).rows[0][:3]
+        ('first', 'react', 0)
+    """
+    names = ("run", "agent", "episodes", "success (95 %)", "score", "steps", "refused", "failed")
+    rows = []
+    for one in played:
+        summary = one.summary
+        calls = summary["language_model"]["per_step"]["calls"]
+        row = (
+            one.name,
+            ", ".join(sorted(one.agents)),
+            one.episodes,
+            _rate(summary["success"]).partition(" (n=")[0],
+            round(100 * summary["score"], 1),
+            round(summary["steps"]["per_episode"], 1),
+            round(100 * summary["invalid_actions"], 1),
+            sum(summary["errors"].values()),
+            round(calls, 2),
+        )
+        rows.append(row)
+    note = "Success, score and refused actions in percent; steps of an episode, calls of a step."
+    return Table(title, (*names, "calls"), tuple(rows), note)
 
 
 def failures(summary: Mapping[str, Any]) -> str:

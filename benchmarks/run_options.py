@@ -244,7 +244,7 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         default="replies",
         metavar="WHAT",
         help="what to record of each call to a model: replies; prompts too; or tokens too, with "
-        "log-probabilities, as trainers need (default: %(default)s)",
+        "texts and log-probabilities, as the viewer colours them (default: %(default)s)",
     )
     add("--retry-failed", action="store_true", help="play the tasks again that a fault ended")
     add("--out", metavar="DIR", help="the run's folder (default: runs/AGENT)")

@@ -26,6 +26,7 @@ __all__ = [
     "Sampling",
     "Score",
     "Scores",
+    "TokenTexts",
     "Usage",
     "WordProbabilities",
     "Words",
@@ -307,6 +308,15 @@ class LanguageModel(Protocol):
 
     def config(self) -> dict[str, Any]:
         """Return JSON data that says how this model was made; no key, no path of a machine."""
+        ...
+
+
+@runtime_checkable
+class TokenTexts(Protocol):
+    """A backend that can say what its token ids are in words; for records, to be looked at."""
+
+    def token_texts(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """Return the text of each token of one reply, as `Completion.tokens` has them."""
         ...
 
 

@@ -21,6 +21,7 @@ __all__ = ["ChatTokenizer", "control_tokens"]
 _ROLES = ("system", "user", "assistant")
 _PROBE = "Xyzzy7"
 _THOUGHT = ("<think>", "</think>")
+_LONGEST = 5  # tokens in a character that is cut up, and the one before them
 
 
 def control_tokens(tokenizer: Any) -> dict[str, int]:
@@ -173,6 +174,27 @@ class ChatTokenizer:
         start = str(self.tokenizer.decode(before, skip_special_tokens=True))
         whole = str(self.tokenizer.decode([*before, *tokens], skip_special_tokens=True))
         return whole[len(start) :] if whole.startswith(start) else self.text(tokens)
+
+    def texts(self, tokens: Sequence[int]) -> tuple[str, ...]:
+        """Return the text of each generated token, control tokens as they are written.
+
+        A token that ends inside a character is empty, and a later one has the character.
+        """
+        found: list[str] = []
+        start, before = (
+            0,
+            "",
+        )  # a tokenizer may drop the space of a first token: decode its neighbour
+        for end in range(1, len(tokens) + 1):
+            text = self._as_written(tokens[start:end])
+            whole = not text.endswith("\ufffd") or end == len(tokens) or end - start > _LONGEST
+            found.append(text[len(before) :] if whole else "")
+            if whole:
+                start, before = end - 1, self._as_written(tokens[end - 1 : end])
+        return tuple(found)
+
+    def _as_written(self, tokens: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(tokens, clean_up_tokenization_spaces=False))
 
     def defuse(self, text: str) -> str:
         """Return the text with a space inside whatever is written like a control token."""

@@ -265,6 +265,10 @@ class HFLanguageModel:
         """Return the number of tokens of a text, without what a chat template puts around it."""
         return self._chat.count(text)
 
+    def token_texts(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """Return the text of each token of a reply, control tokens as they are written."""
+        return self._chat.texts(token_ids)
+
     def config(self) -> dict[str, Any]:
         """Return JSON data that says how this model was made; no path of a machine."""
         import torch

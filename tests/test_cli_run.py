@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import sys
 import webbrowser
+import zlib
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -37,6 +40,16 @@ def episodes(folder: Path) -> list[Trajectory]:
     return list(read_trajectories(folder / "trajectories.jsonl"))
 
 
+def viewed(page: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The index and the episodes that a viewer's page holds."""
+    markup = page.read_text("utf-8")
+    index = re.search('id="index">([^<]*)<', markup)
+    assert index is not None
+    entries = json.loads(index[1])["episodes"]
+    parts = re.findall('id="packed-[0-9]+">([^<]*)<', markup)
+    return entries, [json.loads(zlib.decompress(base64.b64decode(part))) for part in parts]
+
+
 def test_an_expert_plays_and_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "run")
     assert run("--agent", "expert", "--out", out) == 0
@@ -47,9 +60,34 @@ def test_an_expert_plays_and_is_shown(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "4 of 4 tasks had ended before" in capsys.readouterr().out
     assert main(["view", out, "--no-open"]) == 0
     page = tmp_path / "run" / "view.html"
-    assert capsys.readouterr().out == f"page: {page}\n" and "solved: put" in page.read_text("utf-8")
+    assert capsys.readouterr().out == f"page: {page}\n"
+    entries, records = viewed(page)
+    assert [one["outcome"] for one in entries] == ["solved"] * 4 and "put" in entries[0]["title"]
+    assert all(one["about"] and one["real"]["steps"] for one in records)
     assert main(["view", out, "--out", str(tmp_path / "other.html"), "--max", "2"]) == 0
     assert "the first 2 shown" in (tmp_path / "other.html").read_text("utf-8")
+    assert len(viewed(tmp_path / "other.html")[0]) == 2
+
+
+def test_runs_are_viewed_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = [tmp_path / "a" / "run", tmp_path / "b" / "run"]
+    for agent, folder in zip(("expert", "random"), folders, strict=True):
+        assert (
+            run("--agent", agent, "--env-option", "max_episode_steps=9", "--out", str(folder)) == 0
+        )
+    capsys.readouterr()
+    assert main(["view", *map(str, folders), "--no-open"]) == 0
+    page = folders[0] / "view-together.html"
+    assert capsys.readouterr().out == f"page: {page}\n"
+    entries, _ = viewed(page)
+    assert len(entries) == 8 and {one["run"] for one in entries[:4]} != {entries[4]["run"]}
+    markup = page.read_text("utf-8")
+    assert "<bdi>a/run</bdi>" in markup and "<bdi>b/run</bdi>" in markup, (
+        "as much as tells them apart"
+    )
+    assert str(tmp_path) not in markup
+    assert main(["view", str(folders[0]), str(folders[0] / "trajectories.jsonl")]) == 1
+    assert "twice" in capsys.readouterr().err
 
 
 def test_tasks_may_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,6 +172,8 @@ def test_hostile_episodes_are_viewed(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["view", str(tmp_path / "some.jsonl"), "--no-open"]) == 0
     page = (tmp_path / "some.html").read_text("utf-8")
     assert "<script>alert" not in page and "\x1b" not in page and "\u202e" not in page
+    (record,) = viewed(tmp_path / "some.html")[1]
+    assert record["texts"] == [HOSTILE], "and it is all there"
 
 
 def test_the_browser_is_opened_where_there_is_a_display(
@@ -416,9 +456,16 @@ def test_comap_plays_out_of_the_box(
     told = capsys.readouterr().out
     assert "the small one" not in told and "4 of 4 tasks had ended before" in told, "the same run"
     assert main(["view", str(tmp_path), "--no-open"]) == 0
-    page = (tmp_path / "view.html").read_text("utf-8")
+    (record, *_) = viewed(tmp_path / "view.html")[1]
     for note in ("draft_action", "predicted_next_state", "reflect_response", "gate_parts"):
-        assert note in page
+        assert note in record["texts"]
+    gates = record["real"]["steps"][0]["gates"]
+    assert gates["numbers"]["p"] == {
+        "value": 0.5,
+        "threshold": 0.4,
+        "source": "head",
+        "enough": True,
+    }
 
 
 def test_what_is_asked_for_wins_over_what_ships(

@@ -6,18 +6,20 @@ import base64
 import hashlib
 import json
 import re
-import shutil
+import string
 import subprocess
 import sys
+import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from comap.benchmarks.episodes import script_json, viewer_data
+from comap.benchmarks.episodes import episode_record, script_json
 from comap.benchmarks.report import (
     Episode,
+    Pack,
     Plot,
     Series,
     Table,
@@ -42,11 +44,12 @@ EVIL = (
 )
 HTML_TAGS = """
     html head meta title style body header main section article nav h1 h2 h3 figure figcaption div
-    table thead tbody tr th td dl dt dd p kbd bdi span ul ol li label input noscript script
+    table thead tbody tr th td dl dt dd p kbd bdi span ul ol li input noscript script
+    strong select button dialog
 """
 SVG_TAGS = "svg g path text use defs clippath rect"
 ATTRIBUTES = """
-    lang charset content http-equiv name class id scope type for placeholder autocomplete
+    lang charset content http-equiv name class id scope type placeholder autocomplete hidden
     spellcheck role href d x y width height viewbox transform clip-path fill stroke opacity
     fill-opacity stroke-width stroke-linecap stroke-linejoin stroke-opacity font-size text-anchor
     aria-label aria-labelledby aria-hidden
@@ -189,8 +192,9 @@ def test_hostile_text_never_becomes_markup(page: Page) -> None:
     assert names <= set(ATTRIBUTES.split())
     assert not page.comments
     assert [attributes for attributes, _ in page.all("script")] == [
-        {"type": "application/json", "id": "data"},
+        {"type": "application/json", "id": "index"},
         {},
+        *({"type": "text/plain", "id": f"packed-{i}"} for i in range(3)),
     ]
     assert len(page.all("style")) == 1 and len(page.all("title")) == 1
 
@@ -215,10 +219,21 @@ def test_nothing_in_plots_is_read_as_mathematics(page: Page) -> None:
     assert {"$x^2$", "$\\bad{"} <= {text for _, text in Page(long).all("text")}
 
 
-def test_the_data_block_is_the_data(markup: str, page: Page) -> None:
-    (_, block), _ = page.all("script")
-    assert json.loads(block) == viewer_data(arguments()["episodes"])
-    assert not set(block) & set("<>&\u2028\u2029") and block.isascii()
+def unpacked(page: Page) -> list[dict[str, Any]]:
+    """The episodes of a page, as its script unpacks them."""
+    parts = [part for _, part in page.all("script")[2:]]
+    return [json.loads(zlib.decompress(base64.b64decode(part))) for part in parts]
+
+
+def test_the_data_blocks_are_the_data(markup: str, page: Page) -> None:
+    (_, index), _, *parts = page.all("script")
+    episodes = arguments()["episodes"]
+    assert json.loads(index) == Pack(episodes).index()
+    assert not set(index) & set("<>&\u2028\u2029") and index.isascii()
+    assert set("".join(part for _, part in parts)) <= set(
+        string.ascii_letters + string.digits + "+/="
+    )
+    assert unpacked(page) == [episode_record(episode) for episode in episodes]
     assert json.loads(script_json({EVIL: "\u2028"})) == {EVIL: "\u2028"}
 
 
@@ -233,23 +248,25 @@ def folded(data: dict[str, Any], side: dict[str, Any]) -> list[set[str]]:
 
 def test_folding_the_changes_gives_the_beliefs() -> None:
     episode = compared()
-    data = viewer_data([foreseen(), episode])
+    data = episode_record(episode)
     assert episode.imagined is not None
     for name, side in (("real", episode.real), ("imagined", episode.imagined)):
         expected = [side.facts, *(step.facts for step in side.steps)]
-        assert folded(data, data["episodes"][1][name]) == [
+        assert folded(data, data[name]) == [
             {fact_to_text(fact) for fact in belief.facts} for belief in expected
         ]
 
 
 def test_delta_f1_of_each_step() -> None:
-    data = viewer_data([compared(), foreseen(), Episode("", compared().real, None)])
-    assert [episode["delta_f1"] for episode in data["episodes"]] == [
+    episodes = [compared(), foreseen(), Episode("", compared().real, None)]
+    found = [episode_record(episode) for episode in episodes]
+    assert [one["delta_f1"] for one in found] == [
         [0.8, 1.0, None],
         [0.8, None],
         [None, None, None],
     ]
-    assert data["episodes"][2]["imagined"] is None
+    assert found[0]["deltas"] == [[2, 1, 0], [0, 0, 0], None], "foreseen, missed, made up"
+    assert found[2]["imagined"] is None
 
 
 def test_delta_f1_does_not_count_drift() -> None:
@@ -257,8 +274,7 @@ def test_delta_f1_does_not_count_drift() -> None:
     away = Delta(frozenset({("closed", "safe 1")}), frozenset({("open", "safe 1")}))
     real = trajectory(step(1, START, FILLED), step(2, FILLED, apply(FILLED, away)))
     imagined = trajectory(step(1, START, OPENED), step(2, OPENED, apply(OPENED, away)))
-    data = viewer_data([Episode("", real, imagined)])
-    assert data["episodes"][0]["delta_f1"] == [0.8, 1.0]
+    assert episode_record(Episode("", real, imagined))["delta_f1"] == [0.8, 1.0]
 
 
 def test_nothing_is_loaded_from_elsewhere(page: Page) -> None:
@@ -269,7 +285,7 @@ def test_nothing_is_loaded_from_elsewhere(page: Page) -> None:
             assert tag == "use" and cast("str", attributes["href"]).startswith("#plot-")
     (_, style), *_ = page.all("style")
     assert "url(" not in style and "@import" not in style and "http" not in style
-    (_, _), (_, script) = page.all("script")
+    _, (_, script), *_ = page.all("script")
     for word in ("innerHTML", "outerHTML", "insertAdjacent", "eval(", "fetch", "http", "import("):
         assert word not in script
 
@@ -283,7 +299,7 @@ def test_the_content_security_policy_allows_this_script_and_style_only(page: Pag
         digest = hashlib.sha256(source.encode()).digest()
         return f"'sha256-{base64.b64encode(digest).decode()}'"
 
-    _, (_, script) = page.all("script")
+    _, (_, script), *_ = page.all("script")
     assert rules["default-src"] == "'none'"
     assert rules["script-src"] == named(script)
     assert rules["style-src"] == named(page.all("style")[0][1])
@@ -431,8 +447,10 @@ def long_episode(i: int) -> Episode:
 
 
 def test_two_hundred_episodes_stay_a_moderate_file() -> None:
-    block = script_json(viewer_data([long_episode(i) for i in range(200)]))
-    assert len(block) < 5_000_000
+    pack = Pack(long_episode(i) for i in range(200))
+    assert (
+        len(pack) == 200 and sum(map(len, pack.parts())) + len(script_json(pack.index())) < 600_000
+    )
 
 
 def thoughtful() -> Episode:
@@ -452,8 +470,7 @@ def thoughtful() -> Episode:
 
 
 def test_what_was_asked_and_noted_is_in_the_data() -> None:
-    data = viewer_data([thoughtful()])
-    (episode,) = data["episodes"]
+    data = episode = episode_record(thoughtful())
     first, second = episode["real"]["steps"]
 
     def named(pairs: list[list[int]]) -> dict[str, str]:
@@ -487,102 +504,5 @@ def test_prompts_that_grow_from_step_to_step_are_stored_once() -> None:
         step(t, START, START, calls=(Call("generate", "draft", f"say {t}", messages=talk(t)),))
         for t in range(1, 31)
     ]
-    block = script_json(viewer_data([Episode("long", trajectory(*steps), None)]))
+    block = script_json(episode_record(Episode("long", trajectory(*steps), None)))
     assert len(block) < 30 * 2 * 200 * 14 * 1.5
-
-
-NODE = shutil.which("node")
-
-
-@pytest.mark.skipif(NODE is None, reason="no node on the PATH")
-def test_the_viewer_shows_what_was_asked_and_noted(tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    write_report(page, title="", summary={}, tables=[], plots=[], episodes=[thoughtful(), evil()])
-
-    stand_in = Path(__file__).with_name("stand_in_for_a_browser.js")
-
-    def shown(place: str) -> str:
-        command = [str(NODE), str(stand_in), str(page), place]
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
-        assert (done.returncode, done.stderr) == (0, "")
-        found = json.loads(done.stdout)
-        own = {"button", "details", "h4", "h5", "strong", "summary", "mark"}
-        assert set(found["tags"]) <= own | set(HTML_TAGS.split()) - {"script", "style"}
-        text: str = found["text"]
-        return text
-
-    first = shown("#episode-1-step-1")
-    for text in ("What the agent noted", "predicted_next_state", "It opens.", "Thought: it"):
-        assert text in first
-    assert "What language models said: 3 calls" in first and "You are a robot." in first
-    assert "40 tokens read, 6 written" in first and "cut off" in first and "adapter wm" in first
-    assert "Settings of the agent" in first and "tau_p" in first
-    second = shown("#episode-1-step-2")
-    assert "150 calls" in second and "50 more are not shown." in second
-    assert "after the last step: 1 call" in second and "--keep prompts keeps them" in second
-    hostile = shown("#episode-2-step-1")
-    assert hostile.count("<img src=x onerror=") > 12 and "U+202E" in hostile
-    assert not set(hostile) & set("\x1b\x00\u202e\u2028")
-
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-IN_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")
-
-
-def dump(path: Path, folder: Path) -> tuple[str, str]:
-    """Return a page's elements after its script ran, and what the browser's console said."""
-    assert CHROMIUM is not None
-    flags = (
-        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
-        "--disable-background-networking --disable-component-update --disable-sync "
-        "--disable-dev-shm-usage --enable-logging=stderr --virtual-time-budget=3000 --dump-dom"
-    )
-    command = [CHROMIUM, *flags.split(), f"--user-data-dir={folder / 'profile'}", path.as_uri()]
-    done = subprocess.run(
-        command, capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=120
-    )
-    return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
-
-
-@IN_BROWSER
-def test_the_viewer_runs_and_hostile_text_stays_text(tmp_path: Path) -> None:
-    given = arguments()
-    given["episodes"] = [evil(), *given["episodes"]]
-    write_report(tmp_path / "report.html", **given)
-    shown, console = dump(tmp_path / "report.html", tmp_path)
-    page = Page(shown)
-    observation = [i for i, (_, a) in enumerate(page.elements) if a.get("class") == "observation"]
-    assert len(observation) == 2, "the script did not run"
-    assert not console
-    assert "<img src=x onerror=" in page.texts[observation[0] + 1]
-    assert not [tag for tag, _ in page.elements if tag == "img"]
-    assert not [name for _, attributes in page.elements for name in attributes if name == "onload"]
-    assert "data-pwned" not in dict(page.elements)["body"]
-    assert len(page.all("script")) == 2
-
-
-@IN_BROWSER
-def test_the_keyboard_moves_through_steps_and_episodes(tmp_path: Path) -> None:
-    markup = render_report(
-        title="", summary={}, tables=[], plots=[], episodes=[evil(), compared(), foreseen()]
-    )
-    pressed = (
-        "for (const key of 'lj') document.dispatchEvent(new KeyboardEvent('keydown', {key}));"
-        "document.querySelector('#steps [aria-current]').dispatchEvent("
-        "new KeyboardEvent('keydown', {key: 'ArrowDown', bubbles: true}));"
-        "document.dispatchEvent(new KeyboardEvent('keydown', {key: 'k'}));"
-        "for (const box of document.querySelectorAll('details')) box.open = true;"
-    )
-    loose = re.sub("<meta http-equiv.*\n", "", markup).replace(
-        "</body>", f"<script>{pressed}</script></body>"
-    )
-    path = tmp_path / "report.html"
-    path.write_text(loose, encoding="utf-8")
-    shown, console = dump(path, tmp_path)
-    page = Page(shown)
-    assert not console
-    assert "Step 1 of 3" in shown and "Delta-F1 0.80" in shown
-    assert [text for attributes, text in page.all("mark")] == ["a pen", "nothing"]
-    assert "only real" in shown and "not in the other" in shown
-    signs = [text for attributes, text in page.all("span") if attributes.get("class") == "sign"]
-    assert {"+", "−"} <= set(signs)
