@@ -1,4 +1,4 @@
-"""The command line: ``comap demo | data | run | view | train | serve | score | bench``."""
+"""The command line: ``comap demo | data | run | view | train | serve | score | verify | bench``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from typing import Any
 
 from gymnasium.error import Error as GymnasiumError
 
-from . import __version__, cli_bench, cli_data, cli_run, cli_score, cli_serve, cli_train
+from . import (
+    __version__,
+    cli_bench,
+    cli_data,
+    cli_run,
+    cli_score,
+    cli_serve,
+    cli_train,
+    cli_verify,
+)
 from .errors import CoMapError
 
 __all__ = ["main"]
@@ -75,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     cli_train.add_parser(commands)
     cli_serve.add_parser(commands)
     cli_score.add_parser(commands)
+    cli_verify.add_parser(commands)
     _add_bench(commands)
     return parser
 
