@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 from gymnasium.error import Error as GymnasiumError
@@ -24,6 +25,8 @@ from . import (
 from .errors import CoMapError
 
 __all__ = ["main"]
+
+_JOURNALED = ("run", "train", "verify", "bench")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,6 +46,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # the terminal may not know every character
     options = _parser().parse_args(arguments)
+    if options.command not in _JOURNALED:
+        return _guarded(options, arguments is None)
+    from .benchmarks.journal import journal
+
+    with journal(sys.argv[1:] if arguments is None else arguments) as session:
+        try:
+            session.exit = _guarded(options, arguments is None)
+        finally:
+            session.folder = _folder(options)
+    return session.exit
+
+
+def _guarded(options: argparse.Namespace, own_process: bool) -> int:
+    """Run a command and return the exit code, whatever happens."""
     try:
         code: int = options.run(options)
         sys.stdout.flush()
@@ -51,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("comap: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        if arguments is None:  # else Python complains about what it cannot write at its end
+        if own_process:  # else Python complains about what it cannot write at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (CoMapError, GymnasiumError, OSError) as error:
@@ -61,6 +78,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         hint = "a fault of comap; 'comap --traceback ...' shows where"
         return _complain(f"{type(error).__name__}: {error} ({hint})", 70)
+
+
+def _folder(options: argparse.Namespace) -> Path | None:
+    """Return the folder that a command wrote to, where it has one; it may be missing."""
+    if options.command == "verify":
+        return Path(options.results)
+    out = getattr(options, "out", None)
+    return None if out is None else Path(out)
 
 
 def _complain(message: str, code: int) -> int:
