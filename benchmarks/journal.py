@@ -108,7 +108,7 @@ def public_words(words: Sequence[str]) -> list[str]:
     for word in words:
         name, equals, value = word.partition("=")
         bare = name.lstrip("-").replace("-", "_")
-        secret = bool(_SECRET.search(bare)) and not bare.endswith("_env")
+        secret = "://" not in name and bool(_SECRET.search(bare)) and not bare.endswith("_env")
         if hide and not word.startswith("--"):
             shown.append("***")
         elif equals and value and secret:
