@@ -72,7 +72,7 @@ def test_the_environment_the_world_model_and_the_agent(page: Any) -> None:
 
 
 def test_the_trainer(page: Any, tmp_path: Path) -> None:
-    """It plays, and then refuses to learn where nothing was won; the page's text says how to test more."""
+    """It plays, and refuses to learn where nothing was won."""
     winners = page("trainers/winners.py")
     made = page("envs/lamps/__init__.py").LampsEnv
 
