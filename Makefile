@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORKERS ?= 2
 
-.PHONY: demo test lint types docs clean
+.PHONY: demo test lint types docs wheel-test clean
 
 demo: $(VENV)/.demo
 	$(BIN)/comap demo
@@ -31,6 +31,10 @@ types: $(VENV)/.lint
 	rm -rf build
 	$(PIP) --no-deps --target build/types .
 	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p comap
+
+# The wheel, in a fresh environment of each Python that is there.
+wheel-test:
+	.ci/wheel-test
 
 $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)

@@ -1,4 +1,4 @@
-"""The command line: ``comap demo | data | run | view | train | serve | score | bench``."""
+"""The command line: ``comap demo | data | run | view | train | serve | score | verify | bench``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,26 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 from gymnasium.error import Error as GymnasiumError
 
-from . import __version__, cli_bench, cli_data, cli_run, cli_score, cli_serve, cli_train
+from . import (
+    __version__,
+    cli_bench,
+    cli_data,
+    cli_run,
+    cli_score,
+    cli_serve,
+    cli_train,
+    cli_verify,
+)
 from .errors import CoMapError
 
 __all__ = ["main"]
+
+_JOURNALED = ("run", "train", "verify", "bench")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,6 +46,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # the terminal may not know every character
     options = _parser().parse_args(arguments)
+    if options.command not in _JOURNALED:
+        return _guarded(options, arguments is None)
+    from .benchmarks.journal import journal
+
+    with journal(sys.argv[1:] if arguments is None else arguments) as session:
+        try:
+            session.exit = _guarded(options, arguments is None)
+        finally:
+            session.folder = _folder(options)
+    return session.exit
+
+
+def _guarded(options: argparse.Namespace, own_process: bool) -> int:
+    """Run a command and return the exit code, whatever happens."""
     try:
         code: int = options.run(options)
         sys.stdout.flush()
@@ -42,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("comap: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        if arguments is None:  # else Python complains about what it cannot write at its end
+        if own_process:  # else Python complains about what it cannot write at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (CoMapError, GymnasiumError, OSError) as error:
@@ -52,6 +78,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         hint = "a fault of comap; 'comap --traceback ...' shows where"
         return _complain(f"{type(error).__name__}: {error} ({hint})", 70)
+
+
+def _folder(options: argparse.Namespace) -> Path | None:
+    """Return the folder that a command wrote to, where it has one; it may be missing."""
+    if options.command == "verify":
+        return Path(options.results)
+    out = getattr(options, "out", None)
+    return None if out is None else Path(out)
 
 
 def _complain(message: str, code: int) -> int:
@@ -75,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     cli_train.add_parser(commands)
     cli_serve.add_parser(commands)
     cli_score.add_parser(commands)
+    cli_verify.add_parser(commands)
     _add_bench(commands)
     return parser
 

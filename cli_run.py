@@ -77,7 +77,8 @@ def run(options: argparse.Namespace) -> int:
     from .benchmarks.terminal import print_table
     from .envs.registered import engines_kept
 
-    out = Path("runs", options.agent) if options.out is None else Path(options.out)
+    options.out = str(Path("runs", options.agent)) if options.out is None else options.out
+    out = Path(options.out)
     prepared, about = setup(options, out), circumstances(PACKAGES)
     note = version_note(out, about)
     if note:

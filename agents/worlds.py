@@ -11,12 +11,16 @@ import gymnasium
 from ..errors import CoMapError, OptionError
 from ..lm import LanguageModel
 from ..worldmodel import RetrievalWorldModel, WorldModel, transitions_of
+from ..worldmodel.create import WORLD_MODELS
 from .expert import ExpertAgent
 from .needs import check_adapter
 from .random import RandomAgent
 from .runner import run_episodes
 
-__all__ = ["choose_world_model", "fit_retrieval"]
+__all__ = ["NAMED", "choose_world_model", "fit_retrieval"]
+
+NAMED = tuple(name for name in WORLD_MODELS if name not in ("cached", "language"))
+"""The world models that a command line may name: not those that are made around another model."""
 
 _RECORD = ".jsonl"
 
@@ -28,16 +32,18 @@ def choose_world_model(
     retrieval: Callable[[], RetrievalWorldModel],
     noisy: Mapping[str, Any] | None = None,
     language: Mapping[str, Any] | None = None,
+    further: Mapping[str, Any] | None = None,
 ) -> WorldModel | str | Mapping[str, Any]:
     """Return the world model that `spec` describes, or the config that makes one.
 
     Args:
-        spec: ``oracle``, ``null``, ``noisy``, ``retrieval``, the file of a saved retrieval model
-            (``.jsonl``), or what `create_language_model` makes a language model from.
+        spec: One of `NAMED`, the file of a saved retrieval model (``.jsonl``), or what
+            `create_language_model` makes a language model from.
         language_model: Makes a language model.
         retrieval: Makes the retrieval model where no file is given.
         noisy: Options of `NoisyWorldModel`.
         language: Options of `LanguageWorldModel`.
+        further: Options of any other model that is made from options alone.
 
     Raises:
         CoMapError: There is no such model, or it cannot be made.
@@ -52,6 +58,8 @@ def choose_world_model(
         return {"id": "noisy", **(noisy or {})}
     if spec == "retrieval":
         return retrieval()
+    if spec in NAMED:
+        return {"id": spec, **(further or {})}
     if spec.endswith(_RECORD):
         return RetrievalWorldModel(spec)
     from ..worldmodel.language import LanguageWorldModel

@@ -19,7 +19,8 @@ def viewer_section(record: Mapping[str, Any], told: str) -> str:
         >>> spread = {"min": 300.0, "median": 400.0, "max": 500.0}
         >>> times = ("first_list_ms", "first_step_ms", "opening_cpu_ms", "search_ms", "search_cpu_ms")
         >>> kept = {name: spread for name in times}
-        >>> kept |= {"steps": 50000, "page_bytes": 9e6, "view": {"cpu_seconds": 20.0, "peak_bytes": 8e7}}
+        >>> view = {"cpu_seconds": 20.0, "peak_bytes": 8e7}
+        >>> kept |= {"steps": 50000, "page_bytes": 9e6, "view": view}
         >>> record = {"episodes": 1000, "load": 2.0, "openings": 3, "kept": {"replies": kept}}
         >>> print(viewer_section(record, "today").splitlines()[0])
         A page of 1,000 episodes, 50,000 steps (replies kept; 9 MB), takes `comap view` 20 s of CPU

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..agents.corpus import tiny_folder
-from ..agents.worlds import choose_world_model
+from ..agents.worlds import NAMED, choose_world_model
 from ..errors import OptionError
 from ..lm import LanguageModel
 from ..lm.create import create_language_model, kind_of
@@ -23,7 +23,7 @@ AnyWorldModel: TypeAlias = "WorldModel | str | Mapping[str, Any] | None"
 """A world model, its id or its config; None for none."""
 
 _OWN = ("tiny", "shipped", "shipped:agent", "shipped:wm")
-_WORLDS = ("oracle", "noisy", "retrieval", "null", *_OWN)
+_WORLDS = (*NAMED, *_OWN)
 _LANGUAGE = {
     "prompts": "world_model_prompts",
     "state_text": "world_model_state_text",
@@ -136,6 +136,7 @@ def world_model_of(
         retrieval=retrieval,
         noisy={"error_rate": options.error_rate, "seed": options.seed, **further},
         language=world_model_defaults(options) | chosen,
+        further=further,
     )
 
 

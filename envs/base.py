@@ -26,7 +26,7 @@ from ..errors import (
 )
 from ..facts import Delta, State, diff
 from ..spaces import Unicode
-from ..trajectory import Turn
+from ..trajectory import Step, Turn
 from .canon import Canonicalizer
 from .panel import Panel
 from .records import Info, Outcome, Snapshot
@@ -48,7 +48,8 @@ class TextEnv(gymnasium.Env[str, str]):
     on, the hardest last, and `embedded` the options that choose embedded tasks whatever data is on
     the machine; `slow` says whether an episode takes seconds, so that few are played where some are
     wanted; `nothing` is the answer to an action that does nothing, None where what was last
-    observed is shown again.
+    observed is shown again; `places` are the options that say where something outside is (files,
+    programs, servers, models), which nobody takes from a record (see `offline`).
 
     Args:
         max_episode_steps: Steps after which the episode is truncated, or None for no limit.
@@ -68,6 +69,7 @@ class TextEnv(gymnasium.Env[str, str]):
     embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     slow: ClassVar[bool] = False
     nothing: ClassVar[str | None] = "Nothing happens."
+    places: ClassVar[frozenset[str]] = frozenset(("data_dir",))
     canonicalizer: Canonicalizer
 
     def __init__(
@@ -173,6 +175,26 @@ class TextEnv(gymnasium.Env[str, str]):
     ) -> str:
         """Return a belief in words, for prompts: see `comap.envs.state_text`."""
         return plain_state_text(goal, history, state, action)
+
+    @classmethod
+    def offline(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options with which recorded episodes are replayed, asking nobody outside.
+
+        Args:
+            options: Those that the episodes were played with, as somebody wrote them down.
+        """
+        return {name: value for name, value in options.items() if name not in cls.places}
+
+    def recall(self, steps: Sequence[Step]) -> frozenset[int]:
+        """Answer from a record what only somebody outside knows, until this is called again.
+
+        Args:
+            steps: Of the recorded episode that is going to be replayed.
+
+        Returns:
+            The numbers of the steps whose answers are the record's.
+        """
+        return frozenset()
 
     # What every benchmark shares.
 

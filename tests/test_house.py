@@ -39,6 +39,7 @@ FLOORS = (
         "cli_score",
         "cli_serve",
         "cli_train",
+        "cli_verify",
     },
     {"__main__"},
 )

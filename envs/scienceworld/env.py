@@ -150,6 +150,7 @@ class ScienceWorldEnv(TextEnv):
     embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({"task_names": SHORT})
     slow: ClassVar[bool] = True
     nothing: ClassVar[str | None] = REFUSALS[0]
+    places: ClassVar[frozenset[str]] = frozenset(("data_dir", "java"))
     env_id = "comap/ScienceWorld-v0"
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"choices": (), "engine_facts": None, "failure": ""}

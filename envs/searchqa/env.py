@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 from ...errors import EngineError, OptionError, suggest
 from ...facts import State
-from ...trajectory import Turn
+from ...trajectory import Step, Turn
 from ..base import Outcome, TextEnv
 from ..panel import Panel
 from .answers import exact_match
 from .canonicalizer import SearchQACanonicalizer
-from .choice import choose_retriever, has_data
+from .choice import RETRIEVERS, choose_retriever, has_data
 from .expert import explore, plan
 from .facts import has_answered, suggested
 from .narrate import narrate, narrate_scene
@@ -30,6 +30,7 @@ from .protocol import (
     write_results,
 )
 from .questions import Question
+from .recalled import RecalledRetriever
 from .retriever import Hit, Retriever
 from .reward import REWARDS, reward_of
 from .tasks import SOURCES, open_tasks
@@ -156,6 +157,7 @@ class SearchQAEnv(TextEnv):
     test_splits: ClassVar[tuple[str, ...]] = ("test",)
     nothing: ClassVar[str | None] = REFUSAL
     embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({"source": "generated"})
+    places: ClassVar[frozenset[str]] = frozenset(("data_dir", "questions"))
     env_id = "comap/SearchQA-v0"
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"retrieved": (), "well_formed": True}
@@ -273,6 +275,25 @@ class SearchQAEnv(TextEnv):
         if action is None:
             return narrate(goal, history, state)
         return narrate_scene(goal, history, state, action)
+
+    @classmethod
+    def offline(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options without files, and in the place of a server what recalls its answers."""
+        kept = super().offline(options)
+        if kept.get("retriever", "auto") not in RETRIEVERS:
+            kept["retriever"] = RecalledRetriever()
+        return kept
+
+    def recall(self, steps: Sequence[Step]) -> frozenset[int]:
+        """Take what a server found from the observations that showed it."""
+        if not isinstance(self.retriever, RecalledRetriever):
+            return frozenset()
+        shown = set()
+        for step in steps:
+            move = read_move(step.action, self._form, self._style)
+            if move.kind == "search" and self.retriever.learn(move.text, step.observation):
+                shown.add(step.t)
+        return frozenset(shown)
 
     def _open(self, task: str) -> tuple[str, str, Outcome]:
         self._wanted = None

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 from ...errors import OptionError, suggest
 from ...facts import State
 from ...spaces import Unicode
-from ...trajectory import Turn
+from ...trajectory import Step, Turn
 from ..base import Outcome, TextEnv
 from ..panel import Panel
 from .answers import share_right
@@ -23,6 +23,7 @@ from .functions import COMPAT, FINISH, FINISH_OFFER, Offer, offers
 from .generate import GeneratedTask
 from .observing import MIN_LENGTH, observation_of
 from .overlay import Overlay
+from .recalled import Recalled
 from .session import Done, Session
 from .suggest import suggested
 from .tasks import open_tasks
@@ -155,6 +156,9 @@ class StableToolBenchEnv(TextEnv):
     test_splits: ClassVar[tuple[str, ...]] = ("G1_instruction", "G1_tool", "G3_instruction")
     nothing: ClassVar[str | None] = '{"error": "", "response": ""}'
     embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({"source": "generated"})
+    places: ClassVar[frozenset[str]] = frozenset(
+        ("data_dir", "live_url", "simulator", "overlay", "timeout", "retries", "judge")
+    )
     env_id = "comap/StableToolBench-v0"
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"tool_source": "", "tool_status": "", "tool_faults": ()}
@@ -209,6 +213,7 @@ class StableToolBenchEnv(TextEnv):
         self._form, self._lists, self._judge = functions_as, admissible_actions, judge
         options = BackendOptions(live_url, simulator, overlay, timeout, retries)
         self._backends = open_chain(self._tasks.folder, options)
+        self._recalled = Recalled(())
         self._session: Session | None = None
         self._judged = 0.0
         assert isinstance(self.observation_space, Unicode)
@@ -303,6 +308,11 @@ class StableToolBenchEnv(TextEnv):
         """Return a belief in few words: see `narrate`."""
         return narrate(goal, history, state, action)
 
+    def recall(self, steps: Sequence[Step]) -> frozenset[int]:
+        """Take what live server and simulator answered, or failed to, from the record."""
+        self._recalled = Recalled(steps)
+        return frozenset(self._recalled.texts)
+
     def _open(self, task: str) -> tuple[str, str, Outcome]:
         self._session, self._judged = None, 0.0
         made: GeneratedTask | None = None
@@ -316,7 +326,8 @@ class StableToolBenchEnv(TextEnv):
             chain = Chain([tools, *self._backends])
         else:
             split, record = self._tasks.official(task)
-            listed, chain = offers(record, self._compat), Chain(self._backends)
+            listed = offers(record, self._compat)
+            chain = Chain([self._recalled, *self._backends])
         goal = " ".join(str(record["query"]).split())
         text = first_observation(goal, listed, self._max_calls, self._form)
         text = text[: self._room]
@@ -328,8 +339,11 @@ class StableToolBenchEnv(TextEnv):
 
     def _act(self, action: str) -> Outcome:
         session = self.session
+        self._recalled.at(self._steps)
         told = session.act(action)
-        text = observation_of(told.error, told.response, self._longest, self._compat)
+        text = self._recalled.texts.get(self._steps) or observation_of(
+            told.error, told.response, self._longest, self._compat
+        )
         if session.finished:
             self._judged = self._judge_answer()
         success = self._judged == 1.0

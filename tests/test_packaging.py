@@ -1,0 +1,132 @@
+"""The wheel has all that it should, and what CI pins is what the project asks for."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import comap
+
+ROOT = Path(comap.__file__).parent
+OUTSIDE = ("tests", "docs", "examples", ".ci")
+BUILD = """
+import sys
+from setuptools import build_meta
+out = sys.argv[1]  # the backend overwrites sys.argv
+build_meta.build_wheel(out), build_meta.build_sdist(out)
+"""
+
+
+def project() -> dict[str, Any]:
+    toml: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    found: dict[str, Any] = toml.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    return found
+
+
+def tracked() -> list[str]:
+    """The files of the repository, new ones included."""
+    words = ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode or not done.stdout:
+        pytest.skip("not a git checkout: nobody knows what belongs to it")
+    return [name for name in done.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes | set[str]]:
+    """The names in the wheel and in the source distribution, built of a copy without network."""
+    pytest.importorskip("setuptools", minversion="77")
+    place = tmp_path_factory.mktemp("packaging")
+    source, out = place / "source", place / "dist"
+    for name in tracked():
+        target = source / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, target)
+    out.mkdir()
+    words = [sys.executable, "-c", BUILD, str(out)]
+    done = subprocess.run(words, cwd=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (wheel,), (sdist,) = out.glob("*.whl"), out.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as file:
+        (told,) = (name for name in file.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata, inside = file.read(told), set(file.namelist())
+    with tarfile.open(sdist) as archive:
+        names = {member.name.partition("/")[2] for member in archive if not member.isdir()}
+    return {"wheel": inside, "sdist": names, "metadata": metadata}
+
+
+def test_the_wheel_has_the_package_and_nothing_else(built: dict[str, Any]) -> None:
+    names = {name.removeprefix("comap/") for name in built["wheel"] if ".dist-info/" not in name}
+    package = {
+        name
+        for name in tracked()
+        if not name.startswith(tuple(f"{folder}/" for folder in OUTSIDE))
+        and ("/" in name or name.endswith(".py") or name == "py.typed")
+    }
+    assert names == package, f"lacks {package - names}, has besides {names - package}"
+    assert any(name.endswith("licenses/LICENSE") for name in built["wheel"])
+    assert any(name.endswith("entry_points.txt") for name in built["wheel"])
+
+
+def test_the_source_distribution_is_the_repository(built: dict[str, Any]) -> None:
+    made = {name for name in built["sdist"] if name.startswith("comap.egg-info/")}
+    rest = built["sdist"] - made - {"PKG-INFO", "setup.cfg"}
+    assert rest == set(tracked()), (
+        f"lacks {set(tracked()) - rest}, has besides {rest - set(tracked())}"
+    )
+
+
+def test_metadata(built: dict[str, Any]) -> None:
+    told = built["metadata"].decode()
+    head, _, body = told.partition("\n\n")
+    assert f"Version: {comap.__version__}" in head and "License-Expression: Apache-2.0" in head
+    assert body.startswith("# ") and "Description-Content-Type: text/markdown" in head
+    for extra in project()["project"]["optional-dependencies"]:
+        assert f"Provides-Extra: {extra}\n" in head
+    minors = re.findall(r"Python :: 3\.(\d+)", head)
+    assert minors[0] == "10" and "Requires-Python: >=3.10" in head
+    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert re.search(rf"^## {re.escape(comap.__version__)}\b", changes, re.MULTILINE)
+
+
+def requirements(texts: list[str]) -> list[Requirement]:
+    """What is asked for, with the extras of our own that are named resolved."""
+    extras = project()["project"]["optional-dependencies"]
+    found = []
+    for text in texts:
+        one = Requirement(text)
+        found += (
+            [one]
+            if canonicalize_name(one.name) != "comap"
+            else requirements([part for extra in one.extras for part in extras[extra]])
+        )
+    return found
+
+
+def test_what_ci_pins_is_what_the_project_asks_for() -> None:
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    known = {canonicalize_name(pin.name): pin for pin in pins}
+    assert len(known) == len(pins), "a package is pinned twice"
+    told = project()["project"]
+    extras = told["optional-dependencies"]
+    wanted = [text for texts in extras.values() for text in texts]
+    every = requirements([*told["dependencies"], *wanted])
+    for asked in every:
+        pin = known.get(canonicalize_name(asked.name))
+        if pin is not None:
+            (one,) = pin.specifier
+            assert one.operator == "==" and asked.specifier.contains(one.version), asked
+    for asked in requirements([*told["dependencies"], *extras["test"], *extras["lint"]]):
+        assert canonicalize_name(asked.name) in known, f"constraints.txt does not pin {asked.name}"
