@@ -173,6 +173,10 @@ def _file(folder: Path, stage: str, split: str) -> str | None:
 def _revisions(found: Mapping[str, Any]) -> Iterator[Measure]:
     """Yield the reflection diagnostics of CoMap's Table 3."""
     told_ = members(found, "revisions")
+    for name in ("n", "drafts_succeed", "revised"):
+        count = number(told_, name)
+        if count is not None:
+            yield Measure(metric=f"revisions.{name}", value=count, unit="count")
     for name, of in (("urr", "drafts_succeed"), ("hrr", "drafts_succeed"), ("brp", "revised")):
         value, n = number(told_, name), number(told_, of)
         if value is not None and n:  # of nothing, it says nothing
