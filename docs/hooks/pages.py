@@ -17,6 +17,7 @@ from apis import ENVIRONMENTS, REFERENCE, documented, linked, names_of
 __all__ = ["environment_page", "examples_page", "generated", "on_files", "reference_page"]
 
 ROOT = Path(__file__).parents[2]
+TINY = ROOT / "benchmarks" / "results" / "experiments-tiny"
 
 
 def generated() -> Iterator[tuple[str, str]]:
@@ -26,6 +27,7 @@ def generated() -> Iterator[tuple[str, str]]:
     for name in REFERENCE:
         yield f"reference/{name}.md", reference_page(name)
     yield "examples.md", examples_page()
+    yield "experiments-tiny.md", (TINY / "report.md").read_text("utf-8")
 
 
 def on_files(files: Any, config: Any, **given: Any) -> Any:
@@ -34,6 +36,9 @@ def on_files(files: Any, config: Any, **given: Any) -> Any:
 
     for place, markdown in generated():
         files.append(File.generated(config, place, content=markdown))
+    for path in sorted((TINY / "figures").iterdir()):
+        content = path.read_text("utf-8")
+        files.append(File.generated(config, f"figures/{path.name}", content=content))
     return files
 
 
