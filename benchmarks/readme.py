@@ -19,6 +19,7 @@ from .readme_paw import paw_text
 from .readme_scienceworld import scienceworld_section
 from .readme_searchqa import searchqa_section
 from .readme_tools import expert_line, tools_section
+from .readme_viewer import viewer_section
 from .readme_webshop import webshop_section
 from .trained import trained_section
 
@@ -386,6 +387,11 @@ def _paw(section: str) -> str:
     return paw_text(record, _on(record))
 
 
+def _viewer() -> str:
+    record = result("viewer_speed")
+    return viewer_section(record, _on(record))
+
+
 def _overhead() -> str:
     record = result("paw_overhead_tiny")
     return overhead_section(record, _on(record))
@@ -395,6 +401,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "speed": _speed,
     "environments": _environments,
     "overhead": _overhead,
+    "viewer": _viewer,
     "parity": _parity,
     "models": _models,
     "small": _small,

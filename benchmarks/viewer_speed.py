@@ -129,7 +129,6 @@ def run(
     result = {
         "benchmark": "viewer_speed",
         **circumstances(_PACKAGES),
-        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "episodes": number,
         "distinct": min(distinct, number),
         "openings": openings,
@@ -156,7 +155,9 @@ def measure_page(page: Path, openings: int, query: str = "cabinet 3") -> dict[st
     told = {
         name: spread([float(row[name]) for row in rows]) for name in rows[0] if name != "browser"
     }
-    return {"page_bytes": page.stat().st_size, "browser": rows[0]["browser"], **told}
+    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+    about = {"page_bytes": page.stat().st_size, "browser": rows[0]["browser"], "load": load}
+    return about | told
 
 
 def _opened(page: Path, query: str) -> dict[str, Any]:
