@@ -286,7 +286,9 @@ def _last_lines(path: Path) -> str:
             lines = log.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return "no log"
-    told = [line for line in lines if line.strip() and not line[0].isspace()]  # no traceback's files
+    told = [
+        line for line in lines if line.strip() and not line[0].isspace()
+    ]  # no traceback's files
     told = [line for line in told if not line.startswith("Traceback")][-_LINES:]
     complaints = [line for line in told if line.startswith("comap")]
     return complaints[-1] if complaints else " | ".join(told)[-1000:]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import sys
+import zlib
 from functools import partial
 from pathlib import Path
 
@@ -100,7 +103,10 @@ def test_the_demo_shows_it(
     page = run_demo(DemoConfig(out=str(tmp_path), **SMALL)).read_text("utf-8")  # type: ignore[arg-type]
     told = capsys.readouterr().out
     assert "A learned agent: success" in told and "CoMap, with its own world model" in page
-    assert "comap, learned: " in page and "draft_action" in page and "predicted_next_state" in page
+    packed = re.findall(r"<script[^>]*>([A-Za-z0-9+/=]+)</script>", page)
+    shown = "".join(zlib.decompress(base64.b64decode(one)).decode() for one in packed)
+    assert "comap, learned: " in page + shown
+    assert "draft_action" in shown and "predicted_next_state" in shown
     results = json.loads((tmp_path / "results.json").read_text("utf-8"))
     assert [row["agent"] for row in results["learned"]] == ["comap", "react"]
     assert len(list(read_trajectories(tmp_path / "learned.jsonl"))) == 2

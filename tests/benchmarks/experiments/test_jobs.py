@@ -101,14 +101,15 @@ def test_names_of_jobs_are_names_of_files() -> None:
 def test_every_command_is_one_that_comap_understands(scale: str, tmp_path: Path) -> None:
     found = plan(ALL, scale_named(scale), [0])
     places, parser = Places(tmp_path, named=True), _parser()
-    seen = set()
+    seen: set[str] = set()
     for job in found.jobs.values():
-        key = (job.recipe.name, job.place and job.place.env)
-        if key in seen:
+        if job.recipe.name in seen:
             continue
-        seen.add(key)
+        seen.add(job.recipe.name)
         for words in commands(found, job, places):
-            parser.parse_args(words)  # ends the process where it does not understand
+            # what `comap run` understands depends on the agent that was named first
+            known = _parser() if words[0] == "run" else parser
+            known.parse_args(words)  # ends the process where it does not understand
 
 
 def test_official_data_is_asked_for_before_anything_runs(tmp_path: Path) -> None:
