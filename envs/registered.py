@@ -171,7 +171,7 @@ def _known(env_id: str) -> type[Any] | None:
             import_module(module)
         except ImportError as error:
             raise OptionError(
-                f"expected a module that registers {name!r}, found none: {error}; put its folder on "
+                f"expected a module that registers {env_id!r}, found none: {error}; put its folder on "
                 "PYTHONPATH"
             ) from error
     gymnasium.spec(name)
