@@ -10,13 +10,14 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ...envs.storage import locked
-from ...errors import CoMapError, DataCorrupt, OptionError
+from ...errors import DataCorrupt, DownloadError, OptionError
 from ..record import circumstances, write_result
 from .commands import Places, commands, folder_of
 from .jobs import Job, Plan
@@ -130,10 +131,10 @@ class _Pool:
         self.context = _context(workers)
 
     def run(self) -> dict[str, Ended]:
-        waiting = list(self.plan.jobs.values())
+        waiting = [job for job in self.plan.jobs.values() if not self._settled(job)]
         while waiting or self.running:
             self._reap()
-            waiting = [job for job in waiting if not self._settle(job)]
+            waiting = [job for job in waiting if not self._left_out(job)]
             for job in [job for job in waiting if self._ready(job)]:
                 if len(self.running) >= self.workers:
                     break
@@ -154,24 +155,22 @@ class _Pool:
         for process in self.running.values():
             (process.join if hasattr(process, "join") else process.wait)(10)
 
-    def _settle(self, job: Job) -> bool:
-        """Return whether a job needs not be run: it was, it needs nothing run, or its needs failed."""
+    def _settled(self, job: Job) -> bool:
+        """Return whether a job was run before, or has no command to run."""
         record = job_record(self.places, job)
         if record is not None and record["status"] == "done":
             self.ended[job.id] = Ended(True)
             self.tell("done", job, "before")
-            return True
-        failed = [
-            name
-            for name, needed in job.needs.items()
-            if needed in self.ended and not self.ended[needed].ok
-        ]
-        if failed:
-            self._end(job, Ended(False, f"needs {failed[0]}, which failed"), None, "left out")
-            return True
-        if not self.planned[job.id]:
+        elif not self.planned[job.id]:
             self._end(job, Ended(True), {"seconds": 0.0, "cpu_seconds": 0.0}, "done")
-            return True
+        return job.id in self.ended
+
+    def _left_out(self, job: Job) -> bool:
+        """Return whether a job cannot be run, since one that it needs has failed."""
+        for name, needed in job.needs.items():
+            if needed in self.ended and not self.ended[needed].ok:
+                self._end(job, Ended(False, f"needs {name}, which failed"), None, "left out")
+                return True
         return False
 
     def _ready(self, job: Job) -> bool:
@@ -298,6 +297,7 @@ def _circumstances() -> dict[str, Any]:
     return {**circumstances(_PACKAGES), "code": code_version()}
 
 
+@cache
 def code_version() -> str:
     """Return comap's version, and the commit where it runs from a checkout without changes.
 
@@ -338,13 +338,12 @@ def _journal(places: Places, line: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
-    try:
-        with locked(out / "lock", wait=0.0):
-            yield
-    except CoMapError as error:
-        if "lock" not in str(error):
-            raise
-        raise OptionError(
-            f"expected {out} to be free, found another 'comap bench run' at work in it; wait for it, "
-            "or give another --out"
-        ) from error
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(out / "lock", wait=0.0))
+        except DownloadError as error:
+            raise OptionError(
+                f"expected {out} to be free, found another 'comap bench run' at work in it; wait for "
+                "it, or give another --out"
+            ) from error
+        yield

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import resource
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -41,6 +43,7 @@ def work(main: Main, commands: Sequence[Sequence[str]], log: str, done: str) -> 
         os.fdopen(number, "w", 1, encoding="utf-8", errors="replace", closefd=False)
         for number in (1, 2)
     )
+    threading.Thread(target=_end_with_runner, daemon=True).start()
     start, code = time.monotonic(), 0
     for words in commands:
         code = _run(main, words)
@@ -59,6 +62,14 @@ def work(main: Main, commands: Sequence[Sequence[str]], log: str, done: str) -> 
     }
     Path(done).write_text(json.dumps(told) + "\n", "ascii")
     os._exit(min(code, 255))  # threads of libraries shall not keep it
+
+
+def _end_with_runner() -> None:
+    """End this process when the runner has ended, however it did: nobody would know of its job."""
+    runner = multiprocessing.parent_process()
+    if runner is not None:
+        runner.join()
+        os._exit(1)
 
 
 def _run(main: Main, words: Sequence[str]) -> int:

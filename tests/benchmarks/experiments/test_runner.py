@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import multiprocessing
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from comap.benchmarks.experiments.runner import job_record, run_jobs
 from comap.benchmarks.experiments.scale import Place, scale_named
 from comap.cli import main
 from comap.envs.storage import locked
-from comap.errors import DataCorrupt, OptionError
+from comap.errors import DataCorrupt, DownloadError, OptionError
 
 ENV = "comap/ALFWorld-v0"
 
@@ -170,3 +173,44 @@ def test_a_damaged_record_is_told(tmp_path: Path) -> None:
 def test_workers_are_at_least_one(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="--workers"):
         run_jobs(plan_of(job("one", "expert")), Places(tmp_path), main, workers=0)
+
+
+RUNNER = """
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from comap.benchmarks.experiments import runner
+from comap.benchmarks.experiments.commands import Places
+from comap.cli import main
+from test_runner import job, plan_of
+runner.PRELOADED = ("comap.cli",)
+runner.run_jobs(plan_of(job("long", "expert", episodes=400, live=1)), Places(Path({out!r})), main)
+"""
+
+
+def test_workers_end_when_the_runner_is_killed(tmp_path: Path) -> None:
+    code = RUNNER.format(tests=str(Path(__file__).parent), out=str(tmp_path))
+    started = subprocess.Popen([sys.executable, "-c", code])
+    lines = tmp_path / "jobs" / "long" / "out" / "valid_seen" / "trajectories.jsonl"
+    wait_until(lambda: lines.is_file() and lines.stat().st_size > 0)
+    started.kill()
+    started.wait()
+    place = lines.parent / "lock"
+    wait_until(lambda: is_free(place))  # the worker held it while it played
+    assert len(lines.read_bytes().splitlines()) < 400, "it played to the end"
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if true():
+            return
+        time.sleep(0.1)
+    raise AssertionError("not within a minute")
+
+
+def is_free(path: Path) -> bool:
+    try:
+        with locked(path, wait=0):
+            return True
+    except DownloadError:
+        return False
