@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["ENVIRONMENTS", "REFERENCE", "documented", "linked", "names_of"]
+__all__ = ["ENVIRONMENTS", "REFERENCE", "documented", "linked", "names_of", "written"]
 
 DOCS = Path(__file__).parents[1]
 
@@ -79,9 +79,17 @@ def documented() -> dict[str, str]:
     return {**short, **homes}
 
 
+@cache
+def written() -> frozenset[str]:
+    """Return the full names of what pages written by hand document."""
+    pages = sorted(DOCS.glob("**/*.md"))
+    return frozenset(
+        name for page in pages for name in _DIRECTIVE.findall(page.read_text("utf-8"))
+    )
+
+
 def _listed() -> Iterator[str]:
-    for path in sorted(DOCS.glob("**/*.md")):
-        yield from _DIRECTIVE.findall(path.read_text("utf-8"))
+    yield from sorted(written())
     for folder in ENVIRONMENTS:
         yield from names_of(f"comap.envs.{folder}")
     for modules in REFERENCE.values():

@@ -12,12 +12,32 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from apis import ENVIRONMENTS, REFERENCE, documented, linked, names_of
+from apis import ENVIRONMENTS, REFERENCE, documented, linked, names_of, written
 
-__all__ = ["environment_page", "examples_page", "generated", "on_files", "reference_page"]
+__all__ = [
+    "environment_page",
+    "examples_page",
+    "generated",
+    "on_files",
+    "on_startup",
+    "reference_page",
+]
 
 ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "build" / "sources"
 TINY = ROOT / "benchmarks" / "results" / "experiments-tiny"
+
+
+def on_startup(**given: Any) -> None:
+    """Give the package its name, whatever the checkout's folder is called; MkDocs calls this.
+
+    The root of this repository is the package itself, and docstrings are collected from a folder
+    with the package's name (``paths`` in ``mkdocs.yml``).
+    """
+    SOURCES.mkdir(parents=True, exist_ok=True)
+    link = SOURCES / "comap"
+    if not link.is_symlink():
+        link.symlink_to(ROOT, target_is_directory=True)
 
 
 def generated() -> Iterator[tuple[str, str]]:
@@ -127,7 +147,7 @@ def reference_page(name: str) -> str:
         parts.append(_headed(linked(inspect.getdoc(import_module(module)) or "")) + "\n")
         elsewhere = []
         for public in names_of(module):
-            if home[public] == public:
+            if home[public] == public and public not in written():
                 parts.append(f"::: {public}\n    options: {{heading_level: 3}}\n")
             else:
                 elsewhere.append(f"[`{public.rpartition('.')[2]}`][{home[public]}]")

@@ -124,3 +124,11 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
         text = path.read_text("utf-8")
         assert not re.search(r"(src=|@import|url\(|<script|<link|!\[.*\]\(http)", text), path
     assert "font: false" in (DOCS.parent / "mkdocs.yml").read_text("utf-8")
+
+
+def test_each_name_is_documented_once(hooks: dict[str, ModuleType]) -> None:
+    pages = [path.read_text("utf-8") for path in DOCS.glob("**/*.md")]
+    pages += [markdown for _, markdown in hooks["pages"].generated()]
+    named = [name for page in pages for name in re.findall(r"^::: (\S+)", page, re.MULTILINE)]
+    assert len(named) > 100
+    assert sorted(named) == sorted(set(named))
