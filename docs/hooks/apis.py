@@ -83,9 +83,7 @@ def documented() -> dict[str, str]:
 def written() -> frozenset[str]:
     """Return the full names of what pages written by hand document."""
     pages = sorted(DOCS.glob("**/*.md"))
-    return frozenset(
-        name for page in pages for name in _DIRECTIVE.findall(page.read_text("utf-8"))
-    )
+    return frozenset(name for page in pages for name in _DIRECTIVE.findall(page.read_text("utf-8")))
 
 
 def _listed() -> Iterator[str]:
