@@ -13,7 +13,10 @@ from ..training_play import env_words
 from .jobs import Job, Plan
 from .scale import Place
 
-__all__ = ["Places", "commands", "folder_of", "models_of", "option_words"]
+__all__ = ["VERDICTS", "Places", "commands", "folder_of", "models_of", "option_words"]
+
+VERDICTS = "judged.json"
+"""How the name of a split's scores by a judge ends."""
 
 _WORKING = "out"
 
@@ -165,9 +168,26 @@ def _play(plan: Plan, job: Job, places: Places) -> list[list[str]]:
         words += ["--split", split, *_policy(plan, job, places), *_world(plan, job, places)]
         words += [] if episodes is None else ["--episodes", str(episodes)]
         words += [] if live is None else ["--live", str(live)]
-        words += [*option_words(settings), "--seed", str(job.seed), "--device", places.device]
+        words += [*option_words(settings), "--seed", str(job.seed)]
+        words += [] if _served(job) else ["--device", places.device]
         found.append([*words, "--out", str(folder_of(places, job.id) / split)])
+    if _place(job).judge is not None:
+        found += [_judged(job, places, split) for split in _place(job).splits]
     return found
+
+
+def _judged(job: Job, places: Places, split: str) -> list[str]:
+    """Return the judging of a split's answers, which says what success is."""
+    place = _place(job)
+    folder = folder_of(places, job.id)
+    words = ["score", "tools", str(folder / split), "--judge", str(place.judge)]
+    words += ["--data-dir", _given(places, "data", place.env, "official data")]
+    return [*words, "--out", str(folder / f"{split}-{VERDICTS}")]
+
+
+def _served(job: Job) -> bool:
+    """Return whether a job's models are all behind a server, which has devices of its own."""
+    return job.backbone is not None and job.backbone.api and not job.needs
 
 
 def _policy(plan: Plan, job: Job, places: Places) -> list[str]:
@@ -227,9 +247,23 @@ def _world_options(style: dict[str, Any]) -> Iterator[str]:
 
 def _trained(plan: Plan, job: Job, place: Path, role: str) -> list[str]:
     """Return the words that name a trained model: a folder, or the backbone with an adapter."""
-    if _lora(plan, job):
-        return [*_model(job), "--adapter", f"{role}={place}", "--agent-adapter", role]
-    return ["--model", str(place)]
+    if not _lora(plan, job):
+        return ["--model", str(place)]
+    words = [*_model(job), "--adapter", f"{role}={place}", "--agent-adapter", role]
+    if job.policy == "wkm" and _trains_knowledge(plan, job):
+        words += ["--adapter", f"knowledge={place.parent / 'knowledge'}"]
+        words += ["--knowledge-adapter", "knowledge"]
+    return words
+
+
+def _trains_knowledge(plan: Plan, job: Job) -> bool:
+    """Return whether WKM's training leaves a knowledge model, an adapter of its own."""
+    from ...trainers.baselines.methods import WKMTraining
+    from ...trainers.baselines.presets import baseline_preset
+
+    trained = plan.jobs[job.needs["wkm"]]
+    config = baseline_preset("wkm", trained.preset, **trained.settings)
+    return isinstance(config, WKMTraining) and config.trains_knowledge
 
 
 def _lora(plan: Plan, job: Job) -> bool:
@@ -242,7 +276,8 @@ def _predict(plan: Plan, job: Job, places: Places) -> list[list[str]]:
     words = ["score", "world-model", *_where(job, places, demos=False)]
     words += ["--split", _place(job).splits[0]]
     words += ["--transitions", str(folder_of(places, job.needs["sft"]))]
-    words += ["--world-model", job.backbone.model, *option_words(job.settings)]
+    words += ["--world-model", job.backbone.model]
+    words += [*_model_options(job, "--world-model-option"), *option_words(job.settings)]
     words += ["--seed", str(job.seed), "--result", str(folder_of(places, job.id) / "result.json")]
     return [words]
 
@@ -272,7 +307,13 @@ def _model(job: Job, size: str = "--parameters") -> list[str]:
         return []
     if job.backbone.model == "tiny":
         return ["--model", "tiny", size, str(int(job.backbone.parameters))]
-    return ["--model", job.backbone.model]
+    return ["--model", job.backbone.model, *_model_options(job, "--model-option")]
+
+
+def _model_options(job: Job, option: str) -> Iterator[str]:
+    assert job.backbone is not None
+    for name, value in job.backbone.options.items():
+        yield from (option, f"{name}={value}")
 
 
 def _place(job: Job) -> Place:
@@ -285,7 +326,9 @@ def _where(job: Job, places: Places, demos: bool = True, without: Sequence[str] 
     place = _place(job)
     options = {name: value for name, value in place.options.items() if name not in without}
     if place.data:
-        options["data_dir"] = _given(places, "data", place.env, "official data")
+        given = _given(places, "data", place.env, "official data")
+        for name, part in place.folders.items():
+            options[name] = str(Path(given, part))
     words = env_words(place.env, options)
     if demos and place.demos:
         told = _given(places, "demos", place.env, "a file of demonstrations")

@@ -177,7 +177,7 @@ class _Planner:
             "kind": made.kind,
             "uses": [made.agent, made.method, policy, made.world_model, made.fact],
             "backbone": None if backbone is None else [backbone.model, backbone.parameters],
-            "env": None if place is None else [place.env, place.options, place.splits, place.data],
+            "env": None if place is None else _told(place),
             "seed": seed,
             "preset": preset,
             "settings": settings,
@@ -212,6 +212,12 @@ def _envs(one: Experiment, method: Method) -> tuple[str | None, ...]:
     if method.envs is not None:
         return method.envs
     return tuple(dict.fromkeys(column.env for column in one.columns if not column.average))
+
+
+def _told(place: Place) -> list[Any]:
+    """Return what results in an environment depend on: no place on this machine."""
+    told = [place.env, place.options, place.splits, place.data]
+    return told if place.judge is None else [*told, place.judge]
 
 
 def _short(env: str) -> str:

@@ -11,11 +11,13 @@ from typing import Any
 
 from ...agents.run import TRAJECTORIES
 from ...envs.alfworld.goal import Goal
+from ...envs.searchqa.questions import DATASETS
 from ...errors import DataCorrupt, DataNotFound
 from ...metrics import success_rate
 from ...trajectory import Trajectory, read_trajectories
 from ..paw_record import PaWRecord, read_paw
 from ..training_record import TrainingRecord, get, members, number, read_training
+from .commands import VERDICTS
 from .facts import told
 from .jobs import Job
 
@@ -255,6 +257,7 @@ def _paw_evaluations(
             yield Measure(metric="score", value=100 * score, split=split, n=len(own))
         if folder is not None:
             yield from _by_kind(folder, int(line["update"]), split)
+            yield from _by_data_set(line["won"])
     yield _success(sum(won), len(won), None)
     scores = [(number(line, "score"), len(line["won"])) for line in lines]
     if all(score is not None for score, _ in scores) and won:
@@ -268,6 +271,17 @@ def _by_kind(folder: Path, update: int, split: str) -> Iterator[Measure]:
     for path in sorted(folder.glob(f"evaluations/{update:04}-{split}-0/rank-*/{TRAJECTORIES}")):
         episodes += read_trajectories(path)
     yield from _kinds(episodes, split)
+
+
+def _by_data_set(won: Mapping[str, Any]) -> Iterator[Measure]:
+    """Yield success by data set, on search QA: there a task's id begins with the set's name."""
+    found: dict[str, list[bool]] = {}
+    for task, times in won.items():
+        name = task.partition("/")[0]
+        if name in DATASETS:
+            found.setdefault(name, []).append(times > 0)
+    for name, own in found.items():
+        yield _success(sum(own), len(own), name)
 
 
 def _kinds(episodes: Iterable[Trajectory], split: str | None) -> Iterator[Measure]:
@@ -314,7 +328,11 @@ def _play(job: Job, folder: Path) -> list[Measure]:
         n = int(summary["n"])
         rate = summary["success"]["value"]
         place = f"{split}/{TRAJECTORIES}"
-        found.append(_success(round(rate * n), n, split, place))
+        measure = _success(round(rate * n), n, split, place)
+        if job.place.judge is not None:
+            judged = _judged(folder / f"{split}-{VERDICTS}")
+            measure = replace(judged, split=split, trajectories=place)
+        found.append(measure)
         found.append(Measure(metric="score", value=100 * summary["score"], split=split, n=n))
         found += _kinds(read_trajectories(folder / split / TRAJECTORIES), split)
         won, episodes, scores = won + round(rate * n), episodes + n, scores + n * summary["score"]
@@ -326,10 +344,20 @@ def _play(job: Job, folder: Path) -> list[Measure]:
             found.append(
                 Measure(metric=f"{name}_per_step", value=per_step[name], unit="", split=split)
             )
-    if episodes:
+    if episodes and job.place.judge is None:  # columns pool verdicts themselves
         found.append(_success(won, episodes, None))
         found.append(Measure(metric="score", value=100 * scores / episodes, n=episodes))
     return found
+
+
+def _judged(path: Path) -> Measure:
+    """Return SoPR by a judge, from the file of scores of a split's answers."""
+    told = members(_json(path), "sopr")
+    mean, low, high, n = (number(told, name) for name in ("mean", "low", "high", "n"))
+    if mean is None or low is None or high is None or n is None:
+        raise DataCorrupt(f"expected SoPR with its interval in {path}, found none")
+    found = Measure(metric="success_rate", value=100 * mean, n=int(n))
+    return replace(found, low=100 * low, high=100 * high)
 
 
 def _predict(job: Job, folder: Path) -> list[Measure]:

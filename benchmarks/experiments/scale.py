@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
@@ -26,12 +26,14 @@ class Backbone:
         model: What ``--model`` takes: a hub's name, a folder, a server's address, or ``tiny``.
         parameters: About how many parameters it has.
         api: Whether it is behind a server of others, so that it cannot be trained.
+        options: Options of the language model, such as the variable that has a server's key.
     """
 
     name: str
     model: str
     parameters: float
     api: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,8 @@ class Place:
         options: Its options, without places on this machine.
         splits: The splits that are evaluated.
         data: Whether official data is needed, which ``--data`` names the folder of.
+        folders: Options of the environment that name a part of this folder, with that part.
+        judge: The model that judges answers, where success is for a judge to say; None for none.
         demos: Whether the demonstrations come from a file, which ``--demos`` names.
     """
 
@@ -50,6 +54,8 @@ class Place:
     options: Mapping[str, Any]
     splits: tuple[str, ...]
     data: bool = False
+    folders: Mapping[str, str] = field(default_factory=lambda: {"data_dir": ""})
+    judge: str | None = None
     demos: bool = False
 
 
@@ -186,5 +192,7 @@ def _place(env: str, told: Mapping[str, Any]) -> Place:
         options={**options, **told.get("options", {})},
         splits=tuple(told.get("splits") or evaluated_splits(env)),
         data=official,
+        folders=told.get("folders", {"data_dir": ""}),
+        judge=told.get("judge"),
         demos=bool(told.get("demos", False)),
     )

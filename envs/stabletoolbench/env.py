@@ -119,7 +119,8 @@ class StableToolBenchEnv(TextEnv):
         split: See *Task panel*.
         data_dir: Folder with ``test_instruction/`` and, if any, ``tool_response_cache/``; None looks in
             ``COMAP_HOME/stabletoolbench``.
-        source: ``"auto"``, ``"official"`` or ``"generated"``.
+        source: ``"auto"``, ``"official"``, ``"generated"``, or ``"mixed"``: generated ``train``, and
+            official groups.
         compat: ``"strict"`` or ``"reference"``, see *Known deviations*.
         max_calls: How many calls an episode has, ``Finish`` included.
         max_observation_length: See *Observation Space*.

@@ -21,8 +21,8 @@ __all__ = ["SOURCES", "SPLITS", "Tasks", "open_tasks", "read_queries"]
 SPLITS = ("train", *GROUPS, "all")
 """All splits; ``all`` is the six groups."""
 
-SOURCES = ("auto", "official", "generated")
-"""Where tasks may come from."""
+SOURCES = ("auto", "official", "generated", "mixed")
+"""Where tasks may come from; ``mixed`` trains on generated ones, and tests on official queries."""
 
 _PLAIN = re.compile("0|[1-9][0-9]{0,7}")
 _FOLDER = "test_instruction"
@@ -187,7 +187,7 @@ def open_tasks(
         raise OptionError("source='generated' reads no data, found data_dir as well; leave one out")
     folder = comap_home() / "stabletoolbench" if data_dir is None else Path(data_dir)
     there = (folder / _FOLDER).is_dir()
-    if (source == "official" and not there) or (data_dir is not None and not there):
+    if (source in ("official", "mixed") and not there) or (data_dir is not None and not there):
         raise DataNotFound(
             f"expected StableToolBench's queries in {folder / _FOLDER}, found no such folder; put "
             "the official test_instruction/ there, or name its parent with data_dir"
@@ -195,10 +195,11 @@ def open_tasks(
     if source == "generated" or not there:
         return Tasks(split, None, generator_seed)
     if split == "train":
-        if source == "auto" and data_dir is None:
+        if source == "mixed" or (source == "auto" and data_dir is None):
             return Tasks(split, None, generator_seed)
         raise OptionError(
             "StableToolBench's split cannot be 'train' with official queries, which are all for "
-            f"tests; choose one of {', '.join(GROUPS)}, or source='generated'"
+            f"tests; choose one of {', '.join(GROUPS)}, or source='mixed' to train on generated "
+            "tasks"
         )
     return Tasks(split, folder)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from comap.benchmarks.experiments.aggregate import cell
 from comap.benchmarks.experiments.collect import collect
 from comap.benchmarks.experiments.commands import Places, folder_of
 from comap.benchmarks.experiments.definition import experiment
@@ -170,6 +171,50 @@ def test_a_point_is_placed_by_parameters_or_by_its_method(tmp_path: Path) -> Non
         ("success_rate", 0.25, 50.0),
         ("score", 0.25, 70.0),
     }
+
+
+def test_search_is_told_by_data_set(tmp_path: Path) -> None:
+    found, places = plan([experiment("paw-t2")], scale_named("paper"), [0]), Places(tmp_path)
+    folder = done(places, job_named(found, "grpo+paw-searchqa"))
+    (folder / "run.json").write_text(
+        json.dumps({"format": "comap paw training 1", "described": {"config": {}}, "sessions": []})
+    )
+    won = {"nq/test_1": 1, "nq/test_2": 0, "musique/2hop": 1, "popqa/1": 0}
+    line = {"update": 4, "split": "test", "n": 4, "success": 0.5, "won": won, "score": 0.5}
+    (folder / "evaluations.jsonl").write_text(json.dumps(line) + "\n")
+    rows = [r for r in collect(found, [experiment("paw-t2")], places) if r.error is None]
+    assert {(r.metric, r.split, r.value, r.n) for r in rows} == {
+        ("exact_match", "nq", 50.0, 2),
+        ("exact_match", "musique", 100.0, 1),
+        ("exact_match", "popqa", 0.0, 1),
+        ("exact_match", "test", 50.0, 4),
+    }
+
+
+def test_tools_are_told_by_the_judge(tmp_path: Path) -> None:
+    found, places = plan([experiment("comap-t1")], scale_named("paper"), [0]), Places(tmp_path)
+    job = job_named(found, "play-react-stabletoolbench-Qwen3-4B")
+    folder, one = done(places, job), experiment("comap-t1")
+    assert job.place is not None
+    per_step = {"calls": 1.0, "prompt_tokens": 9.0, "completion_tokens": 9.0}
+    summary = {
+        "n": 10,
+        "success": {"value": 0.0},
+        "score": 0.0,
+        "language_model": {"per_step": per_step},
+    }
+    for place, split in enumerate(job.place.splits):
+        (folder / split).mkdir()
+        (folder / split / "summary.json").write_text(json.dumps(summary))
+        (folder / split / "trajectories.jsonl").write_text("")
+        sopr = {"mean": 0.35 if place else 0.5, "low": 0.2, "high": 0.6, "n": 30 if place else 10}
+        (folder / f"{split}-judged.json").write_text(json.dumps({"sopr": sopr}))
+    rows = [row for row in collect(found, [one], places) if row.error is None]
+    assert [row.value for row in rows] == [50.0] + [35.0] * 5
+    assert cell(rows).value == pytest.approx((10 * 50 + 150 * 35) / 160)  # by queries
+    (folder / "G1_tool-judged.json").write_text('{"sopr": null}')
+    (row,) = (row for row in collect(found, [one], places) if row.job == job.id)
+    assert "expected SoPR with its interval" in str(row.error)
 
 
 def test_what_is_not_there_says_why(tmp_path: Path) -> None:

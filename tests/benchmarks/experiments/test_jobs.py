@@ -16,8 +16,10 @@ from comap.benchmarks.experiments.costs import estimate
 from comap.benchmarks.experiments.definition import experiment, experiment_ids
 from comap.benchmarks.experiments.jobs import plan
 from comap.benchmarks.experiments.scale import scale_named
+from comap.benchmarks.options import pairs
 from comap.cli import _parser
 from comap.errors import OptionError
+from comap.lm import create_language_model
 
 ALL = [experiment(name) for name in experiment_ids()]
 
@@ -134,6 +136,54 @@ def test_adapters_of_large_models_are_named_as_such(tmp_path: Path) -> None:
     assert "--model Qwen/Qwen3-8B --adapter agent=" in words and "--agent-adapter agent" in words
     assert "--world-model Qwen/Qwen3-8B --world-model-adapter wm --adapter wm=" in words
     assert "--agent-option head=" in words  # the preset paper reads p from a head
+
+
+def _command(name: str, *parts: str, scale: str = "paper") -> list[list[str]]:
+    """The commands of the first job of an experiment whose id has these parts."""
+    found = plan([experiment(name)], scale_named(scale), [0])
+    job = next(job for job in found.jobs.values() if all(part in job.id for part in parts))
+    return commands(found, job, Places(Path("out"), named=True, device="cuda"))
+
+
+def test_a_server_is_told_its_key_and_no_device() -> None:
+    (words,) = _command("comap-t1", "play-react-webshop", "Gemini")
+    assert "--device" not in words
+    assert words[words.index("--model-option") + 1] == "api_key_env=GEMINI_API_KEY"
+    for words in _command("comap-t1", "play-react-alfworld", "4B"):
+        assert words[words.index("--device") + 1] == "cuda"
+
+
+def test_what_a_server_is_told_is_what_its_client_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", "not-a-key")
+    (words,) = _command("comap-t1", "play-react-webshop", "Gemini")
+    args = _parser().parse_args(words)
+    model = create_language_model(args.model, **pairs(args.model_option, "--model-option"))
+    assert model.name == "gemini-2.5-pro"
+
+
+def test_official_answers_on_tools_are_judged() -> None:
+    words = _command("comap-t1", "play-react-stable", "4B")
+    assert [one[0] for one in words] == ["run"] * 6 + ["score"] * 6
+    for played, scored in zip(words[:6], words[6:], strict=True):
+        assert scored[2] == played[played.index("--out") + 1]
+        assert "--judge" in scored and "--data-dir" in scored
+    assert [one[0] for one in _command("comap-t1", "play-react-stable", scale="tiny")] == ["run"]
+
+
+def test_search_takes_index_and_questions_from_one_folder() -> None:
+    (words,) = _command("paw-t2", "gigpo+paw-")
+    assert words[words.index("--data-dir") + 1] == "DATA/index"
+    assert "questions=DATA/questions" in words
+    place = words.index("--evaluation-splits")
+    assert words[place + 1] == "test" and words[place + 2].startswith("--")
+
+
+def test_the_knowledge_model_plays_as_well() -> None:
+    (words, _) = _command("comap-t1", "play-wkm-alfworld", "4B")
+    assert words[words.index("--knowledge-adapter") + 1] == "knowledge"
+    adapters = [words[place + 1] for place, word in enumerate(words) if word == "--adapter"]
+    assert [one.partition("=")[0] for one in adapters] == ["agent", "knowledge"]
+    assert all("--knowledge-adapter" not in one for one in _command("comap-t1", "play-iwm-alf"))
 
 
 def test_settings_become_options() -> None:

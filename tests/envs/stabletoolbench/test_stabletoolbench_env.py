@@ -376,6 +376,15 @@ def test_official_splits_that_are_not_there(official):
         env.reset(options={"task": "G1_tool/x"})
 
 
+def test_mixed_tasks_train_on_generated_ones(official):
+    env = make(data_dir=str(official), source="mixed", split="train")
+    assert env.reset(seed=0)[1]["task"].startswith("generated/train/")
+    env = make(data_dir=str(official), source="mixed", split="G1_tool")
+    assert env.reset(seed=0)[1]["task"].startswith("G1_tool/")
+    with pytest.raises(DataNotFound, match="test_instruction"):
+        make(source="mixed", split="train")
+
+
 def test_other_seeds_give_other_tasks():
     first, second = (make(generator_seed=seed).reset(seed=0)[0] for seed in (0, 1))
     assert first != second
