@@ -21,7 +21,7 @@ from comap.envs.conformance.transcripts import load
 
 KIT = Path(__file__).with_name("training_kit.py")
 processes = load(f"{KIT.with_name('process_kit.py')}:KIT")
-KILLS = {"full": 4, "lora": 2}
+KILLS = {"full": 3, "lora": 2}
 BOUNDARIES = (
     "stages/*-warmup-policy/checkpoints/checkpoint-1",  # being written
     "stages/*-warmup-policy/agent.safetensors",  # trained, but the stage has not ended
