@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from ..errors import OptionError, suggest
 from .config_ranges import Range, check_fields
+from .config_shared import SHARED_RANGES, SharedTraining
 
-__all__ = ["ABLATIONS", "PRESETS", "CoMapTraining", "preset"]
+__all__ = ["ABLATIONS", "PRESETS", "CoMapTraining", "Switches", "preset"]
 
-Weights: TypeAlias = Literal["lora", "full"]
 Divergence: TypeAlias = Literal["forward_kl", "reverse_kl", "jsd"]
-Schedule: TypeAlias = Literal[
-    "cosine", "linear", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"
-]
 
 ABLATIONS = {
     "future_state": "w/o Future State",
@@ -34,15 +31,12 @@ ABLATIONS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoMapTraining:
-    """How CoMap is trained; the defaults are the preset ``paper``.
-
-    Raises:
-        OptionError: A value is none of those allowed, or out of range.
+class Switches:
+    """The ten switches of METHODS.md 1.13.
 
     Example:
-        >>> CoMapTraining().rounds, CoMapTraining(wmsd=False).ablations()
-        (3, ('w/o WMSD',))
+        >>> Switches(wmsd=False).ablations()
+        ('w/o WMSD',)
     """
 
     # -- the ten switches of METHODS.md 1.13 --
@@ -67,43 +61,24 @@ class CoMapTraining:
     world_state_gate: bool = True
     """False: the student's prediction is always the future context in training."""
 
-    # -- models --
-    weights: Weights = "lora"
-    """lora (adapters of one frozen model) or full (a model each, for small ones)."""
-    lora_r: int = 8
-    """Rank of adapters (CoMap, Table 5)."""
-    lora_alpha: int = 16
-    """Scale of adapters (CoMap, Table 5)."""
-    lora_dropout: float = 0.05
-    """Dropout of adapters (CoMap, Table 5)."""
-    precision: Literal["auto", "float32", "float64", "bfloat16"] = "auto"
-    """What the models compute with; auto is bfloat16 on a GPU and float32 on a CPU."""
-    gradient_checkpointing: bool = True
-    """Compute activations again on the way back, to save memory."""
-    exact: bool = False
-    """Answer in double precision (small models): results then do not depend on batches, so that a
-    run that was killed ends as if it had not been."""
-    seed: int = 0
-    """Seed of everything that is drawn."""
+    def ablations(self) -> tuple[str, ...]:
+        """Return what is switched off, as the paper calls it."""
+        return tuple(told for name, told in ABLATIONS.items() if not getattr(self, name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoMapTraining(SharedTraining, Switches):
+    """How CoMap is trained; the defaults are the preset ``paper``.
+
+    Raises:
+        OptionError: A value is none of those allowed, or out of range.
+
+    Example:
+        >>> CoMapTraining().rounds, CoMapTraining(wmsd=False).ablations()
+        (3, ('w/o WMSD',))
+    """
 
     # -- prompts and decoding --
-    prompts: Literal["standard", "brief"] = "standard"
-    """standard, or brief for small models that are trained here from the beginning."""
-    state_text: Literal["history", "belief"] = "history"
-    """How the present is told: the turns so far, or the belief facts in words."""
-    decoding: Literal["free", "masked", "scored"] = "free"
-    """How actions are decoded in rollouts and evaluation."""
-    form: Literal["asked", "given"] = "asked"
-    """Whether the first fixed word of a reply is the model's to write, or given (ours: small models
-    mix up the forms of drafts and reflections)."""
-    max_length: int = 2048
-    """Most tokens of prompt and reply (CoMap, Table 5)."""
-    temperature: float = 0.7
-    """Of the policy in rollouts (CoMap, Table 5)."""
-    top_p: float = 0.9
-    """Of the policy in rollouts (CoMap, Table 5)."""
-    draft_tokens: int = 64
-    """Most tokens of a draft (CoMap, Table 5)."""
     reflect_tokens: int = 128
     """Most tokens of a reflection (CoMap, Table 5)."""
     final_tokens: int = 16
@@ -124,8 +99,6 @@ class CoMapTraining:
     """What the student is compared with in the world-state gate."""
     ungated_context: Literal["student", "env"] = "student"
     """The context in training where the world-state gate is switched off."""
-    live: int = 32
-    """Episodes that run at the same time."""
 
     # -- optimization --
     policy_rate: float = 2e-5
@@ -136,38 +109,14 @@ class CoMapTraining:
     """Highest learning rate of both in warm-up; None for their own."""
     head_rate: float = 1e-3
     """Learning rate of the refinement head (METHODS.md 1.3)."""
-    schedule: Schedule = "cosine"
-    """How learning rates fall (CoMap, Table 5)."""
-    warmup_ratio: float = 0.03
-    """Share of the updates over which they rise (CoMap, Table 5)."""
-    beta2: float = 0.999
-    """Second decay rate of AdamW."""
-    weight_decay: float = 0.0
-    """Of AdamW."""
-    clip: float = 1.0
-    """Largest norm of a gradient."""
-    batch_rows: int | None = 1
-    """Rows of a micro-batch (CoMap, Table 5); None where batch_tokens counts."""
-    batch_tokens: int | None = None
-    """Most tokens of a micro-batch, rows of like lengths together; None where batch_rows counts."""
-    accumulate: int = 16
-    """Micro-batches of an update, over all processes (CoMap, Table 5)."""
     warmup_epochs: int = 3
     """Epochs of warm-up (CoMap, Table 5)."""
     policy_epochs: int = 3
     """Epochs of the policy in each round, and of the initialisation (CoMap, Table 5)."""
     world_model_epochs: int = 3
     """Epochs of the world model in each round (CoMap, Table 5)."""
-    logging_steps: int = 10
-    """Updates between two lines of the log."""
-    save_steps: int = 100
-    """Updates between two checkpoints; a multiple of logging_steps, 0 for none within a stage."""
 
     # -- data --
-    train_split: str = "train"
-    """Split to learn from."""
-    demonstrations: int | None = None
-    """Tasks that are demonstrated; None for all."""
     warmup_rollouts: int = 256
     """Tasks that the warmed-up policy plays for the world model's warm-up (METHODS.md 1.5)."""
     privileged_share: float = 0.0
@@ -260,14 +209,8 @@ class CoMapTraining:
     # -- evaluation --
     evaluation_splits: tuple[str, ...] = ("valid_seen", "valid_unseen")
     """Splits to evaluate on after each round; the first is also that of the frozen transitions."""
-    evaluation_tasks: int | None = None
-    """Tasks of each; None for all."""
     final_tasks: int | None = None
     """Tasks of each after the last round; None for as many as before it."""
-    evaluation_temperature: float = 0.0
-    """Temperature of the policy in evaluation; 0 is greedy."""
-    evaluation_seeds: int = 1
-    """How often each task is played."""
     frozen_transitions: int = 1000
     """Transitions of the frozen evaluation set, half expert's, half the first policy's."""
     diagnosed: int = 200
@@ -293,44 +236,24 @@ class CoMapTraining:
                 "learn from; say world_model_evolution=False to keep it as it is"
             )
 
-    def ablations(self) -> tuple[str, ...]:
-        """Return what is switched off, as the paper calls it."""
-        return tuple(told for name, told in ABLATIONS.items() if not getattr(self, name))
 
-    def describe(self) -> dict[str, Any]:
-        """Return the settings as JSON data."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self).items()
-        }
-
-
-_COUNTS_FROM_0 = (
-    "seed final_tokens save_steps warmup_rollouts rounds evaluation_tasks frozen_transitions "
-    "diagnosed"
-)
+_COUNTS_FROM_0 = "final_tokens warmup_rollouts rounds frozen_transitions diagnosed"
 _COUNTS_FROM_1 = (
-    "lora_r lora_alpha draft_tokens reflect_tokens predict_tokens live batch_rows batch_tokens "
-    "accumulate warmup_epochs init_epochs policy_epochs world_model_epochs logging_steps "
-    "demonstrations "
-    "reflection_tasks states_per_episode suffixes tasks_per_round topk chunk "
-    "evaluation_seeds final_tasks"
+    "reflect_tokens predict_tokens warmup_epochs init_epochs policy_epochs world_model_epochs "
+    "reflection_tasks states_per_episode suffixes tasks_per_round topk chunk final_tasks"
 )
 _WEIGHTS = (
-    "weight_decay delta balance round_balance init_anchor eta alpha beta anchor draft_distill "
-    "own_anchor fallback temperature rollout_temperature "
-    "suffix_temperature evaluation_temperature"
+    "delta balance round_balance init_anchor eta alpha beta anchor draft_distill own_anchor fallback "
+    "rollout_temperature suffix_temperature"
 )
-_SHARES = "tau_p tau_q tau_wm warmup_ratio privileged_share mu jsd_alpha"
-_ABOVE_0 = "policy_rate world_model_rate warmup_rate head_rate clip distill_temperature"
+_SHARES = "tau_p tau_q tau_wm privileged_share mu jsd_alpha"
+_ABOVE_0 = "policy_rate world_model_rate warmup_rate head_rate distill_temperature"
 _RANGES: dict[str, Range] = {
+    **SHARED_RANGES,
     **dict.fromkeys((_COUNTS_FROM_0 + " " + _WEIGHTS).split(), Range(0)),
     **dict.fromkeys(_COUNTS_FROM_1.split(), Range(1)),
     **dict.fromkeys(_SHARES.split(), Range(0, 1)),
     **dict.fromkeys(_ABOVE_0.split(), Range(0, above=True)),
-    **dict.fromkeys(("lora_dropout", "beta2"), Range(0, 1, below=True)),
-    "top_p": Range(0, 1, above=True),
-    "max_length": Range(256),
 }
 
 _AUTHORS: dict[str, Any] = {

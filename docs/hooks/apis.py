@@ -37,6 +37,7 @@ REFERENCE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "lm": ("comap.lm", "comap.lm.tiny", "comap.lm.shipped"),
         "trainers": (
             "comap.trainers.config",
+            "comap.trainers.config_shared",
             "comap.trainers.setup",
             "comap.trainers.setup_models",
             "comap.trainers.coevolution",

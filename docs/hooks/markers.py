@@ -3,7 +3,9 @@
 ``<!-- results: NAME -->``
     A table of measured numbers, the same as in the README: see `comap.benchmarks.readme`.
 ``<!-- settings: MODULE:CLASS -->``
-    The settings of a dataclass, with what their docstrings say.
+    The settings that a dataclass defines itself, with what their docstrings say.
+``<!-- all settings: MODULE:CLASS -->``
+    The same, with those that it inherits.
 ``<!-- presets: MODULE:NAME -->``
     What presets set.
 """
@@ -20,7 +22,7 @@ from comap.benchmarks.readme import SECTIONS
 
 __all__ = ["fill", "on_page_markdown"]
 
-_MARK = re.compile(r"^<!-- (results|settings|presets): (\S+) -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- (results|settings|all settings|presets): (\S+) -->$", re.MULTILINE)
 
 
 def fill(markdown: str) -> str:
@@ -41,7 +43,9 @@ def _written(kind: str, name: str) -> str:
         return SECTIONS[name]()
     module, _, attribute = name.partition(":")
     named = getattr(import_module(module), attribute)
-    return settings_table(named) if kind == "settings" else preset_table(named)
+    if kind == "presets":
+        return preset_table(named)
+    return settings_table(named, inherited=kind == "all settings")
 
 
 def on_page_markdown(markdown: str, **given: Any) -> str:

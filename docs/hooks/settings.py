@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -19,25 +19,30 @@ __all__ = ["preset_table", "settings_table"]
 _GROUP = re.compile(r"^    # -- (.+?) --$", re.MULTILINE)
 
 
-def settings_table(config: type) -> str:
+def settings_table(config: type, *, inherited: bool = False) -> str:
     """Return the fields that a dataclass defines itself, as Markdown: a table for each group.
 
     Args:
         config: The dataclass. Comments such as ``# -- rounds --`` begin groups; docstrings under
             fields say what they are.
+        inherited: Also the fields that it inherits. A group that several classes have is one, and
+            stands where the last of them has it.
 
     Raises:
         ValueError: A field has no docstring.
     """
     told = field_help(config)
-    mine = _annotations(config)
+    owners = [config]
+    if inherited:
+        owners = [cls for cls in reversed(config.__mro__) if "__dataclass_fields__" in vars(cls)]
+    mine = {name: written for cls in owners for name, written in _annotations(cls).items()}
     missing = [name for name in mine if name not in told]
     if missing:
         raise ValueError(f"{config.__name__}: no docstring under {', '.join(missing)}")
     hints = get_type_hints(config)
     defaults = {part.name: part.default for part in fields(config)}
     parts: list[str] = []
-    for title, names in _groups(config, list(mine)).items():
+    for title, names in _all_groups(owners).items():
         if title:
             parts.append(f"### {title[0].upper()}{title[1:]}\n")
         parts.append("| setting | values | default | |\n|---|---|---|---|")
@@ -76,6 +81,15 @@ def _annotations(config: type) -> dict[str, ast.expr]:
     found = [node for node in _tree(config).body if isinstance(node, ast.AnnAssign)]
     named = {ast.unparse(node.target): node.annotation for node in found}
     return {name: annotation for name, annotation in named.items() if name in known}
+
+
+def _all_groups(owners: Sequence[type]) -> dict[str, list[str]]:
+    """Return the names under each group's title, over all classes; a name stands where it is first."""
+    groups: dict[str, list[str]] = {}
+    for cls in owners:
+        for title, names in _groups(cls, list(_annotations(cls))).items():
+            groups[title] = list(dict.fromkeys([*groups.pop(title, []), *names]))
+    return groups
 
 
 def _groups(config: type, names: list[str]) -> dict[str, list[str]]:

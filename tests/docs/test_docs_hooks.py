@@ -47,10 +47,20 @@ def test_all_results_are_on_the_page(hooks: dict[str, ModuleType]) -> None:
 
 
 def test_a_table_has_every_setting(hooks: dict[str, ModuleType]) -> None:
-    table = hooks["settings"].settings_table(CoMapTraining)
+    table = hooks["settings"].settings_table(CoMapTraining, inherited=True)
     rows = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
     assert sorted(rows) == sorted(part.name for part in fields(CoMapTraining))
-    assert "### Rounds" in table and "| `eta` | `float` | `0.5` | Weight of the" in table
+    groups = ["The ten switches of METHODS.md 1.13", "Models", "Prompts and decoding"]
+    groups += ["Optimization", "Data", "Rounds", "Evaluation"]
+    assert re.findall("^### (.+)$", table, re.MULTILINE) == groups
+    assert "| `eta` | `float` | `0.5` | Weight of the" in table
+
+
+def test_a_table_of_what_a_class_adds(hooks: dict[str, ModuleType]) -> None:
+    table = hooks["settings"].settings_table(CoMapTraining)
+    assert "| `eta` |" in table and "| `lora_r` |" not in table
+    filled = hooks["markers"].fill("<!-- all settings: comap.trainers.config:CoMapTraining -->")
+    assert filled == hooks["settings"].settings_table(CoMapTraining, inherited=True)
 
 
 def test_a_setting_without_a_docstring_is_refused(hooks: dict[str, ModuleType]) -> None:
