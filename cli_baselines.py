@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_methods", "run"]
 
-_TINY, _BUILT = "tiny", "model"  # the model's name, and where it is built in the folder
 _TOLD = {
     "sft": (
         "SFT: the policy imitates an expert",
@@ -81,9 +80,10 @@ def run(options: argparse.Namespace) -> int:
             training's or cannot be written.
         gymnasium.error.Error: There is no such environment.
     """
-    from .benchmarks.baseline_options import check_models, env_options, settings_of
+    from .benchmarks.baseline_options import settings_of
     from .benchmarks.run_setup import check_place
     from .benchmarks.training_display import training_progress
+    from .benchmarks.training_inputs import check_model, env_options
     from .envs.registered import engines_kept
     from .trainers.processes import is_first
     from .trainers.setup import Environments, check_tracker
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     config, out = settings_of(options), Path(options.out)
     check_place(out)
     check_tracker(options.report_to)
-    check_models(options)
+    check_model(options)
     make_env = Environments(options.env, env_options(options))
     with engines_kept(options.env, config.live), training_progress() as shown:
         training = _prepare(options, config, make_env, out, shown)
@@ -112,20 +112,21 @@ def _prepare(
 ) -> BaselineRun:
     """Return the training that parsed arguments describe."""
     from .benchmarks.record import circumstances
+    from .benchmarks.training_inputs import TINY, is_tiny, open_base
     from .trainers.baselines.opening import open_baseline
     from .trainers.baselines.training import BaselineRun
     from .trainers.setup import PACKAGES, hardware, show_expert
     from .trainers.setup_models import describe_models
 
     environment = make_env.describe((config.train_split, *config.evaluation_splits))
-    model = _model(options, config, out, shown)
+    model = open_base(options, out, config.seed, shown.say)
     begin = {"agent": options.policy, "wm": options.world_model_from}
     given = {role: place for role, place in begin.items() if place is not None}
     roles = open_baseline(config, model, given)
     told: dict[str, Any] = {"preset": options.preset, "env": environment}
     told["model"] = describe_models(roles, model=model, **given)
-    if options.model in (None, _TINY):
-        told["model"]["name"] = _TINY
+    if is_tiny(options):
+        told["model"]["name"] = TINY
     file = options.demos and Path(options.demos)
     demos = show_expert(make_env, config.shared(), file, shown.tell)
     told["shown"] = {"from": "file" if options.demos else "expert", "number": len(demos)}
@@ -145,26 +146,11 @@ def _prepare(
     )
 
 
-def _model(
-    options: argparse.Namespace, config: BaselineTraining, out: Path, shown: TrainingShown
-) -> str | Path:
-    """Return the folder or name of the model; a tiny one is built where it is missing."""
-    from .trainers.setup_models import tiny_for_training
-
-    if options.model in (None, _TINY):
-        size = options.parameters
-        return tiny_for_training(out / _BUILT, options.env, parameters=size, seed=config.seed)
-    given: str = options.model
-    if Path(given).expanduser().is_dir():
-        return Path(given).expanduser()
-    shown.say(f"loading {given} from the hub, where it is not on this machine")
-    return given
-
-
 def _conclude(options: argparse.Namespace, make_env: Environments, out: Path) -> None:
     """Print what came out, and where it is."""
     from .benchmarks.baseline_play import baseline_play_words, baseline_table
     from .benchmarks.terminal import print_table
+    from .benchmarks.training_inputs import base_of
     from .benchmarks.training_record import read_training
 
     table = baseline_table(read_training(out))
@@ -172,5 +158,5 @@ def _conclude(options: argparse.Namespace, make_env: Environments, out: Path) ->
         print()
         print_table(table)
     print(f"\nmodels: {out / 'models'} (to let them play:)\n")
-    base = out / _BUILT if options.model in (None, _TINY) else options.model
-    print(shlex.join(baseline_play_words(out, base=base, env_options=make_env.options)))
+    played = baseline_play_words(out, base=base_of(options, out), env_options=make_env.options)
+    print(shlex.join(played))

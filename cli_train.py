@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
-_TINY, _BUILT = "tiny", "model"  # the model's name, and where it is built in the folder
 _REPORT_SECONDS = 300.0  # between two writings of the report while training goes on
 
 
@@ -69,6 +68,7 @@ def run(options: argparse.Namespace) -> int:
     from .benchmarks.run_setup import check_place
     from .benchmarks.terminal import print_table
     from .benchmarks.training_display import training_progress
+    from .benchmarks.training_inputs import base_of, env_options
     from .benchmarks.training_options import settings_of
     from .benchmarks.training_play import play_command
     from .benchmarks.training_record import read_training
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     check_place(out)
     check_tracker(options.report_to)
     with engines_kept(options.env, config.live), training_progress() as shown:
-        make_env = Environments(options.env, _env_options(options))
+        make_env = Environments(options.env, env_options(options))
         training = _prepare(options, config, make_env, out, shown)
         training.run()
         if is_first():
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
         print_table(results_table(read_training(out)))
         print(f"\nreport: {report}\nmodels: {out / 'models'} (to let them play:)\n")
         agent = training.session.comap_config(config.evaluation_temperature)
-        base = out / _BUILT if options.model in (None, _TINY) else options.model
+        base = base_of(options, out)
         env = (make_env.env_id, make_env.options)
         print(shlex.join(play_command(out / "models", config, agent, *env, base)))
     return 0
@@ -111,6 +111,7 @@ def _prepare(
 ) -> CoEvolution:
     """Return the training that parsed arguments describe."""
     from .benchmarks.record import circumstances
+    from .benchmarks.training_inputs import TINY, is_tiny, open_base
     from .trainers.coevolution import CoEvolution
     from .trainers.processes import is_first
     from .trainers.setup import PACKAGES, hardware, show_expert
@@ -118,13 +119,15 @@ def _prepare(
 
     _check_models(options, config)
     environment = make_env.describe((config.train_split, *config.evaluation_splits))
-    model = _model(options, config, out, shown)
+    model = None
+    if not _whole(options, config):
+        model = open_base(options, out, config.seed, shown.say)
     places = {"policy": options.policy, "world_model": options.world_model}
     roles = open_models(config, model, **places)
     told = {"preset": options.preset, "env": environment}
     told["model"] = describe_models(roles, model=model, **places)
-    if options.model in (None, _TINY) and model is not None:
-        told["model"]["name"] = _TINY
+    if is_tiny(options) and model is not None:
+        told["model"]["name"] = TINY
     demos = show_expert(make_env, config, options.demos and Path(options.demos), shown.tell)
     told["demonstrations"] = {"from": "file" if options.demos else "expert", "number": len(demos)}
     session = circumstances(PACKAGES)
@@ -158,56 +161,17 @@ class _Teller:
             self._at = time.monotonic()
 
 
-def _env_options(options: argparse.Namespace) -> dict[str, Any]:
-    from .benchmarks.options import pairs
-    from .envs.registered import embedded_tasks, listed_actions
-
-    chosen = pairs(options.env_option, "--env-option")
-    for name, option in {"data_dir": "--data-dir", "id": "--env"}.items():
-        if name in chosen:
-            raise OptionError(f"give {name} as {option}, not as an --env-option")
-    if "split" in chosen:
-        raise OptionError("give splits as --train-split and --evaluation-splits")
-    if options.data_dir is not None:
-        return chosen | {"data_dir": options.data_dir}
-    tiny = embedded_tasks(options.env) | listed_actions(options.env)
-    return tiny | chosen if options.preset == "tiny" else chosen
-
-
 def _check_models(options: argparse.Namespace, config: CoMapTraining) -> None:
     """Refuse what cannot be trained before anything is loaded."""
-    from .lm.create import kind_of
+    from .benchmarks.training_inputs import check_model
 
-    whole = config.weights == "full" and options.policy and options.world_model
-    if options.model is None and options.preset != "tiny" and not whole:
-        raise OptionError(
-            "expected a model to train, found none; add --model, such as --model Qwen/Qwen3-4B, or "
-            "try --preset tiny, which builds a small one"
-        )
-    if options.model is not None and kind_of(options.model) != "local":
-        raise OptionError(
-            f"expected a folder or a name on the hub as --model, found {options.model!r:.120}; a "
-            "model behind a server cannot be trained here"
-        )
+    check_model(options, needed=not _whole(options, config))
     if (options.policy is None) != (options.world_model is None) and config.weights == "lora":
         raise OptionError(
             "expected two adapters or none to begin from, found one; give --policy and --world-model"
         )
 
 
-def _model(
-    options: argparse.Namespace, config: CoMapTraining, out: Path, shown: TrainingShown
-) -> str | Path | None:
-    """Return the folder or name of the model; a tiny one is built where it is missing."""
-    from .trainers.setup_models import tiny_for_training
-
-    if config.weights == "full" and options.policy and options.world_model:
-        return None
-    if options.model in (None, _TINY):
-        folder, size = out / _BUILT, options.parameters
-        return tiny_for_training(folder, options.env, parameters=size, seed=config.seed)
-    given: str = options.model
-    if Path(given).expanduser().is_dir():
-        return Path(given).expanduser()
-    shown.say(f"loading {given} from the hub, where it is not on this machine")
-    return given
+def _whole(options: argparse.Namespace, config: CoMapTraining) -> bool:
+    """Return whether policy and world model are given as models, so that there is no other to name."""
+    return bool(config.weights == "full" and options.policy and options.world_model)

@@ -15,13 +15,9 @@ from ..envs.registered import evaluated_splits, is_slow
 from ..errors import suggest
 from ..trainers.config import PRESETS, TINY_WHERE_SLOW, CoMapTraining, preset
 from .options import add_fields
+from .training_inputs import declare_model, declare_tasks
 
 __all__ = ["TrainParser", "add_settings", "declare", "given_settings", "settings_of"]
-
-_MODEL = (
-    "what all models begin from: a folder of save_pretrained, a name on the hub (Qwen/Qwen3-4B), or "
-    "tiny (a new small model, built into OUT/model; the default of the preset tiny)"
-)
 
 
 class TrainParser(argparse.ArgumentParser):
@@ -67,23 +63,11 @@ def declare(parser: argparse.ArgumentParser) -> None:
         False
     """
     add = parser.add_argument_group("what is trained, and on what").add_argument
-    presets = ", ".join(PRESETS)
-    add("--preset", default="paper", metavar="NAME", help=f"{presets} (default: %(default)s)")
-    add("--model", metavar="M", help=_MODEL)
-    add("--parameters", type=int, default=500_000, metavar="N", help="size of the model tiny")
+    declare_model(add, PRESETS)
     add("--policy", metavar="DIR", help="what the policy begins from instead (models/agent)")
     add("--world-model", metavar="DIR", help="what the world model begins from (models/wm)")
     add("--warmed-up", action="store_true", help="they are warmed up: leave those stages out")
-    add("--env", default="comap/ALFWorld-v0", metavar="ID", help="where (default: %(default)s)")
-    add("--env-option", action="append", metavar="NAME=VALUE", help="its option (repeatable)")
-    data = "folder with official data (default: what is on this machine, else generated tasks)"
-    add("--data-dir", metavar="DIR", help=data)
-    demos = "file of demonstrations (default: the environment's own expert shows them)"
-    add("--demos", metavar="FILE", help=demos)
-    out = "the training's folder (default: %(default)s)"
-    add("--out", default="runs/train-comap", metavar="DIR", help=out)
-    tracker = "also report to wandb, tensorboard, trackio, ... (default: %(default)s)"
-    add("--report-to", default="none", metavar="TRACKER", help=tracker)
+    declare_tasks(add, "comap")
     add_settings(parser, CoMapTraining)
 
 
