@@ -7,8 +7,6 @@ security policy lets no other script, style or connection in.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from .episodes import Episode, script_json
 from .plots import Plot, Series, render_plot
 from .tables import Table, format_cells, numeric_columns
 from .terminal import Advance, print_table, progress
-from .training_page import page_environment, template_text, write_whole
+from .training_page import page_environment, source_hash, template_text, write_whole
 
 __all__ = [
     "Advance",
@@ -122,9 +120,9 @@ def render_report(
             episodes=len(pack),
             folded=folded,
             style=Markup(style),
-            style_hash=_source_hash(style),
+            style_hash=source_hash(style),
             script=Markup(script),
-            script_hash=_source_hash(script),
+            script_hash=source_hash(script),
             index=Markup(script_json(pack.index())),
             parts=[Markup(part) for part in pack.parts()],
         )
@@ -135,9 +133,3 @@ def _script() -> str:
     """Return the viewer's script: its parts share one scope, and nothing of it is global."""
     parts = "".join(map(template_text, _SCRIPTS))
     return f'"use strict";\n(() => {{\n{parts}}})();\n'
-
-
-def _source_hash(source: str) -> str:
-    """Return how a content security policy names an inline script or style."""
-    digest = hashlib.sha256(source.encode("utf-8")).digest()
-    return f"sha256-{base64.b64encode(digest).decode('ascii')}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,7 +18,7 @@ from typing import Any
 from ...errors import MissingExtra
 from ..episodes import script_json
 from ..marks import one_line
-from ..training_page import page_environment, template_text
+from ..training_page import page_environment, source_hash, template_text
 from .charts import chart, chart_table, picture
 from .html_tables import HtmlTable, html_table, list_table
 from .links import Links
@@ -89,8 +88,8 @@ def render_html(results: Results, links: Links) -> str:
             sections=sections,
             style=Markup(style),
             script=Markup(script),
-            style_hash=_hashed(style),
-            script_hashes=[_hashed(script), *([library.hash] if library else [])],
+            style_hash=source_hash(style),
+            script_hashes=[source_hash(script), *([library.hash] if library else [])],
             library=library,
             charts=Markup(script_json({"charts": charts})),
         )
@@ -126,7 +125,7 @@ def _library() -> _Library:
     return _Library(
         name=f"plotly.js as in plotly {plotly.__version__} for Python, MIT licence",
         packed=base64.b64encode(packed).decode("ascii"),
-        hash=_hashed(text),
+        hash=source_hash(text),
         guards=("plotly.js-style-global", *dict.fromkeys(_GUARDED.findall(text))),
     )
 
@@ -172,9 +171,3 @@ def _chart(panel: Any, name: str, place: int) -> _Chart:
         bars=panel.kind == "bar",
         band=any(p.cell.sd is not None for curve in panel.curves for p in curve.points),
     )
-
-
-def _hashed(source: str) -> str:
-    """Return how a content security policy names an inline script or style."""
-    digest = hashlib.sha256(source.encode("utf-8")).digest()
-    return f"sha256-{base64.b64encode(digest).decode('ascii')}"
