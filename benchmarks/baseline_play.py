@@ -14,7 +14,7 @@ from ..trainers.baselines.methods import ITPTraining, WKMTraining
 from ..trainers.baselines.presets import BASELINES
 from ..trainers.baselines.wkm_stages import KNOWLEDGE
 from .tables import Table
-from .training_play import env_words, world_words
+from .training_play import env_words, option_words, world_words
 from .training_record import TrainingRecord, get, members, number, read_training
 
 __all__ = ["baseline_play_words", "baseline_settings", "baseline_table"]
@@ -22,7 +22,6 @@ __all__ = ["baseline_play_words", "baseline_settings", "baseline_table"]
 _AGENTS = {"sft": "react", "iwm": "iwm", "wkm": "wkm", "itp": "itp"}
 _SHARED = "decoding form state_text prompts max_length top_p draft_tokens seed"
 _WKM = "gamma neighbours state_knowledge task_tokens state_tokens knowledge_temperature"
-_TAKEN = ("adapter", "seed")  # settings of the agent whose names are options of every run
 
 
 def baseline_settings(training: TrainingRecord) -> BaselineTraining:
@@ -162,13 +161,8 @@ def _agent_words(config: BaselineTraining) -> Iterator[str]:
     assert usual is not None
     known = usual().describe()
     for name, value in _settings(config).items():
-        if value == known[name] or value is None:
-            continue
-        option = f"{'agent-' if name in _TAKEN else ''}{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            yield f"--{option}" if value else f"--no-{option}"
-        else:
-            yield from (f"--{option}", str(value))
+        if value != known[name] and value is not None:
+            yield from option_words(name, value)
 
 
 def _settings(config: BaselineTraining) -> dict[str, Any]:

@@ -8,11 +8,9 @@ from typing import Any
 
 from ..agents.create import agent_options
 from ..trainers.paw.config import PaWTraining
-from .training_play import env_words
+from .training_play import env_words, option_words
 
 __all__ = ["paw_play_command"]
-
-_TAKEN = ("adapter", "seed")  # settings of the agent whose names are options of every run
 
 
 def paw_play_command(
@@ -57,5 +55,4 @@ def _agent_words(config: PaWTraining) -> Iterator[str]:
         if value is None:
             yield from ("--agent-option", f"{name}=null")
         else:
-            option = f"{'agent-' if name in _TAKEN else ''}{name.replace('_', '-')}"
-            yield from (f"--{option}", str(value))
+            yield from option_words(name, value)

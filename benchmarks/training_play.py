@@ -10,7 +10,7 @@ from typing import Any
 from ..agents.comap import CoMapConfig
 from ..trainers.config import CoMapTraining
 
-__all__ = ["env_words", "play_command", "world_words"]
+__all__ = ["env_words", "option_words", "play_command", "world_words"]
 
 _TAKEN = ("adapter", "seed")  # settings of the agent whose names are options of every run
 _WORLD_LENGTHS = {"max_length": 2048, "max_new_tokens": 192}  # as LanguageWorldModel has them
@@ -82,13 +82,26 @@ def _agent_words(agent: CoMapConfig, config: CoMapTraining) -> Iterator[str]:
     usual = CoMapConfig().describe()
     for name, value in agent.describe().items():
         unused = value is None or (name == "adapter" and config.weights == "full")
-        if value == usual[name] or unused:
-            continue
-        option = f"{'agent-' if name in _TAKEN else ''}{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            yield f"--{option}" if value else f"--no-{option}"
-        else:
-            yield from (f"--{option}", str(value))
+        if value != usual[name] and not unused:
+            yield from option_words(name, value)
+
+
+def option_words(name: str, value: object) -> Iterator[str]:
+    """Yield the words that give an agent's setting a value, as `comap run` takes them.
+
+    Args:
+        name: The setting.
+        value: Its value.
+
+    Example:
+        >>> [*option_words("action_gate", False), *option_words("seed", 3)]
+        ['--no-action-gate', '--agent-seed', '3']
+    """
+    option = f"{'agent-' if name in _TAKEN else ''}{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        yield f"--{option}" if value else f"--no-{option}"
+    else:
+        yield from (f"--{option}", str(value))
 
 
 def world_words(config: CoMapTraining) -> Iterator[str]:

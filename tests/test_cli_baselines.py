@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import shlex
 from pathlib import Path
 
 import pytest
 
-from comap.cli import main
+from comap.envs.conformance.transcripts import load
 
+say = load(f"{Path(__file__).with_name('cli_kit.py')}:say")
 SMALL = [
     *("train", "wkm", "--preset", "tiny", "--parameters", "200000", "--demonstrations", "3"),
     *("--env-option", "max_episode_steps=4", "--evaluation-tasks", "1", "--epochs", "1"),
     *("--evaluation-splits", "valid_seen", "--save-steps", "0"),
 ]
-
-
-def say(*arguments: str) -> tuple[int, str, str]:
-    """Return what a command says, and its exit code."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            code = main(list(arguments))
-        except SystemExit as stop:
-            code = int(str(stop.code))
-    return code, out.getvalue(), err.getvalue()
 
 
 def test_a_baseline_is_trained_and_goes_on(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import shlex
 from argparse import ArgumentParser, Namespace
@@ -20,24 +18,14 @@ from comap.benchmarks.paw_options import env_options, resolve, settings_of
 from comap.benchmarks.paw_play import paw_play_command
 from comap.benchmarks.run_options import declare
 from comap.benchmarks.training_options import TrainParser
-from comap.cli import main
+from comap.envs.conformance.transcripts import load
 from comap.errors import MissingExtra, OptionError
 from comap.trainers.paw.config import PaWTraining
 from comap.trainers.paw.presets import PAW_PRESETS, paw_preset
 
+say = load(f"{Path(__file__).with_name('cli_kit.py')}:say")
 UPDATE = {"update": 1, "success": 0.25, "return": 2.5, "policy_loss": 0.125}
 EVALUATION = {"update": 1, "split": "valid_seen", "n": 4, "success": 0.5, "score": 0.625}
-
-
-def say(*arguments: str) -> tuple[int, str, str]:
-    """Return what a command says, and its exit code."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            code = main(list(arguments))
-        except SystemExit as stop:
-            code = int(str(stop.code))
-    return code, out.getvalue(), err.getvalue()
 
 
 def options_of(*words: str) -> Namespace:

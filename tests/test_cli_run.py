@@ -2,52 +2,25 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import re
 import sys
 import webbrowser
-import zlib
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from comap.agents.corpus import corpus, tiny_folder
-from comap.agents.create import AGENTS, create_agent
-from comap.benchmarks import run_models
-from comap.benchmarks.run_shipped import agent_defaults
+from comap.agents.create import AGENTS
 from comap.cli import main
 from comap.envs.alfworld import ALFWorldEnv
 from comap.envs.conformance.transcripts import load
-from comap.errors import OptionError
-from comap.lm import shipped
-from comap.lm.create import create_language_model
-from comap.trajectory import Trajectory, read_trajectories, write_trajectories
+from comap.trajectory import Trajectory, write_trajectories
 
-SMALL = ["--episodes", "4", "--env-option", "source=generated"]
+kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
+run, episodes, viewed = kit.run, kit.episodes, kit.viewed
 HOSTILE = (
     "\x1b[2J\x1b]0;owned\x07 <script>alert(1)</script> \u202e \ud800 [bold]red[/bold]\n{% x %}"
 )
-
-
-def run(*arguments: str) -> int:
-    return main(["run", *SMALL, *arguments])
-
-
-def episodes(folder: Path) -> list[Trajectory]:
-    return list(read_trajectories(folder / "trajectories.jsonl"))
-
-
-def viewed(page: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The index and the episodes that a viewer's page holds."""
-    markup = page.read_text("utf-8")
-    index = re.search('id="index">([^<]*)<', markup)
-    assert index is not None
-    entries = json.loads(index[1])["episodes"]
-    parts = re.findall('id="packed-[0-9]+">([^<]*)<', markup)
-    return entries, [json.loads(zlib.decompress(base64.b64decode(part))) for part in parts]
 
 
 def test_an_expert_plays_and_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -306,69 +279,6 @@ def test_the_help_names_all_agents_and_tells_of_their_options(
     assert "comap run --agent NAME --help" in told and all(agent in told for agent in AGENTS)
 
 
-OPTIONS: dict[str, Any] = {
-    "model": None,
-    "world_model": None,
-    "base_url": None,
-    "adapter": None,
-    "world_model_adapter": None,
-    "device": None,
-    "dtype": None,
-    "model_option": None,
-}
-SERVER, OTHER = "http://127.0.0.1:9/v1#m", "http://127.0.0.1:9/v1#other"
-
-
-def made(monkeypatch: pytest.MonkeyPatch, spec: str, **options: Any) -> dict[str, Any]:
-    """What a model is made with."""
-    found: list[dict[str, Any]] = []
-
-    def make(spec: str, **given: Any) -> str:
-        del given["build_tiny"]
-        found.append({name: value for name, value in given.items() if value is not None})
-        return spec
-
-    monkeypatch.setattr(run_models, "create_language_model", make)
-    run_models.Models(Namespace(**OPTIONS | options), Path("run"))(spec)
-    return found[0]
-
-
-def test_options_of_models_go_to_models_of_their_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny = {"model": "tiny", "world_model": SERVER, "dtype": "float32"}
-    assert made(monkeypatch, "tiny", **tiny) == {"dtype": "float32"}
-    assert made(monkeypatch, SERVER, **tiny) == {}, "what a server computes with is its affair"
-    two = {"model": SERVER, "world_model": OTHER, "model_option": ["concurrency=3"]}
-    assert made(monkeypatch, SERVER, **two) == made(monkeypatch, OTHER, **two) == {"concurrency": 3}
-    named = {"model": "m", "world_model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
-    assert made(monkeypatch, "m", **named) == {"base_url": "http://127.0.0.1:9/v1"}
-    assert made(monkeypatch, "tiny", **named) == {}
-    assert made(monkeypatch, "other", **named) == {"base_url": "http://127.0.0.1:9/v1"}
-    alone = {"world_model": "tiny", "dtype": "float32"}
-    assert made(monkeypatch, "tiny", **alone) == {"dtype": "float32"}
-
-
-def test_adapters_go_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {"adapter": ["actor=a", "wm=w"], "world_model_adapter": "wm"}
-    both = {"actor": "a", "wm": "w"}
-    shared = given | {"model": "tiny", "world_model": "tiny"}
-    assert made(monkeypatch, "tiny", **shared) == {"adapters": both}
-    apart = given | {"model": "tiny", "world_model": SERVER}
-    assert made(monkeypatch, "tiny", **apart) == {"adapters": {"actor": "a"}}
-    assert made(monkeypatch, SERVER, **apart) == {"adapters": {"wm": "w"}}
-    assert made(monkeypatch, "tiny", adapter=["actor=a"], model="tiny") == {
-        "adapters": {"actor": "a"}
-    }
-
-
-def test_no_model_is_loaded_for_agents_that_ask_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert (
-        run("--agent", "expert", "--model", "http://127.0.0.1:9/v1#m", "--out", str(tmp_path)) == 0
-    )
-    assert json.loads((tmp_path / "run.json").read_text())["language_model"] is None
-
-
 def test_an_empty_file_has_nothing_to_show(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -394,135 +304,3 @@ def test_a_run_is_viewed_while_it_is_written(
     assert page.is_file() and file.read_bytes() == half, "looking changes nothing"
     assert main(["view", str(file), "--no-open", "--out", str(file)]) == 1
     assert "would replace" in capsys.readouterr().err
-
-
-def test_the_corpus_is_the_same_on_every_machine() -> None:
-    first = corpus(episodes=2)
-    assert first == corpus(episodes=2) != corpus(episodes=1)
-    text = "\n".join(first)
-    assert "goal: put" in text and "held: nothing" in text and "Action: go to" in text
-    with pytest.raises(OptionError, match="at least 0"):
-        corpus(episodes=-1)
-
-
-def test_another_tiny_model_is_not_replaced(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    options: dict[str, Any] = {"parameters": 200_000, "episodes": 1}
-    folder = tiny_folder(tmp_path / "m", **options)
-    weights = (folder / "model.safetensors").read_bytes()
-    assert tiny_folder(tmp_path / "m", **options) == folder
-    with pytest.raises(OptionError, match="expected the tiny model"):
-        tiny_folder(tmp_path / "m", **options, seed=1)
-    assert (tiny_folder(tmp_path / "n", **options) / "model.safetensors").read_bytes() == weights
-    with pytest.raises(OptionError, match="must be built first"):
-        create_language_model("tiny")
-
-
-STAND_IN = f"{Path(__file__).parent / 'lm' / 'shipped_stand_in.py'}:stand_in"
-SHORT = ["--env-option", "max_episode_steps=2", "--device", "cpu"]
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("torch")
-    place: Path = load(STAND_IN)(tmp_path_factory.mktemp("models"))
-    return place
-
-
-@pytest.fixture
-def shipping(models: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Tiny models in the place of those that comap ships."""
-    monkeypatch.setattr(shipped, "_package_folder", lambda: models)
-    return models
-
-
-def test_comap_plays_out_of_the_box(
-    shipping: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("--agent", "comap", *SHORT, "--out", str(tmp_path)) == 0
-    told = capsys.readouterr().out
-    assert "model: the small one that comap ships (0.2 M parameters" in told
-    steps = [step for trajectory in episodes(tmp_path) for step in trajectory.steps]
-    assert len(steps) == 8 and {step.notes["path"] for step in steps} == {"reflected"}
-    assert {step.notes["p"] for step in steps} == {0.5} and steps[0].notes["p_source"] == "head"
-    assert {step.notes["decoding"] for step in steps} == {"masked"}
-    made = json.loads((tmp_path / "run.json").read_text())
-    assert made["config"]["agent"]["head"] == "shipped" and made["agent"]["tau_p"] == 0.4
-    assert made["config"]["world_model"] == made["world_model"]["lm"]["name"] == "shipped:wm"
-    assert made["language_model"]["name"] == "shipped:agent"
-    assert made["world_model"]["max_new_tokens"] == 4 and made["world_model"]["prompts"] == "brief"
-    assert str(shipping) not in json.dumps(made)
-    assert run("--agent", "comap", "--model", "shipped", *SHORT, "--out", str(tmp_path)) == 0
-    told = capsys.readouterr().out
-    assert "the small one" not in told and "4 of 4 tasks had ended before" in told, "the same run"
-    assert main(["view", str(tmp_path), "--no-open"]) == 0
-    (record, *_) = viewed(tmp_path / "view.html")[1]
-    for note in ("draft_action", "predicted_next_state", "reflect_response", "gate_parts"):
-        assert note in record["texts"]
-    gates = record["real"]["steps"][0]["gates"]
-    assert gates["numbers"]["p"] == {
-        "value": 0.5,
-        "threshold": 0.4,
-        "source": "head",
-        "enough": True,
-    }
-
-
-def test_what_is_asked_for_wins_over_what_ships(
-    shipping: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["--agent", "comap", "--tau-p", "0.9", "--decoding", "scored", "--world-model", "null"]
-    assert run(*words, *SHORT, "--p-source", "verbalizer", "--out", str(tmp_path / "a")) == 0
-    made = json.loads((tmp_path / "a" / "run.json").read_text())
-    chosen = {name: made["agent"][name] for name in ("tau_p", "decoding", "p_source", "prompts")}
-    assert chosen == {
-        "tau_p": 0.9, "decoding": "scored", "p_source": "verbalizer", "prompts": "brief"
-    }  # fmt: skip
-    assert made["world_model"] == "null"
-    words = ["--agent", "comap", "--world-model-option", "max_new_tokens=2", *SHORT]
-    assert run(*words, "--world-model-prompts", "standard", "--out", str(tmp_path / "b")) == 0
-    world = json.loads((tmp_path / "b" / "run.json").read_text())["world_model"]
-    assert world["max_new_tokens"] == 2 and world["prompts"] == "standard"
-
-
-def test_other_agents_play_out_of_the_box_too(
-    shipping: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["--agent", "react", "--decoding", "masked", *SHORT]
-    assert run(*words, "--out", str(tmp_path / "react")) == 0
-    made = json.loads((tmp_path / "react" / "run.json").read_text())
-    assert made["agent"]["prompts"] == "brief" and made["agent"]["state_text"] == "belief"
-    assert made["agent"]["temperature"] == 0.7 and made["world_model"] is None
-    assert "--model for yours" in capsys.readouterr().out
-    dream = ["--agent", "random", "--imagined", "--world-model", "shipped", "--horizon", "2"]
-    assert run(*dream, "--out", str(tmp_path / "dream")) == 0
-    made = json.loads((tmp_path / "dream" / "run.json").read_text())
-    assert made["language_model"] is None and made["imagined"]["world_model"]["max_new_tokens"] == 4
-    for name in sorted(set(AGENTS) - {"paw"}):  # which has no brief prompts
-        options = Namespace(agent=name, model="shipped:agent")
-        told = agent_defaults(options)
-        assert bool(told) == (name not in ("expert", "random"))
-        create_agent(name, **{key: value for key, value in told.items() if key != "head"})
-
-
-def test_without_shipped_models_a_model_must_be_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shipped, "_package_folder", lambda: tmp_path / "none")
-    for agent in ("react", "comap"):
-        assert run("--agent", agent, "--out", str(tmp_path / "run")) == 1
-        assert "--model" in capsys.readouterr().err
-    assert run("--agent", "react", "--model", "shipped", "--out", str(tmp_path / "run")) == 1
-    assert "comap bench shipped" in capsys.readouterr().err
-
-
-def test_shipped_models_say_which_extra_they_need(
-    shipping: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    assert run("--agent", "comap", "--out", str(tmp_path / "run")) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert 'pip install "comap[local]"' in line

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
 import shlex
@@ -17,12 +15,13 @@ from comap.agents.comap import CoMapConfig
 from comap.benchmarks.run_options import declare
 from comap.benchmarks.training_options import settings_of
 from comap.benchmarks.training_play import play_command
-from comap.cli import main
+from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, DataNotFound, MissingExtra, OptionError
 from comap.trainers.config import CoMapTraining
 from comap.trainers.setup import Environments, check_tracker, show_expert
 from comap.trajectory import Trajectory, read_trajectories
 
+say = load(f"{Path(__file__).with_name('cli_kit.py')}:say")
 GENERATED = Environments("comap/ALFWorld-v0", {"source": "generated", "max_episode_steps": 4})
 SMALL = [
     *("train", "comap", "--preset", "tiny", "--parameters", "200000", "--rounds", "1"),
@@ -32,17 +31,6 @@ SMALL = [
     *("--frozen-transitions", "4", "--warmup-epochs", "2", "--logging-steps", "1"),
     *("--save-steps", "0"),
 ]
-
-
-def say(*arguments: str) -> tuple[int, str, str]:
-    """Return what a command says, and its exit code."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            code = main(list(arguments))
-        except SystemExit as stop:
-            code = int(str(stop.code))
-    return code, out.getvalue(), err.getvalue()
 
 
 @pytest.fixture(scope="module")

@@ -1,3 +1,5 @@
+"""Roles: what is trained and what is not, beginnings, answers, and what is refused."""
+
 from __future__ import annotations
 
 import shutil
@@ -7,11 +9,7 @@ from typing import Any
 import pytest
 
 from comap.envs.conformance.transcripts import load
-from comap.errors import (
-    CoMapError,
-    LanguageModelError,
-    OptionError,
-)
+from comap.errors import CoMapError, LanguageModelError, OptionError
 from comap.lm import Generate
 from comap.lm.base import Completion, Score, Scores
 from comap.lm.tiny import build_tiny
@@ -23,17 +21,9 @@ pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 
 kit = load(f"{Path(__file__).with_name('roles_kit.py')}:KIT")
-CORPUS = kit.CORPUS
-KINDS = kit.KINDS
-TALK = kit.TALK
-answers = kit.answers
-batch_of = kit.batch_of
-everything = kit.everything
-flags = kit.flags
-folder = kit.folder
-learn = kit.learn
-opened = kit.opened
-same = kit.same
+CORPUS, KINDS, TALK = kit.CORPUS, kit.KINDS, kit.TALK
+answers, batch_of, everything, flags = kit.answers, kit.batch_of, kit.everything, kit.flags
+folder, learn, opened, same = kit.folder, kit.learn, kit.opened, kit.same
 
 
 # -- what is trained, and what is not --------------------------------------------------------------

@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 
 from comap.envs.conformance.transcripts import load
-from comap.errors import (
-    DataCorrupt,
-    DataNotFound,
-    LanguageModelError,
-    OptionError,
-)
+from comap.errors import DataCorrupt, DataNotFound, LanguageModelError, OptionError
 from comap.lm.hf import HFLanguageModel
 from comap.lm.tiny import build_tiny
 from comap.trainers.roles import ROLES, Roles
@@ -26,17 +21,9 @@ pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 
 kit = load(f"{Path(__file__).with_name('roles_kit.py')}:KIT")
-CORPUS = kit.CORPUS
-KINDS = kit.KINDS
-LORA = kit.LORA
-answers = kit.answers
-batch_of = kit.batch_of
-everything = kit.everything
-flags = kit.flags
-folder = kit.folder
-learn = kit.learn
-opened = kit.opened
-same = kit.same
+CORPUS, KINDS, LORA = kit.CORPUS, kit.KINDS, kit.LORA
+answers, batch_of, everything, flags = kit.answers, kit.batch_of, kit.everything, kit.flags
+folder, learn, opened, same = kit.folder, kit.learn, kit.opened, kit.same
 
 
 # -- copies, saved and loaded ----------------------------------------------------------------------

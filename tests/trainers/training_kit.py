@@ -18,6 +18,7 @@ from comap.envs.conformance.transcripts import load
 from comap.lm import Completion, Encoding
 from comap.trainers.coevolution import CoEvolution, roles_of
 from comap.trainers.config import CoMapTraining
+from comap.trainers.config_shared import SharedTraining
 from comap.trainers.demonstrations import expert_demonstrations
 from comap.trainers.roles import Roles
 from comap.trainers.samples import Sample
@@ -25,6 +26,7 @@ from comap.trajectory import Trajectory, read_trajectories
 
 __all__ = [
     "KIT",
+    "SHARED",
     "SMALL",
     "Recorded",
     "build_elsewhere",
@@ -32,6 +34,7 @@ __all__ = [
     "files_of",
     "make_env",
     "model_at",
+    "opened",
     "results_of",
     "small",
     "training",
@@ -40,48 +43,51 @@ __all__ = [
 HORIZON = 5
 SEEN = ("Nothing happens.", "You arrive at desk 1. On the desk 1, you see a pen 1.")
 HashedModel = load(f"{Path(__file__).parents[1] / 'agents' / 'scripted.py'}:HashedModel")
-SMALL: dict[str, Any] = {  # all that counts, so that it is the same whatever the presets say
+SHARED: dict[str, Any] = {  # all that counts, so that it is the same whatever the presets say
     "weights": "full",
     "precision": "float64",
     "gradient_checkpointing": False,
     "exact": True,
     "prompts": "brief",
     "state_text": "belief",
+    "decoding": "masked",
+    "draft_tokens": 12,
+    "schedule": "linear",
+    "warmup_ratio": 0.0,  # else the first update, which may be the only one, has a rate of 0
+    "batch_rows": None,
+    "batch_tokens": 1024,
+    "accumulate": 2,
+    "logging_steps": 1,
+    "save_steps": 1,
+    "demonstrations": 3,
+    "evaluation_splits": ("valid_seen",),
+    "evaluation_tasks": 1,
+}
+SMALL: dict[str, Any] = {
+    **SHARED,
     "p_source": "head",
     "policy_rate": 1e-3,
     "world_model_rate": 1e-3,
     "warmup_rate": 3e-3,
     "head_rate": 1e-2,
-    "schedule": "linear",
-    "accumulate": 2,
     "policy_epochs": 1,
     "world_model_epochs": 1,
     "privileged_share": 0.25,
     "init_anchor": 1.0,
-    "decoding": "masked",
-    "draft_tokens": 12,
     "reflect_tokens": 12,
     "final_tokens": 6,
     "predict_tokens": 12,
     "tau_p": 0.4,  # a head that has learned nothing says 0.5
     "tau_q": 0.0,
     "tau_wm": 0.0,
-    "demonstrations": 3,
     "warmup_rollouts": 2,
     "reflection_tasks": 2,
     "states_per_episode": 2,
     "tasks_per_round": 2,
     "rounds": 1,
-    "evaluation_splits": ("valid_seen",),
-    "evaluation_tasks": 1,
     "frozen_transitions": 6,
     "diagnosed": 2,
     "warmup_epochs": 1,
-    "warmup_ratio": 0.0,  # else the first update, which may be the only one, has a rate of 0
-    "logging_steps": 1,
-    "save_steps": 1,
-    "batch_rows": None,
-    "batch_tokens": 1024,
 }
 
 
@@ -104,6 +110,21 @@ def demos_of(number: int) -> tuple[Trajectory, ...]:
     return shown
 
 
+def opened(
+    config: SharedTraining, model: Path, names: Sequence[str], dropout: float = 0.0
+) -> Roles:
+    """Return models of a training's roles; adapters are small."""
+    return Roles.open(
+        model,
+        kind=config.weights,
+        roles=names,
+        dtype=config.precision,
+        device="cpu",
+        lora={"r": 2, "alpha": 4, "dropout": dropout} if config.weights == "lora" else None,
+        seed=config.seed,
+    )
+
+
 def training(
     config: CoMapTraining,
     model: Path,
@@ -112,16 +133,7 @@ def training(
     **told: Any,
 ) -> CoEvolution:
     """Return a training that is ready to run."""
-    lora = {"r": 2, "alpha": 4, "dropout": 0.1} if config.weights == "lora" else None
-    roles = Roles.open(
-        model,
-        kind=config.weights,
-        roles=roles_of(config),
-        dtype=config.precision,
-        device="cpu",
-        lora=lora,
-        seed=config.seed,
-    )
+    roles = opened(config, model, roles_of(config), dropout=0.1)
     demos = demos_of(config.demonstrations or 3)
     return CoEvolution(config, roles, make_env, demos, out, tell=tell, **told)
 

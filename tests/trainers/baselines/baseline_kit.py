@@ -13,7 +13,6 @@ from comap.envs.conformance.transcripts import load
 from comap.trainers.baselines.config import BaselineTraining
 from comap.trainers.baselines.presets import BASELINES
 from comap.trainers.baselines.training import BaselineRun, roles_of_baseline
-from comap.trainers.roles import Roles
 from comap.trajectory import Trajectory
 
 __all__ = ["HORIZON", "KIT", "SMALL", "Killed", "demos_of", "model_at", "run_of", "small"]
@@ -23,29 +22,7 @@ demos_of: Callable[[int], Sequence[Trajectory]] = kit.demos_of
 model_at: Callable[[Path], Path] = kit.model_at
 HORIZON = 4
 OPTIONS: dict[str, Any] = {"source": "generated", "max_episode_steps": HORIZON}
-SMALL: dict[str, Any] = {  # all that counts, so that it is the same whatever the presets say
-    "weights": "full",
-    "precision": "float64",
-    "gradient_checkpointing": False,
-    "exact": True,
-    "prompts": "brief",
-    "state_text": "belief",
-    "decoding": "masked",
-    "form": "given",
-    "draft_tokens": 12,
-    "learning_rate": 3e-3,
-    "schedule": "linear",
-    "warmup_ratio": 0.0,
-    "batch_rows": None,
-    "batch_tokens": 1024,
-    "accumulate": 2,
-    "epochs": 1,
-    "logging_steps": 1,
-    "save_steps": 1,
-    "demonstrations": 3,
-    "evaluation_splits": ("valid_seen",),
-    "evaluation_tasks": 1,
-}
+SMALL: dict[str, Any] = {**kit.SHARED, "form": "given", "learning_rate": 3e-3, "epochs": 1}
 OWN: dict[str, dict[str, Any]] = {
     "sft": {"predict_tokens": 12},
     "iwm": {"predict_tokens": 12, "alternatives": 2, "explored": 2, "explorer": "sft"},
@@ -96,16 +73,7 @@ def run_of(
     **told: Any,
 ) -> BaselineRun:
     """Return a training that is ready to run."""
-    lora = {"r": 2, "alpha": 4, "dropout": 0.0} if config.weights == "lora" else None
-    roles = Roles.open(
-        model,
-        kind=config.weights,
-        roles=roles_of_baseline(config, told.get("begun", ())),
-        dtype=config.precision,
-        device="cpu",
-        lora=lora,
-        seed=config.seed,
-    )
+    roles = kit.opened(config, model, roles_of_baseline(config, told.get("begun", ())))
     env = {"id": "comap/ALFWorld-v0", "options": OPTIONS}
     told = {"demos": demos_of(3), "make_env": Splits(), "about": {"env": env}, **told}
     return BaselineRun(config, roles, out=out, tell=tell, **told)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -14,13 +12,13 @@ import pytest
 from comap.agents.k_head import KHead
 from comap.agents.knowledge import KnowledgeBase
 from comap.benchmarks.baseline_play import baseline_play_words
-from comap.cli import main
 from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.trajectory import Trajectory, read_trajectories
 
 pytest.importorskip("trl")
 kit = load(f"{Path(__file__).with_name('baseline_kit.py')}:KIT")
+say = load(f"{Path(__file__).parents[2] / 'cli_kit.py'}:say")
 training_kit = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
 
 
@@ -209,14 +207,6 @@ def test_what_is_played_online(spied: dict[str, Spied]) -> None:
 # -- playing ---------------------------------------------------------------------------------------
 
 
-def said_by(*arguments: str) -> tuple[int, str]:
-    """Return a command's exit code, and what it said of mistakes."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main(list(arguments))
-    return code, err.getvalue()
-
-
 def episodes(folder: Path) -> dict[str, Trajectory]:
     paths = sorted(folder.glob("**/trajectories.jsonl"))
     return {one.task: one for path in paths for one in read_trajectories(path)}
@@ -232,7 +222,7 @@ def test_the_models_play_as_they_were_evaluated(
     (stage,) = out.glob("stages/*-evaluation")
     evaluated = episodes(stage)
     played = tmp_path / "played"
-    code, err = said_by(*words[1:], "--tasks", *evaluated, "--out", str(played))
+    code, _, err = say(*words[1:], "--tasks", *evaluated, "--out", str(played))
     assert code == 0, err
     again = episodes(played)
     assert again.keys() == evaluated.keys() and len(again) == 1
