@@ -11,7 +11,7 @@ from ..lm import Generate
 from ..lm.chat import ChatTokenizer
 from .samples import Sample
 
-__all__ = ["Example", "encode_samples"]
+__all__ = ["Example", "encode_samples", "scored_places"]
 
 _DECISIONS = (" REVISE", " KEEP")
 _LABEL = "Decision:"
@@ -160,3 +160,21 @@ def _prompts(chat: ChatTokenizer, conversations: Sequence[Any]) -> list[tuple[in
             raise prompt
         found.append(tuple(prompt))
     return found
+
+
+def scored_places(rows: Sequence[Any]) -> list[tuple[int, int, int]]:
+    """Return of each scored token its row's number, the position that it is predicted at, and itself.
+
+    Args:
+        rows: Examples, or what else has their prompts, answers and flags.
+
+    Example:
+        >>> scored_places([Example((1, 2), (3, 4), (False, True))])
+        [(0, 2, 4)]
+    """
+    return [
+        (number, len(row.prompt) - 1 + place, token)
+        for number, row in enumerate(rows)
+        for place, (token, flag) in enumerate(zip(row.answer, row.scored, strict=True))
+        if flag
+    ]

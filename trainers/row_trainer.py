@@ -22,7 +22,7 @@ from trl import SFTConfig, SFTTrainer
 
 from ..errors import OptionError
 from .divergence import chunked_nll
-from .examples import Example
+from .examples import Example, scored_places
 from .plan import MicroBatch
 from .roles import Roles
 from .sharded import Shards, check_sharding, forget_sharding, whole_head
@@ -325,12 +325,7 @@ class WarmUpTrainer(RowTrainer):
 
 def _scored_losses(rows: Sequence[Example], hidden: Any, head: Any) -> dict[str, Any]:
     """Return the sums over scored tokens of a micro-batch; called inside the model's forward."""
-    places = [
-        (number, len(row.prompt) - 1 + place, token)
-        for number, row in enumerate(rows)
-        for place, (token, flag) in enumerate(zip(row.answer, row.scored, strict=True))
-        if flag
-    ]
+    places = scored_places(rows)
     none = head(hidden[:1, :1]).float().sum() * 0.0  # so that all weights take part
     if not places:
         return {"nll": none, "entropy": 0.0, "right": 0.0, "count": 0}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from comap.benchmarks.episodes import Episode
+from comap.envs.conformance.transcripts import load
 from comap.facts import State, diff
 from comap.trajectory import Call, Predicted, Step, Trajectory
 
+VIEWER = load(f"{Path(__file__).with_name('viewer_kit.py')}:KIT")
+START, OPENED, FILLED = VIEWER.START, VIEWER.OPENED, VIEWER.FILLED
 EVIL = (
     "</script><script>document.body.dataset.pwned=1</script>"
     "<img src=x onerror=\"document.body.dataset.pwned=1\"><!--</style></title><svg onload='x'>"
@@ -18,34 +22,15 @@ EVIL = (
 
 
 def step(t: int, before: State, after: State, **more: Any) -> Step:
-    given: dict[str, Any] = {"action": f"act {t}", "observation": f"seen {t}", "imagined": False}
-    given |= more
-    action, observation = given.pop("action"), given.pop("observation")
-    return Step(
-        t,
-        action,
-        observation,
-        given.pop("reward", 0.0),
-        given.pop("terminated", False),
-        given.pop("truncated", False),
-        given.pop("imagined"),
-        after,
-        diff(before, after),
-        **given,
-    )
+    told = {"action": f"act {t}", "seen": f"seen {t}"} | more
+    if "observation" in told:
+        told["seen"] = told.pop("observation")
+    made: Step = VIEWER.step(t, before, after, **told)
+    return made
 
 
 def state(*facts: tuple[str, ...], parsed: bool = True) -> State:
     return State(frozenset(facts), parsed)
-
-
-START = state(("closed", "safe 1"), ("at", "agent", "desk 1"))
-
-
-OPENED = state(("open", "safe 1"), ("at", "agent", "desk 1"))
-
-
-FILLED = state(("open", "safe 1"), ("at", "agent", "desk 1"), ("in", "pen 1", "safe 1"))
 
 
 def trajectory(*steps: Step, text: str = "text", **more: Any) -> Trajectory:

@@ -143,14 +143,22 @@ def hangs(handler: Handler) -> None:
     handler.owner.over.wait(30)
 
 
-def trickles(handler: Handler) -> None:
-    """Send a byte now and then, for ever."""
-    handler.send_response(200)
-    handler.send_header("content-length", "1000000")
-    handler.end_headers()
-    while not handler.owner.over.wait(0.05):
-        handler.wfile.write(b" ")
-        handler.wfile.flush()
+def _trickling(header: str, value: str) -> Behaviour:
+    """Send a header, and then a byte now and then, for ever."""
+
+    def behaviour(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.send_header(header, value)
+        handler.end_headers()
+        while not handler.owner.over.wait(0.05):
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+
+    return behaviour
+
+
+trickles = _trickling("content-length", "1000000")
+trickles_and_closes = _trickling("connection", "close")
 
 
 def trickles_headers(handler: Handler) -> None:
@@ -158,16 +166,6 @@ def trickles_headers(handler: Handler) -> None:
     handler.wfile.write(b"HTTP/1.1 200 OK\r\nx-long: ")
     while not handler.owner.over.wait(0.05):
         handler.wfile.write(b"a")
-        handler.wfile.flush()
-
-
-def trickles_and_closes(handler: Handler) -> None:
-    """Send a byte now and then, for ever, on a connection that is to be closed."""
-    handler.send_response(200)
-    handler.send_header("connection", "close")
-    handler.end_headers()
-    while not handler.owner.over.wait(0.05):
-        handler.wfile.write(b" ")
         handler.wfile.flush()
 
 

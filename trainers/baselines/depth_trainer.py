@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..divergence import chunked_nll
-from ..examples import Example
+from ..examples import Example, scored_places
 from ..plan import MicroBatch
 from ..row_trainer import RowTrainer
 from ..trained_model import padded
@@ -232,12 +232,7 @@ def _ends(hidden: Any, first: int, rows: Sequence[Any]) -> Any:
 
 def _row_nll(rows: Sequence[Any], hidden: Any, head: Any) -> tuple[Any, Any]:
     """Return each row's negative log-likelihood: the mean, and the sum, over its scored tokens."""
-    places = [
-        (number, len(row.prompt) - 1 + place, token)
-        for number, row in enumerate(rows)
-        for place, (token, flag) in enumerate(zip(row.answer, row.scored, strict=True))
-        if flag
-    ]
+    places = scored_places(rows)
     if not places:
         return None, hidden.new_zeros(len(rows))
     numbers, positions, tokens = (list(column) for column in zip(*places, strict=True))
