@@ -70,6 +70,8 @@ class Switches:
 class CoMapTraining(SharedTraining, Switches):
     """How CoMap is trained; the defaults are the preset ``paper``.
 
+    Beside its own settings it has those of `SharedTraining` and the switches of `Switches`.
+
     Raises:
         OptionError: A value is none of those allowed, or out of range.
 

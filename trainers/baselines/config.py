@@ -23,7 +23,7 @@ _RANGES: Mapping[str, Range] = {
 class BaselineTraining(SharedTraining):
     """How a baseline is trained; the defaults are those of the preset ``paper``.
 
-    Settings of the same name mean the same as in `CoMapTraining`, and have its values.
+    Beside its own settings it has those of `SharedTraining`, as CoMap's training has them.
 
     Raises:
         OptionError: A value is none of those allowed, or out of range.
