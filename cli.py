@@ -173,6 +173,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         paw_noise,
         runner_speed,
         scienceworld_beliefs,
+        selective,
         shipped,
         small_results,
         speed,
@@ -195,6 +196,6 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         viewer_speed,
     )
     paw = (paw_bench, paw_bench_overhead, paw_noise)
-    for module in (*measured, small_results, coevolution, shipped, trained, *paw):
+    for module in (*measured, small_results, coevolution, shipped, trained, selective, *paw):
         module.add_parser(kinds)
     cli_bench.add_parsers(kinds, main)

@@ -89,6 +89,7 @@ def run(options: argparse.Namespace) -> int:
             out,
             prepared,
             live=options.live,
+            overlap=options.overlap,
             retry_failed=options.retry_failed,
             about=about | {"data_dir": options.data_dir},
             on_start=shown.begin,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..errors import OptionError
 from ..lm import Completion, Generate, LanguageModel, LMRequest, answer
-from ..worldmodel import Prediction, ask
+from ..worldmodel import CachedWorldModel, Prediction, ask
 from ..worldmodel.language import LanguageWorldModel, prediction_of
 from .calls import checked_reply
 from .stage import Foresight, Probing, is_grounded
@@ -84,6 +84,25 @@ class Answers:
             for place, one in zip(places, found, strict=True):
                 answers[place] = _read(questions[place], routed[place], one)
         return answers
+
+    def who(self, question: Question) -> Hashable:
+        """Return a key for who answers a question; None for what only one thread may answer.
+
+        That is the environments, and world models that belong to one episode at a time.
+
+        Args:
+            question: The question.
+        """
+        if isinstance(question, Probing):
+            return None
+        if not isinstance(question, Foresight):
+            return id(self._lm)
+        model: Any = question.model
+        if is_grounded(model):
+            return None
+        while isinstance(model, CachedWorldModel):
+            model = model.model
+        return id(model.lm) if isinstance(model, LanguageWorldModel) else id(model)
 
     def _routed(self, question: Question) -> _Asked | Foresight | Probing | Exception:
         """Return what is asked of whom, or why it cannot be asked."""

@@ -15,6 +15,7 @@ __all__ = ["AGENTS", "agent_options", "create_agent"]
 
 AGENTS = {
     "comap": "comap.agents.comap:CoMapAgent",
+    "comap-selective": "comap.agents.selective:SelectiveCoMapAgent",
     "expert": "comap.agents.expert:ExpertAgent",
     "imagine-and-act": "comap.agents.imagine_and_act:ImagineAndActAgent",
     "itp": "comap.agents.itp:ITPAgent",

@@ -11,7 +11,7 @@ from .stage import Stage
 from .theatre import Theatre
 from .thinking import Playing
 
-__all__ = ["play_rounds"]
+__all__ = ["Playable", "play_rounds"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -48,13 +48,13 @@ def play_rounds(
         [(0, 0), (1, 0)]
     """
     waiting = deque(enumerate(items))
-    running: list[_Run[Result]] = []
+    running: list[Playable[Result]] = []
     with theatre:
         while waiting or running:
             while waiting and len(running) < live:
                 number, item = waiting.popleft()
                 stage = theatre.enter()
-                run = _Run(number, stage, play(stage, item))
+                run = Playable(number, stage, play(stage, item))
                 running.append(run)
                 if run.go_on(None):
                     theatre.leave(running.pop().stage)
@@ -69,8 +69,17 @@ def play_rounds(
                 yield run.number, run.result
 
 
-class _Run(Generic[Result]):
-    """An item that is being played; it has a result once it has ended."""
+class Playable(Generic[Result]):
+    """An item that is being played; it has a result once it has ended.
+
+    Args:
+        number: Its number.
+        stage: Where it is played.
+        playing: What plays it.
+
+    Attributes:
+        questions: What it waits for.
+    """
 
     result: Result
 

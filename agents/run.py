@@ -40,6 +40,7 @@ def run_to(
     run: Run,
     *,
     live: int = 32,
+    overlap: bool = False,
     retry_failed: bool = False,
     about: Mapping[str, Any] | None = None,
     on_start: Callable[[int], object] | None = None,
@@ -54,6 +55,8 @@ def run_to(
         directory: The folder; made where it is missing.
         run: What is run.
         live: How many episodes run at the same time; it may differ from session to session.
+        overlap: Whether the world model predicts for some episodes while the policy drafts for others
+            (see `stream_episodes`); it may differ likewise.
         retry_failed: Play the tasks again that a fault ended.
         about: What else to write down of this session: versions, hardware.
         on_start: Told how many tasks had ended before.
@@ -83,7 +86,7 @@ def run_to(
             records = Records(folder / TRAJECTORIES, _unfinished(folder, run.agent))
             records.drop(records.failed if retry_failed else ())
         rest = [task for task in run.tasks if task not in records.tasks]
-        playing = stack.enter_context(closing(_play(run, rest, live)))
+        playing = stack.enter_context(closing(_play(run, rest, live, overlap)))
         sessions.append({**(about or {}), "live": live})
         with writing(folder):
             _write_json(folder / RUN, {"format": FORMAT, **described, "sessions": sessions})
@@ -106,7 +109,7 @@ def run_to(
 
 
 def _play(
-    run: Run, tasks: Sequence[str], live: int
+    run: Run, tasks: Sequence[str], live: int, overlap: bool
 ) -> Generator[tuple[int, list[Trajectory]], None, None]:
     return stream_episodes(
         run.make_env,
@@ -115,6 +118,7 @@ def _play(
         lm=run.lm,
         world_model=run.world_model,
         live=live,
+        overlap=overlap,
         seed=run.seed,
         keep=run.keep,
     )

@@ -22,6 +22,7 @@ from .base import Agent
 from .calls import Keep, checked_keep
 from .episode import play_episode, play_task
 from .needs import check_needs
+from .overlap import play_overlapped
 from .rounds import play_rounds
 from .stage import Stage
 from .theatre import Theatre
@@ -134,6 +135,7 @@ def stream_episodes(
     live: int = 32,
     seed: int | Sequence[int] | None = None,
     keep: Keep = "replies",
+    overlap: bool = False,
 ) -> Generator[tuple[int, list[Trajectory]], None, None]:
     """Play tasks, many at once, and yield each task's number and trials as it ends.
 
@@ -150,6 +152,9 @@ def stream_episodes(
         live: How many episodes run at the same time, at most; results do not depend on it.
         seed: Passed to every ``env.reset``; a sequence has one for each task.
         keep: What trajectories keep of language-model calls.
+        overlap: Whether a world model predicts for some episodes while the policy drafts for others
+            (`comap.agents.overlap`): for two models that do not wait for one another, such as two
+            servers. Episodes are the same, and end in another order.
 
     Raises:
         OptionError: An option cannot be, or the agent needs a language model that can do what this
@@ -165,7 +170,8 @@ def stream_episodes(
     def play(stage: Stage, item: tuple[str, int | None]) -> Playing[list[Trajectory]]:
         return play_task(player, stage, *item)
 
-    return play_rounds(theatre, Answers(lm), items, live, play)
+    rounds = play_overlapped if overlap else play_rounds
+    return rounds(theatre, Answers(lm), items, live, play)
 
 
 def check_live(live: object) -> None:

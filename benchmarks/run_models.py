@@ -13,7 +13,7 @@ from ..agents.worlds import NAMED, choose_world_model
 from ..errors import OptionError
 from ..lm import LanguageModel
 from ..lm.create import create_language_model, kind_of
-from ..worldmodel import RetrievalWorldModel, WorldModel
+from ..worldmodel import CachedWorldModel, RetrievalWorldModel, WorldModel
 from .options import pairs
 from .run_shipped import world_model_defaults
 
@@ -130,7 +130,7 @@ def world_model_of(
     further = pairs(options.world_model_option, "--world-model-option")
     named = {name: getattr(options, field) for name, field in _LANGUAGE.items()}
     chosen = {name: value for name, value in named.items() if value is not None} | further
-    return choose_world_model(
+    made = choose_world_model(
         options.world_model,
         language_model=models,
         retrieval=retrieval,
@@ -138,6 +138,12 @@ def world_model_of(
         language=world_model_defaults(options) | chosen,
         further=further,
     )
+    key = options.world_model_cache
+    if key is None:
+        return made
+    if not isinstance(made, str | Mapping):
+        return CachedWorldModel(made, key=key)
+    return {"id": "cached", "model": made, "key": key}
 
 
 def kind_of_world(options: argparse.Namespace) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from ..agents.create import AGENTS, agent_options
 from ..errors import CoMapError, suggest
+from ..worldmodel.cache import KEYS
 from .options import add_fields, argument_help
 
 __all__ = ["RunParser", "add_models", "add_worlds", "declare"]
@@ -204,6 +205,12 @@ def add_worlds(parser: argparse.ArgumentParser) -> None:
         help="another option of a language model or of noisy, such as max_new_tokens=64 (repeatable)",
     )
     add(
+        "--world-model-cache",
+        choices=KEYS,
+        help="answer from memory what was asked before: the same query, or the same action in the "
+        "same belief (an approximation)",
+    )
+    add(
         "--error-rate",
         type=float,
         default=0.1,
@@ -231,6 +238,12 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         default=32,
         metavar="N",
         help="episodes at the same time; results do not depend on it (default: %(default)s)",
+    )
+    add(
+        "--overlap",
+        action="store_true",
+        help="let the world model predict for some episodes while the policy drafts for others; "
+        "results do not depend on it",
     )
     add(
         "--seed",

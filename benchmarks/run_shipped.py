@@ -12,6 +12,7 @@ from ..lm.shipped import SHIPPED, check_packages, full_name, shipped
 __all__ = ["agent_defaults", "with_shipped", "world_model_defaults"]
 
 _AGENT, _WORLD = "shipped:agent", "shipped:wm"
+_AGENTS = ("comap", "comap-selective")
 _PROMPTS = ("prompts", "state_text", "history_turns")
 
 
@@ -48,7 +49,7 @@ def with_shipped(options: argparse.Namespace) -> argparse.Namespace:
             "trained on generated tasks; --model for yours)",
             flush=True,
         )
-    if chosen.model == _AGENT and options.agent == "comap" and options.world_model is None:
+    if chosen.model == _AGENT and options.agent in _AGENTS and options.world_model is None:
         chosen.world_model = _WORLD
     return chosen
 
@@ -73,7 +74,7 @@ def agent_defaults(options: argparse.Namespace) -> dict[str, Any]:
     if options.model != _AGENT:
         return {}
     told = shipped().settings["agent"]
-    if options.agent == "comap":
+    if options.agent in _AGENTS:
         return {**told, "head": "shipped"}
     asks = agent_options(options.agent) is not None and options.agent != "paw"
     return {name: told[name] for name in _PROMPTS if asks and name in told}

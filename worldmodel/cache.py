@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import gymnasium
 
-from ..errors import OptionError
+from ..envs.actions import canonical_action
+from ..errors import OptionError, suggest
 from .base import Configured, Grounded, Prediction, Query, WorldModel, ask, checked
 
-__all__ = ["CacheStatistics", "CachedWorldModel"]
+__all__ = ["KEYS", "CacheKey", "CacheStatistics", "CachedWorldModel"]
+
+CacheKey: TypeAlias = Literal["query", "belief"]
+
+KEYS: tuple[CacheKey, ...] = ("query", "belief")
+"""By what answers are remembered."""
 
 
 class CacheStatistics(NamedTuple):
@@ -28,12 +34,19 @@ class CachedWorldModel:
     Right only for models that answer the same query the same way; grounding a model on a real
     episode empties the cache, as it may change the answers.
 
+    With ``key="query"`` the same query is the same task in the same place after the same turns: what
+    is answered is what the model would answer. With ``key="belief"`` it is the same goal, belief and
+    action (canonical), however one got there: an approximation, since the belief does not hold all
+    that was read, and a model may read the turns. Where the belief could not be read, the whole query
+    counts.
+
     Args:
         model: The world model behind it.
         max_size: The number of answers kept, the least recently used going first.
+        key: One of `KEYS`.
 
     Raises:
-        OptionError: `max_size` is not a whole number of at least 1.
+        OptionError: `max_size` is not a whole number of at least 1, or there is no such key.
         WorldModelError: `model` is no world model.
 
     Example:
@@ -46,11 +59,13 @@ class CachedWorldModel:
         CacheStatistics(hits=1, misses=1, size=1)
     """
 
-    def __init__(self, model: WorldModel, max_size: int = 100_000):
+    def __init__(self, model: WorldModel, max_size: int = 100_000, key: CacheKey = "query"):
+        if key not in KEYS:
+            raise OptionError(f"there is no key {key!r:.40} of a cache; {suggest(str(key), KEYS)}")
         if type(max_size) is not int or max_size < 1:
             raise OptionError(f"max_size must be a whole number of at least 1, not {max_size!r}")
-        self.model, self.max_size = checked(model), max_size
-        self._answers: OrderedDict[Query, Prediction] = OrderedDict()
+        self.model, self.max_size, self.key = checked(model), max_size, key
+        self._answers: OrderedDict[Hashable, Prediction] = OrderedDict()
         self._hits = self._misses = 0
 
     def ground(self, env: gymnasium.Env[str, str]) -> None:
@@ -61,18 +76,28 @@ class CachedWorldModel:
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
         """Return one prediction for each query, asking the model only what it was not asked yet."""
-        answers = {query: self._answers[query] for query in queries if query in self._answers}
-        new = list(dict.fromkeys(query for query in queries if query not in answers))
+        keys = [self._key(query) for query in queries]
+        answers = {key: self._answers[key] for key in keys if key in self._answers}
+        new: dict[Hashable, Query] = {}
+        for key, query in zip(keys, queries, strict=True):
+            if key not in answers:
+                new.setdefault(key, query)
         if new:
-            answers.update(zip(new, ask(self.model, new), strict=True))
+            answers.update(zip(new, ask(self.model, list(new.values())), strict=True))
         self._hits += len(queries) - len(new)
         self._misses += len(new)
-        for query, answer in answers.items():
-            self._answers[query] = answer
-            self._answers.move_to_end(query)
+        for key, answer in answers.items():
+            self._answers[key] = answer
+            self._answers.move_to_end(key)
         while len(self._answers) > self.max_size:
             self._answers.popitem(last=False)
-        return [answers[query] for query in queries]
+        return [answers[key] for key in keys]
+
+    def _key(self, query: Query) -> Hashable:
+        if self.key == "query" or not query.state.parsed:
+            return query
+        action = canonical_action(query.env_id, query.action)
+        return query.env_id, query.goal, query.state, action
 
     def statistics(self) -> CacheStatistics:
         """Return hits, misses and size."""
@@ -81,4 +106,6 @@ class CachedWorldModel:
     def config(self) -> dict[str, Any] | None:
         """Return what makes an equal model, with an empty cache."""
         base = self.model.config() if isinstance(self.model, Configured) else None
-        return None if base is None else {"id": "cached", "model": base, "max_size": self.max_size}
+        if base is None:
+            return None
+        return {"id": "cached", "model": base, "max_size": self.max_size, "key": self.key}
