@@ -68,6 +68,8 @@ class SelectiveCoMapAgent(CoMapAgent):
     is `CoMapAgent`'s. This is ours: CoMap's authors name selective imagination as future work and
     give no method.
 
+    Deviations: those of `CoMapAgent`, and that a look ahead may be left out.
+
     The gate's history is what is given, and what happened before in the same task: what comes of a
     task does not depend on which others are played with it.
 

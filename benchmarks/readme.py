@@ -19,6 +19,7 @@ from .readme_paw import paw_text
 from .readme_scienceworld import scienceworld_section
 from .readme_searchqa import searchqa_section
 from .readme_tools import expert_line, tools_section
+from .readme_selective import selective_section
 from .readme_viewer import viewer_section
 from .readme_webshop import webshop_section
 from .trained import trained_section
@@ -392,6 +393,13 @@ def _viewer() -> str:
     return viewer_section(record, _on(record))
 
 
+def _selective() -> str:
+    if not files(__package__).joinpath("results/selective.json").is_file():
+        return "Not measured yet."
+    record = result("selective")
+    return selective_section(record, _on(record))
+
+
 def _overhead() -> str:
     record = result("paw_overhead_tiny")
     return overhead_section(record, _on(record))
@@ -402,6 +410,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "environments": _environments,
     "overhead": _overhead,
     "viewer": _viewer,
+    "selective": _selective,
     "parity": _parity,
     "models": _models,
     "small": _small,

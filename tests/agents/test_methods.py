@@ -77,6 +77,7 @@ STATED: dict[str, dict[str, Any]] = {
     "wkm": {"gamma": 0.7, "neighbours": 3000},
     "iwm": {"alternatives": 8},
     "webevolver": {"start_step": 3, "candidates": 3, "candidate_temperature": 1.0, "depth": 1},
+    "comap-selective": {"tau_p": 0.5, "tau_q": 0.6, "surprisal": None, "adoption": None},
 }
 
 

@@ -150,3 +150,39 @@ def test_bad_sizes(size: Any) -> None:
 def test_only_world_models_are_cached(model: Any) -> None:
     with pytest.raises(WorldModelError, match="expected a world model"):
         CachedWorldModel(model)
+
+
+def belief(history: tuple[Turn, ...], *facts: tuple[str, ...], parsed: bool = True) -> Query:
+    return Query("comap/ALFWorld-v0", "goal", history, State(frozenset(facts), parsed), "look")
+
+
+def test_a_belief_is_the_same_however_one_got_there() -> None:
+    here, there = (Turn(None, "a"),), (Turn(None, "a"), Turn("look", "b"))
+    lit, dark = ("lit", "lamp 1"), ("closed", "safe 1")
+    asked = [belief(here, lit), belief(there, lit), belief(there, dark), belief(there, lit, dark)]
+    cached = CachedWorldModel(Echo(), key="belief")
+    told = [answer.observation for answer in cached.predict(asked)]
+    assert told == ["look:1", "look:1", "look:2", "look:2"]
+    assert cached.statistics() == (1, 3, 3)
+    cached.predict([belief(here, parsed=False), belief(there, parsed=False)])
+    assert cached.statistics() == (1, 5, 5)  # what could not be read is no belief
+    other = [Query("comap/ALFWorld-v0", goal, here, State(), "look") for goal in ("a", "b")]
+    assert CachedWorldModel(Echo(), key="belief").predict(other * 2) and cached.key == "belief"
+    exact = CachedWorldModel(Echo())
+    exact.predict(asked)
+    assert exact.statistics() == (0, 4, 4)
+
+
+def test_actions_that_mean_the_same_are_one_in_a_belief() -> None:
+    cached = CachedWorldModel(Echo(), key="belief")
+    queries = [
+        Query("comap/ALFWorld-v0", "goal", (), State(), action)
+        for action in ("Go to desk 1.", "go to  desk 1", "go to desk 2")
+    ]
+    told = [answer.observation for answer in cached.predict(queries)]
+    assert told == ["Go to desk 1.:0", "Go to desk 1.:0", "go to desk 2:0"]
+
+
+def test_there_is_no_other_key() -> None:
+    with pytest.raises(OptionError, match="belief"):
+        CachedWorldModel(Echo(), key="beleif")  # type: ignore[arg-type]
