@@ -15,6 +15,7 @@ from .base import Configured, Grounded, Prediction, Query, WorldModel, ask, chec
 __all__ = ["KEYS", "CacheKey", "CacheStatistics", "CachedWorldModel"]
 
 CacheKey: TypeAlias = Literal["query", "belief"]
+"""One of `KEYS`."""
 
 KEYS: tuple[CacheKey, ...] = ("query", "belief")
 """By what answers are remembered."""

@@ -79,4 +79,4 @@ def test_each_agent_plays(env_id: str, name: str, imagined: bool) -> None:
 
 
 def test_there_are_environments_and_agents() -> None:
-    assert "comap/ALFWorld-v0" in ENVS and len(AGENTS) == 12
+    assert "comap/ALFWorld-v0" in ENVS and len(AGENTS) == 13
