@@ -93,7 +93,8 @@ def measure_overlap(run: Run, live: int, pairs: int, latency: float) -> dict[str
     if run.lm is None or not isinstance(world_model, LanguageWorldModel):
         raise OptionError("overlapped rounds are timed with two language models; name them both")
     lm = Waiting(run.lm, latency)
-    world = LanguageWorldModel(Waiting(world_model.lm, latency), **world_model.options)
+    options: dict[str, Any] = dict(world_model.options)
+    world = LanguageWorldModel(Waiting(world_model.lm, latency), **options)
     seconds: dict[bool, list[float]] = {False: [], True: []}
     actions = set()
     for _ in range(pairs):
