@@ -18,8 +18,8 @@ from .readme_overhead import overhead_section
 from .readme_paw import paw_text
 from .readme_scienceworld import scienceworld_section
 from .readme_searchqa import searchqa_section
-from .readme_tools import expert_line, tools_section
 from .readme_selective import selective_section
+from .readme_tools import expert_line, tools_section
 from .readme_viewer import viewer_section
 from .readme_webshop import webshop_section
 from .trained import trained_section
