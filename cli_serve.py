@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from . import cli_serve_env
 from .errors import MissingExtra, OptionError
 
 __all__ = ["add_parser"]
@@ -23,9 +24,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         8080
     """
     server = commands.add_parser(
-        "serve", help="serve a search engine, or tools, to other pipelines"
+        "serve", help="serve environments, a search engine, or tools to other pipelines"
     )
     kinds = server.add_subparsers(dest="served", required=True, metavar="WHAT")
+    cli_serve_env.add_parser(kinds)
     _add_search(kinds)
     _add_tools(kinds)
 

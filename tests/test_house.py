@@ -27,6 +27,7 @@ FLOORS = (
     {"worldmodel"},
     {"agents"},
     {"trainers"},
+    {"integrations"},
     {"benchmarks"},
     {
         "cli",
@@ -39,6 +40,7 @@ FLOORS = (
         "cli_run",
         "cli_score",
         "cli_serve",
+        "cli_serve_env",
         "cli_train",
         "cli_verify",
     },

@@ -1,0 +1,353 @@
+"""What a server lets its clients make, and the environments that they have open."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium
+
+from ..envs import TextEnv
+from ..envs.classes import class_of
+from ..envs.json_server import Refused
+from ..errors import NoEpisode, OptionError, TaskNotFound, suggest
+
+__all__ = ["Offered", "Session", "Sessions", "seed_of", "task_of"]
+
+_LONGEST_NAME = 300
+_MOST_OPTIONS = 32
+_IDS = 2**53  # whole numbers that JSON keeps exactly in every language
+_SEEDS = 2**32
+
+
+class Offered:
+    """The environments that clients may make, and the options that they may give.
+
+    Nothing else comes from a client: a name is looked up, options have names of this list and values
+    of plain JSON, and options that are places (files, programs, addresses) cannot be on it.
+
+    Args:
+        env_ids: Registered ids of comap's environments, the default first.
+        options: Given to each of them by whoever starts the server.
+        allowed: Names of options that clients may give, over these.
+
+    Raises:
+        OptionError: An id is none of comap's, or an option is a place.
+        gymnasium.error.Error: An id is not registered.
+
+    Example:
+        >>> offered = Offered(["comap/ALFWorld-v0"], {"source": "generated"}, ["split"])
+        >>> offered.make(None, {"split": "valid_seen"}).unwrapped.tasks.split
+        'valid_seen'
+        >>> offered.make(None, {"data_dir": "/etc"})
+        Traceback (most recent call last):
+        ...
+        comap.errors.OptionError: expected options of 'split', found 'data_dir'
+    """
+
+    def __init__(
+        self,
+        env_ids: Sequence[str],
+        options: Mapping[str, Any] | None = None,
+        allowed: Collection[str] = (),
+    ):
+        if isinstance(env_ids, str) or not env_ids:
+            raise OptionError(f"expected a list of ids of environments, found {env_ids!r}")
+        self.env_ids, self.options = tuple(env_ids), dict(options or {})
+        self.allowed = tuple(sorted(set(allowed)))
+        for env_id in self.env_ids:
+            gymnasium.spec(env_id)
+            made = class_of(env_id)
+            if made is None or not issubclass(made, TextEnv):
+                raise OptionError(f"expected an environment of comap (a TextEnv), found {env_id!r}")
+            for name in self.allowed:
+                if name in made.places or name == "render_mode":
+                    raise OptionError(
+                        f"clients may not choose {name!r}: it says where something on this machine is; "
+                        f"give it to the server itself (--env-option {name}=...)"
+                    )
+
+    def chosen(self, env_id: Any) -> str:
+        """Return the id that a client asked for, or the default where it asked for none.
+
+        Raises:
+            Refused: It is not offered.
+        """
+        if env_id is None:
+            return self.env_ids[0]
+        if not isinstance(env_id, str) or env_id not in self.env_ids:
+            shown = env_id[:_LONGEST_NAME] if isinstance(env_id, str) else type(env_id).__name__
+            raise Refused(
+                404,
+                f"expected an environment of this server, found {shown!r}; known: {self._shown}",
+            )
+        return env_id
+
+    def make(self, env_id: Any = None, asked: Any = None) -> gymnasium.Env[str, str]:
+        """Return a new environment.
+
+        Args:
+            env_id: What a client asked for; None for the default.
+            asked: The options that it gave, as JSON data.
+
+        Raises:
+            Refused: There is no such environment here.
+            OptionError: An option is not allowed, or has a value that it cannot have.
+        """
+        chosen = self.chosen(env_id)
+        return gymnasium.make(chosen, **self.options | self.checked(asked))
+
+    def checked(self, asked: Any) -> dict[str, Any]:
+        """Return the options that a client gave, if they are allowed."""
+        if asked is None:
+            return {}
+        if not isinstance(asked, Mapping) or len(asked) > _MOST_OPTIONS:
+            raise OptionError("expected 'options' to be an object with names and values")
+        for name, value in asked.items():
+            if name not in self.allowed:
+                known = ", ".join(map(repr, self.allowed)) or "none: the server allows no options"
+                raise OptionError(f"expected options of {known}, found {name[:_LONGEST_NAME]!r}")
+            plain = isinstance(value, bool | int | float) or value is None
+            if not plain and not (isinstance(value, str) and len(value) <= _LONGEST_NAME):
+                raise OptionError(
+                    f"expected option {name!r} to be a short text, a number, true, false or null"
+                )
+        return dict(asked)
+
+    @property
+    def _shown(self) -> str:
+        return ", ".join(map(repr, self.env_ids))
+
+
+class Session:
+    """One environment that a client has open, and the moment it is in.
+
+    Attributes:
+        env_id: The environment's id.
+        env: The environment.
+        lock: Held while it is used.
+        used: When it was last used.
+        moment: What the last `reset` or `step` told; None before the first.
+    """
+
+    def __init__(self, env_id: str, env: gymnasium.Env[str, str], now: float = 0.0):
+        self.env_id, self.env, self.used = env_id, env, now
+        self.lock = threading.Lock()
+        self.moment: tuple[str, float, bool, bool, Mapping[str, Any]] | None = None
+
+    def reset(self, task: Any = None, seed: Any = None) -> dict[str, Any]:
+        """Start an episode and return what is told of it: see `told`."""
+        options = None if task is None else {"task": task}
+        observation, info = self.env.reset(seed=seed, options=options)
+        self.moment = (observation, 0.0, False, False, info)
+        return self.told()
+
+    def step(self, action: Any) -> dict[str, Any]:
+        """Take an action and return what is told of it: see `told`."""
+        if not isinstance(action, str):
+            raise OptionError(f"expected 'action' to be a text, found {type(action).__name__}")
+        if self.moment is None or self.moment[2] or self.moment[3]:
+            found = "none" if self.moment is None else "one that has ended"
+            raise NoEpisode(f"expected a running episode, found {found}; reset first")
+        answer = self.env.step(action)
+        self.moment = (answer[0], float(answer[1]), answer[2], answer[3], answer[4])
+        return self.told()
+
+    def told(self) -> dict[str, Any]:
+        """Return the present moment as JSON data; facts as text, one a line."""
+        if self.moment is None:
+            raise NoEpisode("expected an episode, found none; reset first")
+        observation, reward, terminated, truncated, info = self.moment
+        admissible = info["admissible_actions"]
+        told = {
+            "observation": observation,
+            "reward": reward,
+            "done": terminated or truncated,
+            "terminated": terminated,
+            "truncated": truncated,
+            "available_actions": None if admissible is None else list(admissible),
+            "facts": info["facts"].to_text(),
+        }
+        plain = ("task", "split", "goal", "score", "success", "invalid_action", "step")
+        told |= {name: info[name] for name in plain}
+        return told | ({"error": str(info["error"])} if "error" in info else {})
+
+
+class Sessions:
+    """The environments that the clients of a server have open, each with a number that is hard to guess.
+
+    Args:
+        offered: What clients may make.
+        limit: How many may be open.
+        idle: Seconds after which one that nobody used is closed.
+        clock: Tells the time.
+
+    Raises:
+        OptionError: `limit` or `idle` is not above 0.
+
+    Example:
+        >>> sessions = Sessions(Offered(["comap/ALFWorld-v0"]), limit=1)
+        >>> number, _ = sessions.create()
+        >>> with sessions.use(number) as session:
+        ...     session.reset(seed=0)["done"]
+        False
+        >>> sessions.close(number), len(sessions)
+        (True, 0)
+    """
+
+    def __init__(
+        self,
+        offered: Offered,
+        limit: int = 64,
+        idle: float = 3600.0,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        if type(limit) is not int or limit < 1:
+            raise OptionError(f"limit must be a whole number of at least 1, not {limit!r}")
+        if not idle > 0:
+            raise OptionError(f"idle must be above 0 seconds, not {idle!r}")
+        self.offered, self.limit, self.idle = offered, limit, idle
+        self._clock = clock
+        self._open: dict[int, Session] = {}
+        self._making = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def create(self, env_id: Any = None, options: Any = None) -> tuple[int, Session]:
+        """Open an environment; return its number and itself.
+
+        Raises:
+            Refused: It is not offered, or as many as may be are open.
+            OptionError: See `Offered.make`.
+        """
+        chosen = self.offered.chosen(env_id)
+        self.close_idle()
+        with self._lock:
+            if len(self._open) + self._making >= self.limit:
+                raise Refused(
+                    503,
+                    f"expected fewer than {self.limit} open environments, found {self.limit}; close "
+                    "one, or start the server with a greater limit",
+                )
+            self._making += 1
+        try:
+            session = Session(chosen, self.offered.make(chosen, options), self._clock())
+        except (TypeError, AssertionError) as error:  # of a value's type, by Gymnasium
+            raise OptionError(f"expected options that {chosen} can have ({error})") from error
+        finally:
+            with self._lock:
+                self._making -= 1
+        with self._lock:
+            number = secrets.randbelow(_IDS)
+            while number in self._open:
+                number = secrets.randbelow(_IDS)
+            self._open[number] = session
+        return number, session
+
+    @contextmanager
+    def use(self, number: Any) -> Iterator[Session]:
+        """Lend an open environment to one user at a time.
+
+        Raises:
+            Refused: None is open with this number.
+        """
+        session = self._open.get(number) if type(number) is int else None
+        if session is None:
+            raise self._unknown(number)
+        with session.lock:
+            if self._open.get(number) is not session:
+                raise self._unknown(number)
+            session.used = self._clock()
+            try:
+                yield session
+            finally:
+                session.used = self._clock()
+
+    def close(self, number: Any) -> bool:
+        """Close an environment, once nobody uses it; return whether it was open."""
+        with self._lock:
+            session = self._open.pop(number, None) if type(number) is int else None
+        if session is None:
+            return False
+        with session.lock:
+            session.env.close()
+        return True
+
+    def close_idle(self) -> int:
+        """Close the environments that nobody used for `idle` seconds; return how many."""
+        now = self._clock()
+        late = [
+            number
+            for number, session in list(self._open.items())
+            if now - session.used > self.idle and not session.lock.locked()
+        ]
+        return sum(map(self.close, late))
+
+    def close_all(self) -> None:
+        """Close everything that is open."""
+        for number in list(self._open):
+            with contextlib.suppress(Exception):  # the others are to be closed all the same
+                self.close(number)
+
+    @staticmethod
+    def _unknown(number: Any) -> Refused:
+        shown = number if type(number) is int else type(number).__name__
+        return Refused(
+            404,
+            f"expected the id of an open environment, found {shown!r:.60}; it was closed, by its "
+            "client or because it was idle, or never opened: create one",
+        )
+
+
+def task_of(session: Session, asked: Mapping[str, Any]) -> str | None:
+    """Return the task that a request names, by its id (``task``) or its place (``data_idx``, ``game``).
+
+    Raises:
+        OptionError: It is named twice, or is neither a text nor a whole number.
+        TaskNotFound: There is no such task.
+    """
+    names = [name for name in ("task", "data_idx", "game") if asked.get(name) is not None]
+    if not names:
+        return None
+    if len(names) > 1:
+        raise OptionError(f"expected one of 'task', 'data_idx' and 'game', found {names}")
+    panel = session.env.get_wrapper_attr("tasks")
+    value = asked[names[0]]
+    if names[0] == "task":
+        if not isinstance(value, str):
+            raise OptionError(f"expected 'task' to be a task's id, found {type(value).__name__}")
+        if value not in panel:
+            raise TaskNotFound(
+                f"expected a task of split {panel.split!r}, found {value[:_LONGEST_NAME]!r}; "
+                f"{suggest(value[:_LONGEST_NAME], panel.ids, limit=3)}"
+            )
+        return value
+    if type(value) is not int or not 0 <= value < len(panel):
+        raise OptionError(
+            f"expected {names[0]!r} to be a whole number from 0 to {len(panel) - 1}, found {value!r:.40}"
+        )
+    task: str = panel.ids[value]
+    return task
+
+
+def seed_of(asked: Mapping[str, Any]) -> int | None:
+    """Return the seed of a request, or None where it has none.
+
+    Raises:
+        OptionError: It is no whole number from 0 to 2**32 - 1.
+    """
+    seed = asked.get("seed")
+    if seed is None:
+        return None
+    if type(seed) is not int or not 0 <= seed < _SEEDS:
+        raise OptionError(
+            f"expected 'seed' to be a whole number from 0 to {_SEEDS - 1}, found {seed!r:.40}"
+        )
+    return seed
