@@ -1,4 +1,4 @@
-"""A small server of JSON over HTTP: bounded requests, told refusals, a token where others can reach it."""
+"""A small server of JSON over HTTP: bounded requests, told refusals, a token."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """comap's environments in other people's stacks, and theirs here; each stack is loaded when it is used.
 
-- `comap.integrations.agentgym`: an HTTP server with ``/create``, ``/reset`` and ``/step``, and its client
+- `comap.integrations.agentgym`: an HTTP server with ``/create``, ``/reset`` and ``/step``
+- `comap.integrations.agentgym_client`: its client
 - `comap.integrations.sessions`: what servers let clients make, and the episodes that are open
 """
 

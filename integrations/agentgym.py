@@ -27,8 +27,8 @@ class EnvironmentServer(JsonServer):
     `step` and ``/detail`` tell ``observation``, ``reward``, ``done``, ``terminated``, ``truncated``,
     ``available_actions`` (null where any text may do), ``facts`` (text, one fact a line), ``task``,
     ``split``, ``goal``, ``score``, ``success``, ``invalid_action``, ``step`` and, after a fault of the
-    engine, ``error``. ``GET /`` tells which environments there are. What is wrong with a request is told
-    as ``{"error": ...}``: 404 for an unknown id or task, 409 without a running episode, 422 for other
+    engine, ``error``. ``GET /`` tells which environments there are. Mistakes are told as
+    ``{"error": ...}``: 404 for an unknown id or task, 409 without a running episode, 422 for other
     mistakes, 503 where as many as may be are open.
 
     Args:

@@ -68,7 +68,7 @@ class RemoteEnvironment:
         self.tasks: int = created["tasks"]
 
     def reset(self, **asked: Any) -> dict[str, Any]:
-        """Start an episode; ``task=``, ``data_idx=`` or ``game=`` chooses the task, ``seed=`` otherwise."""
+        """Start an episode of a ``task``, of that at ``data_idx``, or of any (by its ``seed``)."""
         told: dict[str, Any] = self._ask("POST", "/reset", {"id": self.id} | asked)
         return told
 

@@ -179,7 +179,7 @@ class Session:
 
 
 class Sessions:
-    """The environments that the clients of a server have open, each with a number that is hard to guess.
+    """The environments that the clients of a server have open, each with a number hard to guess.
 
     Args:
         offered: What clients may make.
@@ -331,7 +331,8 @@ def task_of(session: Session, asked: Mapping[str, Any]) -> str | None:
         return value
     if type(value) is not int or not 0 <= value < len(panel):
         raise OptionError(
-            f"expected {names[0]!r} to be a whole number from 0 to {len(panel) - 1}, found {value!r:.40}"
+            f"expected {names[0]!r} to be a whole number from 0 to {len(panel) - 1}, found "
+            f"{value!r:.40}"
         )
     task: str = panel.ids[value]
     return task
