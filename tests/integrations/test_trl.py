@@ -1,0 +1,173 @@
+"""TRL's own GRPOTrainer plays our environments as tools, with a tiny model that learned one call."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.errors import NoEpisode, OptionError
+from comap.integrations.trl import environment_factory, task_rows
+
+ALFWORLD, TOOLS, SEARCH = "comap/ALFWorld-v0", "comap/StableToolBench-v0", "comap/SearchQA-v0"
+GENERATED = {"source": "generated"}
+
+
+def test_an_expert_solves_a_task_by_tools() -> None:
+    environment = environment_factory(ALFWORLD, reward="success", split="valid_seen")()
+    rows = task_rows(ALFWORLD, 3, split="valid_seen")
+    for row in rows:
+        assert "Your task is to" in environment.reset(**row)
+        assert environment.info["task"] == row["task"] and environment.get_reward() == 0.0
+        while not environment.over:
+            told = environment.act(environment.env.unwrapped.expert_action())
+        assert told.endswith("The task is over.") and environment.get_reward() == 1.0
+        with pytest.raises(NoEpisode, match="the task is over"):
+            environment.act("look")
+
+
+def test_functions_are_called_by_name() -> None:
+    environment = environment_factory(TOOLS, **GENERATED)()
+    environment.reset(**task_rows(TOOLS, 1, **GENERATED)[0])
+    assert environment.call("nothing", {}).startswith('{"error": "No such function name')
+    while not environment.over:
+        call = json.loads(environment.env.unwrapped.expert_action())
+        environment.call(call["name"], call["arguments"])
+    assert environment.get_reward() == 1.0
+
+
+def test_questions_are_searched_and_answered() -> None:
+    for actions in ("tags", "react"):
+        options = GENERATED | {"actions": actions}
+        environment = environment_factory(SEARCH, reward="success", **options)()
+        assert environment.reset(**task_rows(SEARCH, 1, **options)[0]).startswith("Question:")
+        assert "Doc 1" in environment.search("Olarlund Foundry")
+        with pytest.raises(OptionError, match="text"):
+            environment.search(3)
+        environment.answer("nobody at all")
+        assert environment.over and environment.get_reward() == 0.0
+
+
+def test_what_is_wrong_is_told() -> None:
+    with pytest.raises(OptionError, match="reward"):
+        environment_factory(ALFWORLD, reward="succes")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="of comap"):
+        environment_factory("CartPole-v1")
+    with pytest.raises(OptionError, match="task_rows"):
+        environment_factory(ALFWORLD)().reset(prompt="x")
+    listing = environment_factory(ALFWORLD, show_actions=True)()
+    assert "Available actions: " in listing.reset(seed=3)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with Qwen3's chat template that says one of two calls, whatever it is asked.
+
+    Each call is one token, and only the last token counts for the next: layers add nothing yet.
+    """
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("trl", minversion="1.16")
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from trl.chat_template_utils import qwen3_chat_template
+
+    from comap.lm.tiny import tokenizer_of
+
+    called = '\n{"name": "act", "arguments": {"action": "ACTION"}}\n'
+    calls = [called.replace("ACTION", action) for action in ("look", "inventory")]
+    text = environment_factory(ALFWORLD)().reset(**task_rows(ALFWORLD, 1)[0])
+    tokenizer = tokenizer_of([text] * 2, 500, 4096)
+    marks = ["<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", *calls]
+    tokenizer.add_special_tokens({"additional_special_tokens": marks, "eos_token": "<|im_end|>"})
+    tokenizer.chat_template = qwen3_chat_template
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=4096,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    torch.manual_seed(0)
+    tiny = Qwen3ForCausalLM(config)
+    for layer in tiny.model.layers:
+        torch.nn.init.zeros_(layer.self_attn.o_proj.weight)
+        torch.nn.init.zeros_(layer.mlp.down_proj.weight)
+    says = [f"</think>\n\n<tool_call>{call}</tool_call><|im_end|>" for call in calls]
+    ids = torch.tensor([tokenizer(say).input_ids for say in says])
+    assert ids.shape[1] < 20
+    learned = [tiny.model.embed_tokens.weight, tiny.lm_head.weight]
+    optimizer = torch.optim.Adam(learned, lr=0.05)
+    for _ in range(60):
+        tiny(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+        tiny.zero_grad()
+    path = tmp_path_factory.mktemp("model")
+    tiny.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def test_trl_trains_in_our_environment(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two steps of the real trainer: tools are called, episodes advance, rewards arrive."""
+    monkeypatch.setitem(os.environ, "TRL_EXPERIMENTAL_SILENCE", "1")
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    made: list[Any] = []
+    seen: list[tuple[str, int, float]] = []
+    factory = environment_factory(ALFWORLD, reward="score", max_episode_steps=3)
+
+    def counted() -> Any:
+        made.append(factory())
+        return made[-1]
+
+    def looked(environments: list[Any], **row: Any) -> list[float]:
+        """Another reward, of the share of steps that looked; it also notes what happened."""
+        seen.extend((one.info["task"], one.info["step"], one.get_reward()) for one in environments)
+        turns = [one.env.unwrapped.history()[1:] for one in environments]
+        return [float(sum(turn.action == "look" for turn in played)) for played in turns]
+
+    trainer = GRPOTrainer(
+        model=str(model),
+        reward_funcs=looked,
+        args=GRPOConfig(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=4,
+            num_generations=4,
+            max_steps=2,
+            max_completion_length=300,
+            max_tool_calling_iterations=4,
+            learning_rate=1e-3,
+            temperature=0.7,
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            use_cpu=True,
+            gradient_checkpointing=False,
+            chat_template_kwargs={"enable_thinking": False},
+            disable_tqdm=True,
+        ),
+        train_dataset=Dataset.from_list(task_rows(ALFWORLD, 2)),
+        environment_factory=counted,
+    )
+    before = {name: weight.clone() for name, weight in trainer.model.named_parameters()}
+    trainer.train()
+    logged = [row for row in trainer.state.log_history if "reward" in row]
+    assert len(logged) == 2 and len(made) == 4 and len(seen) == 8
+    for group in (seen[:4], seen[4:]):
+        assert len({task for task, _, _ in group}) == 1  # a group plays one task
+    assert sum(steps for _, steps, _ in seen) > 0
+    assert max(row["tools/call_frequency"] for row in logged) > 0
+    assert all("rewards/ALFWorld/mean" in row and "rewards/looked/mean" in row for row in logged)
+    assert any((weight != before[name]).any() for name, weight in trainer.model.named_parameters())
