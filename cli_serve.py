@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import sys
 from pathlib import Path
 from typing import Any
 
 from . import cli_serve_env
+from .envs.json_server import is_loopback
 from .errors import MissingExtra, OptionError
 
 __all__ = ["add_parser"]
@@ -124,7 +124,7 @@ def _tools(args: argparse.Namespace) -> Any:
     return VirtualTools(open_chain(folder, options), world)
 
 
-def serve(app: Any, host: str, port: int, route: str) -> int:
+def serve(app: Any, host: str, port: int, route: str, *, guarded: bool = False) -> int:
     """Serve an application until it is stopped, and return the exit status.
 
     Args:
@@ -132,6 +132,7 @@ def serve(app: Any, host: str, port: int, route: str) -> int:
         host: Where to listen; anything but this machine's own addresses is told of.
         port: The port, or 0.
         route: What to tell that it serves.
+        guarded: Whether requests must tell a token.
 
     Raises:
         MissingExtra: The package ``uvicorn`` is not installed.
@@ -157,17 +158,10 @@ def serve(app: Any, host: str, port: int, route: str) -> int:
             ) from error
         shown = f"[{host}]" if ":" in host else host
         print(f"serving http://{shown}:{listener.getsockname()[1]}{route}", flush=True)
-        if not _is_loopback(host):
+        if not (guarded or is_loopback(host)):
             print(
                 "this address can be reached from other machines: there is no password", flush=True
             )
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         server.run(sockets=[listener])
     return 0
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser"]
 
-STYLES = ("agentgym",)
+STYLES = ("agentgym", "mcp")
 _PORT = 36_001
 
 
@@ -44,7 +44,13 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--style",
         choices=STYLES,
         default=STYLES[0],
-        help="what clients speak: AgentGym's /create /reset /step (default)",
+        help="what clients speak: AgentGym's /create /reset /step (default), or MCP: tools for "
+        "language agents",
+    )
+    parser.add_argument(
+        "--stdio",
+        action="store_true",
+        help="with --style mcp: one client, at standard input and output",
     )
     parser.add_argument(
         "--env-option", action="append", metavar="NAME=VALUE", help="an option of the environments"
@@ -83,12 +89,19 @@ def _serve(args: argparse.Namespace) -> int:
         raise OptionError(f"--port must be from 0 to 65,535, not {args.port}")
     token = read_token(args.token_file)
     check_exposure(args.host, token)
+    if args.stdio and args.style != "mcp":
+        raise OptionError("--stdio is for --style mcp alone")
     offered = Offered(args.env, pairs(args.env_option, "--env-option"), args.allow or ())
     for env_id in offered.env_ids:  # options that are wrong are told now, not to the first client
         offered.make(env_id).close()
     sessions = Sessions(offered, args.limit, args.idle)
-    serve = {"agentgym": _serve_agentgym}[args.style]
-    return serve(args, sessions, token)
+    if args.style == "agentgym":
+        return _serve_agentgym(args, sessions, token)
+    if len(offered.env_ids) > 1:
+        raise OptionError(
+            f"--style {args.style} serves one environment, found {len(offered.env_ids)}"
+        )
+    return _serve_mcp(args, sessions, token)
 
 
 def _serve_agentgym(args: argparse.Namespace, sessions: Sessions, token: str | None) -> int:
@@ -111,3 +124,15 @@ def _serve_agentgym(args: argparse.Namespace, sessions: Sessions, token: str | N
         except KeyboardInterrupt:
             print("stopped", file=sys.stderr)
     return 0
+
+
+def _serve_mcp(args: argparse.Namespace, sessions: Sessions, token: str | None) -> int:
+    from .cli_serve import serve
+    from .integrations.mcp import http_app, serve_stdio
+
+    offered = sessions.offered
+    if args.stdio:
+        serve_stdio(offered)
+        return 0
+    app = http_app(offered, host=args.host, token=token, limit=args.limit, idle=args.idle)
+    return serve(app, args.host, args.port, "/mcp", guarded=token is not None)

@@ -1,0 +1,293 @@
+"""Our environments as tools of the Model Context Protocol: each client has an episode."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from .. import __version__
+from ..envs.json_server import MAX_REQUEST_BYTES, check_exposure, is_loopback, same_token
+from ..errors import CoMapError, MissingExtra, OptionError, suggest
+from .sessions import Offered, Session, seed_of, task_of
+
+__all__ = ["EpisodeTools", "Result", "http_app", "mcp_server", "serve_stdio"]
+
+_LOCAL = ("127.0.0.1", "localhost", "[::1]")
+_RESET: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "task": {"type": "string", "description": "The task's id."},
+        "data_idx": {"type": "integer", "minimum": 0, "description": "Or its place, from 0."},
+        "seed": {"type": "integer", "minimum": 0, "description": "Or a seed that chooses one."},
+    },
+}
+_ACT: dict[str, Any] = {
+    "type": "object",
+    "properties": {"action": {"type": "string", "description": "The action, in words."}},
+    "required": ["action"],
+}
+_OWN = {
+    "reset": ("Starts an episode, of a task or of any, and tells the first observation.", _RESET),
+    "observe": (
+        "Tells the present observation again, and how the episode stands.",
+        {"type": "object", "properties": {}},
+    ),
+}
+_INSTRUCTIONS = (
+    "An environment for language agents. An episode is running from the start: 'observe' tells its "
+    "task. 'reset' starts another one; tools other than 'reset' and 'observe' act in it."
+)
+
+
+class Result(NamedTuple):
+    """What a call came to.
+
+    Attributes:
+        text: For the model: the observation, or what is wrong.
+        told: What else there is to tell, as JSON data: see `EnvironmentServer`; None after an error.
+        tools_changed: Whether there are other tools now.
+    """
+
+    text: str
+    told: dict[str, Any] | None = None
+    tools_changed: bool = False
+
+
+class EpisodeTools:
+    """One environment as tools, for one client.
+
+    There are ``reset`` and ``observe``, and ``act``, or where the task has functions of its own
+    (StableToolBench) one tool for each of them, with its JSON schema. An episode begins at the first
+    use.
+
+    Args:
+        offered: Its first environment is the one.
+
+    Example:
+        >>> import comap
+        >>> tools = EpisodeTools(Offered(["comap/StableToolBench-v0"], {"source": "generated"}))
+        >>> names = [tool["name"] for tool in tools.listed()]
+        >>> names[:2], names[-1]
+        (['reset', 'observe'], 'Finish')
+        >>> tools.call("observe", {}).told["step"]
+        0
+    """
+
+    def __init__(self, offered: Offered):
+        self._offered = offered
+        self._session: Session | None = None
+        self._functions: dict[str, dict[str, Any]] = {}
+
+    @property
+    def session(self) -> Session:
+        """The environment, in an episode."""
+        if self._session is None:
+            session = Session(self._offered.env_ids[0], self._offered.make())
+            session.reset()
+            self._begin(session)
+            return session
+        return self._session
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return the tools: ``name``, ``description`` and ``inputSchema`` of each."""
+        _ = self.session
+        listed = [
+            {"name": name, "description": about, "inputSchema": schema}
+            for name, (about, schema) in _OWN.items()
+        ]
+        for name, schema in self._functions.items():
+            about, parameters = schema["description"], schema["parameters"]
+            listed.append({"name": name, "description": about, "inputSchema": parameters})
+        if not self._functions:
+            about = "Takes an action in the environment and tells what is observed after it."
+            listed.append({"name": "act", "description": about, "inputSchema": _ACT})
+        return listed
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Result:
+        """Call a tool; what is wrong is told, not raised."""
+        try:
+            return self._call(name, arguments)
+        except CoMapError as error:
+            return Result(f"{error}")
+
+    def close(self) -> None:
+        """Close the environment."""
+        if self._session is not None:
+            self._session.env.close()
+
+    def _call(self, name: str, arguments: Mapping[str, Any]) -> Result:
+        session = self.session
+        if name == "reset":
+            unknown = set(arguments) - set(_RESET["properties"])
+            if unknown:
+                raise OptionError(f"expected task, data_idx or seed, found {min(unknown)[:80]!r}")
+            before = list(self._functions)
+            told = session.reset(task_of(session, arguments), seed_of(arguments))
+            self._begin(session)
+            return Result(told["observation"], told, before != list(self._functions))
+        if name == "observe":
+            told = session.told()
+        elif name in self._functions:
+            told = session.step(self._written(name, arguments))
+        elif name == "act" and not self._functions:
+            told = session.step(arguments.get("action"))
+        else:
+            known = [tool["name"] for tool in self.listed()]
+            raise OptionError(
+                f"expected one of the tools, found {name[:80]!r}; {suggest(name[:80], known)}"
+            )
+        if "error" in told:
+            return Result(f"the environment failed ({told['error']}); reset starts another episode")
+        return Result(told["observation"], told)
+
+    def _written(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Return the action that calls a function."""
+        from ..envs.stabletoolbench.calls import write_call
+
+        try:
+            return write_call(self._functions[name]["name"], arguments)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise OptionError(
+                f"expected arguments of plain JSON, found others ({error})"
+            ) from error
+
+    def _begin(self, session: Session) -> None:
+        """Take the functions of the episode for tools."""
+        self._session = session
+        found = getattr(session.env.unwrapped, "functions", [])
+        self._functions = {
+            f"function_{one['name']}" if one["name"] in _OWN else one["name"]: one for one in found
+        }
+
+
+def mcp_server(offered: Offered) -> Any:
+    """Return a server of the official package ``mcp``; each connection has its `EpisodeTools`.
+
+    Args:
+        offered: Its first environment is served.
+
+    Raises:
+        MissingExtra: The package ``mcp`` is not installed.
+    """
+    try:
+        import anyio
+        from mcp import types
+        from mcp.server.lowlevel import Server
+    except ImportError as error:
+        raise MissingExtra.of("mcp", "serving MCP") from error
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[tuple[EpisodeTools, Any]]:
+        tools = EpisodeTools(offered)
+        try:
+            yield tools, anyio.Lock()
+        finally:
+            tools.close()
+
+    server: Any = Server("comap", __version__, _INSTRUCTIONS, lifespan=lifespan)
+
+    async def list_tools() -> Any:
+        tools, lock = server.request_context.lifespan_context
+        async with lock:
+            return [types.Tool(**tool) for tool in await anyio.to_thread.run_sync(tools.listed)]
+
+    async def call_tool(name: str, arguments: dict[str, Any]) -> Any:
+        context = server.request_context
+        tools, lock = context.lifespan_context
+        async with lock:
+            result = await anyio.to_thread.run_sync(tools.call, name, arguments)
+        if result.tools_changed:
+            await context.session.send_tool_list_changed()
+        content = [types.TextContent(type="text", text=_sendable(result.text))]
+        return types.CallToolResult(
+            content=content, structuredContent=result.told, isError=result.told is None
+        )
+
+    server.list_tools()(list_tools)
+    server.call_tool(validate_input=False)(call_tool)  # the environment tells what is wrong
+    return server
+
+
+def http_app(
+    offered: Offered, *, host: str, token: str | None = None, limit: int = 64, idle: float = 3600.0
+) -> Any:
+    """Return the web application with the route ``/mcp``, MCP's streamable HTTP.
+
+    Args:
+        offered: Its first environment is served.
+        host: Where it will listen.
+        token: What requests must tell as ``Authorization: Bearer TOKEN``.
+        limit: How many clients may be connected.
+        idle: Seconds after which a client that asked nothing is forgotten.
+
+    Raises:
+        OptionError: Other machines reach the address and there is no token.
+        MissingExtra: The package ``mcp`` is not installed.
+    """
+    check_exposure(host, token)
+    server = mcp_server(offered)
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from mcp.server.transport_security import TransportSecuritySettings
+    from starlette.applications import Starlette
+    from starlette.routing import Route
+
+    hosts = [*_LOCAL, *(f"{name}:*" for name in _LOCAL)]
+    manager = StreamableHTTPSessionManager(
+        server,
+        security_settings=TransportSecuritySettings(
+            enable_dns_rebinding_protection=is_loopback(host), allowed_hosts=hosts
+        ),
+        session_idle_timeout=idle,
+        max_request_body_size=MAX_REQUEST_BYTES,
+        max_sessions=limit,
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        async with manager.run():
+            yield
+
+    return Starlette(routes=[Route("/mcp", _Guard(manager, token))], lifespan=lifespan)
+
+
+class _Guard:
+    """Hands requests with the token on."""
+
+    def __init__(self, manager: Any, token: str | None):
+        self._manager, self._token = manager, token
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        from starlette.datastructures import Headers
+        from starlette.responses import JSONResponse
+
+        told = Headers(scope=scope).get("authorization")
+        if self._token is not None and not same_token(told, self._token):
+            said = {"error": "expected the header 'Authorization: Bearer TOKEN' with the token"}
+            await JSONResponse(said, status_code=401)(scope, receive, send)
+            return
+        await self._manager.handle_request(scope, receive, send)
+
+
+def serve_stdio(offered: Offered) -> None:
+    """Serve the client at standard input and output until it hangs up.
+
+    Raises:
+        MissingExtra: The package ``mcp`` is not installed.
+    """
+    server = mcp_server(offered)
+    import anyio
+    from mcp.server.lowlevel import NotificationOptions
+    from mcp.server.stdio import stdio_server
+
+    async def run() -> None:
+        options = server.create_initialization_options(NotificationOptions(tools_changed=True))
+        async with stdio_server() as (reading, writing):
+            await server.run(reading, writing, options)
+
+    anyio.run(run)
+
+
+def _sendable(text: str) -> str:
+    """Return a text without halves of characters, which UTF-8 cannot say."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,205 @@
+"""The official client of the package ``mcp`` plays whole episodes, over HTTP and over stdio."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import comap
+from comap.cli import main
+from comap.envs.conformance.transcripts import load
+from comap.errors import OptionError
+from comap.integrations import Offered
+from comap.integrations.mcp import EpisodeTools, http_app
+
+mcp = pytest.importorskip("mcp")
+pytest.importorskip("uvicorn")
+served: Any = load(f"{Path(__file__).parent / 'serving_kit.py'}:served")
+
+TOOLS, ALFWORLD = "comap/StableToolBench-v0", "comap/ALFWorld-v0"
+GENERATED = {"source": "generated"}
+TOKEN = "a-token-of-some-length"
+ROOT = Path(comap.__file__).parent.parent
+
+
+def ask(url: str, talk: Callable[[Any], Coroutine[Any, Any, Any]], token: str = TOKEN) -> Any:
+    """Connect the official client to a server and let it talk."""
+    import httpx
+    from mcp.client.streamable_http import streamable_http_client
+
+    async def run() -> Any:
+        headers = {"authorization": f"Bearer {token}"}
+        async with (
+            httpx.AsyncClient(headers=headers, trust_env=False, timeout=20) as client,
+            streamable_http_client(url, http_client=client) as (reading, writing, _),
+            mcp.ClientSession(reading, writing) as session,
+        ):
+            await session.initialize()
+            return await talk(session)
+
+    return asyncio.run(run())
+
+
+async def play(session: Any, task: str) -> tuple[list[str], Any]:
+    """Play a task of StableToolBench with the expert's calls; what tools said, and the last answer."""
+    twin = gym.make(TOOLS, **GENERATED)
+    twin.reset(options={"task": task})
+    last = await session.call_tool("reset", {"task": task})
+    names = [tool.name for tool in (await session.list_tools()).tools]
+    functions = {one["name"]: one for one in twin.unwrapped.functions}
+    assert names == ["reset", "observe", *functions]
+    texts, done = [last.content[0].text], False
+    while not done:
+        call = json.loads(twin.unwrapped.expert_action())
+        observation, *_ = twin.step(json.dumps(call))
+        last = await session.call_tool(call["name"], call["arguments"])
+        assert not last.isError and last.content[0].text == observation
+        texts.append(observation)
+        done = last.structuredContent["done"]
+    return texts, last.structuredContent
+
+
+@pytest.fixture(scope="module")
+def tools() -> Any:
+    with served(http_app(Offered([TOOLS], GENERATED), host="127.0.0.1", token=TOKEN)) as base:
+        yield f"{base}/mcp"
+
+
+def test_the_official_client_solves_tasks(tools: str) -> None:
+    """A whole episode, tool by tool, with their schemas; then another one with other tools."""
+
+    async def talk(session: Any) -> None:
+        listed = {tool.name: tool for tool in (await session.list_tools()).tools}
+        first = (await session.call_tool("observe", {})).structuredContent
+        twin = gym.make(TOOLS, **GENERATED)
+        twin.reset(options={"task": first["task"]})
+        for schema in twin.unwrapped.functions:  # an episode runs from the start
+            assert listed[schema["name"]].inputSchema == schema["parameters"]
+            assert listed[schema["name"]].description == schema["description"]
+        for task in ("generated/train/3", "generated/train/30"):
+            texts, told = await play(session, task)
+            assert told["success"] and told["score"] == 1.0 and told["task"] == task
+            assert texts[0].startswith("Task: ") and len(texts) >= 3
+        over = await session.call_tool("Finish", {"return_type": "give_up_and_restart"})
+        assert over.isError and "reset" in over.content[0].text
+
+    ask(tools, talk)
+
+
+def test_clients_do_not_meet(tools: str) -> None:
+    async def talk(session: Any) -> str:
+        await session.call_tool("reset", {"data_idx": 1})
+        found = await session.call_tool("observe", {})
+        await session.call_tool("Finish", {"return_type": "give_up_and_restart"})
+        return str(found.structuredContent["step"])
+
+    assert [ask(tools, talk) for _ in range(2)] == ["0", "0"]
+
+
+def test_what_is_wrong_is_told_to_the_model(tools: str) -> None:
+    async def talk(session: Any) -> None:
+        cases = [
+            ("nothing", {}, "expected one of the tools"),
+            ("act", {"action": "look"}, "expected one of the tools"),
+            ("reset", {"task": "../../etc/passwd"}, "expected a task"),
+            ("reset", {"data_idx": -1}, "whole number"),
+            ("reset", {"seed": "x"}, "whole number"),
+            ("reset", {"split": "train"}, "expected task, data_idx or seed"),
+        ]
+        for name, arguments, said in cases:
+            told = await session.call_tool(name, arguments)
+            assert told.isError and said in told.content[0].text
+            assert "Traceback" not in told.content[0].text
+        told = await session.call_tool("Finish", {"return_type": 3})  # the environment's own answer
+        assert not told.isError and told.structuredContent["invalid_action"]
+
+    ask(tools, talk)
+
+
+def post(url: str, body: bytes, **headers: str) -> int:
+    import httpx
+
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    told = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    with httpx.Client(trust_env=False, timeout=20) as client:
+        response = client.post(url, content=body, headers=told | named)
+        assert "Traceback" not in response.text and TOKEN not in response.text
+        return response.status_code
+
+
+def test_requests_are_checked(tools: str) -> None:
+    right = {"authorization": f"Bearer {TOKEN}"}
+    assert post(tools, b"{}") == 401
+    assert post(tools, b"{}", authorization="Bearer wrong") == 401
+    assert post(tools, b"{", **right) == 400
+    assert post(tools, b" " * (2**20 + 1), **right) == 413
+    assert post(tools, b"{}", origin="http://a.example", **right) == 403
+    assert post(tools, b"{}", host="a.example", **right) == 421
+    assert post(tools, b"{}", mcp_session_id="nobody", **right) == 404
+    with pytest.raises(OptionError, match="token"):
+        http_app(Offered([TOOLS]), host="0.0.0.0")
+
+
+def test_other_environments_have_one_tool() -> None:
+    tools = EpisodeTools(Offered([ALFWORLD], GENERATED | {"split": "valid_seen"}))
+    assert [tool["name"] for tool in tools.listed()] == ["reset", "observe", "act"]
+    assert "Your task is to" in tools.call("observe", {}).text
+    told = tools.call("reset", {"seed": 3}).told
+    env = gym.make(ALFWORLD, split="valid_seen", **GENERATED)
+    observation, _ = env.reset(seed=3)
+    assert told is not None and told["observation"] == observation
+    assert tools.call("act", {"action": 3}).told is None
+    while not told["done"]:
+        told = tools.call("act", {"action": env.unwrapped.expert_action()}).told
+        assert told is not None
+        env.step(env.unwrapped.expert_action())
+    assert told["success"]
+    tools.close()
+
+
+def test_a_client_at_standard_input_and_output() -> None:
+    """The command as an MCP host starts it; the official client finds its tools and plays."""
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    words = ["-m", "comap", "serve", "env", "--env", TOOLS, "--style", "mcp", "--stdio"]
+    words += ["--env-option", "source=generated"]
+    where = StdioServerParameters(command=sys.executable, args=words, cwd=ROOT)
+
+    async def run() -> None:
+        async with (
+            stdio_client(where) as (reading, writing),
+            mcp.ClientSession(reading, writing) as session,
+        ):
+            told = await session.initialize()
+            assert told.serverInfo.name == "comap" and told.capabilities.tools.listChanged
+            assert (await play(session, "generated/train/7"))[1]["success"]
+
+    asyncio.run(run())
+
+
+def test_the_command_over_http(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["serve", "env", "--style", "mcp", "--port", "0", "--env", ALFWORLD]
+    assert main([*words, "--env", TOOLS]) == 1 and "one environment" in capsys.readouterr().err
+    assert main(["serve", "env", "--env", ALFWORLD, "--stdio"]) == 1
+    process = subprocess.Popen(
+        [sys.executable, "-m", "comap", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[1]
+
+        async def talk(session: Any) -> Any:
+            return (await session.call_tool("act", {"action": "inventory"})).content[0].text
+
+        assert ask(url, talk) == "You are not carrying anything."
+    finally:
+        process.terminate()
+        process.wait(20)
