@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from . import cli_serve_env
-from .envs.json_server import is_loopback
+from .envs.json_server import MAX_REQUEST_BYTES, is_loopback
 from .errors import MissingExtra, OptionError
 
 __all__ = ["add_parser"]
@@ -162,6 +162,8 @@ def serve(app: Any, host: str, port: int, route: str, *, guarded: bool = False) 
             print(
                 "this address can be reached from other machines: there is no password", flush=True
             )
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_level="warning", ws_max_size=MAX_REQUEST_BYTES)
+        )
         server.run(sockets=[listener])
     return 0

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser"]
 
-STYLES = ("agentgym", "mcp")
+STYLES = ("agentgym", "openenv", "mcp")
 _PORT = 36_001
 
 
@@ -44,8 +44,8 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--style",
         choices=STYLES,
         default=STYLES[0],
-        help="what clients speak: AgentGym's /create /reset /step (default), or MCP: tools for "
-        "language agents",
+        help="what clients speak: AgentGym's /create /reset /step (default), OpenEnv, or MCP: "
+        "tools for language agents",
     )
     parser.add_argument(
         "--stdio",
@@ -101,6 +101,8 @@ def _serve(args: argparse.Namespace) -> int:
         raise OptionError(
             f"--style {args.style} serves one environment, found {len(offered.env_ids)}"
         )
+    if args.style == "openenv":
+        return _serve_openenv(args, sessions, token)
     return _serve_mcp(args, sessions, token)
 
 
@@ -136,3 +138,12 @@ def _serve_mcp(args: argparse.Namespace, sessions: Sessions, token: str | None) 
         return 0
     app = http_app(offered, host=args.host, token=token, limit=args.limit, idle=args.idle)
     return serve(app, args.host, args.port, "/mcp", guarded=token is not None)
+
+
+def _serve_openenv(args: argparse.Namespace, sessions: Sessions, token: str | None) -> int:
+    from .cli_serve import serve
+    from .integrations.openenv import openenv_app
+
+    limit, idle = args.limit, args.idle
+    app = openenv_app(sessions.offered, host=args.host, token=token, limit=limit, idle=idle)
+    return serve(app, args.host, args.port, "", guarded=token is not None)

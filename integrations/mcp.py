@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from .. import __version__
-from ..envs.json_server import MAX_REQUEST_BYTES, check_exposure, is_loopback, same_token
+from ..envs.json_server import MAX_REQUEST_BYTES, is_loopback
 from ..errors import CoMapError, MissingExtra, OptionError, suggest
+from .guard import Guard
 from .sessions import Offered, Session, seed_of, task_of
 
 __all__ = ["EpisodeTools", "Result", "http_app", "mcp_server", "serve_stdio"]
@@ -225,7 +226,6 @@ def http_app(
         OptionError: Other machines reach the address and there is no token.
         MissingExtra: The package ``mcp`` is not installed.
     """
-    check_exposure(host, token)
     server = mcp_server(offered)
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
@@ -248,24 +248,17 @@ def http_app(
         async with manager.run():
             yield
 
-    return Starlette(routes=[Route("/mcp", _Guard(manager, token))], lifespan=lifespan)
+    app = Starlette(routes=[Route("/mcp", _Handler(manager))], lifespan=lifespan)
+    return Guard(app, host, token)
 
 
-class _Guard:
-    """Hands requests with the token on."""
+class _Handler:
+    """An ASGI application, which `Route` takes for one since it is no function."""
 
-    def __init__(self, manager: Any, token: str | None):
-        self._manager, self._token = manager, token
+    def __init__(self, manager: Any):
+        self._manager = manager
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        from starlette.datastructures import Headers
-        from starlette.responses import JSONResponse
-
-        told = Headers(scope=scope).get("authorization")
-        if self._token is not None and not same_token(told, self._token):
-            said = {"error": "expected the header 'Authorization: Bearer TOKEN' with the token"}
-            await JSONResponse(said, status_code=401)(scope, receive, send)
-            return
         await self._manager.handle_request(scope, receive, send)
 
 

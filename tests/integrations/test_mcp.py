@@ -142,7 +142,7 @@ def test_requests_are_checked(tools: str) -> None:
     assert post(tools, b"{", **right) == 400
     assert post(tools, b" " * (2**20 + 1), **right) == 413
     assert post(tools, b"{}", origin="http://a.example", **right) == 403
-    assert post(tools, b"{}", host="a.example", **right) == 421
+    assert post(tools, b"{}", host="a.example", **right) == 403
     assert post(tools, b"{}", mcp_session_id="nobody", **right) == 404
     with pytest.raises(OptionError, match="token"):
         http_app(Offered([TOOLS]), host="0.0.0.0")

@@ -1,0 +1,241 @@
+"""Our environments as OpenEnv servers: its own clients reset them and step in them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .. import __version__
+from ..envs import Panel
+from ..envs.json_server import Refused
+from ..errors import CoMapError, MissingExtra, NoEpisode, OptionError, TaskNotFound
+from .guard import Guard
+from .sessions import Offered, Session, seed_of, task_of
+
+__all__ = ["Parts", "openenv_app", "openenv_parts"]
+
+_STATUSES = ((TaskNotFound, 404), (NoEpisode, 409), (OptionError, 422))
+
+
+class Parts(NamedTuple):
+    """What an OpenEnv server is made of.
+
+    Attributes:
+        environment: Subclass of ``openenv``'s ``Environment``; made without arguments.
+        action: Subclass of its ``Action``: the text ``action``.
+        observation: Subclass of its ``Observation``: what `EnvironmentServer` tells of a moment.
+        state: Subclass of its ``State``: task, split, goal, score, success and facts.
+    """
+
+    environment: Any
+    action: Any
+    observation: Any
+    state: Any
+
+
+def openenv_parts(offered: Offered) -> Parts:
+    """Return the classes of an OpenEnv server for the first environment that is offered.
+
+    ``reset`` takes ``seed``, ``episode_id``, and to choose the task its id (``task``) or its place
+    (``index`` or ``data_idx``), with ``split`` where clients may give that option.
+
+    Raises:
+        MissingExtra: The package ``openenv`` is not installed.
+
+    Example:
+        >>> import comap
+        >>> parts = openenv_parts(Offered(["comap/ALFWorld-v0"], {"source": "generated"}))
+        >>> env = parts.environment()
+        >>> told = env.reset(index=0)
+        >>> env.step(parts.action(action="inventory")).observation
+        'You are not carrying anything.'
+    """
+    action, observation, state = _types()
+    try:
+        from openenv.core.env_server import Environment
+        from openenv.core.env_server.types import EnvironmentMetadata
+    except ImportError as error:
+        raise MissingExtra.of("openenv", "serving OpenEnv") from error
+
+    class TextEnvironment(Environment):  # type: ignore[misc, unused-ignore]
+        """One client's environment."""
+
+        SUPPORTS_CONCURRENT_SESSIONS = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._episode: str | None = None
+            self._session = Session(offered.env_ids[0], offered.make())
+
+        def reset(self, seed: Any = None, episode_id: Any = None, **asked: Any) -> Any:
+            """Start an episode."""
+            asked = _asked(asked)
+            split = asked.pop("split", None)
+            if split is not None and split != self._tasks.split:
+                made = offered.make(None, {"split": split})
+                self._session.env.close()
+                self._session = Session(self._session.env_id, made)
+            told = self._session.reset(task_of(self._session, asked), seed_of({"seed": seed}))
+            self._episode = None if episode_id is None else str(episode_id)[:200]
+            return observation(**told)
+
+        def step(self, action: Any, timeout_s: Any = None, **_: Any) -> Any:
+            """Take an action."""
+            return observation(**self._session.step(action.action))
+
+        @property
+        def state(self) -> Any:
+            """How the episode stands."""
+            moment = self._session.moment
+            if moment is None:
+                return state()
+            names = ("task", "split", "goal", "score", "success", "facts")
+            told = self._session.told()
+            kept = {name: told[name] for name in names}
+            return state(episode_id=self._episode, step_count=told["step"], **kept)
+
+        def get_metadata(self) -> Any:
+            """Return what the environment is."""
+            about = (type(self._session.env.unwrapped).__doc__ or "").strip().partition("\n")[0]
+            name = self._session.env_id
+            return EnvironmentMetadata(name=name, description=about, version=__version__)
+
+        def close(self) -> None:
+            """Close the environment."""
+            self._session.env.close()
+
+        def list_splits(self) -> list[str]:
+            """Return the splits that clients may have."""
+            tasks = self._tasks
+            return list(tasks.splits) if "split" in offered.allowed else [tasks.split]
+
+        def list_tasks(self, split: str) -> list[dict[str, Any]]:
+            """Return the tasks of a split."""
+            return self.get_task_range(split)
+
+        def num_tasks(self, split: str) -> int:
+            """Return how many tasks a split has."""
+            return len(self._panel(split))
+
+        def get_task(self, split: str, index: int) -> dict[str, Any]:
+            """Return one task."""
+            return {"id": self._panel(split).ids[index], "index": index}
+
+        def get_task_range(
+            self, split: str, start: int | None = None, stop: int | None = None
+        ) -> list[dict[str, Any]]:
+            """Return some tasks, as slices do."""
+            listed = [{"id": name, "index": n} for n, name in enumerate(self._panel(split))]
+            return listed[start:stop]
+
+        @property
+        def _tasks(self) -> Panel:
+            panel: Panel = self._session.env.get_wrapper_attr("tasks")
+            return panel
+
+        def _panel(self, split: str) -> Panel:
+            tasks = self._tasks
+            if split == tasks.split:
+                return tasks
+            env = offered.make(None, {"split": split})
+            try:
+                panel: Panel = env.get_wrapper_attr("tasks")
+            finally:
+                env.close()
+            return panel
+
+    return Parts(TextEnvironment, action, observation, state)
+
+
+def openenv_app(
+    offered: Offered, *, host: str, token: str | None = None, limit: int = 64, idle: float = 3600.0
+) -> Any:
+    """Return the web application of an OpenEnv server.
+
+    Args:
+        offered: Its first environment is served.
+        host: Where it will listen.
+        token: What requests must tell as ``Authorization: Bearer TOKEN``.
+        limit: How many clients may be connected.
+        idle: Seconds after which a session without a connection is forgotten.
+
+    Raises:
+        OptionError: Other machines reach the address and there is no token.
+        MissingExtra: The package ``openenv`` is not installed.
+    """
+    parts = openenv_parts(offered)
+    from openenv.core.env_server import create_fastapi_app
+    from openenv.core.env_server.types import ConcurrencyConfig
+    from starlette.responses import JSONResponse
+
+    app = create_fastapi_app(
+        parts.environment,
+        parts.action,
+        parts.observation,
+        concurrency_config=ConcurrencyConfig(max_concurrent_envs=limit, session_timeout=idle),
+        env_name=offered.env_ids[0].rpartition("/")[2],
+        state_cls=parts.state,
+        mode="simulation",
+    )
+
+    async def told(_: Any, error: Exception) -> Any:
+        status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 500)
+        status = error.status if isinstance(error, Refused) else status
+        return JSONResponse({"error": str(error)}, status_code=status)
+
+    app.add_exception_handler(CoMapError, told)
+    return Guard(app, host, token)
+
+
+def _asked(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what a client said of the task, if it is known."""
+    for name in asked:
+        if name not in ("task", "data_idx", "index", "split"):
+            raise OptionError(f"expected task, index, data_idx or split, found {name[:80]!r}")
+    if "index" not in asked:
+        return asked
+    rest = {name: value for name, value in asked.items() if name != "index"}
+    if rest.get("data_idx") is not None:
+        raise OptionError("expected one of 'index' and 'data_idx', found both")
+    return rest | {"data_idx": asked["index"]}
+
+
+def _types() -> tuple[Any, Any, Any]:
+    """Return the classes of actions, observations and states."""
+    try:
+        from openenv.core.env_server.types import Action, Observation, State
+    except ImportError as error:
+        raise MissingExtra.of("openenv", "serving OpenEnv") from error
+
+    class TextAction(Action):  # type: ignore[misc, unused-ignore]
+        """An action, in words."""
+
+        action: str
+
+    class TextObservation(Observation):  # type: ignore[misc, unused-ignore]
+        """What is told of a moment."""
+
+        observation: str
+        terminated: bool
+        truncated: bool
+        available_actions: list[str] | None
+        facts: str
+        task: str
+        split: str
+        goal: str
+        score: float
+        success: bool
+        invalid_action: bool
+        step: int
+        error: str | None = None
+
+    class TextState(State):  # type: ignore[misc, unused-ignore]
+        """How an episode stands."""
+
+        task: str = ""
+        split: str = ""
+        goal: str = ""
+        score: float = 0.0
+        success: bool = False
+        facts: str = ""
+
+    return TextAction, TextObservation, TextState
