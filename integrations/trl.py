@@ -227,7 +227,7 @@ def task_rows(
     Example:
         >>> import comap
         >>> [row["task"] for row in task_rows("comap/ALFWorld-v0", 2, split="valid_seen")]
-        ['generated/valid_seen/0000', 'generated/valid_seen/0070']
+        ['generated/valid_seen/normal/0-000000', 'generated/valid_seen/normal/0-000070']
     """
     from ..envs.panel import evenly
 

@@ -13,6 +13,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = {
+    "adapt_textarena": ((), ("hanoi.json",)),
     "imagined_rollout": ((), ("rollout.json",)),
     "run_and_view": (("--episodes", "1"), ("view.html", "summary.json", "trajectories.jsonl")),
     "train_comap_tiny": ((), ("report.html", "summary.json", "models/head.safetensors")),
@@ -32,7 +33,9 @@ def test_all_are_tested() -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_runs(name: str, tmp_path: Path) -> None:
-    if name != "imagined_rollout":
+    if name == "adapt_textarena":
+        pytest.importorskip("textarena")
+    elif name != "imagined_rollout":
         for package in ("torch", "trl", "jinja2", "matplotlib"):
             pytest.importorskip(package)
     words, left = SCRIPTS[name]

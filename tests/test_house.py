@@ -49,6 +49,7 @@ FLOORS = (
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}
 FOLDERS = {"alfworld", "scienceworld", "webshop", "stabletoolbench", "searchqa"}
 HEAVY = {"torch", "transformers", "textworld", "alfworld", "matplotlib", "rich", "ray", "openai"}
+OPTIONAL = ("comap.benchmarks", "comap.integrations")
 MAX_MODULE, MAX_FUNCTION, MAX_IMPORT_SECONDS = 500, 80, 0.5
 
 
@@ -232,7 +233,7 @@ def test_doctests(
     try:
         module = importlib.import_module(name)
     except ImportError as error:
-        if name.startswith("comap.benchmarks") and (error.name or "").split(".")[0] != "comap":
+        if name.startswith(OPTIONAL) and (error.name or "").split(".")[0] != "comap":
             pytest.skip(f"needs {error.name}")
         raise
     missing = [public for public in getattr(module, "__all__", ()) if not hasattr(module, public)]
@@ -240,7 +241,7 @@ def test_doctests(
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     failed = doctest.testmod(module, optionflags=flags).failed
     said = capsys.readouterr().out
-    if failed and name.startswith("comap.benchmarks") and "MissingExtra:" in said:
+    if failed and name.startswith(OPTIONAL) and "MissingExtra:" in said:
         pytest.skip("needs an extra")
     assert not failed, said
 

@@ -1,0 +1,223 @@
+"""Environments of others with facts: TextArena's Tower of Hanoi, FrozenLake, hostile ones."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from comap.agents import ExpertAgent, RandomAgent, ReplayAgent, run_episode
+from comap.envs import restore, snapshot
+from comap.envs.conformance.transcripts import load
+from comap.errors import OptionError, SnapshotError, TaskNotFound
+from comap.facts import State
+from comap.integrations.adapter import AdaptedEnv, Words, adapt
+from comap.metrics import delta_f1_report
+from comap.spaces import Unicode
+from comap.worldmodel import ImaginedEnv, imagine, transitions_of
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "adapt_textarena.py"
+HANOI = "TowerOfHanoi-v0"
+
+
+class CellCanonicalizer:
+    """Reads ``at(agent, cell N)``."""
+
+    version = "cells-1"
+
+    def initial(self, goal: str, observation: str) -> State:
+        return self.update(State(), "", observation)
+
+    def update(self, state: State, action: str, observation: str) -> State:
+        found = re.fullmatch(r"You stand on cell (\d+)\.", observation)
+        if found is None:
+            return State(state.facts, parsed=observation == "Nothing happens.")
+        return State(frozenset({("at", "agent", f"cell {found[1]}")}))
+
+    def action(self, text: str) -> str:
+        return text.strip().lower()
+
+
+WAYS = ["left", "down", "right", "up"]
+LAKE = Words(
+    goal="Reach cell 15.",
+    observe=lambda cell: f"You stand on cell {cell}.",
+    act=lambda text: WAYS.index(text.strip().lower()),
+    admissible=lambda text, info: WAYS,
+    reached=lambda state: ("at", "agent", "cell 15") in state.facts,
+)
+
+
+def lake(**options: Any) -> AdaptedEnv:
+    return adapt(gym.make("FrozenLake-v1", is_slippery=False, **options), CellCanonicalizer(), LAKE)
+
+
+@pytest.fixture
+def hanoi() -> AdaptedEnv:
+    pytest.importorskip("textarena")
+    env: AdaptedEnv = load(f"{EXAMPLE}:make_env")(HANOI)
+    return env
+
+
+def test_a_game_of_textarena_has_facts(hanoi: AdaptedEnv) -> None:
+    observation, info = hanoi.reset(options={"task": "seeds/3"})
+    assert (
+        observation.startswith("You are playing Tower of Hanoi") and len(info["facts"].facts) == 3
+    )
+    played = run_episode(hanoi, ExpertAgent(), task="seeds/3")
+    assert played.success and len(played.steps) == 7 and played.steps[-1].reward == 1.0
+    for step in played.steps:
+        assert len(step.delta.added) == len(step.delta.removed) == 1
+        assert "[GAME]" not in step.observation and "playing" not in step.observation
+    _, info = hanoi.reset(options={"task": "seeds/3"})
+    assert info["admissible_actions"] == ("[A B]", "[A C]") and info["score"] == 0.0
+    observation, *_, info = hanoi.step("[B A]")
+    assert info["invalid_action"] and info["facts"].parsed and not len(info["delta"])
+    again = run_episode(hanoi, RandomAgent(), task="seeds/4")
+    assert again == run_episode(hanoi, RandomAgent(), task="seeds/4")
+
+
+def test_a_world_model_learns_the_game(hanoi: AdaptedEnv) -> None:
+    """Imagined moves are scored against real ones, and a plan made in imagination wins the game."""
+    model = load(f"{EXAMPLE}:Memory")()
+    for agent in (ExpertAgent(), *[RandomAgent()] * 9):
+        model.fit(transitions_of(run_episode(hanoi, agent, task="seeds/1")))
+    learned, idle = [], []
+    _, info = hanoi.reset(options={"task": "seeds/99"})
+    for action in ("[A C]", "[A B]", "[C B]", "[B C]", "[C A]"):  # the last two: not on the way
+        before, guess = info["facts"], imagine(hanoi, action, model).facts
+        *_, info = hanoi.step(action)
+        learned.append((before, guess, info["facts"]))
+        idle.append((before, before, info["facts"]))
+    assert delta_f1_report(idle).mean == 0.0
+    assert 0.6 <= delta_f1_report(learned).mean <= 1.0
+    imagined = ImaginedEnv(hanoi, model)
+    dreamt = run_episode(imagined, ExpertAgent(), task="seeds/98")
+    assert dreamt.success and len(dreamt.steps) == 7
+    assert run_episode(hanoi, ReplayAgent(dreamt), task="seeds/98").success
+    unlearned = run_episode(ImaginedEnv(hanoi, type(model)()), ExpertAgent(), task="seeds/98")
+    assert not unlearned.success and len(unlearned.steps) == 40
+
+
+def test_the_oracle_foresees_everything() -> None:
+    """It goes back and forth in the adapted environment, so that restoring must be exact."""
+    env = lake()
+    env.reset(seed=0)
+    rows = []
+    for action in ("right", "right", "down", "fly", "left"):
+        before = env.state_facts()
+        guess = imagine(env, action, "oracle").facts
+        *_, info = env.step(action)
+        rows.append((before, guess, info["facts"]))
+    assert delta_f1_report(rows).mean == 1.0
+    real_again = ImaginedEnv(lake(), "oracle", real_every=2)
+    real_again.reset(seed=0)
+    told = [real_again.step(action)[4]["imagined"] for action in ("right", "right", "down")]
+    assert told == [True, False, True]
+
+
+def test_pairs_of_functions_make_texts() -> None:
+    env = lake()
+    observation, info = env.reset(seed=0)
+    assert observation == "You stand on cell 0." and info["goal"] == "Reach cell 15."
+    assert info["admissible_actions"] == tuple(WAYS) and env.observation_space.contains(observation)
+    assert env.step("fly")[4]["invalid_action"]
+    *_, info = env.step(" Right ")
+    assert info["delta"].to_text() == "+ at(agent, cell 1)\n- at(agent, cell 0)"
+    for action in ("right", "down", "down", "down", "right"):
+        _, reward, terminated, truncated, info = env.step(action)
+    assert reward == 1.0 and terminated and not truncated
+    assert info["success"] and info["score"] == 1.0 and info["admissible_actions"] == ()
+
+
+def test_a_moment_comes_back() -> None:
+    env = lake()
+    env.reset(seed=0)
+    env.step("right")
+    moment = snapshot(env)
+    after = env.step("down")[0]
+    for _ in range(2):
+        assert restore(env, moment)[0] == "You stand on cell 1."
+        assert env.step("down")[0] == after
+    slippery = adapt(Dice(), CellCanonicalizer())
+    slippery.reset(seed=0)
+    for _ in range(5):
+        slippery.step("roll")
+    with pytest.raises(SnapshotError, match="not deterministic"):
+        slippery.restore(slippery.snapshot())
+
+
+def test_their_limits_and_ours_truncate() -> None:
+    env = lake(max_episode_steps=3)
+    for _ in range(2):
+        env.reset(seed=0)
+        ends = [env.step("left")[2:4] for _ in range(3)]
+        assert ends == [(False, False), (False, False), (False, True)]
+    env = adapt(
+        gym.make("FrozenLake-v1", is_slippery=False), CellCanonicalizer(), LAKE, max_episode_steps=2
+    )
+    env.reset(seed=0)
+    assert [env.step("left")[3] for _ in range(2)] == [False, True]
+
+
+class Dice(gym.Env[str, str]):
+    """An environment that pays no heed to its seed, and breaks if it is told to."""
+
+    observation_space = Unicode(100)
+    action_space = Unicode(100)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        return "You stand on cell 0.", {}
+
+    def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if action == "break":
+            raise RuntimeError("it broke")
+        if action == "number":
+            return 7, 0.0, False, False, {}
+        return f"You stand on cell {random.SystemRandom().random()}.", 0.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("action", "said"), [("break", "RuntimeError: it broke"), ("number", "Words(observe=...)")]
+)
+def test_a_fault_ends_the_episode_alone(action: str, said: str) -> None:
+    env = adapt(Dice(), CellCanonicalizer())
+    env.reset(seed=0)
+    observation, _, terminated, truncated, info = env.step(action)
+    assert (observation, terminated, truncated) == ("", False, True) and said in info["error"]
+    assert "error" not in env.reset(seed=0)[1]
+
+
+def test_what_is_wrong_is_told() -> None:
+    with pytest.raises(OptionError, match=r"gymnasium\.Env"):
+        adapt("FrozenLake-v1", CellCanonicalizer())  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="without initial"):
+        adapt(Dice(), object())  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="observe"):
+        adapt(gym.make("FrozenLake-v1"), CellCanonicalizer()).reset(seed=0)
+    with pytest.raises(TaskNotFound, match="seeds/x"):
+        lake().reset(options={"task": "seeds/x"})
+
+
+def test_the_global_random_numbers_are_left_alone() -> None:
+    pytest.importorskip("textarena")
+    from comap.integrations.textarena import TextArenaGame
+
+    random.seed(5)
+    expected = random.random()
+    random.seed(5)
+    games = [TextArenaGame("LightsOut-v0") for _ in range(2)]
+    first = [game.reset(seed=3)[0] for game in games]
+    assert first[0] == first[1] != games[0].reset(seed=4)[0]
+    assert games[0].reset(seed=3)[0] == first[0]
+    assert games[0].step("[1 1]")[0] == games[1].step("[1 1]")[0]
+    assert random.random() == expected
+    with pytest.raises(OptionError, match="NoSuchGame"):
+        TextArenaGame("NoSuchGame-v0")
+    assert "textarena" in sys.modules
