@@ -113,17 +113,17 @@ def make_env(game: str = "TowerOfHanoi-v0") -> AdaptedEnv:
         expert=expert,
     )
     return adapt(
-        TextArenaGame(game),
+        TextArenaGame(game, max_turns=200),
         HanoiCanonicalizer(),
         words,
         name=f"TextArena/{game}",
-        max_episode_steps=40,
+        max_episode_steps=100,
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--episodes", type=int, default=300, help="random episodes to learn from")
+    parser.add_argument("--episodes", type=int, default=20, help="random episodes to learn from")
     parser.add_argument("--out", type=Path, default=Path("runs/hanoi"))
     options = parser.parse_args()
 

@@ -119,15 +119,12 @@ class EnvironmentServer(JsonServer):
                 "open": len(self.sessions),
                 "limit": self.sessions.limit,
             }
-        text = asked.get("id", "")
-        number = (
-            int(text)
-            if text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
-            else None
-        )
-        with self.sessions.use(number) as session:
+        text = str(asked.get("id", ""))
+        plain = text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
+        place = int(text) if plain else None
+        with self.sessions.use(place) as session:
             told = session.told()
-        return {"id": number} | told if path == "/detail" else told[path[1:]]
+        return {"id": place} | told if path == "/detail" else told[path[1:]]
 
     def _tidy(self) -> None:
         """Close idle environments from time to time."""

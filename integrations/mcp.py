@@ -200,7 +200,7 @@ def mcp_server(offered: Offered) -> Any:
             result = await anyio.to_thread.run_sync(tools.call, name, arguments)
         if result.tools_changed:
             await context.session.send_tool_list_changed()
-        content = [types.TextContent(type="text", text=_sendable(result.text))]
+        content: list[Any] = [types.TextContent(type="text", text=_sendable(result.text))]
         return types.CallToolResult(
             content=content, structuredContent=result.told, isError=result.told is None
         )
