@@ -2,6 +2,12 @@
 
 - `comap.integrations.agentgym`: an HTTP server with ``/create``, ``/reset`` and ``/step``
 - `comap.integrations.agentgym_client`: its client
+- `comap.integrations.trl`: what TRL's ``environment_factory`` takes
+- `comap.integrations.mcp`: tools of the Model Context Protocol
+- `comap.integrations.openenv`: an OpenEnv server
+- `comap.integrations.verifiers`: ``load_environment`` for verifiers
+- `comap.integrations.adapter`: facts for text environments of others
+- `comap.integrations.textarena`: TextArena's games for `comap.integrations.adapter`
 - `comap.integrations.sessions`: what servers let clients make, and the episodes that are open
 """
 

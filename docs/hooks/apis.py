@@ -46,6 +46,17 @@ REFERENCE: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "comap.trainers.paw.advantages",
             "comap.trainers.paw.curriculum",
         ),
+        "integrations": (
+            "comap.integrations",
+            "comap.integrations.agentgym",
+            "comap.integrations.agentgym_client",
+            "comap.integrations.trl",
+            "comap.integrations.mcp",
+            "comap.integrations.openenv",
+            "comap.integrations.verifiers",
+            "comap.integrations.adapter",
+            "comap.integrations.textarena",
+        ),
     }
 )
 """The modules of each page of the reference; a name that several have is on the first of them."""

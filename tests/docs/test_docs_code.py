@@ -83,6 +83,10 @@ def test_a_page_can_be_followed(
     for package in ("torch", "jinja2"):
         if re.search(rf"import {package}|comap (demo|view)", text):
             pytest.importorskip(package)
+    for package in re.findall(
+        r"from comap\.integrations\.(mcp|openenv|verifiers|textarena) ", text
+    ):
+        pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "page"}
     for kind, block in found:
