@@ -101,13 +101,13 @@ class EnvironmentServer(JsonServer):
             number, session = self.sessions.create(asked.get("env"), asked.get("options"))
             tasks = len(session.env.get_wrapper_attr("tasks"))
             return {"id": number, "env": session.env_id, "tasks": tasks}
-        number = asked.get("id")
+        place = asked.get("id")
         if path == "/close":
-            return {"id": number, "closed": self.sessions.close(number)}
-        with self.sessions.use(number) as session:
+            return {"id": place, "closed": self.sessions.close(place)}
+        with self.sessions.use(place) as session:
             if path == "/reset":
-                return {"id": number} | session.reset(task_of(session, asked), seed_of(asked))
-            return {"id": number} | session.step(asked.get("action"))
+                return {"id": place} | session.reset(task_of(session, asked), seed_of(asked))
+            return {"id": place} | session.step(asked.get("action"))
 
     def _asked(self, path: str, asked: Mapping[str, Any]) -> Any:
         if path == "/":

@@ -41,7 +41,8 @@ class TextArenaGame(gymnasium.Env[str, str]):
             import textarena
         except ImportError as error:
             raise MissingExtra.of("textarena", "TextArena") from error
-        self._make = lambda: textarena.make(game, **options)
+        make: Any = textarena.make
+        self._make = lambda: make(game, **options)
         try:
             self._game: Any = self._make()
         except ValueError as error:
