@@ -13,6 +13,7 @@ from .sessions import Offered, Session, seed_of, task_of
 
 __all__ = ["Parts", "openenv_app", "openenv_parts"]
 
+_STANDING = ("task", "split", "goal", "score", "success", "facts")
 _STATUSES = ((TaskNotFound, 404), (NoEpisode, 409), (OptionError, 422))
 
 
@@ -56,94 +57,103 @@ def openenv_parts(offered: Offered) -> Parts:
     except ImportError as error:
         raise MissingExtra.of("openenv", "serving OpenEnv") from error
 
-    class TextEnvironment(Environment):  # type: ignore[misc, unused-ignore]
+    class TextEnvironment(_Tasks, Environment):  # type: ignore[misc, unused-ignore]
         """One client's environment."""
 
         SUPPORTS_CONCURRENT_SESSIONS = True
 
         def __init__(self) -> None:
-            super().__init__()
-            self._episode: str | None = None
-            self._session = Session(offered.env_ids[0], offered.make())
+            Environment.__init__(self)
+            _Tasks.__init__(self, offered)
 
         def reset(self, seed: Any = None, episode_id: Any = None, **asked: Any) -> Any:
             """Start an episode."""
-            asked = _asked(asked)
-            split = asked.pop("split", None)
-            if split is not None and split != self._tasks.split:
-                made = offered.make(None, {"split": split})
-                self._session.env.close()
-                self._session = Session(self._session.env_id, made)
-            told = self._session.reset(task_of(self._session, asked), seed_of({"seed": seed}))
-            self._episode = None if episode_id is None else str(episode_id)[:200]
-            return observation(**told)
+            return observation(**self.begin(asked, seed, episode_id))
 
         def step(self, action: Any, timeout_s: Any = None, **_: Any) -> Any:
             """Take an action."""
-            return observation(**self._session.step(action.action))
+            return observation(**self.session.step(action.action))
 
         @property
         def state(self) -> Any:
             """How the episode stands."""
-            moment = self._session.moment
-            if moment is None:
-                return state()
-            names = ("task", "split", "goal", "score", "success", "facts")
-            told = self._session.told()
-            kept = {name: told[name] for name in names}
-            return state(episode_id=self._episode, step_count=told["step"], **kept)
+            return state(**self.standing())
 
         def get_metadata(self) -> Any:
             """Return what the environment is."""
-            about = (type(self._session.env.unwrapped).__doc__ or "").strip().partition("\n")[0]
-            name = self._session.env_id
+            about = (type(self.session.env.unwrapped).__doc__ or "").strip().partition("\n")[0]
+            name = self.session.env_id
             return EnvironmentMetadata(name=name, description=about, version=__version__)
 
-        def close(self) -> None:
-            """Close the environment."""
-            self._session.env.close()
-
-        def list_splits(self) -> list[str]:
-            """Return the splits that clients may have."""
-            tasks = self._tasks
-            return list(tasks.splits) if "split" in offered.allowed else [tasks.split]
-
-        def list_tasks(self, split: str) -> list[dict[str, Any]]:
-            """Return the tasks of a split."""
-            return self.get_task_range(split)
-
-        def num_tasks(self, split: str) -> int:
-            """Return how many tasks a split has."""
-            return len(self._panel(split))
-
-        def get_task(self, split: str, index: int) -> dict[str, Any]:
-            """Return one task."""
-            return {"id": self._panel(split).ids[index], "index": index}
-
-        def get_task_range(
-            self, split: str, start: int | None = None, stop: int | None = None
-        ) -> list[dict[str, Any]]:
-            """Return some tasks, as slices do."""
-            listed = [{"id": name, "index": n} for n, name in enumerate(self._panel(split))]
-            return listed[start:stop]
-
-        @property
-        def _tasks(self) -> Panel:
-            panel: Panel = self._session.env.get_wrapper_attr("tasks")
-            return panel
-
-        def _panel(self, split: str) -> Panel:
-            tasks = self._tasks
-            if split == tasks.split:
-                return tasks
-            env = offered.make(None, {"split": split})
-            try:
-                panel: Panel = env.get_wrapper_attr("tasks")
-            finally:
-                env.close()
-            return panel
-
     return Parts(TextEnvironment, action, observation, state)
+
+
+class _Tasks:
+    """An environment with its episode and its tasks, in OpenEnv's words but without OpenEnv."""
+
+    def __init__(self, offered: Offered):
+        self._offered, self._episode = offered, ""
+        self.session = Session(offered.env_ids[0], offered.make())
+
+    def begin(self, asked: dict[str, Any], seed: Any, episode: Any) -> dict[str, Any]:
+        """Start an episode and tell of it."""
+        asked = _asked(asked)
+        split = asked.pop("split", None)
+        if split is not None and split != self._panel().split:
+            made = self._offered.make(None, {"split": split})
+            self.session.env.close()
+            self.session = Session(self.session.env_id, made)
+        told = self.session.reset(task_of(self.session, asked), seed_of({"seed": seed}))
+        self._episode = "" if episode is None else str(episode)[:200]
+        return told
+
+    def standing(self) -> dict[str, Any]:
+        """Tell how the episode stands; nothing before the first."""
+        if self.session.moment is None:
+            return {}
+        told = self.session.told()
+        kept = {name: told[name] for name in _STANDING}
+        return kept | {"episode_id": self._episode or None, "step_count": told["step"]}
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.session.env.close()
+
+    def list_splits(self) -> list[str]:
+        """Return the splits that clients may have."""
+        panel = self._panel()
+        return list(panel.splits) if "split" in self._offered.allowed else [panel.split]
+
+    def list_tasks(self, split: str) -> list[dict[str, Any]]:
+        """Return the tasks of a split."""
+        return self.get_task_range(split)
+
+    def num_tasks(self, split: str) -> int:
+        """Return how many tasks a split has."""
+        return len(self._panel(split))
+
+    def get_task(self, split: str, index: int) -> dict[str, Any]:
+        """Return one task."""
+        return {"id": self._panel(split).ids[index], "index": index}
+
+    def get_task_range(
+        self, split: str, start: int | None = None, stop: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Return some tasks, as slices do."""
+        listed = [{"id": name, "index": place} for place, name in enumerate(self._panel(split))]
+        return listed[start:stop]
+
+    def _panel(self, split: str | None = None) -> Panel:
+        """Return the tasks of a split; of the present one for None."""
+        panel: Panel = self.session.env.get_wrapper_attr("tasks")
+        if split is None or split == panel.split:
+            return panel
+        env = self._offered.make(None, {"split": split})
+        try:
+            panel = env.get_wrapper_attr("tasks")
+        finally:
+            env.close()
+        return panel
 
 
 def openenv_app(
