@@ -42,7 +42,7 @@ class TextArenaGame(gymnasium.Env[str, str]):
         except ImportError as error:
             raise MissingExtra.of("textarena", "TextArena") from error
         make: Any = textarena.make
-        self._make = lambda: make(game, **options)
+        self._make: Callable[[], Any] = lambda: make(game, **options)
         try:
             self._game: Any = self._make()
         except ValueError as error:
