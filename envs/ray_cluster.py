@@ -24,8 +24,8 @@ def import_ray(loopback: bool = False) -> Any:
     """Return the module ``ray``, told to report to nobody; what the user's environment says goes first.
 
     Args:
-        loopback: Whether a Ray that is started here shall listen on the loopback address alone; Ray would
-            replace it by the network's. A cluster of several machines cannot be joined then.
+        loopback: Whether a Ray that is started here shall listen on the loopback address alone, which
+            Ray would replace by the network's. A cluster of several machines cannot be joined then.
 
     Raises:
         MissingExtra: It is not installed.

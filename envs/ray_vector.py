@@ -7,6 +7,7 @@ environments, which share what their package loads; a lost actor is replaced.
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -212,7 +213,7 @@ class RayVectorEnv(VectorEnv[Any, Any, Any]):
         cores = int(self._ray.cluster_resources().get("CPU", 1) / max(self._cpus, 0.01))
         count = min(self.num_envs, workers or max(cores, 1))
         bounds = np.linspace(0, self.num_envs, count + 1).astype(int)
-        self._shares = [range(*pair) for pair in zip(bounds[:-1], bounds[1:], strict=True)]
+        self._shares = [range(*pair) for pair in itertools.pairwise(bounds)]
         options = {"num_cpus": self._cpus, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
         self._kind = self._ray.remote(**options)(_Members)
         self._actors = [self._hire(share) for share in self._shares]

@@ -22,8 +22,10 @@ from comap.hub.places import Repository, place_of
 from comap.lm.shipped import shipped
 from comap.trajectory import Trajectory, read_trajectories, write_trajectories
 
-HOSTILE = "`x` <script>alert(1)</script> | [a](http://b.c) \u202e\x1b[2J\n---\nlicense: mit\n"
+HOSTILE = (
+    "`x` <script>alert(1)</script> | [a](http://b.c) \u202e\x1b[2J\n---\nlicense: mit\n"
     "# big {{ y }}"
+)
 
 
 @pytest.fixture(scope="module")
