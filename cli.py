@@ -167,6 +167,7 @@ def _demo(options: argparse.Namespace) -> int:
 def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``comap bench``."""
     from .benchmarks import (
+        capacity,
         coevolution,
         experts,
         parity,
@@ -196,6 +197,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         runner_speed,
         training_scale,
         viewer_speed,
+        capacity,
     )
     paw = (paw_bench, paw_bench_overhead, paw_noise)
     for module in (*measured, small_results, coevolution, shipped, trained, selective, *paw):
