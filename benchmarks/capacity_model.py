@@ -100,7 +100,7 @@ def demand(
         "memory_bytes": memory,
         "gpus_by_speed": by_speed,
         "gpus_by_memory": by_memory,
-        "gpus": math.ceil(max(by_speed, by_memory)),
+        "gpus": math.ceil(max(by_speed, by_memory) - 1e-9),
         "recorders": recording,
         "request_bytes_per_second": rate * costs.request_bytes,
         "record_bytes_per_second": rate * costs.record_bytes,

@@ -56,9 +56,9 @@ def _assumed(given: Mapping[str, Any]) -> str:
         f"keys and values; ${given['price_gpu_hour']:g} a GPU-hour, ${given['price_core_hour']:g} a "
         f"core-hour, ${given['price_gigabyte_hour']:g} a GB-hour of memory, "
         f"${given['price_network_gigabyte']:g} a GB sent; cores used to "
-        f"{100 * given['core_use']:.0f} %. Numbers outside of brackets, and money, are with a cache of prompts' beginnings. *recording*: "
-        "one process cannot record all that is played; the tasks have to be shared among several runs. "
-        "`--assume NAME=VALUE` computes with other prices and speeds."
+        f"{100 * given['core_use']:.0f} %. Numbers outside of brackets, and money, are with a cache of "
+        "prompts' beginnings. *recording*: one process cannot record all that is played; the tasks have "
+        "to be shared among several runs. `--assume NAME=VALUE` computes with other prices and speeds."
     )
 
 

@@ -182,7 +182,7 @@ class RayVectorEnv(VectorEnv[Any, Any, Any]):
         return self.call(name)
 
     @property
-    def np_random_seed(self) -> tuple[int, ...]:
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
         """The seed of each environment's random numbers."""
         return self.get_attr("np_random_seed")
 
@@ -276,7 +276,7 @@ class RayVectorEnv(VectorEnv[Any, Any, Any]):
             self._begin(place, source, None, None, info)
             self._texts[place] = text
             infos = self._add_info(infos, info, place)
-        self._ended = ends.any(axis=0)
+        self._ended = np.logical_or(ends[0], ends[1])
         if finished:
             self._ended[finished] = False
         return tuple(self._texts), rewards, ends[0], ends[1], infos
