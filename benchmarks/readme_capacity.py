@@ -57,8 +57,8 @@ def _assumed(given: Mapping[str, Any]) -> str:
         f"core-hour, ${given['price_gigabyte_hour']:g} a GB-hour of memory, "
         f"${given['price_network_gigabyte']:g} a GB sent; cores used to "
         f"{100 * given['core_use']:.0f} %. Numbers outside of brackets, and money, are with a cache of "
-        "prompts' beginnings. *recording*: one process cannot record all that is played; the tasks have "
-        "to be shared among several runs. `--assume NAME=VALUE` computes with other prices and speeds."
+        "prompts' beginnings. *recording*: one process cannot record all that is played; tasks have to "
+        "be shared among several runs. `--assume NAME=VALUE` computes with other prices and speeds."
     )
 
 
