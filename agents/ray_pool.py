@@ -86,7 +86,7 @@ class RayPool:
         """How many workers were replaced."""
 
     def __call__(
-        self, run: Run, tasks: Sequence[str], live: int
+        self, run: Run, tasks: Sequence[str], live: int, overlap: bool = False
     ) -> Generator[tuple[int, list[Trajectory]], None, None]:
         """Play tasks, and yield each one's number and trials as it ends.
 
@@ -94,6 +94,7 @@ class RayPool:
             run: What is run.
             tasks: The tasks' ids.
             live: How many episodes a worker plays at the same time.
+            overlap: Whether worlds are imagined while policies draft, in each worker.
 
         Raises:
             EngineError: Workers do not start.
@@ -103,7 +104,7 @@ class RayPool:
         if not tasks:
             return
         with connected(self.address, self.workers * self.cpus) as ray:
-            game = _Game(self, ray, run, tasks, live)
+            game = _Game(self, ray, run, tasks, live, overlap)
             try:
                 yield from game.play()
             finally:
@@ -133,8 +134,11 @@ class _Worker:
 class _Game:
     """One use of a pool."""
 
-    def __init__(self, pool: RayPool, ray: Any, run: Run, tasks: Sequence[str], live: int):
+    def __init__(
+        self, pool: RayPool, ray: Any, run: Run, tasks: Sequence[str], live: int, overlap: bool
+    ):
         self.pool, self.ray, self.run, self.live = pool, ray, run, live
+        self.overlap = overlap
         self.waiting: deque[Job] = deque(enumerate(tasks))
         self.alone: deque[Job] = deque()  # what was lost, to be played by itself
         self.tries: dict[int, int] = {}
@@ -176,7 +180,7 @@ class _Game:
             ) from error
 
     def _hire(self) -> _Worker:
-        return _Worker(self.kind.remote(self.source, self.live))
+        return _Worker(self.kind.remote(self.source, self.live, self.overlap))
 
     def _hand_out(self) -> None:
         """Give jobs to each worker that is ready and has none."""
@@ -273,8 +277,10 @@ class _Game:
 class _Player:
     """What an actor is: it plays tasks as the runner does."""
 
-    def __init__(self, source: tuple[Callable[[], Run] | None, Run | None], live: int):
-        self._source, self._live = source, live
+    def __init__(
+        self, source: tuple[Callable[[], Run] | None, Run | None], live: int, overlap: bool
+    ):
+        self._source, self._live, self._overlap = source, live, overlap
         self._run: Run | None = None
         self._kept = ExitStack()  # until the process ends
 
@@ -299,6 +305,7 @@ class _Player:
             lm=run.lm,
             world_model=run.world_model,
             live=self._live,
+            overlap=self._overlap,
             seed=run.seed,
             keep=run.keep,
         )

@@ -28,8 +28,8 @@ __all__ = ["RUN", "SUMMARY", "TIMINGS", "TRAJECTORIES", "Play", "Run", "run_to"]
 Play: TypeAlias = (
     "Callable[[Run, Sequence[str], int, bool], Generator[tuple[int, list[Trajectory]], None, None]]"
 )
-"""Plays tasks of a run, so many at a time, overlapped or not (see `run_to`), and yields each one's number
-and trials as it ends."""
+"""Plays tasks of a run, so many at a time, overlapped or not (see `run_to`), and yields each one's
+number and trials as it ends."""
 
 RUN = "run.json"
 """The file that says what was run."""
