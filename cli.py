@@ -1,4 +1,4 @@
-"""The command line: ``comap demo | data | run | view | train | serve | score | verify | bench``."""
+"""The command line: ``comap demo | data | run | view | train | serve | hub | score | ...``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from . import (
     __version__,
     cli_bench,
     cli_data,
+    cli_hub,
     cli_run,
     cli_score,
     cli_serve,
@@ -108,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     cli_run.add_parser(commands)
     cli_train.add_parser(commands)
     cli_serve.add_parser(commands)
+    cli_hub.add_parser(commands)
     cli_score.add_parser(commands)
     cli_verify.add_parser(commands)
     _add_bench(commands)
@@ -165,6 +167,7 @@ def _demo(options: argparse.Namespace) -> int:
 def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``comap bench``."""
     from .benchmarks import (
+        capacity,
         coevolution,
         experts,
         parity,
@@ -194,6 +197,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         runner_speed,
         training_scale,
         viewer_speed,
+        capacity,
     )
     paw = (paw_bench, paw_bench_overhead, paw_noise)
     for module in (*measured, small_results, coevolution, shipped, trained, selective, *paw):

@@ -74,11 +74,13 @@ def run(options: argparse.Namespace) -> int:
     from .benchmarks.record import circumstances
     from .benchmarks.run_display import failures, run_progress, summary_table, version_note
     from .benchmarks.run_setup import PACKAGES, setup
+    from .benchmarks.run_workers import workers_of
     from .benchmarks.terminal import print_table
     from .envs.registered import engines_kept
 
     options.out = str(Path("runs", options.agent)) if options.out is None else options.out
     out = Path(options.out)
+    play = workers_of(options, out)
     prepared, about = setup(options, out), circumstances(PACKAGES)
     note = version_note(out, about)
     if note:
@@ -91,13 +93,16 @@ def run(options: argparse.Namespace) -> int:
             live=options.live,
             overlap=options.overlap,
             retry_failed=options.retry_failed,
-            about=about | {"data_dir": options.data_dir},
+            about=about | {"data_dir": options.data_dir, "workers": options.workers},
+            play=play,
             on_start=shown.begin,
             on_done=shown.advance,
         )
     print()
     played = ", ".join(filter(None, (options.env, prepared.config["split"])))
     print_table(summary_table(f"{options.agent} on {played}", summary))
+    if play is not None and play.restarts:
+        print(f"\n{play.restarts} workers were lost and replaced")
     if failures(summary):
         print(f"\n{failures(summary)}; play them again with --retry-failed")
     print(f"\nrun: {out} (to look at it: comap view {shlex.quote(str(out))})")

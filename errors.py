@@ -19,6 +19,7 @@ __all__ = [
     "DownloadError",
     "EngineError",
     "FactSyntaxError",
+    "HubError",
     "InvalidAction",
     "LanguageModelError",
     "MissingExtra",
@@ -48,6 +49,10 @@ class DataCorrupt(CoMapError, ValueError):
 
 class DownloadError(CoMapError, OSError):
     """A download cannot go on: the network, the server or this machine's disk does not let it."""
+
+
+class HubError(CoMapError, OSError):
+    """The Hugging Face Hub does not take or give something, or cannot be reached."""
 
 
 class MissingExtra(CoMapError, ImportError):

@@ -19,7 +19,7 @@ from .decisions import json_notes, read_decision
 from .stage import Stage
 from .thinking import Player, Playing, prediction_in, think
 
-__all__ = ["Played", "play_episode", "play_on", "play_task", "told_of"]
+__all__ = ["Played", "play_episode", "play_on", "play_task", "told_of", "unplayed"]
 
 
 class Played(NamedTuple):
@@ -53,10 +53,7 @@ def play_task(
         try:
             start = stage.reset(task, seed)
         except Exception as fault:
-            known = {"task": task or "", "split": stage.fingerprint.get("split", "")}
-            nothing = {"goal": "", "observation": "", "facts": State()}
-            trial = len(trials) + 1
-            failed = _record(player, stage, seed, trial, told_of(fault), **known, **nothing)
+            failed = unplayed(player, stage, task, seed, told_of(fault), len(trials) + 1)
             return [*trials, failed]
         trial = len(trials) + 1
         trajectory = yield from play_episode(player, stage, start, seed, memory, trial)
@@ -65,6 +62,24 @@ def play_task(
             trajectory, again = yield from _review(player, stage, trajectory, memory)
         trials.append(trajectory)
     return trials
+
+
+def unplayed(
+    player: Player, stage: Stage, task: str | None, seed: int | None, error: str, trial: int = 1
+) -> Trajectory:
+    """Return the record of an episode of which there is nothing but a fault.
+
+    Args:
+        player: Who would have played.
+        stage: Where.
+        task: The task's id.
+        seed: The episode's seed.
+        error: Type and message of the fault.
+        trial: Which attempt at the task this was.
+    """
+    known = {"task": task or "", "split": stage.fingerprint.get("split", "")}
+    nothing = {"goal": "", "observation": "", "facts": State()}
+    return _record(player, stage, seed, trial, error, **known, **nothing)
 
 
 def play_episode(

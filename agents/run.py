@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..envs.storage import locked
 from ..errors import DownloadError, OptionError
@@ -23,7 +23,13 @@ from .run_description import FORMAT, Run, known_sessions
 from .run_summary import summarize
 from .runner import stream_episodes
 
-__all__ = ["RUN", "SUMMARY", "TIMINGS", "TRAJECTORIES", "Run", "run_to"]
+__all__ = ["RUN", "SUMMARY", "TIMINGS", "TRAJECTORIES", "Play", "Run", "run_to"]
+
+Play: TypeAlias = (
+    "Callable[[Run, Sequence[str], int, bool], Generator[tuple[int, list[Trajectory]], None, None]]"
+)
+"""Plays tasks of a run, so many at a time, overlapped or not (see `run_to`), and yields each one's
+number and trials as it ends."""
 
 RUN = "run.json"
 """The file that says what was run."""
@@ -43,6 +49,7 @@ def run_to(
     overlap: bool = False,
     retry_failed: bool = False,
     about: Mapping[str, Any] | None = None,
+    play: Play | None = None,
     on_start: Callable[[int], object] | None = None,
     on_done: Callable[[list[Trajectory]], object] | None = None,
 ) -> dict[str, Any]:
@@ -59,6 +66,7 @@ def run_to(
             (see `stream_episodes`); it may differ likewise.
         retry_failed: Play the tasks again that a fault ended.
         about: What else to write down of this session: versions, hardware.
+        play: Plays tasks in another way than in this process: a `comap.agents.ray_pool.RayPool`.
         on_start: Told how many tasks had ended before.
         on_done: Told the trials of each task as it ends.
 
@@ -86,7 +94,7 @@ def run_to(
             records = Records(folder / TRAJECTORIES, _unfinished(folder, run.agent))
             records.drop(records.failed if retry_failed else ())
         rest = [task for task in run.tasks if task not in records.tasks]
-        playing = stack.enter_context(closing(_play(run, rest, live, overlap)))
+        playing = stack.enter_context(closing((play or _play)(run, rest, live, overlap)))
         sessions.append({**(about or {}), "live": live})
         with writing(folder):
             _write_json(folder / RUN, {"format": FORMAT, **described, "sessions": sessions})

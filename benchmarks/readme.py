@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataCorrupt
+from .readme_capacity import capacity_section
 from .readme_environments import environments_section
 from .readme_noise import noise_section
 from .readme_overhead import overhead_section
@@ -400,6 +401,11 @@ def _selective() -> str:
     return selective_section(record, _on(record))
 
 
+def _capacity() -> str:
+    record = result("capacity")
+    return capacity_section(record, f"{_on(record)}, `comap bench capacity`")
+
+
 def _overhead() -> str:
     record = result("paw_overhead_tiny")
     return overhead_section(record, _on(record))
@@ -424,6 +430,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "webshop": _webshop,
     "tools": _tools,
     "searchqa": _searchqa,
+    "capacity": _capacity,
 }
 """The parts of the README that are written from results, by the name in their marks."""
 

@@ -259,5 +259,24 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         help="what to record of each call to a model: replies; prompts too; or tokens too, with "
         "texts and log-probabilities, as the viewer colours them (default: %(default)s)",
     )
+    add(
+        "--workers",
+        metavar="ray:N",
+        help="play on N Ray actors, each with --live episodes at a time and models of its own; results "
+        "do not depend on it (default: this process)",
+    )
+    add(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="of a Ray cluster that sees the same files, or auto (default: a Ray on this machine)",
+    )
+    add("--worker-gpus", type=float, default=0.0, metavar="N", help="GPUs of a worker (default: 0)")
+    add(
+        "--lost",
+        choices=("retry", "record"),
+        default="retry",
+        help="episodes whose worker was lost: play them again, or record them as failed (default: "
+        "retry)",
+    )
     add("--retry-failed", action="store_true", help="play the tasks again that a fault ended")
     add("--out", metavar="DIR", help="the run's folder (default: runs/AGENT)")

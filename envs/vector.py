@@ -29,6 +29,9 @@ def text_vector(
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     max_concurrency: int | None = None,
     context: str | None = None,
+    ray: int | None = None,
+    ray_address: str | None = None,
+    lost: str = "retry",
     **kwargs: Any,
 ) -> VectorEnv[Any, Any, Any]:
     """Return `num_envs` environments of one kind as one.
@@ -42,6 +45,10 @@ def text_vector(
         max_concurrency: How many processes may work at the same time; None for all.
         context: Way to start processes: ``"fork"``, ``"spawn"`` or ``"forkserver"``; None for
             Python's own choice.
+        ray: On so many Ray actors instead, each with its share of the environments; see
+            `comap.envs.ray_vector.RayVectorEnv`.
+        ray_address: Of a Ray cluster.
+        lost: What is done about episodes whose actor was lost: ``"retry"`` or ``"record"``.
         **kwargs: Passed to ``gym.make``.
 
     Example:
@@ -52,6 +59,12 @@ def text_vector(
         True
     """
     makers = [_Maker(env_id, index, num_envs, kwargs) for index in range(num_envs)]
+    if ray is not None:
+        from .ray_vector import RayVectorEnv
+
+        return RayVectorEnv(
+            makers, workers=ray, address=ray_address, autoreset_mode=autoreset_mode, lost=lost
+        )
     if not asynchronous:
         return SyncVectorEnv(makers, autoreset_mode=autoreset_mode)
     # With shared_memory=False, Gymnasium 1.4 forgets to clear a worker's autoreset at an explicit

@@ -48,12 +48,18 @@ def check_sharding(kind: str) -> None:
         kind: That of the roles: ``lora`` or ``full``.
 
     Raises:
-        OptionError: It is FSDP1, weights would be loaded by one process only or be kept in main
-            memory, or the roles are whole models.
+        OptionError: It is DeepSpeed or FSDP1, weights would be loaded by one process only or be kept
+            in main memory, or the roles are whole models.
 
     Example:
         >>> check_sharding("full")
     """
+    if _says("ACCELERATE_USE_DEEPSPEED"):
+        raise OptionError(
+            "expected processes of DDP or FSDP2, found DeepSpeed, which keeps the weights between "
+            "stages where agents cannot ask them; what ZeRO does, FSDP2 does here: python -m "
+            "comap.trainers.recipes lists configs"
+        )
     if not wants_shards():
         return
     version = os.environ.get("FSDP_VERSION", "1")

@@ -1,0 +1,268 @@
+"""Ray: the same results as in one process, on two nodes of which one is killed in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Generator, Iterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import data_equivalence
+
+from comap.agents import Decision, RandomAgent, View, run_to
+from comap.agents.ray_pool import RayPool
+from comap.agents.run import Run
+from comap.cli import main
+from comap.envs.ray_cluster import import_ray
+from comap.envs.vector import text_vector
+from comap.errors import EngineError, OptionError
+from comap.lm import ReplayLanguageModel
+from comap.trajectory import read_trajectories
+
+if find_spec("ray") is None:
+    pytest.skip("Ray is not installed: pip install 'comap[ray]'", allow_module_level=True)
+
+ALFWORLD = "comap/ALFWorld-v0"
+make_env = partial(gym.make, ALFWORLD, split="valid_seen", source="generated", max_episode_steps=6)
+TASKS = make_env().unwrapped.tasks.ids[:20]  # type: ignore[attr-defined]
+
+
+class Slow(RandomAgent):
+    """A random agent that takes its time, and in one task ends its process, or waits for ever."""
+
+    def __init__(self, seconds: float = 0.0, deadly: str = ""):
+        super().__init__(3)
+        self._seconds, self._deadly = seconds, deadly
+
+    def decide(self, view: View) -> Generator[Any, Any, Decision]:
+        time.sleep(self._seconds)
+        if view.task == self._deadly and view.step == 2:
+            os._exit(1)
+        return (yield from super().decide(view))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes on loopback, the second of which can be killed."""
+    ray = import_ray(loopback=True)
+    from ray import cloudpickle
+    from ray.cluster_utils import Cluster
+
+    options = {"include_dashboard": False, "object_store_memory": 80 * 2**20}
+    options |= {"node_ip_address": "127.0.0.1"}
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, **options})
+    made.second = made.add_node(num_cpus=1, **options)
+    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def plan(agent: Any = None, tasks: Any = TASKS, **options: Any) -> Run:
+    return Run(make_env=make_env, agent=agent or Slow(), tasks=tasks, seed=5, **options)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What one process records."""
+    folder = tmp_path_factory.mktemp("alone")
+    run_to(folder, plan())
+    return (folder / "trajectories.jsonl").read_bytes()
+
+
+def test_the_same_as_in_one_process(cluster: Any, alone: bytes, tmp_path: Path) -> None:
+    pool = RayPool(2)
+    summary = run_to(tmp_path, plan(), live=3, play=pool)
+    assert (tmp_path / "trajectories.jsonl").read_bytes() == alone
+    assert summary["n"] == len(TASKS) and pool.restarts == 0
+    assert not list(pool(plan(), (), 2))
+
+
+def test_a_language_model_is_made_in_each_worker(cluster: Any, tmp_path: Path) -> None:
+    from comap.agents import create_agent
+
+    file = Path(__file__).parents[2] / "examples" / "react.jsonl"
+    task = "generated/valid_seen/normal/0-000033"
+
+    def prepare() -> Run:
+        agent = create_agent("react", state_text="belief", prompts="brief", temperature=0)
+        env = partial(gym.make, ALFWORLD, split="valid_seen", source="generated")
+        return Run(make_env=env, agent=agent, tasks=(task,), lm=ReplayLanguageModel(file))
+
+    run_to(tmp_path / "one", prepare())
+    run_to(tmp_path / "ray", prepare(), play=RayPool(1, prepare=prepare))
+    one, ray = (tmp_path / name / "trajectories.jsonl" for name in ("one", "ray"))
+    assert one.read_bytes() == ray.read_bytes()
+    assert next(read_trajectories(ray)).success
+
+
+def test_the_command(cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "--agent", "random", "--episodes", "4", "--env-option", "source=generated"]
+    words += ["--env-option", "max_episode_steps=5"]
+    assert main([*words, "--out", str(tmp_path / "one")]) == 0
+    ray = [*words, "--out", str(tmp_path / "ray"), "--workers", "ray:2", "--live", "1"]
+    assert main(ray) == 0
+    one, two = (tmp_path / name / "trajectories.jsonl" for name in ("one", "ray"))
+    assert one.read_bytes() == two.read_bytes()
+    said = json.loads((tmp_path / "ray" / "run.json").read_text())
+    assert said["sessions"][0]["workers"] == "ray:2"
+    capsys.readouterr()
+    assert main([*words, "--workers", "4", "--out", str(tmp_path / "no")]) == 1
+    assert "ray:N" in capsys.readouterr().err
+
+
+def test_a_task_that_kills_its_worker_costs_itself_alone(
+    cluster: Any, alone: bytes, tmp_path: Path
+) -> None:
+    deadly, pool = TASKS[4], RayPool(2, retries=1)
+    run_to(tmp_path, plan(Slow(deadly=deadly)), live=2, play=pool)
+    found = list(read_trajectories(tmp_path / "trajectories.jsonl"))
+    assert [one.task for one in found] == list(TASKS)
+    assert [one.task for one in found if one.error] == [deadly]
+    (failed,) = (one for one in found if one.error)
+    assert failed.error is not None and failed.error.startswith("WorkerLost")
+    assert pool.restarts == 2
+    run_to(tmp_path, plan(Slow(deadly=deadly)), live=2, play=RayPool(1, lost="record"))
+    run_to(tmp_path, plan(), retry_failed=True, live=2)  # where it is not deadly
+    assert (tmp_path / "trajectories.jsonl").read_bytes() == alone
+
+
+def test_lost_episodes_are_recorded_by_choice(cluster: Any, alone: bytes, tmp_path: Path) -> None:
+    pool = RayPool(1, lost="record")
+    run_to(tmp_path, plan(Slow(deadly=TASKS[4])), live=2, play=pool)
+    found = list(read_trajectories(tmp_path / "trajectories.jsonl"))
+    failed = [one.task for one in found if one.error]
+    assert TASKS[4] in failed and 1 <= len(failed) <= 2 and pool.restarts == 1
+    played = [line for line in alone.splitlines() if json.loads(line)["task"] not in failed]
+    mine = (tmp_path / "trajectories.jsonl").read_bytes().splitlines()
+    assert [line for line in mine if json.loads(line)["task"] not in failed] == played
+
+
+def test_what_a_worker_cannot_do_is_told(cluster: Any, tmp_path: Path) -> None:
+    def refuse() -> Run:
+        raise OptionError("no such file here")
+
+    with pytest.raises(OptionError, match="no such file here"):
+        run_to(tmp_path / "a", plan(), play=RayPool(1, prepare=refuse))
+    with pytest.raises(OptionError, match="prepare="):
+        sent = plan(world_model=(one for one in ()))  # type: ignore[arg-type]
+        list(RayPool(1)(sent, TASKS, 1))
+    with pytest.raises(EngineError, match="room"):
+        list(RayPool(1, cpus=64, patience=1)(plan(), TASKS, 1))
+    for options in ({"workers": 0}, {"workers": 1, "lost": "hide"}, {"workers": 1, "retries": -1}):
+        with pytest.raises(OptionError):
+            RayPool(**options)  # type: ignore[arg-type]
+
+
+MODES = ("NextStep", "SameStep", "Disabled")
+
+
+def both(mode: str, **options: Any) -> tuple[Any, Any]:
+    chosen = {"split": "valid_seen", "source": "generated", "max_episode_steps": 4}
+    one = text_vector(ALFWORLD, 5, asynchronous=False, autoreset_mode=mode, **chosen)
+    ray = text_vector(ALFWORLD, 5, ray=2, autoreset_mode=mode, **chosen, **options)
+    return one, ray
+
+
+def act(infos: Any, number: int) -> list[str]:
+    listed = infos["admissible_actions"]
+    return [one[number % len(one)] if one else "look" for one in listed]
+
+
+def same(left: Any, right: Any) -> None:
+    assert len(left) == len(right)
+    for mine, other in zip(left, right, strict=True):
+        if isinstance(mine, dict):
+            assert sorted(mine) == sorted(other)
+            for name, value in mine.items():
+                same([value], [other[name]])
+        elif isinstance(mine, np.ndarray):
+            assert mine.dtype == other.dtype and list(mine) == list(other)
+        else:
+            assert data_equivalence(mine, other)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_vector_answers_as_gymnasiums_own_does(cluster: Any, mode: str) -> None:
+    one, ray = both(mode)
+    with_tasks = {"tasks": [*TASKS[:4], "generated/valid_seen/no such task"]}
+    for options in (None, with_tasks):
+        same(one.reset(seed=3, options=options), ray.reset(seed=3, options=options))
+    infos = one.reset(seed=[1, 2, 3, 4, 4])[1]
+    same([infos], [ray.reset(seed=[1, 2, 3, 4, 4])[1]])
+    for number in range(7):
+        actions = act(infos, number)
+        before = one.step(actions)
+        infos = before[4]
+        same(before, ray.step(actions))
+        ended = before[2] | before[3]
+        if mode == "Disabled" and ended.any():
+            with pytest.raises(Exception, match="ended"):
+                ray.step(actions)
+            first = one.reset(options={"reset_mask": ended})
+            same(first, ray.reset(options={"reset_mask": ended}))
+            infos = first[1]
+            infos["admissible_actions"] = [o or ("look",) for o in infos["admissible_actions"]]
+    assert ray.call("expert_action") == one.call("expert_action")
+    assert ray.single_action_space == one.single_action_space and ray.num_envs == 5
+    with pytest.raises(OptionError):
+        ray.reset(options={"tasks": ["one"]})
+    ray.close()
+    one.close()
+
+
+def test_a_lost_actor_of_a_vector_is_replaced(cluster: Any) -> None:
+    ray = import_ray()
+    one, mine = both("NextStep")
+    infos = one.reset(seed=3)[1]
+    mine.reset(seed=3)
+    for number in range(8):
+        if number in (2, 5):
+            ray.kill(mine._actors[0], no_restart=True)
+        actions = act(infos, number)
+        answer = one.step(actions)
+        same(answer, mine.step(actions))
+        infos = answer[4]
+    assert mine.restarts == 2
+    mine.close()
+
+
+def test_lost_episodes_of_a_vector_are_told_by_choice(cluster: Any) -> None:
+    ray = import_ray()
+    one, mine = both("NextStep", lost="record")
+    infos = one.reset(seed=3)[1]
+    mine.reset(seed=3)
+    ray.kill(mine._actors[0], no_restart=True)
+    actions = act(infos, 0)
+    theirs, (_, _, terminated, truncated, told) = one.step(actions), mine.step(actions)
+    assert list(truncated) == [True, True, False, False, False] and not terminated.any()
+    assert [bool(text) for text in told["error"]] == [True, True, False, False, False]
+    assert told["error"][0].startswith("WorkerLost")
+    text, *_, told = mine.step(actions)
+    assert text[0] and told["step"][0] == 0 and told["step"][2] == 2  # begun anew, gone on
+    assert text[2:] == one.step(actions)[0][2:] and theirs is not None
+    mine.close()
+
+
+def test_a_node_is_killed_in_the_middle(cluster: Any, alone: bytes, tmp_path: Path) -> None:
+    """The last test here: there is one node less afterwards."""
+    pool, ended = RayPool(3), 0
+
+    def on_done(trials: Any) -> None:
+        nonlocal ended
+        ended += 1
+        if ended == 3:
+            cluster.remove_node(cluster.second, allow_graceful=False)
+
+    run_to(tmp_path, plan(Slow(0.05)), live=2, play=pool, on_done=on_done)
+    assert (tmp_path / "trajectories.jsonl").read_bytes() == alone
+    assert pool.restarts >= 1

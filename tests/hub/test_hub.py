@@ -1,0 +1,297 @@
+"""What is pushed to a folder comes back as it was; what is not as it should be is refused, whole."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.cli import main
+from comap.errors import CoMapError, DataCorrupt, DataNotFound, OptionError
+from comap.hub import load_model, load_trajectories, push_model, push_trajectories
+from comap.hub.cards import shown
+from comap.hub.manifest import _hash
+from comap.hub.names import allowed
+from comap.hub.places import Repository, place_of
+from comap.lm.shipped import shipped
+from comap.trajectory import Trajectory, read_trajectories, write_trajectories
+
+HOSTILE = (
+    "`x` <script>alert(1)</script> | [a](http://b.c) \u202e\x1b[2J\n---\nlicense: mit\n"
+    "# big {{ y }}"
+)
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("played") / "run"
+    words = ["--episodes", "3", "--env-option", "source=generated", "--out", str(out)]
+    assert main(["run", "--agent", "random", *words]) == 0
+    return out
+
+
+def test_a_run_comes_back_byte_for_byte(
+    played: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, back = f"local:{tmp_path / 'pushed'}", tmp_path / "back"
+    words = ["hub", "push", "trajectories", str(played), place, "--licence", "cc-by-4.0"]
+    assert main(words) == 0
+    revision = re.findall("revision: (.+)", capsys.readouterr().out)[0]
+    load = ["hub", "load", "trajectories", place, "--out", str(back), "--revision"]
+    assert main([*load, "0" * 40]) == 1 and not back.exists()
+    assert main([*load, revision]) == 0
+    for name in ("trajectories.jsonl", "run.json", "summary.json", "timings.jsonl"):
+        assert (back / name).read_bytes() == (played / name).read_bytes(), name
+    assert sorted(path.name for path in back.iterdir()) == sorted(
+        ["README.md", "hub.json", "run.json", "summary.json", "timings.jsonl", "trajectories.jsonl"]
+    )
+    assert main(["verify", str(back)]) == 0
+    text = (back / "README.md").read_text("utf-8")
+    for part in (
+        'license: "cc-by-4.0"',
+        "`comap/ALFWorld-v0`",
+        "`valid_unseen`",
+        "`random`",
+        "(n=3)",
+        "95 % interval",
+        "comap run --agent random",
+        "gymnasium",
+    ):
+        assert part in text, part
+    assert str(tmp_path) not in text and str(played.parent) not in text
+
+
+def test_datasets_reads_what_was_pushed(played: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    push_trajectories(played, f"local:{tmp_path / 'pushed'}", licence="mit")
+    found = datasets.load_dataset(
+        str(tmp_path / "pushed"), split="episodes", cache_dir=str(tmp_path / "cache")
+    )
+    episodes = list(read_trajectories(played / "trajectories.jsonl"))
+    assert found["task"] == [one.task for one in episodes]
+    assert found[0]["actions"] == [step.action for step in episodes[0].steps]
+    assert found[0]["length"] == len(episodes[0].steps) > 0
+    assert [Trajectory.from_json(json.loads(line)) for line in found["record"]] == episodes
+
+
+def test_a_card_only_shows_what_others_wrote(played: Path, tmp_path: Path) -> None:
+    import yaml
+
+    (episode, *_) = read_trajectories(played / "trajectories.jsonl")
+    strange = replace(
+        episode,
+        agent=HOSTILE,
+        split=HOSTILE,
+        env_id=HOSTILE,
+        error=f"{HOSTILE}: \ud800",
+        task=HOSTILE,
+        settings={"model": HOSTILE},
+    )
+    write_trajectories(tmp_path / "strange.jsonl", [strange])
+    push_trajectories(
+        tmp_path / "strange.jsonl", f"local:{tmp_path / 'to'}", licence="other", title=HOSTILE
+    )
+    text = (tmp_path / "to" / "README.md").read_text("utf-8")
+    _, front, body = text.split("---\n", 2)
+    assert yaml.safe_load(front)["license"] == "other"
+    assert "\u202e" not in text and "\x1b" not in text
+    bare = re.sub(r"```.*?```", "", body, flags=re.DOTALL)
+    bare = re.sub(r"`[^`\n]*`", "", bare)
+    assert not re.search(r"<|http|\[a\]|big|license|---\n(?!\|)", bare), bare
+    loaded = load_trajectories(f"local:{tmp_path / 'to'}", tmp_path / "back")
+    assert list(read_trajectories(loaded.path / "trajectories.jsonl")) == [strange]
+
+
+def test_code_in_a_line_cannot_be_left() -> None:
+    assert shown("``a``\n\n# b") == "`''a'' # b`"
+    assert shown("") == shown(" \n") == "–"
+    assert len(shown("x" * 9999)) < 250
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a training leaves: a policy, an adapter, and things that nobody else needs."""
+    import numpy
+    from safetensors.numpy import save_file
+
+    out = tmp_path_factory.mktemp("trained")
+    shutil.copytree(shipped().agent, out / "models" / "agent")
+    wm = out / "models" / "wm"
+    wm.mkdir()
+    save_file({"a.lora_A.weight": numpy.zeros((2, 3), "float32")}, wm / "adapter_model.safetensors")
+    told = {"peft_type": "LORA", "r": 2, "base_model_name_or_path": "/home/me/secret/base"}
+    (wm / "adapter_config.json").write_text(json.dumps(told))
+    (wm / "optimizer.pt").write_bytes(b"\x80\x04.")
+    (out / "run.json").write_text(json.dumps({"config": {"method": "sft", "seed": 0}}))
+    return out
+
+
+def test_models_come_back_without_pickles_and_places(
+    trained: Path, played: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = f"local:{tmp_path / 'pushed'}"
+    words = ["hub", "push", "model", str(trained), place, "--licence", "apache-2.0"]
+    assert main([*words, "--evaluation", str(played)]) == 0
+    assert "left out: wm/optimizer.pt" in capsys.readouterr().err
+    text = (tmp_path / "pushed" / "README.md").read_text("utf-8")
+    for part in ("LORA, r=2, on base", 'library_name: "peft"', "(n=3)", "`sft`", "`agent`", "`wm`"):
+        assert part in text, part
+    loaded = load_model(place, tmp_path / "back")
+    back = loaded.path
+    assert (back / "agent" / "model.safetensors").read_bytes() == (
+        trained / "models" / "agent" / "model.safetensors"
+    ).read_bytes()
+    assert "secret" not in (back / "wm" / "adapter_config.json").read_text("utf-8")
+    assert not list(back.rglob("*.pt"))
+    from comap.lm import HFLanguageModel
+
+    assert HFLanguageModel(back / "agent").count_tokens("put apple 1 in fridge 1") > 0
+
+
+def mend(place: Path, **changes: Any) -> None:
+    """Change files of a pushed folder, and its manifest with them, as one who means harm would."""
+    manifest = json.loads((place / "comap.json").read_text())
+    for name, data in changes.items():
+        (place / name).write_bytes(data)
+        manifest["files"][name] = {
+            "size": len(data),
+            "sha256": _hash(place / name),
+        }
+    (place / "comap.json").write_text(json.dumps(manifest))
+
+
+def named(name: str) -> Callable[[Path], None]:
+    def do(place: Path) -> None:
+        manifest = json.loads((place / "comap.json").read_text())
+        manifest["files"][name] = manifest["files"]["README.md"]
+        (place / "comap.json").write_text(json.dumps(manifest))
+
+    return do
+
+
+def pickled(place: Path) -> None:
+    mend(place, **{"data.safetensors": b"\x80\x04\x95pickle" * 9})
+
+
+def grown(place: Path) -> None:
+    with (place / "README.md").open("ab") as file:
+        file.write(b"more")
+
+
+def changed(place: Path) -> None:
+    data = (place / "README.md").read_bytes()
+    (place / "README.md").write_bytes(data.swapcase())
+
+
+def linked(place: Path) -> None:
+    (place / "README.md").unlink()
+    (place / "README.md").symlink_to("/etc/hostname")
+
+
+def nonsense(place: Path) -> None:
+    (place / "comap.json").write_text('{"format": "comap hub 1", "kind": "model", "files": [1]}')
+
+
+def overlapping(place: Path) -> None:
+    header = json.dumps({"a": {"dtype": "F32", "shape": [9], "data_offsets": [0, 36]}}).encode()
+    mend(place, **{"model.safetensors": len(header).to_bytes(8, "little") + header + b"1234"})
+
+
+BAD = [
+    named("../escaped.md"),
+    named("/tmp/escaped.md"),
+    named("a/../../escaped.md"),
+    named(".ssh/config.md"),
+    named("a.py"),
+    named("nul.md"),
+    named("readme.md"),
+    named("a\\b.md"),
+    pickled,
+    grown,
+    changed,
+    linked,
+    nonsense,
+    overlapping,
+]
+
+
+@pytest.mark.parametrize("harm", BAD, ids=range(len(BAD)))
+def test_what_is_not_as_it_was_pushed_is_refused(
+    harm: Callable[[Path], None], trained: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "deep" / "pushed"
+    push_model(trained, place, licence="mit")
+    harm(place)
+    with pytest.raises(DataCorrupt):
+        load_model(place, tmp_path / "deep" / "back")
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["pushed"]
+    assert [path.name for path in tmp_path.iterdir()] == ["deep"]
+
+
+@pytest.mark.parametrize(
+    "records",
+    [["no json"], ['{"schema": 2}'], ["{}\n{}"], [None], ["[" * 100_000]],
+    ids=["text", "half", "lines", "null", "deep"],
+)
+def test_rows_that_are_no_episodes_are_refused(
+    records: list[Any], played: Path, tmp_path: Path
+) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    place = tmp_path / "pushed"
+    push_trajectories(played, place, licence="mit")
+    table = pyarrow.Table.from_pylist([{"record": one} for one in records])
+    pyarrow.parquet.write_table(table, tmp_path / "new.parquet")
+    mend(place, **{"data/part-00000.parquet": (tmp_path / "new.parquet").read_bytes()})
+    with pytest.raises(DataCorrupt):
+        load_trajectories(place, tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+def test_limits_and_places(played: Path, trained: Path, tmp_path: Path) -> None:
+    place = tmp_path / "pushed"
+    push_trajectories(played, place, licence="mit")
+    with pytest.raises(OptionError, match="most-bytes"):
+        load_trajectories(place, tmp_path / "back", most_bytes=1000)
+    with pytest.raises(DataCorrupt, match="expected model"):
+        load_model(place, tmp_path / "back")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("keep me")
+    with pytest.raises(OptionError, match="empty"):
+        load_trajectories(place, tmp_path / "mine")
+    with pytest.raises(OptionError, match="pushed to"):
+        push_trajectories(played, tmp_path / "mine", licence="mit")
+    with pytest.raises(OptionError, match="licence"):
+        push_trajectories(played, place, licence="my licence\nx: y")
+    with pytest.raises(DataNotFound):
+        push_trajectories(tmp_path / "none.jsonl", place, licence="mit")
+    with pytest.raises(OptionError, match="safe tensors"):
+        push_model(played, place, licence="mit")
+    push_trajectories(played, place, licence="mit")  # in the place of what was there
+
+
+@pytest.mark.parametrize("target", ["me", "a/b/c", "me/..", "me/a b", "https://x/y", "local:", ""])
+def test_names_of_nothing(target: str) -> None:
+    with pytest.raises(CoMapError):
+        place_of(target, "model")
+
+
+def test_names() -> None:
+    assert isinstance(place_of("me/agent-1.0", "model"), Repository)
+    assert not any(map(allowed, ("", "a", ".json", "a//b.json", "a/b/c/d/e.json", "é.json", 7)))
+
+
+def test_the_hub_is_not_asked_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from comap.errors import HubError
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(HubError, match="me/agent"):
+        load_model("me/agent", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
