@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..base import Info
 from ..moments import restore, snapshot
 from .suite import Suite, expect, refused
 
-__all__ = ["NONSENSE", "Answers"]
+__all__ = ["NONSENSE", "Answers", "check_info"]
 
 NONSENSE: Mapping[str, str] = {
     "20,000 characters": "go to nowhere, " * 1333 + "stop.",
@@ -55,28 +55,7 @@ class Answers(Suite):
             expect(set(kept) <= set(extras), "info_kept must be keys of info_extras", kept)
             for seed in self.seeds:
                 for number, (_, info) in enumerate(self._steps(env, seed)):
-                    self._check_info(info, number, extras)
-
-    def _check_info(self, info: dict[str, Any], number: int, extras: Sequence[str] = ()) -> None:
-        keys = sorted({*Info.__required_keys__, *extras})
-        found = sorted(info)
-        expect(found == keys, f"info must have the keys {keys}", sorted(info))
-        for key, types in _TYPES.items():
-            kind = type(info[key])
-            expect(kind in types, f"info[{key!r}] must be of {types}", (kind, info[key]))
-        expect(info["step"] == number, f"info['step'] must be {number}", info["step"])
-        expect(0 <= info["score"] <= 1, "info['score'] must be in 0..1", info["score"])
-        expect(info["task"] and info["goal"], "info must name task and goal", info)
-        size = len(pickle.dumps(info))
-        expect(size <= self.max_info_bytes, f"info must be <= {self.max_info_bytes} bytes", size)
-        expect(pickle.loads(pickle.dumps(info)) == info, "info must survive pickling", info)
-        actions = info["admissible_actions"]
-        expect(
-            actions is None
-            or (all(type(item) is str for item in actions) and len(set(actions)) == len(actions)),
-            "info['admissible_actions'] must be unique texts",
-            actions,
-        )
+                    check_info(info, number, extras, self.max_info_bytes)
 
     def test_facts_and_delta_agree(self) -> None:
         """``info["delta"]`` leads from the facts before to ``info["facts"]``; facts are texts."""
@@ -146,6 +125,47 @@ class Answers(Suite):
                 expect(name in str(error), f"the message must name {name}", str(error))
             info = env.step("look")[-1]
             expect(info["step"] == before["step"] + 1, "refused actions must not count", info)
+
+
+def check_info(
+    info: Mapping[str, Any], number: int, extras: Iterable[str] = (), most_bytes: int = 200_000
+) -> None:
+    """Do nothing, if an `Info` keeps its contract.
+
+    Args:
+        info: What ``reset`` or ``step`` told, no fault.
+        number: How many actions were taken.
+        extras: The environment's ``info_extras``.
+        most_bytes: The greatest size of it, pickled.
+
+    Raises:
+        AssertionError: It does not; the message says why.
+
+    Example:
+        >>> check_info({}, 0)
+        Traceback (most recent call last):
+        ...
+        AssertionError: info must have the keys [...
+    """
+    keys = sorted({*Info.__required_keys__, *extras})
+    found = sorted(info)
+    expect(found == keys, f"info must have the keys {keys}", sorted(info))
+    for key, types in _TYPES.items():
+        kind = type(info[key])
+        expect(kind in types, f"info[{key!r}] must be of {types}", (kind, info[key]))
+    expect(info["step"] == number, f"info['step'] must be {number}", info["step"])
+    expect(0 <= info["score"] <= 1, "info['score'] must be in 0..1", info["score"])
+    expect(info["task"] and info["goal"], "info must name task and goal", info)
+    size = len(pickle.dumps(info))
+    expect(size <= most_bytes, f"info must be <= {most_bytes} bytes", size)
+    expect(pickle.loads(pickle.dumps(info)) == info, "info must survive pickling", info)
+    actions = info["admissible_actions"]
+    expect(
+        actions is None
+        or (all(type(item) is str for item in actions) and len(set(actions)) == len(actions)),
+        "info['admissible_actions'] must be unique texts",
+        actions,
+    )
 
 
 def _is_fact(fact: Any) -> bool:
