@@ -112,6 +112,7 @@ class _SharedTexts(Sequence[str]):
     """
 
     def __init__(self, buffer: Any, size: int, count: int):
+        self.buffer = buffer
         self._lengths = np.frombuffer(buffer[0].get_obj(), dtype=np.int64)
         self._bytes = np.frombuffer(buffer[1].get_obj(), dtype=np.uint8).reshape(count, size)
 

@@ -3,7 +3,7 @@
 ``gym.make_vec("comap/ALFWorld-v0", num_envs=8)`` comes here. Beside what Gymnasium's own vector
 environments do, ``reset(options={"tasks": [id, ...]})`` gives each environment its own task, and a
 task whose files are broken becomes an episode that ends at its first step with ``info["error"]``,
-instead of an exception that ends all the others.
+instead of an exception that ends all the others; a process that dies is an episode that ends like that.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from ..errors import CoMapError, OptionError
-from ..facts import Delta, State
 from ..spaces import Unicode
+from .vector_workers import TextVectorEnv, failed_info
 
 __all__ = ["text_vector"]
 
@@ -67,11 +67,8 @@ def text_vector(
         )
     if not asynchronous:
         return SyncVectorEnv(makers, autoreset_mode=autoreset_mode)
-    # With shared_memory=False, Gymnasium 1.4 forgets to clear a worker's autoreset at an explicit
-    # reset: the first action of the new episode would be lost, and another task begun.
-    return AsyncVectorEnv(
+    return TextVectorEnv(
         makers,
-        shared_memory=True,
         autoreset_mode=autoreset_mode,
         max_concurrency=max_concurrency,
         context=context,
@@ -112,7 +109,8 @@ class _Member(gymnasium.Wrapper[str, str, str, str]):
         except OptionError:
             raise
         except CoMapError as error:
-            self._failed = _failed_info(str((options or {}).get("task", "")), error)
+            task = str((options or {}).get("task", ""))
+            self._failed = failed_info(task, f"{type(error).__name__}: {error}")
             return "", dict(self._failed)
         if len(observation) <= self._space.max_length:
             return observation, info
@@ -144,21 +142,3 @@ class _Member(gymnasium.Wrapper[str, str, str, str]):
             )
         rest = {name: value for name, value in options.items() if name != "tasks"}
         return rest | {"task": tasks[self._index]}
-
-
-def _failed_info(task: str, error: CoMapError) -> dict[str, Any]:
-    """Return the `Info` of an episode that could not start."""
-    return {
-        "task": task,
-        "split": "",
-        "goal": "",
-        "admissible_actions": None,
-        "facts": State(),
-        "delta": Delta(),
-        "score": 0.0,
-        "success": False,
-        "invalid_action": False,
-        "step": 0,
-        "imagined": False,
-        "error": f"{type(error).__name__}: {error}",
-    }
