@@ -234,8 +234,10 @@ class _Member:
             answer = self._pipe.recv()
         except (EOFError, OSError):
             error = self._replace(command == "reset")
-            if command != "reset":
-                raise EngineError(error.removeprefix("EngineError: ")) from None
+            if command != "reset":  # as Gymnasium tells of calls that fail
+                value = error.removeprefix("EngineError: ")
+                self._envs.error_queue.put((self._index, EngineError, value, error))
+                return None, False
             options = data.get("options") or {}
             task = options["tasks"][self._index] if "tasks" in options else options.get("task")
             self._last, self._lost = failed_info(task or "", error), True
