@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 __all__ = ["FAMILIES", "hostile", "mutated"]
 
 _CONTROLS = "".join(map(chr, (*range(32), 127, 0x85, 0xA0, 0xAD)))
-_MARKS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u200b\u200d\u2028\u2029\ufeff"
+_MARKS = "".join(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0x200B, 0x2010))))
+_MARKS += "\u2028\u2029\ufeff"
 _LONE = "\ud800\udbff\udc00\udfff"
 _WIDE = "\u0130\u0131\u00df\u1e9e\u01c5\ufb01\u0345\u03c2\u03c3\u212a\uff21\U0001d400\U000e0041"
 _NAMES = (
