@@ -89,6 +89,8 @@ def build_fts5(folder: Path, total: int, progress: Listener) -> dict[str, Any]:
                 "tokenize='porter unicode61 remove_diacritics 2')"
             )
         except sqlite3.OperationalError as error:
+            if "no such module" not in str(error):
+                raise  # the disk, say
             raise MissingExtra(
                 f"expected an SQLite with FTS5, found {sqlite3.sqlite_version} ({error}); take another "
                 'kind: pip install "comap[search]", then --kind bm25s'

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import DataCorrupt, DataNotFound, OptionError, suggest
 from ..storage import Listener, on_disk, replacing, silent, write_json
 from .fts5 import FTS5Retriever, build_fts5
-from .passages import write_passages
+from .passages import write_passages, written
 from .retriever import Retriever
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def build_index(
             f"expected a new folder or an index at {target}, found other files; name a folder that "
             "does not exist yet"
         )
-    with on_disk(target), replacing(target) as folder:
+    with on_disk(target), written(target), replacing(target) as folder:
         figures = write_passages(folder, Path(corpus), progress)
         total = figures["passages"]
         if kind == "fts5":

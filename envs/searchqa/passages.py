@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from ...errors import DataCorrupt, DataNotFound
 from ..storage import Listener, Progress
 from .retriever import split_contents
 
-__all__ = ["PASSAGES", "PassageStore", "read_corpus", "write_passages"]
+__all__ = ["PASSAGES", "PassageStore", "read_corpus", "write_passages", "written"]
 
 PASSAGES = "passages.db"
 """The file of passages in an index."""
@@ -23,6 +25,26 @@ PASSAGES = "passages.db"
 _LONGEST_LINE = 4 * 2**20
 _BATCH = 2_000
 _CACHE_KIB = 32_768
+
+
+@contextmanager
+def written(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors of the disk into `OSError`, as other writers tell them.
+
+    Args:
+        path: What is written.
+
+    Example:
+        >>> with written(Path("index")):
+        ...     raise sqlite3.OperationalError("database or disk is full")
+        Traceback (most recent call last):
+        OSError: [Errno 28] database or disk is full (is the disk full?): 'index'
+    """
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        said = f"{error} (is the disk full?)"
+        raise OSError(errno.ENOSPC, said, str(path)) from error
 
 
 def read_corpus(path: Path, progress: Listener) -> Iterator[tuple[str, str, str]]:
