@@ -103,7 +103,7 @@ def _fill_index(found: Findings, rng: random.Random, place: Path, number: int) -
 
 def _check_told(found: Findings, done: subprocess.CompletedProcess[str], what: str) -> None:
     """Look at how a command told of a full disk: exit status 1, one line, no traceback."""
-    said = [line for line in done.stderr.splitlines() if line.startswith("comap: ")]
+    said = [line for line in done.stderr.splitlines() if line.startswith("comap")]
     right = done.returncode == 1 and len(said) == 1 and "Traceback" not in done.stderr
     if found.check(right, f"{what} ended with {done.returncode}: {done.stderr[-300:]}"):
         found.tell("one line and exit status 1")

@@ -68,7 +68,10 @@ class BM25Retriever:
         known = self._numbers(list(stems))
         if not known:
             return []
-        scores = np.asarray(self._index.get_scores_from_ids(known))
+        try:
+            scores = np.asarray(self._index.get_scores_from_ids(known))
+        except (IndexError, ValueError, OverflowError, MemoryError) as error:
+            raise self._store.corrupt(f"{type(error).__name__}: {error}") from error
         chosen = _best(scores, k)
         passages = self._store.passages(list(chosen))
         return [Hit(*one, score) for one, score in zip(passages, chosen.values(), strict=True)]

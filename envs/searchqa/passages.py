@@ -196,17 +196,24 @@ class PassageStore:
             try:
                 return self._connected().execute(sql, values).fetchall()
             except sqlite3.Error as error:
-                raise DataCorrupt(
-                    f"expected a whole index at {self.path.parent}, found: {error}; build it again: "
-                    "comap data build searchqa CORPUS"
-                ) from error
+                raise self.corrupt(str(error)) from error
 
     def passages(self, rows: Sequence[int]) -> list[tuple[str, str, str]]:
         """Return id, title and text of some rows, in their order."""
         marks = ",".join("?" * len(rows))
         sql = f"SELECT row, id, title, text FROM passages WHERE row IN ({marks})"  # only marks
         found = {row: (name, title, text) for row, name, title, text in self.run(sql, rows)}
+        missing = [row for row in rows if row not in found]
+        if missing:
+            raise self.corrupt(f"no passage in row {missing[0]}")
         return [found[row] for row in rows]
+
+    def corrupt(self, found: str) -> DataCorrupt:
+        """Return the error for an index that is not whole."""
+        return DataCorrupt(
+            f"expected a whole index at {self.path.parent}, found: {found}; build it again: comap data "
+            "build searchqa CORPUS"
+        )
 
     def texts(self) -> Iterator[tuple[str, str]]:
         """Yield title and text of all passages, in the order of rows, a part at a time."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 from collections import OrderedDict
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import DataCorrupt, DataNotFound, TaskNotFound
+from ...errors import CoMapError, DataCorrupt, DataNotFound, TaskNotFound
 from .build import FORMAT, MANIFEST
 from .goals import Goal, synthetic_goal, weight_of
 from .products import Product
@@ -25,11 +26,28 @@ __all__ = ["KINDS", "Card", "Catalog"]
 KINDS = ("synthetic", "human")
 """The kinds of goals."""
 
+Answer = TypeVar("Answer")
 Card = tuple[str, str, str]
 """What a page of results shows of a product: ASIN, title, price tag."""
 
 _REMEMBERED = {"products": 512, "cards": 4096, "queries": 1024, "rows": 512}
 _OPEN: WeakValueDictionary[tuple[str, int], Catalog] = WeakValueDictionary()
+
+
+def _checked(read: Callable[..., Answer]) -> Callable[..., Answer]:
+    """Return a method of `Catalog` that tells of broken files in comap's words."""
+
+    @wraps(read)
+    def reading(self: Catalog, *arguments: Any, **options: Any) -> Answer:
+        try:
+            return read(self, *arguments, **options)
+        except (ValueError, LookupError, TypeError, ArithmeticError, MemoryError) as error:
+            if isinstance(error, CoMapError):
+                raise
+            found = f"expected whole files, found {type(error).__name__}: {error}"
+            raise _corrupt(self.folder, found) from error
+
+    return reading
 
 
 class Catalog:
@@ -94,6 +112,8 @@ class Catalog:
             catalog = _OPEN[key] = cls(folder, manifest)
         except KeyError as error:
             raise _corrupt(folder, f"expected {error} in {MANIFEST}") from error
+        except (IndexError, TypeError, ArithmeticError, MemoryError, UnicodeDecodeError) as error:
+            raise _corrupt(folder, f"expected whole files, found {error}") from error
         return catalog
 
     def __len__(self) -> int:
@@ -107,6 +127,7 @@ class Catalog:
         """Return the ASINs of the best `k` products, best first, as Lucene would."""
         return [self.asin(row) for row in self.search_rows(query, k)]
 
+    @_checked
     def search_rows(self, query: str, k: int = 50) -> list[int]:
         """Return the rows of the best `k` products, best first."""
         memory = self._memory["queries"]
@@ -115,6 +136,7 @@ class Catalog:
             rows = self._remember("queries", (query, k), self.index.search(query, k))
         return list(rows)
 
+    @_checked
     def rows_with(self, label: str, value: str) -> list[int]:
         """Return the rows of all products whose label is this text, in the order of the catalogue.
 
@@ -130,6 +152,7 @@ class Catalog:
         rows: list[int] = np.flatnonzero(labelled == numbers.get(value, -1)).tolist()
         return rows
 
+    @_checked
     def product(self, row: int) -> Product:
         """Return a product."""
         known: Product | None = self._memory["products"].get(row)
@@ -137,6 +160,7 @@ class Catalog:
             known = self._remember("products", row, Product.from_json(self._products[row]))
         return known
 
+    @_checked
     def card(self, row: int) -> Card:
         """Return what results show of a product."""
         known: Card | None = self._memory["cards"].get(row)
@@ -149,6 +173,7 @@ class Catalog:
         """Return a product's ASIN."""
         return self.card(row)[0]
 
+    @_checked
     def row(self, asin: str) -> int | None:
         """Return a product's row, or None where there is none."""
         known: int | None = self._memory["rows"].get(asin)
@@ -163,6 +188,7 @@ class Catalog:
             return None
         return int(self._order[at])
 
+    @_checked
     def goal(self, kind: str, index: int) -> Goal:
         """Return a goal by its place in the order of the catalogue.
 
@@ -192,6 +218,7 @@ class Catalog:
         """Return how many goals of a kind there are."""
         return int(self._goal_starts[-1]) if kind == "synthetic" else len(self._human)
 
+    @_checked
     def goal_products(self, kind: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return the rows of the products with goals, and the index of each one's first goal.
 
