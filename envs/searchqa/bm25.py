@@ -43,7 +43,7 @@ class BM25Retriever:
         self._stem = stemmer.stemWords
         try:
             self._index = bm25s.BM25.load(str(folder), mmap=True, load_vocab=False)
-        except (OSError, ValueError, KeyError) as error:
+        except Exception as error:  # numpy, JSON and bm25s raise many kinds for what is not theirs
             raise DataCorrupt(
                 f"expected an index of bm25s in {folder}, found: {error}; build it again: comap data "
                 "build searchqa CORPUS --kind bm25s"

@@ -195,7 +195,7 @@ class PassageStore:
         with self._lock:
             try:
                 return self._connected().execute(sql, values).fetchall()
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeError, MemoryError) as error:
                 raise self.corrupt(str(error)) from error
 
     def passages(self, rows: Sequence[int]) -> list[tuple[str, str, str]]:

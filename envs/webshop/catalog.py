@@ -112,7 +112,9 @@ class Catalog:
             catalog = _OPEN[key] = cls(folder, manifest)
         except KeyError as error:
             raise _corrupt(folder, f"expected {error} in {MANIFEST}") from error
-        except (IndexError, TypeError, ArithmeticError, MemoryError, UnicodeDecodeError) as error:
+        except CoMapError:
+            raise
+        except (ValueError, IndexError, TypeError, ArithmeticError, MemoryError) as error:
             raise _corrupt(folder, f"expected whole files, found {error}") from error
         return catalog
 
@@ -216,7 +218,12 @@ class Catalog:
 
     def goals(self, kind: str) -> int:
         """Return how many goals of a kind there are."""
-        return int(self._goal_starts[-1]) if kind == "synthetic" else len(self._human)
+        if kind != "synthetic":
+            return len(self._human)
+        number = int(self._goal_starts[-1])
+        if number < 0:
+            raise _corrupt(self.folder, f"expected a number of goals, found {number}")
+        return number
 
     @_checked
     def goal_products(self, kind: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from array import array
 from pathlib import Path
+from tokenize import TokenError  # of numpy's, for heads that are none
 from types import TracebackType
 from typing import Any
 
@@ -109,7 +110,7 @@ def load_array(folder: Path, name: str) -> npt.NDArray[Any]:
             f"expected {path} as part of a catalogue, found nothing; "
             "build it again: comap data build webshop SOURCE"
         ) from error
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, SyntaxError, TokenError, MemoryError) as error:
         raise DataCorrupt(
             f"expected an array in {path}, found: {error}; "
             "build the catalogue again: comap data build webshop SOURCE"
