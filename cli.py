@@ -184,6 +184,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         training_scale,
         viewer_speed,
     )
+    from .benchmarks.reliability import bench as reliability
 
     bench = commands.add_parser(
         "bench", help="measure speed, agreement with the original, and what small models learn"
@@ -198,6 +199,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         training_scale,
         viewer_speed,
         capacity,
+        reliability,
     )
     paw = (paw_bench, paw_bench_overhead, paw_noise)
     for module in (*measured, small_results, coevolution, shipped, trained, selective, *paw):

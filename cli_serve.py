@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from . import cli_serve_env
-from .envs.json_server import MAX_REQUEST_BYTES, is_loopback
+from .envs.json_server import MAX_REQUEST_BYTES, check_exposure, read_token
 from .errors import MissingExtra, OptionError
 
 __all__ = ["add_parser"]
@@ -55,17 +55,19 @@ def _add_search(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--max-topk", type=int, default=100, metavar="N", help="most passages (default: 100)"
     )
+    _add_token(parser)
 
 
 def _serve_search(args: argparse.Namespace) -> int:
     from .envs.searchqa.choice import choose_retriever, index_home
     from .envs.searchqa.server import RetrievalServer
 
+    token = _token(args)
     if not 0 <= args.port < 65_536:
         raise OptionError(f"--port must be from 0 to 65,535, not {args.port}")
     generated = args.data_dir is None and not index_home().is_dir()
     retriever = choose_retriever(args.retriever, args.data_dir, generated)
-    with RetrievalServer(retriever, args.host, args.port, args.max_topk) as server:
+    with RetrievalServer(retriever, args.host, args.port, args.max_topk, token) as server:
         print(f"{server.url} ({retriever.identity}); stop it with Ctrl-C", flush=True)
         try:
             server.serve_forever()
@@ -100,13 +102,31 @@ def _add_tools(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument(
         "--port", type=int, default=8080, help="default: 8080; 0 for any that is free"
     )
+    _add_token(parser)
 
 
 def _serve_tools(args: argparse.Namespace) -> int:
     from .envs.stabletoolbench.serving import virtual_app
 
-    tools = _tools(args)
-    return serve(virtual_app(tools), args.host, args.port, "/virtual")
+    token = _token(args)
+    return serve(virtual_app(_tools(args), token), args.host, args.port, "/virtual")
+
+
+def _add_token(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the token's file."""
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="requests must tell the token in it, as 'Authorization: Bearer TOKEN' (default: "
+        "COMAP_SERVE_TOKEN, else none); without one only this machine is served",
+    )
+
+
+def _token(args: argparse.Namespace) -> str | None:
+    """Return the token; without one, an address that other machines reach is refused."""
+    token = read_token(args.token_file)
+    check_exposure(args.host, token)
+    return token
 
 
 def _tools(args: argparse.Namespace) -> Any:
@@ -124,15 +144,14 @@ def _tools(args: argparse.Namespace) -> Any:
     return VirtualTools(open_chain(folder, options), world)
 
 
-def serve(app: Any, host: str, port: int, route: str, *, guarded: bool = False) -> int:
+def serve(app: Any, host: str, port: int, route: str) -> int:
     """Serve an application until it is stopped, and return the exit status.
 
     Args:
         app: The application.
-        host: Where to listen; anything but this machine's own addresses is told of.
+        host: Where to listen; who names others' addresses has checked that there is a token.
         port: The port, or 0.
         route: What to tell that it serves.
-        guarded: Whether requests must tell a token.
 
     Raises:
         MissingExtra: The package ``uvicorn`` is not installed.
@@ -158,10 +177,6 @@ def serve(app: Any, host: str, port: int, route: str, *, guarded: bool = False) 
             ) from error
         shown = f"[{host}]" if ":" in host else host
         print(f"serving http://{shown}:{listener.getsockname()[1]}{route}", flush=True)
-        if not (guarded or is_loopback(host)):
-            print(
-                "this address can be reached from other machines: there is no password", flush=True
-            )
         server = uvicorn.Server(
             uvicorn.Config(app, log_level="warning", ws_max_size=MAX_REQUEST_BYTES)
         )

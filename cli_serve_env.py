@@ -137,7 +137,7 @@ def _serve_mcp(args: argparse.Namespace, sessions: Sessions, token: str | None) 
         serve_stdio(offered)
         return 0
     app = http_app(offered, host=args.host, token=token, limit=args.limit, idle=args.idle)
-    return serve(app, args.host, args.port, "/mcp", guarded=token is not None)
+    return serve(app, args.host, args.port, "/mcp")
 
 
 def _serve_openenv(args: argparse.Namespace, sessions: Sessions, token: str | None) -> int:
@@ -146,4 +146,4 @@ def _serve_openenv(args: argparse.Namespace, sessions: Sessions, token: str | No
 
     limit, idle = args.limit, args.idle
     app = openenv_app(sessions.offered, host=args.host, token=token, limit=limit, idle=idle)
-    return serve(app, args.host, args.port, "", guarded=token is not None)
+    return serve(app, args.host, args.port, "")

@@ -216,7 +216,8 @@ def _shop(folder: Path) -> list[Any]:
     catalog = Catalog.open(folder / "shop")
     told: list[Any] = [catalog.search(words) for words in ("red shoes", "a blue lamp", "soft")]
     told += [repr(catalog.product(row)) for row in range(0, len(catalog), 7)]
-    return [*told, *(repr(catalog.goal("synthetic", number)) for number in range(3))]
+    goals = range(min(3, catalog.goals("synthetic")))
+    return [*told, *(repr(catalog.goal("synthetic", number)) for number in goals)]
 
 
 def _game(folder: Path) -> None:

@@ -70,7 +70,7 @@ class BM25Retriever:
             return []
         try:
             scores = np.asarray(self._index.get_scores_from_ids(known))
-        except (IndexError, ValueError, OverflowError, MemoryError) as error:
+        except (IndexError, TypeError, ValueError, ArithmeticError, MemoryError) as error:
             raise self._store.corrupt(f"{type(error).__name__}: {error}") from error
         chosen = _best(scores, k)
         passages = self._store.passages(list(chosen))

@@ -70,6 +70,7 @@ class RetrievalServer(JsonServer):
         host: The address to listen at.
         port: The port; 0 for any that is free, see `url`.
         max_topk: As for `answer`.
+        token: What requests must tell; None for nothing.
 
     Raises:
         OptionError: `max_topk` is not from 1 to 1,000.
@@ -94,12 +95,17 @@ class RetrievalServer(JsonServer):
     }
 
     def __init__(
-        self, retriever: Retriever, host: str = "127.0.0.1", port: int = 8000, max_topk: int = 100
+        self,
+        retriever: Retriever,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        max_topk: int = 100,
+        token: str | None = None,
     ):
         if type(max_topk) is not int or not 1 <= max_topk <= 1000:
             raise OptionError(f"max_topk must be a whole number from 1 to 1,000, not {max_topk!r}")
         self.retriever, self.max_topk = retriever, max_topk
-        super().__init__(host, port)
+        super().__init__(host, port, token)
 
     @property
     def url(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import MissingExtra
+from ..json_server import same_token
 from .apps import world_of
 from .backends import Answered, Backend, Chain, Embedded, Request
 from .names import changed, standard
@@ -87,8 +88,12 @@ def _request(body: Any) -> Request | str:
     return Request(category, standard(tool), changed(standard(api)), said)
 
 
-def virtual_app(tools: VirtualTools) -> Any:
+def virtual_app(tools: VirtualTools, token: str | None = None) -> Any:
     """Return the web application with the route ``/virtual``.
+
+    Args:
+        tools: What answers.
+        token: What requests must tell as ``Authorization: Bearer TOKEN``; None for nothing.
 
     Raises:
         MissingExtra: The package ``fastapi`` is not installed.
@@ -103,6 +108,9 @@ def virtual_app(tools: VirtualTools) -> Any:
     app = FastAPI(title="comap tools", docs_url=None, redoc_url=None, openapi_url=None)
 
     async def virtual(request: WebRequest) -> JSONResponse:
+        if token is not None and not same_token(request.headers.get("authorization"), token):
+            told = {"error": "request invalid: expected the token", "response": ""}
+            return JSONResponse(told, status_code=401)
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
