@@ -84,6 +84,8 @@ def play_load(seconds: float, seed: int, core: int | None = None) -> dict[str, A
         for number in range(count)
     ]
     found.count("environments", len(players))
+    for player in players:
+        player.act(rng)
     begun = time.monotonic()
     sampled = begun
     while (now := time.monotonic()) < begun + seconds:

@@ -8,9 +8,12 @@ import random
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
+from ...envs.stabletoolbench.apps import world_of
+from ...envs.stabletoolbench.serving import VirtualTools
 from .findings import Findings
 from .hostile import hostile
 
@@ -54,14 +57,28 @@ def _passages(number: int, told: Any) -> bool:
     return isinstance(rows, list) and len(rows) == 2 and all(len(r) == 1 + number % 3 for r in rows)
 
 
+@cache
+def _words() -> tuple[str, ...]:
+    """Return words of titles in the embedded library."""
+    books = world_of(0).tables["book"].values()
+    return tuple(sorted({max(book["title"].split(), key=len) for book in books}))
+
+
 def _call(number: int) -> dict[str, Any]:
-    names = {"category": "Books", "tool_name": "library", "api_name": "search"}
-    asked = {"word": "the" if number % 3 else "of"}
+    names = {"category": "Media", "tool_name": "library", "api_name": "search"}
+    asked = {"word": _words()[number % len(_words())]}
     return names | {"tool_input": json.dumps(asked) if number % 2 else asked}
 
 
+@cache
+def _expected(number: int) -> dict[str, Any]:
+    """Return what the embedded tools answer, asked here."""
+    return VirtualTools([], world=0).answer(_call(number))
+
+
 def _answered(number: int, told: Any) -> bool:
-    return isinstance(told, dict) and told.get("error") == "" and bool(told.get("response"))
+    right = _expected(number)
+    return right["error"] == "" and told == json.loads(json.dumps(right))
 
 
 SERVED: tuple[Served, ...] = (
