@@ -372,5 +372,5 @@ def read_trajectories(path: Path) -> Iterator[Trajectory]:
         for number, line in enumerate(file, 1):
             try:
                 yield Trajectory.from_json(json.loads(line))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise DataCorrupt(f"{path}, line {number}: {error}") from error

@@ -156,7 +156,7 @@ class Records:
                 try:
                     record: Any = json.loads(line) if line.endswith(b"\n") else None
                     last, failed = str(record["task"]), record["error"] is not None
-                except (ValueError, KeyError, TypeError) as error:
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
                     if end < size:
                         raise DataCorrupt(
                             f"expected a trajectory in line {number} of {self.path}, found something "

@@ -58,7 +58,7 @@ def _demonstration(path: Path, number: int, line: str) -> tuple[str, tuple[str, 
         if not all(isinstance(command, str) for command in said):
             raise TypeError("a command that is no text")
         return task, tuple(said)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataCorrupt(
             f"{path}, line {number}: expected a demonstration with game and steps, found {error!r}"
         ) from error

@@ -96,7 +96,7 @@ class StageFolder:
             found: dict[str, Any] = json.loads(file.read_bytes())
             if found["stage"] != self.name:
                 raise ValueError(f"it is of {found['stage']!r:.80}")
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataCorrupt(
                 f"expected the result of stage {self.name} in {file}, found something else "
                 f"({error}); remove that file to do the stage again"
@@ -216,7 +216,7 @@ def _read(path: Path) -> dict[str, Any]:
         if known["format"] != FORMAT or not isinstance(known["sessions"], list):
             raise ValueError("another format")
         known["described"].items()
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataCorrupt(
             f"expected a training of comap in {path}, found something else ({error}); begin anew in "
             "another folder"

@@ -35,5 +35,5 @@ def known_plan(results: Path) -> dict[str, Any]:
         raise DataNotFound(
             f"expected results of 'comap bench run' in {results}, found none"
         ) from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataCorrupt(f"expected what was run in {path}, found {error!r:.100}") from error

@@ -103,7 +103,7 @@ class Catalog:
                 f"expected a WebShop catalogue in {folder}, found no {MANIFEST}; "
                 "run: comap data build webshop SOURCE"
             ) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _corrupt(folder, f"expected JSON in {MANIFEST}, found: {error}") from error
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             found = manifest.get("format") if isinstance(manifest, dict) else None
