@@ -17,6 +17,7 @@ from .readme_environments import environments_section
 from .readme_noise import noise_section
 from .readme_overhead import overhead_section
 from .readme_paw import paw_text
+from .readme_reliability import reliability_section
 from .readme_scienceworld import scienceworld_section
 from .readme_searchqa import searchqa_section
 from .readme_selective import selective_section
@@ -411,6 +412,11 @@ def _overhead() -> str:
     return overhead_section(record, _on(record))
 
 
+def _reliability() -> str:
+    record = result("reliability")
+    return reliability_section(record, _on(record))
+
+
 SECTIONS: dict[str, Callable[[], str]] = {
     "speed": _speed,
     "environments": _environments,
@@ -421,6 +427,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "models": _models,
     "small": _small,
     "runner": _runner,
+    "reliability": _reliability,
     "shipped": _shipped,
     "coevolution": _coevolution,
     "trained": _trained,

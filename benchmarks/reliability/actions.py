@@ -41,6 +41,7 @@ MOST_GROWTH_MB = 24.0
 
 _EXPERT, _ADMISSIBLE, _MUTATED = 0.15, 0.35, 0.7
 _SAMPLES = 40
+_LEAST_BETWEEN = 10  # collecting garbage takes longer than an action
 _LONGEST_EPISODE = 40
 _SELDOM = 16  # reading facts costs more than all else
 _SECONDS = 4 * 3600.0
@@ -93,7 +94,7 @@ def play_actions(env_id: str, number: int, seed: int = 0) -> dict[str, Any]:
     """
     found, memory, begun = Findings(), Memory(), time.perf_counter()
     player = _Player(env_id, seed, found)
-    every = max(1, number // _SAMPLES)
+    every = max(_LEAST_BETWEEN, number // _SAMPLES)
     for count in range(number):
         player.act()
         if count % every == every - 1:

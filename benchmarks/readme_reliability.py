@@ -1,0 +1,104 @@
+"""The README's words about faults and load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["reliability_section"]
+
+
+def reliability_section(record: Mapping[str, Any], told: str) -> str:
+    """Return what ``comap bench reliability`` found, as a table.
+
+    Args:
+        record: What it wrote.
+        told: When and on what it was measured.
+
+    Example:
+        >>> part = {"counts": {"actions": 9, "episodes": 1}, "lost": 0, "seconds_taken": 3.0}
+        >>> record = {"scale": 0.01, "seed": 0, "load_average": 4.0, "parts": {"actions": part}}
+        >>> print(reliability_section(record | {"lost": 0}, "today").splitlines()[2])
+        | random, mutated and hostile actions | 9 actions, 1 episodes; no growth told | 0 |
+    """
+    lines = ["| what was done | how often | lost |", "|---|---|---:|"]
+    for name, part in record["parts"].items():
+        lines.append(f"| {_TITLES[name]} | {_DID[name](part)} | {part['lost']:,} |")
+    seconds = sum(part["seconds_taken"] for part in record["parts"].values())
+    lines += [
+        "",
+        f"At scale {record['scale']:g} of the whole, which is a million actions and an hour of load; "
+        f"{seconds / 60:.0f} minutes beside other work (load average {record['load_average']}). "
+        "Lost is what a fault cost beyond itself: a crash, an error of another kind, a wrong answer, a "
+        f"record that is gone. ({told}, `comap bench reliability --scale {record['scale']:g}`)",
+    ]
+    return "\n".join(lines)
+
+
+def _counts(part: Mapping[str, Any], *names: str) -> str:
+    counts = part["counts"]
+    return ", ".join(f"{counts[name]:,} {name}" for name in names if name in counts)
+
+
+def _growth(parts: Mapping[str, Mapping[str, Any]]) -> str:
+    grown = [one.get("memory_growth_mb") for one in parts.values()]
+    known = [value for value in grown if value is not None]
+    return f"memory {max(known):+.1f} MB at most" if known else "no growth told"
+
+
+def _actions(part: Mapping[str, Any]) -> str:
+    return f"{_counts(part, 'actions', 'episodes')}; {_growth(part.get('environments', {}))}"
+
+
+def _engines(part: Mapping[str, Any]) -> str:
+    return _counts(part, "simulators killed", "workers killed", "runs killed")
+
+
+def _disk(part: Mapping[str, Any]) -> str:
+    return _counts(part, "runs that met a full disk", "indexes that met a full disk")
+
+
+def _corruption(part: Mapping[str, Any]) -> str:
+    counts = part["counts"]
+    kinds = sum(bool(one["counts"]) for one in part["kinds"].values())
+    silent = counts.get("other content, without a checksum", 0)
+    return (
+        f"{counts['damaged']:,} files of {kinds} kinds: {counts.get('told', 0):,} told, "
+        f"{counts.get('read right', 0):,} read right, {silent:,} with other content that no checksum "
+        "guards"
+    )
+
+
+def _load(part: Mapping[str, Any]) -> str:
+    numbered = dict(enumerate(part["processes"]))
+    told = _counts(part, "environments", "steps", "episodes")
+    return f"{told} in {part['seconds']:.0f} s on two cores; {_growth(numbered)}"
+
+
+def _servers(part: Mapping[str, Any]) -> str:
+    wrong = ("malformed bodies", "hostile requests", "broken connections")
+    number = sum(part["counts"].get(name, 0) for name in wrong)
+    each = part["counts"]["clients"] // len(part["servers"])
+    return (
+        f"{len(part['servers'])} servers, {each} clients each: "
+        f"{part['counts']['well-formed requests']:,} requests answered, {number:,} malformed or "
+        f"hostile; {_growth(part['servers'])}"
+    )
+
+
+_TITLES = {
+    "actions": "random, mutated and hostile actions",
+    "engines": "processes killed at random moments",
+    "disk": "disks that filled while something was written",
+    "corruption": "files cut, emptied, changed, zeroed",
+    "load": "many environments for long",
+    "servers": "servers under many clients, malformed requests among them",
+}
+_DID = {
+    "actions": _actions,
+    "engines": _engines,
+    "disk": _disk,
+    "corruption": _corruption,
+    "load": _load,
+    "servers": _servers,
+}
