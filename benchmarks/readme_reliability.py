@@ -70,7 +70,7 @@ def _corruption(part: Mapping[str, Any]) -> str:
 
 
 def _load(part: Mapping[str, Any]) -> str:
-    numbered = dict(enumerate(part["processes"]))
+    numbered = {str(number): one for number, one in enumerate(part["processes"])}
     told = _counts(part, "environments", "steps", "episodes")
     return f"{told} in {part['seconds']:.0f} s on two cores; {_growth(numbered)}"
 

@@ -86,8 +86,9 @@ class TextVectorEnv(AsyncVectorEnv):
     ):
         self._processes_of: Any = multiprocessing.get_context(context)
         # Gymnasium's own semaphore is bounded and out of reach: a killed process would keep its permit.
-        wanted = type(max_concurrency) is int and max_concurrency > 0
-        self._permits = self._processes_of.Semaphore(max_concurrency) if wanted else None
+        limit: Any = max_concurrency
+        limited = isinstance(limit, int) and limit > 0
+        self._permits = self._processes_of.Semaphore(limit) if limited else None
         # With shared_memory=False, Gymnasium 1.4 forgets to clear a worker's autoreset at an explicit
         # reset: the first action of the new episode would be lost, and another task begun.
         super().__init__(
@@ -122,7 +123,7 @@ class TextVectorEnv(AsyncVectorEnv):
             CloudpickleWrapper(self.env_fns[index]),
             there,
             here,
-            self.observations.buffer,  # type: ignore[attr-defined]
+            self._buffer,
             self.error_queue,
             self.autoreset_mode,
             self._permits,
@@ -136,10 +137,17 @@ class TextVectorEnv(AsyncVectorEnv):
         self.processes[index] = process
         return here, _ending(old.exitcode)
 
+    @property
+    def _buffer(self) -> Any:
+        """The memory that observations are written to."""
+        texts: Any = self.observations
+        return texts.buffer
+
     def blank(self, index: int) -> None:
         """Make a member's observation the empty text."""
-        space, buffer = self.single_observation_space, self.observations.buffer  # type: ignore[attr-defined]
-        write_to_shared_memory(space, index, "", buffer)
+        space: Any = self.single_observation_space
+        empty: Any = ""
+        write_to_shared_memory(space, index, empty, self._buffer)
 
 
 class _Member:
@@ -273,7 +281,8 @@ class _Member:
 
 def _work(permits: Any, *arguments: Any) -> None:
     """Do a worker's work, with a semaphore of ours."""
-    _async_worker(*arguments[:-1], permits)
+    work: Any = _async_worker
+    work(*arguments[:-1], permits)
 
 
 def _ending(code: int | None) -> str:

@@ -171,7 +171,7 @@ class _Player:
             return "mutated", mutated(self.rng.choice(admissible), self.rng, (*_PLAIN, *admissible))
         return "hostile", hostile(self.rng)
 
-    def _problem(self, answer: tuple[str, Any, bool, bool, dict[str, Any]]) -> str:
+    def _problem(self, answer: tuple[Any, Any, Any, Any, dict[str, Any]]) -> str:
         """Return what is wrong with an answer, or nothing."""
         observation, reward, terminated, truncated, info = answer
         if "error" in info:

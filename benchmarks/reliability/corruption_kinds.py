@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from ...agents import ExpertAgent, RandomAgent, run_episode
+from ...agents import Agent, ExpertAgent, RandomAgent, run_episode
 from ...agents.k_head import KHead
 from ...agents.knowledge import KnowledgeBase
 from ...agents.refinement import RefinementHead
@@ -56,7 +56,7 @@ def episodes() -> list[Trajectory]:
         3
     """
     env = gymnasium.make("comap/ALFWorld-v0", source="generated", max_episode_steps=12)
-    players = (RandomAgent(), RandomAgent(1), ExpertAgent())
+    players: tuple[Agent, ...] = (RandomAgent(), RandomAgent(1), ExpertAgent())
     return [run_episode(env, player, seed=seed) for seed, player in enumerate(players)]
 
 

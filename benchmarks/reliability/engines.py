@@ -30,7 +30,7 @@ __all__ = ["KILLS", "run_engines"]
 KILLS = 60
 """How many processes of each kind are killed at scale 1."""
 
-_SCIENCE = {"id": "comap/ScienceWorld-v0", "max_episode_steps": 8}
+_SCIENCE: dict[str, Any] = {"id": "comap/ScienceWorld-v0", "max_episode_steps": 8}
 _TASKS = ("find-plant/3", "find-animal/2")
 _MEMBERS, _STEPS = 4, 40
 RUN = ("run", "--agent", "random", "--env-option", "source=generated", "--episodes", "12")

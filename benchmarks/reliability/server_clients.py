@@ -78,7 +78,8 @@ def _expected(number: int) -> dict[str, Any]:
 
 def _answered(number: int, told: Any) -> bool:
     right = _expected(number)
-    return right["error"] == "" and told == json.loads(json.dumps(right))
+    same: bool = told == json.loads(json.dumps(right))
+    return right["error"] == "" and same
 
 
 SERVED: tuple[Served, ...] = (
@@ -185,7 +186,7 @@ def _raw(found: Findings, served: Served, url: str, rng: random.Random) -> None:
     said = rng.choice(_RAW).replace(b"{path}", place.path.encode())
     found.count("broken connections")
     try:
-        with socket.create_connection((place.hostname, place.port), timeout=_TIMEOUT) as line:
+        with socket.create_connection((place.hostname, place.port or 80), timeout=_TIMEOUT) as line:
             line.sendall(said)
             line.settimeout(rng.choice((0.01, 5.0)))
             told = line.recv(100)
