@@ -47,7 +47,7 @@ def run_disk(
     if sys.platform == "win32":
         found.note("left out", "the system has no limits of file sizes")
         return found.plain()
-    fills = max(2, round(FILLS * scale))
+    fills = max(4, round(FILLS * scale))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         whole = place / "whole"
