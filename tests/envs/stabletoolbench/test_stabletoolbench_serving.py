@@ -151,12 +151,16 @@ def test_many_threads_share_one_world():
         (["--world", "-1"], "--world"),
         (["--data-dir", "nowhere"], "tool_response_cache"),
         (["--port", "70000"], "--port"),
-        (["--host", "203.0.113.1"], "cannot listen"),
+        (["--host", "203.0.113.1"], "expected a token"),
+        (["--host", "203.0.113.1", "--token-file", "secret"], "cannot listen"),
         (["--live-url", "ftp://x"], "live_url"),
         (["--timeout", "0"], "timeout"),
     ],
 )
-def test_wrong_words_are_told(words, message, capsys):
+def test_wrong_words_are_told(words, message, capsys, tmp_path, monkeypatch):
     pytest.importorskip("uvicorn")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COMAP_SERVE_TOKEN", raising=False)
+    (tmp_path / "secret").write_text("a-token-of-some-length-1234567890\n")
     assert main(["serve", "tools", *words]) == 1
     assert message in capsys.readouterr().err
