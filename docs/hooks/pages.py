@@ -36,8 +36,10 @@ def on_startup(**given: Any) -> None:
     """
     SOURCES.mkdir(parents=True, exist_ok=True)
     link = SOURCES / "comap"
+    if link.is_symlink() and link.resolve() != ROOT:
+        link.unlink()  # of a checkout that was moved
     if not link.is_symlink():
-        link.symlink_to(ROOT, target_is_directory=True)
+        link.symlink_to(Path("..", ".."), target_is_directory=True)
 
 
 def generated() -> Iterator[tuple[str, str]]:
