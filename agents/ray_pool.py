@@ -289,9 +289,7 @@ class _Player:
         prepare, run = self._source
         self._run = run = run if prepare is None else prepare()
         env_id = None if run is None else run.config.get("env")
-        if (
-            env_id is not None
-        ):  # engines that are slow to start serve one share of tasks after another
+        if env_id is not None:  # slow engines serve one share of tasks after another
             self._kept.enter_context(engines_kept(str(env_id), self._live))
 
     def play(self, jobs: tuple[Job, ...]) -> Generator[tuple[int, list[Trajectory]], None, None]:
