@@ -21,6 +21,7 @@ __all__ = ["Offered", "Session", "Sessions", "seed_of", "task_of"]
 
 _LONGEST_NAME = 300
 _MOST_OPTIONS = 32
+_OF_PLACES = frozenset("/\\:")
 _IDS = 2**53  # whole numbers that JSON keeps exactly in every language
 _SEEDS = 2**32
 
@@ -29,7 +30,9 @@ class Offered:
     """The environments that clients may make, and the options that they may give.
 
     Nothing else comes from a client: a name is looked up, options have names of this list and values
-    of plain JSON, and options that are places (files, programs, addresses) cannot be on it.
+    of plain JSON, and options that are places (files, programs, addresses) cannot be on it. Some may be
+    a word or a place, such as search QA's ``retriever``: of clients no text is taken that has a slash,
+    a backslash or a colon in it.
 
     Args:
         env_ids: Registered ids of comap's environments, the default first.
@@ -116,6 +119,11 @@ class Offered:
             if not plain and not (isinstance(value, str) and len(value) <= _LONGEST_NAME):
                 raise OptionError(
                     f"expected option {name!r} to be a short text, a number, true, false or null"
+                )
+            if isinstance(value, str) and _OF_PLACES & set(value):
+                raise OptionError(
+                    f"expected a word for option {name!r}, found what may be a place or an address; "
+                    "only whoever starts the server chooses those"
                 )
         return dict(asked)
 

@@ -242,3 +242,12 @@ def test_the_command_serves(tmp_path: Path) -> None:
     finally:
         process.terminate()
         process.wait(20)
+
+
+@pytest.mark.parametrize("given", ["http://127.0.0.1:9/retrieve", "/etc", "..\\up", "host:80"])
+def test_no_client_names_a_place_or_an_address(given: str) -> None:
+    """An allowed option may be a word or an address: the address is not a client's to choose."""
+    made = Offered(["comap/SearchQA-v0"], {"source": "generated"}, ["retriever"])
+    with pytest.raises(OptionError, match="a place or an address"):
+        made.make(None, {"retriever": given})
+    made.make(None, {"retriever": "auto"}).close()
