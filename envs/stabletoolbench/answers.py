@@ -10,8 +10,8 @@ from .values import NotJSON, read_json_text, written
 
 __all__ = ["read_answer", "share_right"]
 
-_PAIR = re.compile(r"\s*\"?([\w -]{1,40}?)\"?\s*[:=]\s*(.+?)\s*")
-_PARTS = re.compile(r"[\n;]|,(?=\s*\"?[\w -]{1,40}?\"?\s*[:=])")
+_NAMED = re.compile(r"\"?([\w -]{1,40}?)\"?\s*[:=]")
+_BREAK = re.compile(r"[\n;,]\s*")
 _MOST_FIELDS = 16
 
 
@@ -33,11 +33,22 @@ def read_answer(text: str) -> dict[str, str]:
     if isinstance(data, dict):
         pairs = list(data.items())[:_MOST_FIELDS]
         return {_name(name): written(value) for name, value in pairs}
-    matches = [_PAIR.fullmatch(part) for part in _PARTS.split(text) if part.strip()]
-    pairs = [(match[1], match[2].strip("\"' ")) for match in matches if match is not None]
-    if pairs and len(pairs) == len(matches) <= _MOST_FIELDS:
-        return {_name(name): written(value) for name, value in pairs}
+    parts = [(part, _NAMED.match(part)) for part in _parts(text)]
+    pairs = [(name[1], part[name.end() :].strip()) for part, name in parts if name is not None]
+    if pairs and len(pairs) == len(parts) <= _MOST_FIELDS and all(value for _, value in pairs):
+        return {_name(name): written(value.strip("\"' ")) for name, value in pairs}
     return {"answer": written(text)}
+
+
+def _parts(text: str) -> list[str]:
+    """Return the lines of an answer, and what commas part of one where a name follows."""
+    starts, ends = [0], []
+    for found in _BREAK.finditer(text):
+        if found[0][0] != "," or _NAMED.match(text, found.end()):
+            ends.append(found.start())
+            starts.append(found.end())
+    parts = (text[start:end].strip() for start, end in zip(starts, [*ends, None], strict=True))
+    return [part for part in parts if part]
 
 
 def _name(name: Any) -> str:

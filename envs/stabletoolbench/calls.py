@@ -10,11 +10,8 @@ from .values import NotJSON, canonical_json, read_json_text
 
 __all__ = ["Call", "parse_call", "write_call"]
 
-_REACT = re.compile(
-    r"^[ \t]*Action[ \t]*:[ \t]*(?P<action>.*?)[ \t]*"
-    r"(?:\n\s*Action[ \t]+Input[ \t]*:[ \t]*(?P<input>.*))?\Z",
-    re.IGNORECASE | re.MULTILINE | re.DOTALL,
-)
+_ACTION = re.compile(r"^[ \t]*Action[ \t]*:[ \t]*", re.IGNORECASE | re.MULTILINE)
+_INPUT = re.compile(r"^[^\S\n]*Action[ \t]+Input[ \t]*:[ \t]*", re.IGNORECASE | re.MULTILINE)
 _SHORT = re.compile(r"(?P<name>[\w^.-]{1,128})\s*(?P<rest>\(.*\)|\{.*\})?", re.DOTALL)
 _TAGGED = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _RETURN_TYPE = re.compile(r'"return_type"\s*:\s*"(\w+)')
@@ -57,10 +54,11 @@ def parse_call(text: str) -> Call | None:
         text = tagged[1].strip()
     if text.startswith(("{", "[")):
         return _of_json(text)
-    if react := _REACT.search(text):
-        action, said = react["action"].strip(), react["input"]
-        if said is not None:
-            return _of_parts(action, said) if _SHORT.fullmatch(action) else None
+    if written := _ACTION.search(text):
+        told = _INPUT.search(text, written.end())
+        action = text[written.end() : told.start() if told else None].strip()
+        if told is not None:
+            return _of_parts(action, text[told.end() :]) if _SHORT.fullmatch(action) else None
         return _of_json(action) if action.startswith("{") else _of_short(action)
     return _of_short(text)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
@@ -10,7 +9,7 @@ from ...errors import OptionError, suggest
 from ...facts import Fact, State
 from ...trajectory import Turn
 from ..canon import collapse
-from .cleaning import clean
+from .cleaning import clean, read_written
 from .folding import Belief, follow
 from .reading import read_page
 
@@ -23,7 +22,6 @@ MODES: tuple[ObservationMode, ...] = ("text", "text_rich")
 """All observation modes, the default first."""
 
 _NONE: frozenset[Fact] = frozenset()
-_WRITTEN = re.compile(r"\s*(search|click)\s*\[(.*)\]\s*\.?\s*", re.DOTALL | re.IGNORECASE)
 
 
 class WebShopCanonicalizer:
@@ -105,10 +103,10 @@ class WebShopCanonicalizer:
 
     def action(self, text: str) -> str:
         """Return the canonical form of an action: lower case, single blanks, none at brackets."""
-        match = _WRITTEN.fullmatch(text)
-        if match is None:
+        read = read_written(text)
+        if read is None:
             return collapse(text)
-        return f"{match[1].lower()}[{' '.join(match[2].lower().split())}]"
+        return f"{read[0]}[{' '.join(read[1].lower().split())}]"
 
     def describe(self, before: State, action: str, after: State) -> str:
         """Return a page from which `update` reads `after`: see `Describer`."""

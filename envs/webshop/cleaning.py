@@ -6,9 +6,9 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = ["cents", "clean", "clean_short", "read_action"]
+__all__ = ["cents", "clean", "clean_short", "read_action", "read_written"]
 
-_ACTION = re.compile(r"(.+)\[(.+)\]")
+_VERB = re.compile(r"\s*(search|click)\s*\[", re.IGNORECASE)
 _PRICE = re.compile(r"\$([0-9]{1,9}(?:\.[0-9]{1,9})?)(?: to \$([0-9]{1,9}(?:\.[0-9]{1,9})?))?")
 
 
@@ -45,8 +45,27 @@ def read_action(text: str) -> tuple[str, str] | None:
         >>> read_action("click[Buy Now]"), read_action("buy it")
         (('click', 'buy now'), None)
     """
-    match = _ACTION.match(text)
-    return None if match is None else (match[1], match[2].lower())
+    line = text.partition("\n")[0]
+    end = line.rfind("]")
+    start = line.rfind("[", 1, max(end - 1, 1))
+    return None if start < 1 else (line[:start], line[start + 1 : end].lower())
+
+
+def read_written(text: str) -> tuple[str, str] | None:
+    """Return the verb and argument of an action as agents write it, or None.
+
+    Case and blanks around do not matter, nor does a full stop at the end. Texts are of any length, and
+    hostile: this takes time in proportion to it.
+
+    Example:
+        >>> read_written(" Click [ Buy  Now ]. "), read_written("search[shoes] please")
+        (('click', ' Buy  Now '), None)
+    """
+    verb = _VERB.match(text)
+    if verb is None:
+        return None
+    rest = text[verb.end() :].rstrip().removesuffix(".").rstrip()
+    return (verb[1].lower(), rest[:-1]) if rest.endswith("]") else None
 
 
 @lru_cache(maxsize=4096)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from .catalog import Catalog
+from .cleaning import read_action, read_written
 from .facts import SUB_PAGES
 
 __all__ = ["ON_A_PAGE", "Session", "Shop"]
@@ -15,8 +15,6 @@ ON_A_PAGE = 10
 """How many products a page of results shows."""
 
 _FOUND = 50
-_LEGACY = re.compile(r"(.+)\[(.+)\]")
-_STRICT = re.compile(r"\s*(search|click)\s*\[(.*)\]\s*\.?\s*", re.DOTALL | re.IGNORECASE)
 _BACK, _PREVIOUS, _NEXT, _BUY = "back to search", "< prev", "next >", "buy now"
 _KNOWN = 1024  # products of which it is remembered what to click on
 _NOTHING: Mapping[str, Any] = {}
@@ -78,12 +76,12 @@ class Shop:
 
     def act(self, here: Session, action: str) -> Session | None:
         """Return where an action leads, or None where it means nothing here."""
-        match = _LEGACY.match(action) if self.legacy else _STRICT.fullmatch(action)
-        if match is None:
+        read = read_action(action) if self.legacy else read_written(action)
+        if read is None:
             return None
-        name, said = match[1], match[2].lower()
+        name, said = read
         if not self.legacy:
-            name, said = name.lower(), " ".join(said.split())
+            said = " ".join(said.lower().split())
         if name == "search" and said and (self.legacy or here.page == "search"):
             return self._search(here, said)
         if name == "click" and said != "search":
