@@ -25,6 +25,11 @@ LONG = (
     "trainers/test_row_trainer.py",
     "trainers/test_paw_killed.py",
     "agents/test_runner_real_model.py",
+    "trainers/test_sharded.py",
+    "trainers/test_two_processes.py",
+    "worldmodel/test_conformance_imagined.py",
+    "test_house.py",
+    "test_cli_environments.py",
 )
 """Files that take longest: where several processes share the files, these begin first, so that none is
 left alone with one of them at the end."""

@@ -38,4 +38,4 @@ class TestNull(Imagined):
 
 class TestEveryThirdStepReal(Imagined):
     maker_args: ClassVar = {"world_model": {"id": "noisy", "error_rate": 0.3}, "real_every": 3}
-    memory_episodes: ClassVar = 60  # after a real step the engine plays the episode again
+    memory_episodes: ClassVar = 20  # after a real step the engine plays the episode again
