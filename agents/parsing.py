@@ -24,18 +24,18 @@ _FIELD = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]*\w)")
-_WRAPPERS = " \t\"'`*"
+_EDGES = "\"'`*" + "".join(filter(str.isspace, map(chr, range(0x3001))))
 _LONGEST = 1000
 
 
 def clean_action(text: str) -> str | None:
-    """Return an action without quotes and marks around it; None where nothing is left.
+    """Return an action without quotes and marks around it, and full stops behind it; None for nothing.
 
     Example:
         >>> clean_action(' "go to fridge 1". ')
         'go to fridge 1'
     """
-    action = text.strip().strip(_WRAPPERS).removesuffix(".").strip(_WRAPPERS).strip()
+    action = text.strip(_EDGES).rstrip(_EDGES + ".")
     return action if action and len(action) <= _LONGEST else None
 
 

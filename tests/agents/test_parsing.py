@@ -31,7 +31,8 @@ from comap.agents.parsing import (
         ("Action: one\nAction: two", "one"),  # what follows is the model's own idea
         ("Action: look\nObservation: You see.\nAction: go", "look"),
         ("Action:", None),
-        ("Action: ...", ".."),
+        ("Action: ...", None),
+        ("Action: look...", "look"),
         ("Action: ''", None),
         ("Final Action: look", None),
         ("My Action: look", None),
