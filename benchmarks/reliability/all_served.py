@@ -10,8 +10,9 @@ from typing import Any
 from ...envs.stabletoolbench.apps import world_of
 from ...envs.stabletoolbench.serving import VirtualTools
 from .episodes import WORDS, Guest, converse, overfill
-from .guests import MCP_HEADERS, AgentGymGuest, McpGuest, OpenEnvGuest, call, knock_socket
+from .guests import MCP_HEADERS, AgentGymGuest, McpGuest, call
 from .served import Line, Served, asked_once
+from .socket_guest import OpenEnvGuest, knock_socket
 
 __all__ = ["SERVED"]
 

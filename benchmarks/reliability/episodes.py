@@ -13,7 +13,17 @@ import gymnasium
 from .hostile import hostile
 from .served import Answer, Line
 
-__all__ = ["IDLE", "LIMIT", "OPTIONS", "WORDS", "Guest", "Moment", "converse", "overfill", "scripts"]
+__all__ = [
+    "IDLE",
+    "LIMIT",
+    "OPTIONS",
+    "WORDS",
+    "Guest",
+    "Moment",
+    "converse",
+    "overfill",
+    "scripts",
+]
 
 LIMIT = 150
 """How many environments a server may have open: fewer than there are clients at scale 1."""

@@ -6,6 +6,7 @@ import json
 import random
 import socket
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,14 +28,15 @@ _RAW = (
 )
 
 
-def malformed_bodies() -> list[bytes]:
+@cache
+def malformed_bodies() -> tuple[bytes, ...]:
     """Return bodies that no server of comap takes for a request.
 
     Example:
         >>> b"" in malformed_bodies()
         True
     """
-    return [
+    return (
         b"",
         b"{",
         b"\xff\xfe\x00",
@@ -46,7 +48,7 @@ def malformed_bodies() -> list[bytes]:
         b'{"queries": ["x"], "topk": 1' + b"0" * 5000 + b"",
         json.dumps({"text": "x" * 2**20}).encode(),
         b"\x00" * 100,
-    ]
+    )
 
 
 def client(line: Line, rounds: int) -> None:
@@ -56,22 +58,29 @@ def client(line: Line, rounds: int) -> None:
         line: To the server.
         rounds: How often.
     """
-    bodies, rng = malformed_bodies(), line.rng
     for number in range(rounds):
-        draw = rng.random()
-        if draw > _MALFORMED:
-            line.served.talk(line, number)
-            line.found.count("conversations")
-        elif draw > _MALFORMED / 2:
-            body = rng.choice(bodies)
-            status = line.send(rng.choice(line.served.routes), body).status
-            line.found.count("malformed bodies")
-            line.found.tell(f"status {status}")
-            line.check(400 <= status < 500, f"status {status} for {body[:60]!r}")
-        elif draw > _MALFORMED / 4:
-            _hostile(line)
-        else:
-            _raw(line)
+        draw = line.rng.random()
+        try:
+            if draw > _MALFORMED:
+                line.served.talk(line, number)
+                line.found.count("conversations")
+            elif draw > _MALFORMED / 2:
+                _malformed(line)
+            elif draw > _MALFORMED / 4:
+                _hostile(line)
+            else:
+                _raw(line)
+        except Exception as error:  # what came is nothing that the client could read
+            line.check(False, f"{type(error).__name__}: {error}")
+
+
+def _malformed(line: Line) -> None:
+    """Send a body that is no request."""
+    body = line.rng.choice(malformed_bodies())
+    status = line.send(line.rng.choice(line.served.routes), body).status
+    line.found.count("malformed bodies")
+    line.found.tell(f"status {status}")
+    line.check(400 <= status < 500, f"status {status} for {body[:60]!r}")
 
 
 def _hostile(line: Line) -> None:

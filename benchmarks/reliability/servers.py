@@ -2,8 +2,8 @@
 
 Well-formed requests are answered rightly, malformed ones with a status from 400 to 499; the server
 lives, holds no more memory than before, and says no secret. It listens to this machine alone unless
-there is a token. Servers with sessions have no more of them than they were told, tell so, and close those
-that nobody uses.
+there is a token. Servers with sessions have no more of them than they were told, tell so, and close
+those that nobody uses.
 
 A further server is one more `Served` in `SERVED`.
 """
@@ -28,8 +28,8 @@ from typing import Any
 from .all_served import SERVED
 from .findings import Findings
 from .memory import growth_mb, resident_mb_of
-from .server_clients import client, malformed_bodies
 from .served import Line, Served, exchange
+from .server_clients import client, malformed_bodies
 
 __all__ = ["CLIENTS", "MOST_GROWTH_MB", "run_servers"]
 
@@ -187,7 +187,9 @@ def _check_alive(
     found.take(line.found.plain())
 
     def post(place: str, told: str | None) -> int:
-        return exchange(f"{place}{served.samples[0][0]}", b"{}", told, headers=served.headers).status
+        return exchange(
+            f"{place}{served.samples[0][0]}", b"{}", told, headers=served.headers
+        ).status
 
     for wrong in (None, "planted-wrong", token[:-1], ""):
         for knock in (post, *served.knock):
