@@ -201,6 +201,7 @@ def _check_told(found: Findings, done: subprocess.CompletedProcess[str], what: s
 
 
 def play(room: int | None, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Play the run into a folder, on a disk with so much room for each file (None: all)."""
     return _command(room, *RUN, "--live", "2", "--out", str(folder))
 
 
