@@ -43,7 +43,7 @@ def serving(style: str) -> Iterator[str]:
     pytest.importorskip("uvicorn")
     pytest.importorskip(style)
     served: Any = load(f"{Path(__file__).parents[1] / 'integrations' / 'serving_kit.py'}:served")
-    options: dict[str, Any] = {"host": "127.0.0.1", "token": TOKEN, "limit": LIMIT}
+    options: dict[str, Any] = {"host": "127.0.0.1", "token": TOKEN, "limit": LIMIT, "idle": IDLE}
     if style == "openenv":
         from comap.integrations.openenv import openenv_app as app
     else:

@@ -7,7 +7,8 @@ import json
 import logging
 import socket
 import threading
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import pytest
 
@@ -105,7 +106,7 @@ def test_a_websocket_is_refused_with_a_status_where_that_can_be_told() -> None:
 
 
 class Yes(JsonServer):
-    routes = {"/": ("GET",)}
+    routes: ClassVar[Mapping[str, tuple[str, ...]]] = {"/": ("GET",)}
 
     def answer(self, method: str, path: str, asked: Any) -> Any:
         return "yes"
