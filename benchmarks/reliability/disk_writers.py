@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...agents.records import writing
 from ...errors import CoMapError
 from ...lm import Completion, Generate, Message, Usage
 from ...lm.replay import ReplayLanguageModel
@@ -99,8 +100,9 @@ def train(path: Path) -> None:
             last_checkpoint(stage.path)  # what was left half written is removed
             folder = stage.path / "checkpoint-1"
             if not folder.exists():
-                write_weights(folder, checkpoint(number))
-                mark_complete(folder)
+                with writing(stage.path):  # as trainers do
+                    write_weights(folder, checkpoint(number))
+                    mark_complete(folder)
             stage.finish(result(number), 1.0)
 
 

@@ -104,12 +104,18 @@ class Line:
         """Note a loss of this server unless something is right, and return whether it is."""
         return self.found.check(right, f"{self.served.name}: {what}")
 
-    def check_refused(self, what: str, status: int) -> bool:
-        """Note how something wrong was told, and a loss where it was not."""
+    def check_refused(self, what: str, status: int, said: object = "") -> bool:
+        """Note how something wrong was told, and a loss where it was not.
+
+        Args:
+            what: What is counted.
+            status: The status that came.
+            said: What was sent, for who reads of a loss.
+        """
         self.found.count(what)
         self.found.tell(f"status {status}")
         full = status == 503 and self.served.overfill is not None
-        return self.check(400 <= status < 500 or full, f"status {status} for {what}")
+        return self.check(400 <= status < 500 or full, f"status {status} for {what} {said!r:.60}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from .served import TIMEOUT, Line
 __all__ = ["client", "malformed_bodies"]
 
 _MALFORMED = 0.3
+_WAITS = (0.01, 5.0)
 _RAW = (
     b"GARBAGE\r\n\r\n",
     b"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: nine\r\n\r\n",
@@ -78,9 +79,7 @@ def _malformed(line: Line) -> None:
     """Send a body that is no request."""
     body = line.rng.choice(malformed_bodies())
     status = line.send(line.rng.choice(line.served.routes), body).status
-    line.found.count("malformed bodies")
-    line.found.tell(f"status {status}")
-    line.check(400 <= status < 500, f"status {status} for {body[:60]!r}")
+    line.check_refused("malformed bodies", status, body[:60])
 
 
 def _hostile(line: Line) -> None:
@@ -120,7 +119,7 @@ def _raw(line: Line) -> None:
     try:
         with socket.create_connection((place.hostname, place.port or 80), timeout=TIMEOUT) as end:
             end.sendall(said)
-            end.settimeout(line.rng.choice((0.01, 5.0)))
+            end.settimeout(line.rng.choice(_WAITS))
             told = end.recv(100)
     except OSError:
         return

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from comap.benchmarks.reliability import episodes, servers
+from comap.benchmarks.reliability import episodes, server_clients, servers
 from comap.benchmarks.reliability.all_served import SERVED
 from comap.benchmarks.reliability.episodes import ENVIRONMENT, OPTIONS, overfill, scripts
 from comap.benchmarks.reliability.served import Line, Served
@@ -59,6 +59,7 @@ def line_to(served: Served, url: str, seed: int = 0) -> Line:
 @pytest.mark.parametrize("style", STYLES)
 def test_clients_play_whole_episodes(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(episodes, "_WRONG", 0.5)
+    monkeypatch.setattr(server_clients, "_WAITS", (0.01, 0.2))
     with serving(style) as url:
         lines = [line_to(STYLES[style], url, seed) for seed in range(LIMIT + 1)]
         threads = [threading.Thread(target=client, args=(line, 5)) for line in lines]
