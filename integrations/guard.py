@@ -52,13 +52,13 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        answer = _Answer(scope, send)
+        answer, body = _Answer(scope, send), _Body(receive)
         try:
             self._check(_headers(scope))
-            handed = await _whole(receive) if scope["type"] == "http" else receive
+            handed = await body.whole() if scope["type"] == "http" else receive
         except Refused as refused:
             if scope["type"] == "http":
-                await _drain(receive)
+                await body.drain()
             await answer.refuse(refused)
             return
         try:
@@ -124,37 +124,56 @@ def _headers(scope: _Scope) -> dict[str, str]:
     }
 
 
-async def _whole(receive: _Receive) -> _Receive:
-    """Read a body and return what tells it again, and then what comes after it."""
-    try:
-        body, last = await asyncio.wait_for(_read(receive), _TIMEOUT)
-    except asyncio.TimeoutError as error:
-        raise Refused(408, f"expected the request within {_TIMEOUT:.0f} seconds") from error
-    _check_json(body)
-    waiting = [{"type": "http.request", "body": body, "more_body": False}, last]
+class _Body:
+    """The body of a request, and how far it was read."""
 
-    async def again() -> MutableMapping[str, Any]:
-        while waiting:
-            message = waiting.pop(0)
-            if message is not None:
-                return message
-        return await receive()
+    def __init__(self, receive: _Receive):
+        self._receive, self._over = receive, False
 
-    return again
+    async def whole(self) -> _Receive:
+        """Read it and return what tells it again, and then what comes after it."""
+        try:
+            body, last = await asyncio.wait_for(self._read(), _TIMEOUT)
+        except asyncio.TimeoutError as error:
+            raise Refused(408, f"expected the request within {_TIMEOUT:.0f} seconds") from error
+        _check_json(body)
+        waiting = [{"type": "http.request", "body": body, "more_body": False}, last]
 
+        async def again() -> MutableMapping[str, Any]:
+            while waiting:
+                message = waiting.pop(0)
+                if message is not None:
+                    return message
+            return await self._receive()
 
-async def _read(receive: _Receive) -> tuple[bytes, MutableMapping[str, Any] | None]:
-    """Return a body, and what came in place of its end."""
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return bytes(body), message
-        body += message.get("body", b"")
-        if len(body) > MAX_REQUEST_BYTES:
-            raise _too_large()
-        if not message.get("more_body"):
-            return bytes(body), None
+        return again
+
+    async def drain(self) -> None:
+        """Let the rest of it come, for a moment: a reset would lose the refusal."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._rest(), _LINGER)
+
+    async def _rest(self) -> None:
+        left = _MOST_LINGERED
+        while left > 0 and not self._over:
+            left -= len((await self._next()).get("body", b""))
+
+    async def _read(self) -> tuple[bytes, MutableMapping[str, Any] | None]:
+        """Return the body, and what came in place of its end."""
+        body = bytearray()
+        while not self._over:
+            message = await self._next()
+            if message["type"] != "http.request":
+                return bytes(body), message
+            body += message.get("body", b"")
+            if len(body) > MAX_REQUEST_BYTES:
+                raise _too_large()
+        return bytes(body), None
+
+    async def _next(self) -> MutableMapping[str, Any]:
+        message = await self._receive()
+        self._over = message["type"] != "http.request" or not message.get("more_body")
+        return message
 
 
 def _check_json(body: bytes) -> None:
@@ -169,21 +188,6 @@ def _check_json(body: bytes) -> None:
         raise Refused(400, "expected texts of whole characters, found half of one") from error
     except (ValueError, RecursionError) as error:
         raise Refused(400, f"expected JSON, found something else ({error})"[:300]) from error
-
-
-async def _drain(receive: _Receive) -> None:
-    """Let the rest of a refused request come, for a moment: a reset would lose it the answer."""
-
-    async def rest() -> None:
-        left = _MOST_LINGERED
-        while left > 0:
-            message = await receive()
-            left -= len(message.get("body", b""))
-            if message["type"] != "http.request" or not message.get("more_body"):
-                break
-
-    with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(rest(), _LINGER)
 
 
 def _too_large() -> Refused:

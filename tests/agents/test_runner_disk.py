@@ -182,8 +182,8 @@ def test_weights_that_find_no_room_are_told_as_other_files_are(tmp_path: Path) -
         lambda: torch.save(weights, "/dev/full"),
         lambda: save_file(weights, tmp_path / "no folder" / "a"),
     ):
-        with pytest.raises(OptionError, match=r"cannot write the run in run: .*disk full"):
-            with writing(Path("run")):
-                save()
+        told = r"cannot write the run in run: .*disk full"
+        with pytest.raises(OptionError, match=told), writing(Path("run")):
+            save()
     with pytest.raises(RuntimeError, match="another"), writing(Path("run")):
         raise RuntimeError("another")

@@ -114,7 +114,7 @@ def test_a_server_has_room_again_when_environments_were_idle(
         assert told["losses"] == [] and told["counts"]["environments left open"] == LIMIT
         monkeypatch.setattr(Sessions, "close_idle", lambda self: 0)
         overfill(line, lambda: AgentGymGuest(line))
-        assert "still open" in line.found.plain()["losses"][0]
+        assert "idle environments made way" in line.found.plain()["losses"][0]
 
 
 def test_scripts_have_hostile_actions_and_requests_are_altered_anywhere() -> None:
