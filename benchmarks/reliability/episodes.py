@@ -32,7 +32,7 @@ IDLE = 15.0
 """Seconds after which a server closes an environment that nobody uses."""
 
 ENVIRONMENT = "comap/ALFWorld-v0"
-OPTIONS = {"source": "generated", "max_episode_steps": 12}
+OPTIONS: dict[str, Any] = {"source": "generated", "max_episode_steps": 12}
 WORDS = ("--env", ENVIRONMENT, "--limit", str(LIMIT), "--idle", f"{IDLE:g}") + tuple(
     word for name, value in OPTIONS.items() for word in ("--env-option", f"{name}={value}")
 )
@@ -95,9 +95,9 @@ def _played(seed: int) -> list[tuple[str, Moment]]:
             action = hostile(rng)[:5000].encode("utf-8", "replace").decode()
         else:
             action = rng.choice(info["admissible_actions"])
-        *answer, info = env.step(action)
-        told.append((action, _moment(*answer, info)))
-        over = answer[2] or answer[3]
+        observation, reward, terminated, truncated, info = env.step(action)
+        told.append((action, _moment(observation, reward, terminated, truncated, info)))
+        over = terminated or truncated
     env.close()
     return told
 

@@ -53,9 +53,10 @@ class _Telling(RandomAgent):
 
 
 def _plan(folder: Path | None) -> Run:
+    agent = _Telling(None if folder is None else str(folder))
     make_env = partial(gymnasium.make, "comap/ALFWorld-v0", **_OPTIONS)
     tasks = make_env().unwrapped.tasks.ids[:_TASKS]  # type: ignore[attr-defined]
-    return Run(make_env=make_env, agent=_Telling(folder and str(folder)), tasks=tasks, seed=5)
+    return Run(make_env=make_env, agent=agent, tasks=tasks, seed=5)
 
 
 @cache

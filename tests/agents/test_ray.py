@@ -268,18 +268,18 @@ def test_a_node_is_killed_in_the_middle(cluster: Any, alone: bytes, tmp_path: Pa
     assert pool.restarts >= 1
 
 
-@pytest.mark.parametrize("lost", ["retry", "record"])
 def test_the_reliability_benchmark_kills_workers(
-    cluster: Any, lost: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import random
 
     from comap.benchmarks.reliability import ray_kills
     from comap.benchmarks.reliability.findings import Findings
 
-    monkeypatch.setattr(ray_kills, "LOST", (lost,))
     found, rng = Findings(), random.Random(4)
+    monkeypatch.setattr(ray_kills, "LOST", ("retry",))
     ray_kills.kill_ray_worker(found, rng)
+    monkeypatch.setattr(ray_kills, "LOST", ("record",))
     ray_kills.kill_ray_members(found, rng)
     told = found.plain()
     assert told["losses"] == [] and told["counts"]["Ray workers killed"] == 1
