@@ -32,13 +32,18 @@ IDLE = 15.0
 """Seconds after which a server closes an environment that nobody uses."""
 
 ENVIRONMENT = "comap/ALFWorld-v0"
+"""What is served."""
+
 OPTIONS: dict[str, Any] = {"source": "generated", "max_episode_steps": 12}
+"""With which the environment is made, here and there."""
+
 WORDS = ("--env", ENVIRONMENT, "--limit", str(LIMIT), "--idle", f"{IDLE:g}") + tuple(
     word for name, value in OPTIONS.items() for word in ("--env-option", f"{name}={value}")
 )
 """The words with which each server of environments is started."""
 
 Moment = dict[str, Any]
+"""What is told of a moment: the names of `_COMPARED`."""
 
 _COMPARED = ("observation", "reward", "terminated", "truncated", "available_actions", "facts")
 _SCRIPTS = 8

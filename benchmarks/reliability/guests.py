@@ -76,6 +76,8 @@ class AgentGymGuest:
 
 
 MCP_HEADERS = {"Accept": "application/json, text/event-stream"}
+"""What MCP's requests must tell besides the token."""
+
 _VERSION = "2025-06-18"
 
 

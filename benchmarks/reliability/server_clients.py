@@ -98,8 +98,8 @@ def altered(sample: Mapping[str, Any], rng: random.Random) -> tuple[dict[str, An
     """Return a request with a hostile value in one place, and the name of the place.
 
     Example:
-        >>> altered({"a": {"b": 1}}, random.Random(1))[1]
-        'a'
+        >>> altered({"action": 1}, random.Random(1))[1]
+        'action'
     """
     asked, name = dict(sample), rng.choice(sorted(sample))
     inner = asked[name]
