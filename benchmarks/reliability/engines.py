@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from pathlib import Path
@@ -145,12 +146,13 @@ def kill_run(found: Findings, rng: random.Random) -> None:
     """Kill a run at a random moment, go on with it, and compare its record with a whole one's."""
     with tempfile.TemporaryDirectory() as folder:
         whole, shaken = Path(folder, "whole"), Path(folder, "shaken")
+        begun = time.monotonic()
         _command(*RUN, "--out", str(whole)).communicate()
-        kept = 0
+        kept, took = 0, time.monotonic() - begun
         for _ in range(20):
             process = _command(*RUN, "--live", str(rng.choice((1, 4))), "--out", str(shaken))
             try:
-                process.communicate(timeout=rng.uniform(0.2, 8.0))
+                process.communicate(timeout=took * rng.uniform(0.05, 1.0))
                 break
             except subprocess.TimeoutExpired:
                 process.kill()
