@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from . import cli_serve_env
-from .envs.json_server import MAX_REQUEST_BYTES, check_exposure, read_token
+from .envs.json_server import MAX_REQUEST_BYTES, MOST_CONNECTIONS, check_exposure, read_token
 from .errors import MissingExtra, OptionError
 
 __all__ = ["add_parser"]
@@ -178,7 +178,12 @@ def serve(app: Any, host: str, port: int, route: str) -> int:
         shown = f"[{host}]" if ":" in host else host
         print(f"serving http://{shown}:{listener.getsockname()[1]}{route}", flush=True)
         server = uvicorn.Server(
-            uvicorn.Config(app, log_level="warning", ws_max_size=MAX_REQUEST_BYTES)
+            uvicorn.Config(
+                app,
+                log_level="warning",
+                ws_max_size=MAX_REQUEST_BYTES,
+                limit_concurrency=MOST_CONNECTIONS,
+            )
         )
         server.run(sockets=[listener])
     return 0

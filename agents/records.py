@@ -15,6 +15,9 @@ from ..trajectory import Trajectory
 
 __all__ = ["Records", "writing"]
 
+_OF_WEIGHTS = ("SafetensorError", "safetensors")
+_OF_TORCH = ("PytorchStreamWriter", "inline_container")  # `torch.save` tells a full disk so
+
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
@@ -24,7 +27,8 @@ def writing(folder: Path) -> Iterator[None]:
         folder: The run's folder.
 
     Raises:
-        OptionError: Something in the block raised an `OSError`.
+        OptionError: Something in the block raised an `OSError`, or what safetensors and torch raise in
+            its place.
 
     Example:
         >>> with writing(Path("run")):
@@ -35,11 +39,26 @@ recorded is kept: mend that, and give the same command again to go on
     """
     try:
         yield
-    except OSError as error:
+    except Exception as error:
+        why = _unwritten(error)
+        if why is None:
+            raise
         raise OptionError(
-            f"cannot write the run in {folder}: {error.strerror or error}; what was recorded is "
+            f"cannot write the run in {folder}: {why}; what was recorded is "
             "kept: mend that, and give the same command again to go on"
         ) from error
+
+
+def _unwritten(error: Exception) -> str | None:
+    """Return why something could not be written, where that is what an error says."""
+    said = " ".join(str(error).split())
+    if isinstance(error, OSError):
+        return error.strerror or said
+    kind = type(error)
+    of_weights = (kind.__name__, kind.__module__.partition(".")[0]) == _OF_WEIGHTS
+    if of_weights or (kind is RuntimeError and any(name in said for name in _OF_TORCH)):
+        return f"{said[:200]} (is the disk full?)"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,11 +51,23 @@ def _actions(part: Mapping[str, Any]) -> str:
 
 
 def _engines(part: Mapping[str, Any]) -> str:
-    return _counts(part, "simulators killed", "workers killed", "runs killed")
+    return _counts(
+        part,
+        "simulators killed",
+        "workers killed",
+        "runs killed",
+        "Ray workers killed",
+        "vector workers on Ray killed",
+    )
 
 
 def _disk(part: Mapping[str, Any]) -> str:
-    return _counts(part, "runs that met a full disk", "indexes that met a full disk")
+    numbers = {
+        name.removesuffix(_FULL): number
+        for name, number in part["counts"].items()
+        if name.endswith(_FULL)
+    }
+    return ", ".join(f"{number:,} {name}" for name, number in numbers.items())
 
 
 def _corruption(part: Mapping[str, Any]) -> str:
@@ -76,16 +88,19 @@ def _load(part: Mapping[str, Any]) -> str:
 
 
 def _servers(part: Mapping[str, Any]) -> str:
-    wrong = ("malformed bodies", "hostile requests", "broken connections")
+    wrong = ("malformed bodies", "hostile requests", "broken connections", "wrong requests")
     number = sum(part["counts"].get(name, 0) for name in wrong)
     each = part["counts"]["clients"] // len(part["servers"])
+    played = _counts(part, "episodes played")
     return (
         f"{len(part['servers'])} servers, {each} clients each: "
-        f"{part['counts']['well-formed requests']:,} requests answered, {number:,} malformed or "
-        f"hostile; {_growth(part['servers'])}"
+        f"{part['counts']['well-formed requests']:,} requests answered"
+        f"{f' ({played})' if played else ''}, {number:,} malformed or hostile; "
+        f"{_growth(part['servers'])}"
     )
 
 
+_FULL = " that met a full disk"
 _TITLES = {
     "actions": "random, mutated and hostile actions",
     "engines": "processes killed at random moments",

@@ -22,6 +22,7 @@ from ..errors import CoMapError, OptionError
 
 __all__ = [
     "MAX_REQUEST_BYTES",
+    "MOST_CONNECTIONS",
     "JsonServer",
     "Refused",
     "check_exposure",
@@ -33,10 +34,18 @@ __all__ = [
 MAX_REQUEST_BYTES = 2**20
 """A larger request is refused."""
 
+MOST_CONNECTIONS = 512
+"""How many connections a server has at the same time; a further one is told 503."""
+
 _TIMEOUT = 30.0
 _LINGER, _MOST_LINGERED, _PART = 2.0, 2**26, 2**16
 _SHORTEST_TOKEN = 16
 _TOKEN_VARIABLE = "COMAP_SERVE_TOKEN"
+_BUSY = b'{"error": "expected fewer connections at the same time; try again later"}'
+_REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(_BUSY), _BUSY)
+)
 
 
 class Refused(CoMapError):
@@ -137,8 +146,9 @@ def same_token(header: str | None, token: str) -> bool:
 class JsonServer(ThreadingHTTPServer):
     """Answers requests with JSON until it is shut down; subclasses write `answer`.
 
-    A request's body is JSON of at most `MAX_REQUEST_BYTES`. What is wrong is told as
-    ``{"error": ...}`` with a status from 400 on, never as a traceback.
+    A request's body is JSON of at most `MAX_REQUEST_BYTES`, a client that says nothing for 30 seconds
+    is hung up on, and there are at most `MOST_CONNECTIONS`: that bounds memory and threads. What is
+    wrong is told as ``{"error": ...}`` with a status from 400 on, never as a traceback.
 
     Attributes:
         routes: Paths with the methods that they have.
@@ -168,6 +178,7 @@ class JsonServer(ThreadingHTTPServer):
         self.token = token
         self.only_here = is_loopback(host)
         self.slots = threading.BoundedSemaphore(at_once)
+        self._lines = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
 
@@ -191,6 +202,27 @@ class JsonServer(ThreadingHTTPServer):
         host, port = self.server_address[:2]
         name = host if isinstance(host, str) else host.decode()
         return f"http://{f'[{name}]' if ':' in name else name}:{port}"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection in a thread of its own, if there are not too many."""
+        if not self._lines.acquire(blocking=False):
+            with contextlib.suppress(OSError):
+                request.settimeout(0)
+                request.send(_REFUSAL)
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # the system has no thread more
+            self._lines.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer a connection, and make room for another."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._lines.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of connections that clients broke off."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import logging
+import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -10,6 +14,10 @@ from urllib.parse import urlsplit
 from ..envs.json_server import MAX_REQUEST_BYTES, Refused, check_exposure, is_loopback, same_token
 
 __all__ = ["Guard"]
+
+_TIMEOUT = 30.0
+_LINGER, _MOST_LINGERED = 2.0, 2**26
+_LOG = logging.getLogger("comap.serve")
 
 _Scope: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -21,7 +29,9 @@ class Guard:
 
     Requests must tell the token where there is one; those of web pages (with ``Origin``) are refused,
     and where only this machine reaches the server those for another host. A body is at most
-    `MAX_REQUEST_BYTES`. Refusals are ``{"error": ...}``.
+    `MAX_REQUEST_BYTES`, of JSON whose texts are whole characters, and comes within 30 seconds. Refusals
+    are ``{"error": ...}``; so is what fails in the application, with the status 500 and one line of log
+    that says where.
 
     Args:
         app: What answers.
@@ -42,14 +52,19 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
+        answer, body = _Answer(scope, send), _Body(receive)
         try:
             self._check(_headers(scope))
-            if scope["type"] == "http":
-                receive = await _whole(receive)
+            handed = await body.whole() if scope["type"] == "http" else receive
         except Refused as refused:
-            await _refuse(scope["type"], refused, send)
+            if scope["type"] == "http":
+                await body.drain()
+            await answer.refuse(refused)
             return
-        await self._app(scope, receive, send)
+        try:
+            await self._app(scope, handed, answer.send)
+        except Exception as error:
+            await answer.fail(error)
 
     def _check(self, headers: dict[str, str]) -> None:
         if self._token is not None and not same_token(headers.get("authorization"), self._token):
@@ -64,47 +79,116 @@ class Guard:
             raise _too_large()
 
 
+class _Answer:
+    """What is sent to one client, and how far it is."""
+
+    def __init__(self, scope: _Scope, send: _Send):
+        self._kind, self._path, self._send = scope["type"], scope.get("path", ""), send
+        self._by_status = "websocket.http.response" in (scope.get("extensions") or {})
+        self._begun = False
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        """Send what the application says."""
+        self._begun = True
+        await self._send(message)
+
+    async def refuse(self, refused: Refused) -> None:
+        """Tell why nothing is answered."""
+        if self._kind == "websocket" and not self._by_status:
+            reason = str(refused)[:100]
+            await self._send({"type": "websocket.close", "code": 1008, "reason": reason})
+            return
+        kind = "http" if self._kind == "http" else "websocket.http"
+        body = json.dumps({"error": str(refused)}).encode()
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        headers.append((b"content-length", str(len(body)).encode()))
+        start = {"type": f"{kind}.response.start", "status": refused.status, "headers": headers}
+        await self._send(start)
+        await self._send({"type": f"{kind}.response.body", "body": body})
+
+    async def fail(self, error: Exception) -> None:
+        """Tell that the application failed: in one line of log, and to the client if it is there."""
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        told = f"{type(error).__name__} at line {frame.lineno} of {frame.name}"
+        _LOG.warning("a request of %.80r failed (%s)", self._path, told)
+        with contextlib.suppress(Exception):  # who has hung up is told nothing
+            if not self._begun:
+                await self.refuse(Refused(500, f"the request failed ({type(error).__name__})"))
+            elif self._kind == "websocket":
+                await self._send({"type": "websocket.close", "code": 1011, "reason": "it failed"})
+
+
 def _headers(scope: _Scope) -> dict[str, str]:
     return {
         name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
     }
 
 
-async def _whole(receive: _Receive) -> _Receive:
-    """Read a body and return what tells it again, and then what comes after it."""
-    body = bytearray()
-    last: MutableMapping[str, Any] | None = None
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            last = message
-            break
-        body += message.get("body", b"")
-        if len(body) > MAX_REQUEST_BYTES:
-            raise _too_large()
-        if not message.get("more_body"):
-            break
-    waiting = [{"type": "http.request", "body": bytes(body), "more_body": False}, last]
+class _Body:
+    """The body of a request, and how far it was read."""
 
-    async def again() -> MutableMapping[str, Any]:
-        while waiting:
-            message = waiting.pop(0)
-            if message is not None:
-                return message
-        return await receive()
+    def __init__(self, receive: _Receive):
+        self._receive, self._over = receive, False
 
-    return again
+    async def whole(self) -> _Receive:
+        """Read it and return what tells it again, and then what comes after it."""
+        try:
+            body, last = await asyncio.wait_for(self._read(), _TIMEOUT)
+        except asyncio.TimeoutError as error:
+            raise Refused(408, f"expected the request within {_TIMEOUT:.0f} seconds") from error
+        _check_json(body)
+        waiting = [{"type": "http.request", "body": body, "more_body": False}, last]
+
+        async def again() -> MutableMapping[str, Any]:
+            while waiting:
+                message = waiting.pop(0)
+                if message is not None:
+                    return message
+            return await self._receive()
+
+        return again
+
+    async def drain(self) -> None:
+        """Let the rest of it come, for a moment: a reset would lose the refusal."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._rest(), _LINGER)
+
+    async def _rest(self) -> None:
+        left = _MOST_LINGERED
+        while left > 0 and not self._over:
+            left -= len((await self._next()).get("body", b""))
+
+    async def _read(self) -> tuple[bytes, MutableMapping[str, Any] | None]:
+        """Return the body, and what came in place of its end."""
+        body = bytearray()
+        while not self._over:
+            message = await self._next()
+            if message["type"] != "http.request":
+                return bytes(body), message
+            body += message.get("body", b"")
+            if len(body) > MAX_REQUEST_BYTES:
+                raise _too_large()
+        return bytes(body), None
+
+    async def _next(self) -> MutableMapping[str, Any]:
+        message = await self._receive()
+        self._over = message["type"] != "http.request" or not message.get("more_body")
+        return message
+
+
+def _check_json(body: bytes) -> None:
+    """Do nothing, if a body is empty, or JSON that can be told in UTF-8."""
+    if not body:
+        return
+    try:
+        found = json.loads(body)
+        if b"\\u" in body:
+            json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise Refused(400, "expected texts of whole characters, found half of one") from error
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"expected JSON, found something else ({error})"[:300]) from error
 
 
 def _too_large() -> Refused:
     return Refused(413, f"expected at most {MAX_REQUEST_BYTES:,} bytes")
-
-
-async def _refuse(kind: str, refused: Refused, send: _Send) -> None:
-    if kind == "websocket":
-        await send({"type": "websocket.close", "code": 1008, "reason": str(refused)[:100]})
-        return
-    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-    body = json.dumps({"error": str(refused)}).encode()
-    await send({"type": "http.response.body", "body": body})

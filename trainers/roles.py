@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..agents.records import writing
 from ..errors import DataCorrupt, OptionError, suggest
 from ..lm import LanguageModel
 from .roles_checks import checked_names, difference, fill, saved_folders, student_of
@@ -257,7 +258,7 @@ class Roles(ABC):
         chosen = self.names if roles is None else tuple(roles)
         for role in chosen:
             self.check(role)
-        with rewritten(Path(folder)) as fresh:
+        with rewritten(Path(folder)) as fresh, writing(Path(folder)):
             for role in chosen:
                 self._write(role, fresh / role)
         return Path(folder)

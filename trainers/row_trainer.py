@@ -20,6 +20,7 @@ from datasets import Dataset
 from transformers import PrinterCallback, Trainer, TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
+from ..agents.records import writing
 from ..errors import OptionError
 from .divergence import chunked_nll
 from .examples import Example, scored_places
@@ -233,7 +234,8 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         read_weights(Path(resume_from_checkpoint), self._parts(), self.role)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        Trainer._save_checkpoint(self, model, trial)  # TRL's adds a model card
+        with writing(Path(self.args.output_dir)):
+            Trainer._save_checkpoint(self, model, trial)  # TRL's adds a model card
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             mark_complete(Path(self.args.output_dir, f"checkpoint-{self.state.global_step}"))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..agents.records import writing
 from ..agents.refinement import RefinementHead
 from ..errors import DataCorrupt
 from .processes import is_first, wait
@@ -32,13 +33,14 @@ def save_weights(session: Session, stage: StageFolder, roles: Sequence[str]) -> 
     from safetensors.torch import save_file
 
     if is_first():
-        for role in roles:
-            path = stage.weights(role)
-            draft = path.with_name(path.name + ".part")
-            save_file(session.roles.state(role), draft)
-            draft.replace(path)
-        if "agent" in roles:
-            session.head.save(stage.weights(HEAD))
+        with writing(stage.path):
+            for role in roles:
+                path = stage.weights(role)
+                draft = path.with_name(path.name + ".part")
+                save_file(session.roles.state(role), draft)
+                draft.replace(path)
+            if "agent" in roles:
+                session.head.save(stage.weights(HEAD))
     wait()
     names = (*roles, HEAD) if "agent" in roles else tuple(roles)
     return {name: stage.weights(name).name for name in names}

@@ -1,4 +1,4 @@
-"""Processes killed at random: simulators, workers of vector environments, whole runs.
+"""Processes killed at random: simulators, workers of vector environments and on Ray, whole runs.
 
 The episode that a killed process played is recorded as failed, the next one works, and no other episode
 differs from what it is when nothing is killed.
@@ -12,18 +12,21 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Generator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 
 from ...agents import Decision, RandomAgent, Reply, Request, View, run_episodes
+from ...envs.ray_cluster import connected
 from ...errors import CoMapError
 from ...trajectory import Trajectory, read_trajectories
 from .findings import Findings
+from .ray_kills import WORKERS, kill_ray_members, kill_ray_worker
+from .vectors import kill_worker
 
 __all__ = ["KILLS", "run_engines"]
 
@@ -32,11 +35,11 @@ KILLS = 60
 
 _SCIENCE: dict[str, Any] = {"id": "comap/ScienceWorld-v0", "max_episode_steps": 8}
 _TASKS = ("find-plant/3", "find-animal/2")
-_MEMBERS, _STEPS = 4, 40
 RUN = ("run", "--agent", "random", "--env-option", "source=generated", "--episodes", "12")
 """The run that is killed."""
 
 Tell = Callable[[str], object]
+Kill = Callable[[Findings, random.Random], None]
 
 
 def run_engines(
@@ -52,18 +55,37 @@ def run_engines(
     found, rng = Findings(), random.Random(seed)
     kills = max(1, round(KILLS * scale))
     for name, kill in _KINDS.items():
-        part = Findings()
+        _kill_some(found, name, [kill] * kills, rng, tell)
+    with ExitStack() as stack:  # one Ray of this machine for all that is killed on it
         try:
-            for _ in range(kills):
-                kill(part, rng)
-        except CoMapError as error:  # Java, say, is not there: what cannot run is no loss, but told
-            found.note(f"{name} left out", str(error))
-            tell(f"{name}: left out, {error}")
-            continue
-        told = part.plain()
-        found.take(told)
-        tell(f"{name}: {kills} killed, {told['lost']} lost")
+            stack.enter_context(connected(cpus=WORKERS))
+        except CoMapError as error:
+            _leave_out(found, "Ray", error, tell)
+            return found.plain()
+        for name, kill in _RAY_KINDS.items():
+            _kill_some(found, name, [kill] * kills, rng, tell)
     return found.plain()
+
+
+def _kill_some(
+    found: Findings, name: str, kills: list[Kill], rng: random.Random, tell: Tell
+) -> None:
+    """Kill processes of a kind."""
+    part = Findings()
+    try:
+        for kill in kills:
+            kill(part, rng)
+    except CoMapError as error:  # Java, say, is not there: what cannot run is no loss, but told
+        _leave_out(found, name, error, tell)
+        return
+    told = part.plain()
+    found.take(told)
+    tell(f"{name}: {len(kills)} killed, {told['lost']} lost")
+
+
+def _leave_out(found: Findings, name: str, error: CoMapError, tell: Tell) -> None:
+    found.note(f"{name} left out", str(error))
+    tell(f"{name}: left out, {error}")
 
 
 def kill_simulator(found: Findings, rng: random.Random) -> None:
@@ -120,84 +142,17 @@ class _Killing:
         return decision
 
 
-def kill_worker(found: Findings, rng: random.Random) -> None:
-    """Kill a process of a vector environment while it works, and compare all the others' episodes."""
-    seed, victim = rng.randrange(10_000), rng.randrange(_MEMBERS)
-    still, _ = _vector_transcripts(Findings(), seed, None, 0.0)
-    shaken, replaced = _vector_transcripts(found, seed, victim, rng.uniform(0.0, 0.3))
-    found.count("workers killed")
-    for member in range(_MEMBERS):
-        found.count("members of vectors")
-        one, other = still[member], shaken[member]
-        if member != victim:
-            found.check(one == other, f"member {member} differs after member {victim} was killed")
-            continue
-        _check_member(found, one, other, replaced)
-
-
-def _check_member(found: Findings, one: list[str], other: list[str], replaced: bool) -> None:
-    """Look at the transcript of the member whose process was killed."""
-    if not found.check(replaced, "a process that was killed was not replaced"):
-        return
-    cut = next((place for place, line in enumerate(other) if "EngineError" in line), None)
-    if cut is None:  # it died between two episodes: none was lost, and the next ones are others
-        found.count("workers killed between two episodes")
-        ended = [place for place, line in enumerate(one) if "False, True, '" in line]
-        found.check(any(one[: n + 1] == other[: n + 1] for n in ended), "an episode changed untold")
-        return
-    found.tell("EngineError")
-    found.check(one[:cut] == other[:cut], "a killed member's steps before its end differ")
-    after = other[cut + 1 :]
-    found.check(bool(after), "a killed member did not go on")
-    found.check(not any("EngineError" in line for line in after), "a new process failed")
-
-
-def _vector_transcripts(
-    found: Findings, seed: int, victim: int | None, delay: float
-) -> tuple[list[list[str]], bool]:
-    """Play a vector of environments for some steps; one may be killed meanwhile, and is replaced."""
-    envs: Any = gymnasium.make_vec(
-        "comap/ALFWorld-v0", num_envs=_MEMBERS, source="generated", max_episode_steps=25
-    )
-    try:
-        _, infos = envs.reset(seed=seed)
-        rngs = [random.Random(seed + member) for member in range(_MEMBERS)]
-        told: list[list[str]] = [[] for _ in range(_MEMBERS)]
-        process = None if victim is None else envs.processes[victim].pid
-        if process is not None:
-            threading.Timer(delay, os.kill, (process, signal.SIGKILL)).start()
-        left = 3
-        for step in range(_STEPS if victim is None else 10 * _STEPS):
-            actions = tuple(
-                rng.choice(infos["admissible_actions"][member] or ("look",))
-                for member, rng in enumerate(rngs)
-            )
-            texts, rewards, ends, cuts, infos = envs.step(actions)
-            for member in range(_MEMBERS):
-                error = infos["error"][member] if "error" in infos else None
-                line = (texts[member], float(rewards[member]), bool(ends[member]))
-                told[member].append(repr((*line, bool(cuts[member]), infos["task"][member], error)))
-            replaced = victim is not None and envs.processes[victim].pid != process
-            left -= replaced
-            if step >= _STEPS - 1 and (victim is None or left < 0):
-                break
-            time.sleep(0.005)
-        found.count("steps of vectors", len(told[0]))
-        return [lines[:_STEPS] if n != victim else lines for n, lines in enumerate(told)], replaced
-    finally:
-        envs.close()
-
-
 def kill_run(found: Findings, rng: random.Random) -> None:
     """Kill a run at a random moment, go on with it, and compare its record with a whole one's."""
     with tempfile.TemporaryDirectory() as folder:
         whole, shaken = Path(folder, "whole"), Path(folder, "shaken")
+        begun = time.monotonic()
         _command(*RUN, "--out", str(whole)).communicate()
-        kept = 0
+        kept, took = 0, time.monotonic() - begun
         for _ in range(20):
             process = _command(*RUN, "--live", str(rng.choice((1, 4))), "--out", str(shaken))
             try:
-                process.communicate(timeout=rng.uniform(0.2, 8.0))
+                process.communicate(timeout=took * rng.uniform(0.05, 1.0))
                 break
             except subprocess.TimeoutExpired:
                 process.kill()
@@ -230,8 +185,12 @@ def _command(*words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-_KINDS: dict[str, Callable[[Findings, random.Random], None]] = {
+_KINDS: dict[str, Kill] = {
     "simulators": kill_simulator,
     "vector workers": kill_worker,
     "runs": kill_run,
+}
+_RAY_KINDS: dict[str, Kill] = {
+    "Ray workers": kill_ray_worker,
+    "vector workers on Ray": kill_ray_members,
 }

@@ -2,15 +2,16 @@
 
 Well-formed requests are answered rightly, malformed ones with a status from 400 to 499; the server
 lives, holds no more memory than before, and says no secret. It listens to this machine alone unless
-there is a token.
+there is a token. Servers with sessions have no more of them than they were told, tell so, and close
+those that nobody uses.
 
 A further server is one more `Served` in `SERVED`.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import random
 import re
 import secrets
 import subprocess
@@ -20,12 +21,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from .all_served import SERVED
 from .findings import Findings
 from .memory import growth_mb, resident_mb_of
-from .server_clients import SERVED, Served, client, malformed_bodies, post
+from .served import Line, Served, exchange
+from .server_clients import client, malformed_bodies
 
 __all__ = ["CLIENTS", "MOST_GROWTH_MB", "run_servers"]
 
@@ -37,6 +41,7 @@ MOST_GROWTH_MB = 24.0
 
 _REQUESTS = 200
 _LEAST_REQUESTS = 20
+_LEAST_ROUNDS = 6
 _START = 180.0
 _SECRETS = ("OPENAI_API_KEY", "HF_TOKEN", "COMAP_SERVE_TOKEN", "RAPIDAPI_KEY")
 
@@ -53,9 +58,16 @@ def run_servers(
     """
     found, servers = Findings(), {}
     for served in SERVED:
+        missing = [name for name in served.needs if find_spec(name) is None]
+        if missing:
+            found.note(f"{served.name} left out", f"not installed: {', '.join(missing)}")
+            tell(f"{served.name}: left out, {', '.join(missing)} not installed")
+            continue
+        begun = time.monotonic()
         part = Findings()
         _besiege(part, served, scale, seed)
         _check_exposed(part, served)
+        part.note("seconds_taken", round(time.monotonic() - begun, 1))
         servers[served.name] = told = part.plain()
         found.take(told)
         tell(f"{served.name}: {told['counts']}, {told['lost']} lost")
@@ -67,32 +79,35 @@ def _besiege(found: Findings, served: Served, scale: float, seed: int) -> None:
     """Let many clients ask a server at the same time."""
     clients = max(10, round(CLIENTS * scale))
     requests = max(_LEAST_REQUESTS, round(_REQUESTS * scale))
+    rounds = max(_LEAST_ROUNDS, requests // served.length)
     planted = {name: f"planted-{secrets.token_hex(12)}" for name in _SECRETS}
     with _running(served, planted) as (process, url, said):
-        parts = [Findings() for _ in range(clients)]
         token = planted["COMAP_SERVE_TOKEN"]
-        threads = [
-            threading.Thread(
-                target=client, args=(part, served, url, token, seed * 10_007 + number, requests)
-            )
-            for number, part in enumerate(parts)
-        ]
+        served.talk(_line(served, url, token, seed), 0)
+        lines = [_line(served, url, token, seed * 10_007 + number) for number in range(clients)]
+        threads = [threading.Thread(target=client, args=(line, rounds)) for line in lines]
         for thread in threads:
             thread.start()
         samples = _watch(process, threads)
-        for part in parts:
-            found.take(part.plain())
+        for line in lines:
+            found.take(line.found.plain())
         found.count("clients", clients)
-        _check_alive(found, served, url, token, process)
         growth = growth_mb(samples)
         right = growth is None or growth <= MOST_GROWTH_MB
         found.check(right, f"{served.name}: memory grew by {growth} MB over the second half")
         found.note("memory_growth_mb", growth)
+        found.note("memory_most_mb", round(max((held for _, held in samples), default=0.0), 1))
+        _check_sessions(found, served, url, token)
+        _check_alive(found, served, url, token, process)
     log = "".join(said)
     for name, secret in planted.items():
         found.count("secrets planted")
         found.check(secret not in log, f"{served.name} wrote {name} into its output")
     found.check("Traceback" not in log, f"{served.name} wrote a traceback: {log[-300:]}")
+
+
+def _line(served: Served, url: str, token: str, seed: int) -> Line:
+    return Line(served, url, token, random.Random(seed))
 
 
 @contextmanager
@@ -150,21 +165,37 @@ def _watch(
     return samples
 
 
+def _check_sessions(found: Findings, served: Served, url: str, token: str) -> None:
+    """Look whether a server has no more sessions than it may, and closes idle ones."""
+    if served.overfill is None:
+        return
+    line = _line(served, url, token, 0)
+    served.overfill(line)
+    told = line.found.plain()
+    found.take(told)
+    found.note("room_again_after_seconds", told.get("room_again_after_seconds"))
+
+
 def _check_alive(
     found: Findings, served: Served, url: str, token: str, process: subprocess.Popen[str]
 ) -> None:
     """Look whether a server still answers, and refuses who does not tell the token."""
     right = process.poll() is None
     found.check(right, f"{served.name} ended with {process.returncode}")
-    body = json.dumps(served.asks(0)).encode()
-    status, told = post(url, body, token)
-    found.check(
-        status == 200 and served.right(0, told), f"{served.name} no longer answers: {status}"
-    )
+    line = _line(served, url, token, 1)
+    served.talk(line, 0)
+    found.take(line.found.plain())
+
+    def post(place: str, told: str | None) -> int:
+        return exchange(
+            f"{place}{served.samples[0][0]}", b"{}", told, headers=served.headers
+        ).status
+
     for wrong in (None, "planted-wrong", token[:-1], ""):
-        found.count("requests without the token")
-        status, _ = post(url, body, wrong)
-        found.check(status == 401, f"{served.name} answered a wrong token with {status}")
+        for knock in (post, *served.knock):
+            found.count("requests without the token")
+            status = knock(url, wrong)
+            found.check(status == 401, f"{served.name} answered a wrong token with {status}")
 
 
 def _check_exposed(found: Findings, served: Served) -> None:

@@ -266,3 +266,21 @@ def test_a_node_is_killed_in_the_middle(cluster: Any, alone: bytes, tmp_path: Pa
     run_to(tmp_path, plan(Slow(0.05)), live=2, play=pool, on_done=on_done)
     assert (tmp_path / "trajectories.jsonl").read_bytes() == alone
     assert pool.restarts >= 1
+
+
+def test_the_reliability_benchmark_kills_workers(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import random
+
+    from comap.benchmarks.reliability import ray_kills
+    from comap.benchmarks.reliability.findings import Findings
+
+    found, rng = Findings(), random.Random(4)
+    monkeypatch.setattr(ray_kills, "LOST", ("retry",))
+    ray_kills.kill_ray_worker(found, rng)
+    monkeypatch.setattr(ray_kills, "LOST", ("record",))
+    ray_kills.kill_ray_members(found, rng)
+    told = found.plain()
+    assert told["losses"] == [] and told["counts"]["Ray workers killed"] == 1
+    assert told["counts"]["members of vectors"] == 4

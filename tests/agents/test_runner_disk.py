@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from comap.agents.records import Records
+from comap.agents.records import Records, writing
 from comap.cli import main
 from comap.errors import OptionError
 from comap.facts import State
@@ -170,3 +170,20 @@ def test_another_version_that_goes_on_is_told(
     assert main([*WORDS, "--out", str(tmp_path)]) == 0
     (told,) = capsys.readouterr().err.splitlines()
     assert "goes on with other versions than before: comap 0.0.1[U+001B][31m, now " in told
+
+
+@POSIX
+def test_weights_that_find_no_room_are_told_as_other_files_are(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    weights = {"a": torch.ones(1000)}
+    for save in (
+        lambda: torch.save(weights, "/dev/full"),
+        lambda: save_file(weights, tmp_path / "no folder" / "a"),
+    ):
+        told = r"cannot write the run in run: .*disk full"
+        with pytest.raises(OptionError, match=told), writing(Path("run")):
+            save()
+    with pytest.raises(RuntimeError, match="another"), writing(Path("run")):
+        raise RuntimeError("another")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,13 +13,16 @@ from typing import Any
 
 import pytest
 
-from comap.benchmarks.reliability import actions, bench, corruption
+from comap.benchmarks.readme_reliability import reliability_section
+from comap.benchmarks.reliability import actions, bench, corruption, disk_fills
+from comap.benchmarks.reliability.all_served import SERVED
 from comap.benchmarks.reliability.corruption_kinds import KINDS, Kind
 from comap.benchmarks.reliability.findings import Findings
 from comap.benchmarks.reliability.hostile import FAMILIES, mutated
 from comap.benchmarks.reliability.isolated import isolated
 from comap.benchmarks.reliability.memory import growth_mb
-from comap.benchmarks.reliability.server_clients import SERVED, client, malformed_bodies
+from comap.benchmarks.reliability.served import Line
+from comap.benchmarks.reliability.server_clients import client, malformed_bodies
 from comap.cli import main
 from comap.envs.alfworld.engine import NativeEngine
 from comap.envs.searchqa.retriever import CallableRetriever
@@ -101,14 +105,14 @@ def test_readers_that_fail_otherwise_or_take_anything_are_losses(
 
 def ask(server: ThreadingHTTPServer) -> dict[str, Any]:
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    found = Findings()
     url = f"http://127.0.0.1:{server.server_address[1]}/retrieve"
+    line = Line(SERVED[0], url, "secret-secret-secret", random.Random(1))
     try:
-        client(found, SERVED[0], url, "secret-secret-secret", 1, 30)
+        client(line, 30)
     finally:
         server.shutdown()
         server.server_close()
-    return found.plain()
+    return line.found.plain()
 
 
 def test_clients_of_a_server() -> None:
@@ -136,7 +140,7 @@ class _Yes(BaseHTTPRequestHandler):
 def test_a_server_that_takes_anything_is_found_out() -> None:
     found = ask(ThreadingHTTPServer(("127.0.0.1", 0), _Yes))
     assert any("well-formed" in loss for loss in found["losses"])
-    assert any("status 200 for b" in loss for loss in found["losses"])
+    assert any("status 200 for malformed bodies b" in loss for loss in found["losses"])
     assert len(malformed_bodies()) == len(set(malformed_bodies()))
 
 
@@ -157,3 +161,43 @@ def test_the_command(
         bench.run_reliability(1.0, ["disc"])
     with pytest.raises(OptionError, match="--scale"):
         bench.run_reliability(0.0)
+
+
+def test_a_record_and_a_full_disk(tmp_path: Path) -> None:
+    if sys.platform == "win32":
+        pytest.skip("the system has no limits of file sizes")
+    found = Findings()
+    place = disk_fills.Place(tmp_path, [], random.Random(2), found)
+    disk_fills.KINDS["records of language models"][0](place, 0)
+    told = found.plain()
+    assert told["losses"] == [] and told["told"] == {"one line and exit status 1": 1}
+
+
+def test_rows_of_the_readme_cope_with_more_and_with_less() -> None:
+    def section(**counts: Any) -> str:
+        parts = {
+            "disk": {"counts": counts["disk"]},
+            "engines": {"counts": counts["engines"]},
+            "servers": {"counts": counts["servers"], "servers": {"a": {}, "b": {}}},
+        }
+        record = {
+            "scale": 1,
+            "load_average": 1.0,
+            "parts": {n: one | {"lost": 0, "seconds_taken": 1.0} for n, one in parts.items()},
+        }
+        return reliability_section(record, "today")
+
+    asked = {"clients": 20, "well-formed requests": 9, "malformed bodies": 3}
+    before = section(
+        disk={"runs that met a full disk": 3}, engines={"runs killed": 2}, servers=asked
+    )
+    assert (
+        "3 runs |" in before and "2 runs killed |" in before and "9 requests answered, 3" in before
+    )
+    now = section(
+        disk={"runs that met a full disk": 3, "pushes that met a full disk": 1},
+        engines={"runs killed": 2, "Ray workers killed": 4},
+        servers=asked | {"episodes played": 5, "wrong requests": 2},
+    )
+    assert "3 runs, 1 pushes |" in now and "2 runs killed, 4 Ray workers killed |" in now
+    assert "9 requests answered (5 episodes played), 5 malformed" in now

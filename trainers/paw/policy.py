@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...agents import Agent
 from ...agents.create import create_agent
+from ...agents.records import writing
 from ...errors import DataCorrupt
 from ...lm import LanguageModel
 from ...lm.quiet import without_bars
@@ -164,11 +165,12 @@ class Policy:
         """Write the weights, or the adapters, and the tokenizer into a folder, whole or not at all."""
         draft = folder.with_name(folder.name + ".part")
         shutil.rmtree(draft, ignore_errors=True)
-        with without_bars():
-            self.model.save_pretrained(draft)
-        self.tokenizer.save_pretrained(draft)
-        shutil.rmtree(folder, ignore_errors=True)
-        draft.rename(folder)
+        with writing(folder.parent):
+            with without_bars():
+                self.model.save_pretrained(draft)
+            self.tokenizer.save_pretrained(draft)
+            shutil.rmtree(folder, ignore_errors=True)
+            draft.rename(folder)
 
 
 def _adapted(model: Any, checkpoint: Path) -> Any:

@@ -21,6 +21,7 @@ from datasets import Dataset
 from transformers import PrinterCallback, Trainer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
+from ...agents.records import writing
 from ...errors import OptionError
 from ..processes import gathered, part_at_exit
 from ..trainer_checkpoints import last_checkpoint, mark_complete
@@ -287,12 +288,14 @@ class PaWMixin:
                 self._metrics["train"][name].append(float(value))  # type: ignore[attr-defined]
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        Trainer._save_checkpoint(self, model, trial)  # TRL's adds a model card
         folder = Path(self.args.output_dir, f"checkpoint-{self.state.global_step}")
+        with writing(folder.parent):
+            Trainer._save_checkpoint(self, model, trial)  # TRL's adds a model card
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             if self.critic is not None:
-                self.critic.save(folder)
+                with writing(folder.parent):
+                    self.critic.save(folder)
             mark_complete(folder)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
