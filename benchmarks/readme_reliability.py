@@ -17,20 +17,24 @@ def reliability_section(record: Mapping[str, Any], told: str) -> str:
 
     Example:
         >>> part = {"counts": {"actions": 9, "episodes": 1}, "lost": 0, "seconds_taken": 3.0}
-        >>> record = {"scale": 0.01, "seed": 0, "load_average": 4.0, "parts": {"actions": part}}
-        >>> print(reliability_section(record | {"lost": 0}, "today").splitlines()[2])
-        | random, mutated and hostile actions | 9 actions, 1 episodes; no growth told | 0 |
+        >>> record = {"parts": {"actions": part | {"scale": 1, "load_average": 4.0}}, "lost": 0}
+        >>> print(reliability_section(record, "today").splitlines()[2])
+        | random, mutated and hostile actions | 1 | 9 actions, 1 episodes; no growth told | 0 |
     """
-    lines = ["| what was done | how often | lost |", "|---|---|---:|"]
+    lines = ["| what was done | scale | how often | lost |", "|---|---:|---|---:|"]
     for name, part in record["parts"].items():
-        lines.append(f"| {_TITLES[name]} | {_DID[name](part)} | {part['lost']:,} |")
+        cells = (_TITLES[name], f"{part['scale']:g}", _DID[name](part), f"{part['lost']:,}")
+        lines.append(f"| {' | '.join(cells)} |")
     seconds = sum(part["seconds_taken"] for part in record["parts"].values())
+    loads = [part["load_average"] for part in record["parts"].values() if part["load_average"]]
+    beside = f" (load average up to {max(loads)})" if loads else ""
     lines += [
         "",
-        f"At scale {record['scale']:g} of the whole, which is a million actions and an hour of load; "
-        f"{seconds / 60:.0f} minutes beside other work (load average {record['load_average']}). "
+        "Scale 1 is a million actions, 60 processes of each kind, 100 full disks, 2,000 files of each "
+        "kind, an hour of load and 200 clients. All of it took "
+        f"{seconds / 60:.0f} minutes, beside other work{beside}. "
         "Lost is what a fault cost beyond itself: a crash, an error of another kind, a wrong answer, a "
-        f"record that is gone. ({told}, `comap bench reliability --scale {record['scale']:g}`)",
+        f"record that is gone. ({told}, `comap bench reliability`)",
     ]
     return "\n".join(lines)
 

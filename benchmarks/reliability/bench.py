@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import OptionError, suggest
+from ...errors import DataCorrupt, OptionError, suggest
 from ..record import circumstances, write_result
 from .actions import run_actions
 from .corruption import run_corruption
@@ -18,7 +19,7 @@ from .engines import run_engines
 from .load import run_load
 from .servers import run_servers
 
-__all__ = ["PARTS", "add_parser", "run_reliability"]
+__all__ = ["PARTS", "add_parser", "merged", "run_reliability"]
 
 Part = Callable[[float, int, Callable[[str], object]], dict[str, Any]]
 
@@ -38,6 +39,7 @@ def run_reliability(
     parts: Sequence[str] | None = None,
     seed: int = 0,
     tell: Callable[[str], object] = lambda line: None,
+    ended: Callable[[dict[str, Any]], object] = lambda found: None,
 ) -> dict[str, Any]:
     """Run parts and return what they found, with the circumstances.
 
@@ -46,10 +48,11 @@ def run_reliability(
         parts: Which parts; None for all.
         seed: Of all draws.
         tell: Told lines of progress.
+        ended: Told all that was found when another part has ended.
 
     Returns:
-        ``parts`` by name, each with ``counts``, ``told``, ``lost``, ``losses`` and ``seconds``, and
-        ``lost`` of all.
+        ``parts`` by name, each with ``counts``, ``told``, ``lost``, ``losses``, and how it was run:
+        ``scale``, ``seed``, ``seconds_taken``, ``load_average``; and ``lost`` of all.
 
     Raises:
         OptionError: There is no such part, or the scale is none.
@@ -63,20 +66,32 @@ def run_reliability(
     for name in parts or ():
         if name not in PARTS:
             raise OptionError(f"there is no part {name!r:.80}; {suggest(name, PARTS)}")
-    found = {}
+    record: dict[str, Any] = {"benchmark": "reliability", "parts": {}, "lost": 0}
     for name in PARTS if parts is None else parts:
         begun = time.monotonic()
-        found[name] = PARTS[name](scale, seed, tell)
-        found[name]["seconds_taken"] = round(time.monotonic() - begun, 1)
-    return {
-        "benchmark": "reliability",
-        **circumstances(("gymnasium", "numpy")),
-        "scale": scale,
-        "seed": seed,
-        "load_average": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
-        "parts": found,
-        "lost": sum(part["lost"] for part in found.values()),
-    }
+        found = PARTS[name](scale, seed, tell)
+        load = round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
+        run = {"scale": scale, "seed": seed, "seconds_taken": round(time.monotonic() - begun, 1)}
+        record["parts"][name] = found | run | {"load_average": load}
+        record["lost"] += found["lost"]
+        ended(record | circumstances(("gymnasium", "numpy")))
+    return record | circumstances(("gymnasium", "numpy"))
+
+
+def merged(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was found now, and of the parts that were not run what was found before.
+
+    Example:
+        >>> part = {"lost": 1}
+        >>> found = merged({"parts": {"load": part, "disk": part}}, {"parts": {"disk": {"lost": 0}}})
+        >>> found["lost"], list(found["parts"])
+        (1, ['disk', 'load'])
+    """
+    shared = ("scale", "seed", "load_average")  # earlier versions ran all parts alike
+    alike = {name: before[name] for name in shared if name in before}
+    parts = {name: alike | part for name, part in before["parts"].items()} | now["parts"]
+    ordered = {name: parts[name] for name in PARTS if name in parts}
+    return {**now, "parts": ordered, "lost": sum(part["lost"] for part in ordered.values())}
 
 
 def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -95,19 +110,45 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of all draws (default: 0)"
     )
-    parser.add_argument("--result", metavar="FILE", help="where to write the figures")
+    where = "where to write the figures; those of other parts that are there stay"
+    parser.add_argument("--result", metavar="FILE", help=where)
 
 
 def _run(options: argparse.Namespace) -> int:
     def tell(line: str) -> None:
         print(line, flush=True)
 
-    found = run_reliability(options.scale, options.parts, options.seed, tell)
-    if options.result:
-        write_result(Path(options.result), found)
-        tell(f"figures: {options.result}")
+    file = Path(options.result) if options.result else None
+    before = None if file is None or not file.exists() else _read(file)
+
+    def keep(found: dict[str, Any]) -> None:
+        if file is not None:
+            write_result(file, found if before is None else merged(before, found))
+
+    found = run_reliability(options.scale, options.parts, options.seed, tell, keep)
+    if file is not None:
+        tell(f"figures: {file}")
     for name, part in found["parts"].items():
         tell(f"{name}: {part['lost']} lost, {part['seconds_taken']:.0f} s")
         for loss in part["losses"]:
             tell(f"  lost: {loss}")
     return 1 if found["lost"] else 0
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return the figures that a file has.
+
+    Raises:
+        DataCorrupt: It has others.
+    """
+    try:
+        found: dict[str, Any] = json.loads(file.read_bytes())
+        whole = all(part["lost"] >= 0 for part in found["parts"].values())
+        if found["benchmark"] != "reliability" or not whole:
+            raise ValueError(f"benchmark {found['benchmark']!r:.40}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataCorrupt(
+            f"expected figures of comap bench reliability in {file}, found something else ({error}); "
+            "name another file"
+        ) from error
+    return found

@@ -157,6 +157,13 @@ def test_the_command(
     assert json.loads(result.read_text())["parts"]["disk"]["scale"] == 0.1
     assert main(words) == 1
     assert "lost: a run" in capsys.readouterr().out
+    assert main(["bench", "reliability", "--parts", "disk", "--result", str(result)]) == 0
+    kept = json.loads(result.read_text())
+    assert {name: one["scale"] for name, one in kept["parts"].items()} == {"disk": 1.0, "load": 0.1}
+    assert kept["lost"] == 1
+    result.write_text('{"benchmark": "speed"}')
+    assert main([*words, "--parts", "disk"]) == 1
+    assert "expected figures of comap bench reliability" in capsys.readouterr().err
     with pytest.raises(OptionError, match="there is no part 'disc'; did you mean 'disk'"):
         bench.run_reliability(1.0, ["disc"])
     with pytest.raises(OptionError, match="--scale"):
@@ -180,11 +187,8 @@ def test_rows_of_the_readme_cope_with_more_and_with_less() -> None:
             "engines": {"counts": counts["engines"]},
             "servers": {"counts": counts["servers"], "servers": {"a": {}, "b": {}}},
         }
-        record = {
-            "scale": 1,
-            "load_average": 1.0,
-            "parts": {n: one | {"lost": 0, "seconds_taken": 1.0} for n, one in parts.items()},
-        }
+        how = {"lost": 0, "seconds_taken": 1.0, "scale": 1, "load_average": 1.0}
+        record = {"parts": {name: one | how for name, one in parts.items()}}
         return reliability_section(record, "today")
 
     asked = {"clients": 20, "well-formed requests": 9, "malformed bodies": 3}
