@@ -94,10 +94,10 @@ def names(action: str, thing: str) -> bool:
 
 
 def collapse(text: str) -> str:
-    """Return `text` in lower case, with single blanks and without a final period.
+    """Return `text` in lower case, with single blanks and without full stops at its end.
 
     Example:
         >>> collapse("  Go to  the fridge. ")
         'go to the fridge'
     """
-    return " ".join(text.lower().split()).rstrip(".").rstrip()
+    return " ".join(text.lower().split()).rstrip(". ")

@@ -70,6 +70,9 @@ ENVIRONMENTS = {
         ),
     }.items()
 }
+PARTICLES = ("a", "an", "the", "on", "off", "in", "into", "to", "from", "with", "up", "down")
+VERBS = ("put", "take", "move", "pour", "use", "connect", "go", "look", "focus", "turn", "open")
+WORDS = (*PARTICLES, *VERBS, "fridge", "search[red]", "click[x]", "Finish", "P", ".", "..", "\n")
 ODD = st.sampled_from(
     ["\x00", "\x85", "\u2028", "\u202e", "\ud800", "\u0130", "\ufb01", "[", "{", "<", "("]
 )
@@ -128,7 +131,8 @@ def test_beliefs_take_any_text(env_id: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_a_canonical_action_is_its_own(env_id: str, data: st.DataObject) -> None:
     canon: Any = class_of(env_id).canonicalizer  # type: ignore[union-attr]
-    once = canon.action(data.draw(texts(ENVIRONMENTS[env_id])))
+    words = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)
+    once = canon.action(data.draw(texts(ENVIRONMENTS[env_id]) | words))
     assert canon.action(once) == once
 
 

@@ -45,6 +45,7 @@ from .sentences_things import WORDS
 __all__ = ["ScienceWorldCanonicalizer"]
 
 _ARTICLES = re.compile(r"\b(?:the|an?)\s+")
+_WHAT = r"((?!(?:to|into|in|on|with)\s).+?)"  # what is written so is written so again
 _SYNONYMS = tuple(
     (re.compile(pattern), form)
     for pattern, form in (
@@ -55,10 +56,10 @@ _SYNONYMS = tuple(
         (r"^turn off\s+(.+)$", r"deactivate \1"),
         (r"^(?:get|take)\s+(.+)$", r"pick up \1"),
         (r"^drop\s+(.+)$", r"put down \1"),
-        (r"^(pour|dunk)\s+(.+?)\s+(?:into|in|on|to)\s+(.+)$", r"\1 \2 into \3"),
-        (r"^(?:move|put(?! down))\s+(.+?)\s+(?:to|into|in|on)\s+(.+)$", r"move \1 to \2"),
-        (r"^connect\s+(.+?)\s+(?:to|into)\s+(.+)$", r"connect \1 to \2"),
-        (r"^use\s+(.+?)\s+with\s+(.+)$", r"use \1 on \2"),
+        (rf"^(pour|dunk)\s+{_WHAT}\s+(?:into|in|on|to)\s+(.+)$", r"\1 \2 into \3"),
+        (rf"^(?:move|put(?! down))\s+{_WHAT}\s+(?:to|into|in|on)\s+(.+)$", r"move \1 to \2"),
+        (rf"^connect\s+{_WHAT}\s+(?:to|into)\s+(.+)$", r"connect \1 to \2"),
+        (rf"^use\s+{_WHAT}\s+(?:with|on)\s+(.+)$", r"use \1 on \2"),
         (r"^focus\s+(?!on\b)(.+)$", r"focus on \1"),
         (r"^consume\s+(.+)$", r"eat \1"),
         (r"^stir\s+(.+)$", r"mix \1"),

@@ -89,7 +89,10 @@ class ToolCanonicalizer:
     def action(self, text: str) -> str:
         """Return the canonical form of a call: OpenAI's, keys in order; other text in lower case."""
         call = parse_call(text)
-        return collapse(text) if call is None else write_call(call.name, call.arguments)
+        if call is not None:
+            return write_call(call.name, call.arguments)
+        words = collapse(text)
+        return words if parse_call(words) is None else f"{words} ."  # what is no call stays none
 
     def describe(self, before: State, action: str, after: State) -> str:
         """Return an observation from which `update` reads `after`: see `Describer`."""
