@@ -1,7 +1,8 @@
 """Trajectories: what happened in an episode, step by step.
 
 Metrics, trainers and the viewer read trajectories and nothing else. On disk a trajectory is one
-line of JSON; beliefs are stored once, then as changes, and come back whole.
+line of JSON with a checksum (`comap.checksums`); beliefs are stored once, then as changes, and come
+back whole.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsFloat
 
+from .checksums import SEAL, seal, unseal
 from .errors import DataCorrupt, DataNotFound
 from .facts import Delta, Fact, State, apply
 
@@ -254,7 +256,7 @@ class Trajectory:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trajectory:
-        """Read what `to_json` returned.
+        """Read what `to_json` returned; a line's checksum, which `from_line` looks at, is left out.
 
         Raises:
             DataCorrupt: It is of another schema or lacks a field.
@@ -271,13 +273,33 @@ class Trajectory:
                 step = _step_from_json(record, before)
                 steps.append(step)
                 before = step.facts
-            read = ("schema", "facts", "steps", "review")
+            read = ("schema", "facts", "steps", "review", SEAL)
             rest = {key: value for key, value in data.items() if key not in read}
             review = tuple(Call.from_json(call) for call in data.get("review", ()))
             return cls(facts=facts, steps=tuple(steps), review=review, **rest)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             found = f"{type(error).__name__}: {error}"
             raise DataCorrupt(f"expected a whole trajectory, found {found}") from error
+
+    def to_line(self) -> str:
+        """Return the line of JSON that stands for it in files: ASCII, with a checksum at its end.
+
+        Example:
+            >>> one = Trajectory("id", "task", "dev", "goal", "agent", "Hello.", State())
+            >>> Trajectory.from_line(one.to_line()) == one
+            True
+        """
+        return seal(json.dumps(self.to_json(), ensure_ascii=True))
+
+    @classmethod
+    def from_line(cls, line: str | bytes) -> Trajectory:
+        """Read what `to_line` returned, or a line of an older file, which has no checksum.
+
+        Raises:
+            DataCorrupt: It was changed, or is no trajectory.
+            ValueError: It is no JSON.
+        """
+        return cls.from_json(unseal(line))
 
 
 def _fields(record: Any) -> dict[str, Any]:
@@ -352,7 +374,7 @@ def write_trajectories(
     target = path if append else path.with_name(path.name + ".part")
     with target.open("a" if append else "w", encoding="utf-8") as file:
         for trajectory in trajectories:
-            file.write(json.dumps(trajectory.to_json(), ensure_ascii=True) + "\n")
+            file.write(trajectory.to_line() + "\n")
     if not append:
         target.replace(path)
 
@@ -362,7 +384,7 @@ def read_trajectories(path: Path) -> Iterator[Trajectory]:
 
     Raises:
         DataNotFound: There is no such file.
-        DataCorrupt: A line is not a trajectory; the message says which.
+        DataCorrupt: A line was changed or is not a trajectory; the message says which.
     """
     try:
         file = path.open("rb")
@@ -371,6 +393,6 @@ def read_trajectories(path: Path) -> Iterator[Trajectory]:
     with file:
         for number, line in enumerate(file, 1):
             try:
-                yield Trajectory.from_json(json.loads(line))
+                yield Trajectory.from_line(line)
             except (ValueError, RecursionError) as error:
                 raise DataCorrupt(f"{path}, line {number}: {error}") from error

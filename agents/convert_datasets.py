@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -63,7 +62,7 @@ def to_dataset(
     except ImportError as error:
         raise MissingExtra.of("train", "a Hugging Face dataset") from error
     if form == "lossless":
-        lines = [json.dumps(each.to_json(), ensure_ascii=True) for each in trajectories]
+        lines = [each.to_line() for each in trajectories]
         return Dataset.from_dict({"trajectory": lines})
     rows: dict[str, list[Any]] = {name: [] for name in _COLUMNS[form]}
     for trajectory in trajectories:
@@ -94,7 +93,7 @@ form='lossless' can be read back)
                 "read back)"
             )
         try:
-            found.append(Trajectory.from_json(json.loads(text_of(row, "trajectory", where))))
+            found.append(Trajectory.from_line(text_of(row, "trajectory", where)))
         except DataCorrupt as error:
             said = str(error).removeprefix(f"{where}: ")
             raise DataCorrupt(f"{where}: {said}") from error

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import DataCorrupt, DataNotFound, LanguageModelError, MissingExtra, OptionError
+from .tensor_file import read_tensors, write_tensors
 
 __all__ = ["KHead", "pseudo_label_k"]
 
@@ -98,17 +99,15 @@ class KHead:
         return int(np.argmax(self.logits(vector)))
 
     def save(self, path: Path) -> None:
-        """Write the head as safetensors, with the names ``weight`` and ``bias``.
+        """Write the head as safetensors, with the names ``weight`` and ``bias``, and a checksum.
 
         Raises:
             MissingExtra: safetensors is not installed.
         """
         try:
-            from safetensors.numpy import save_file
+            write_tensors(path, {"weight": self.weight, "bias": self.bias})
         except ImportError as error:
             raise MissingExtra.of("llm", "a K head's file") from error
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file({"weight": self.weight, "bias": self.bias}, path)
 
     @classmethod
     def load(cls, path: Path) -> KHead:
@@ -117,19 +116,18 @@ class KHead:
         Raises:
             MissingExtra: safetensors is not installed.
             DataNotFound: There is no such file.
-            DataCorrupt: It is no such file.
+            DataCorrupt: It is no such file, or was changed.
         """
         try:
-            from safetensors import SafetensorError
-            from safetensors.numpy import load
+            found = read_tensors(path)
+            return cls(found["weight"], found["bias"])
         except ImportError as error:
             raise MissingExtra.of("llm", "a K head's file") from error
-        try:
-            found = load(path.read_bytes())
-            return cls(found["weight"], found["bias"])
         except OSError as error:
-            raise DataNotFound(f"cannot read the K head at {path}: {error.strerror}") from error
-        except (SafetensorError, KeyError, OptionError, TypeError, ValueError) as error:
+            raise DataNotFound(
+                f"cannot read the K head at {path}: {error.strerror or error}"
+            ) from error
+        except (KeyError, OptionError, TypeError, ValueError) as error:
             raise DataCorrupt(
                 f"expected a K head (safetensors with 'weight' and 'bias') at {path}, found "
                 f"{type(error).__name__}: {error}"

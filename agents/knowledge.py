@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checksums import seal, unseal
 from ..envs import state_text
 from ..errors import DataCorrupt, DataNotFound
 from ..trajectory import Trajectory
@@ -93,7 +94,7 @@ class KnowledgeBase:
         draft = path.with_name(path.name + ".part")
         with draft.open("w", encoding="utf-8") as file:
             for entry in self._entries:
-                file.write(json.dumps(entry._asdict(), ensure_ascii=True) + "\n")
+                file.write(seal(json.dumps(entry._asdict(), ensure_ascii=True)) + "\n")
         draft.replace(path)
 
     @classmethod
@@ -102,7 +103,7 @@ class KnowledgeBase:
 
         Raises:
             DataNotFound: There is no such file.
-            DataCorrupt: A line is no entry; the message says which.
+            DataCorrupt: A line was changed or is no entry; the message says which.
         """
         try:
             lines = path.read_bytes().splitlines()
@@ -135,7 +136,7 @@ class KnowledgeBase:
 
 def _entry(line: bytes, where: str) -> Knowledge:
     try:
-        record = json.loads(line)
+        record = unseal(line)
         values = [record[key] for key in _KEYS]
         if not all(isinstance(value, str) for value in values):
             raise TypeError("a value is no text")

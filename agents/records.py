@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..checksums import unseal
 from ..errors import DataCorrupt, OptionError
 from ..trajectory import Trajectory
 
@@ -73,7 +73,8 @@ class _Line:
 class Records:
     """The trajectories of a run's tasks, in a file of one line each.
 
-    Opening reads what is there. A last line that was only half written is cut off.
+    Opening reads what is there. A last line that was only half written is cut off; one that was
+    changed since is an error, wherever it is.
 
     Args:
         path: The file; its folder exists, the file may not.
@@ -81,7 +82,7 @@ class Records:
             unfinished file had all of its own, and it is dropped, to be played again.
 
     Raises:
-        DataCorrupt: A line that is not the last is no trajectory.
+        DataCorrupt: A line was changed, or one that is not the last is no trajectory.
 
     Example:
         >>> import tempfile
@@ -173,14 +174,14 @@ class Records:
             for number, line in enumerate(file, 1):
                 end = start + len(line)
                 try:
-                    record: Any = json.loads(line) if line.endswith(b"\n") else None
+                    record: Any = unseal(line) if line.endswith(b"\n") else None
                     last, failed = str(record["task"]), record["error"] is not None
                 except (ValueError, KeyError, TypeError, RecursionError) as error:
-                    if end < size:
+                    if end < size or isinstance(error, DataCorrupt):
                         raise DataCorrupt(
-                            f"expected a trajectory in line {number} of {self.path}, found something "
-                            "else; remove that line (its task is played again), or begin anew in "
-                            "another folder"
+                            f"expected a trajectory as it was written in line {number} of {self.path}, "
+                            "found something else; remove that line (its task is played again), or "
+                            "begin anew in another folder"
                         ) from error
                     break
                 self._note(last, _Line(start, end, failed))
@@ -194,4 +195,4 @@ class Records:
 
 def _encoded(trajectory: Trajectory) -> bytes:
     """Return a trajectory's line, as `write_trajectories` writes it."""
-    return (json.dumps(trajectory.to_json(), ensure_ascii=True) + "\n").encode("ascii")
+    return f"{trajectory.to_line()}\n".encode("ascii")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import DataCorrupt, DataNotFound, LanguageModelError, MissingExtra, OptionError
+from .tensor_file import read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,18 +88,17 @@ class RefinementHead:
         return math.exp(logit) / (1 + math.exp(logit))
 
     def save(self, path: str | Path) -> Path:
-        """Write the head as safetensors, with the tensors ``weight`` and ``bias``.
+        """Write the head as safetensors, with the tensors ``weight`` and ``bias``, and a checksum.
 
         Raises:
             MissingExtra: safetensors is not installed.
         """
         try:
-            from safetensors.numpy import save_file
+            target = Path(path)
+            bias = np.array([self.bias], np.float32)
+            write_tensors(target, {"weight": self.weight, "bias": bias})
         except ImportError as error:
             raise MissingExtra.of("llm", "saving a refinement head") from error
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        save_file({"weight": self.weight, "bias": np.array([self.bias], np.float32)}, target)
         return target
 
     @classmethod
@@ -107,19 +107,17 @@ class RefinementHead:
 
         Raises:
             DataNotFound: There is no such file.
-            DataCorrupt: It is not a head.
+            DataCorrupt: It is not a head, or was changed.
             MissingExtra: safetensors is not installed.
         """
-        try:
-            from safetensors.numpy import load_file
-        except ImportError as error:
-            raise MissingExtra.of("llm", "loading a refinement head") from error
         source = Path(path)
         if not source.is_file():
             raise DataNotFound(f"expected a refinement head at {source}, found no file")
         try:
-            tensors = load_file(source)
+            tensors = read_tensors(source)
             return cls(tensors["weight"], float(tensors["bias"].reshape(-1)[0]))
+        except ImportError as error:
+            raise MissingExtra.of("llm", "loading a refinement head") from error
         except Exception as error:
             raise DataCorrupt(
                 f"expected a refinement head (tensors weight and bias) at {source}, found "

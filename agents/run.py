@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ..checksums import seal, unseal
 from ..envs.storage import locked
 from ..errors import DownloadError, OptionError
 from ..trajectory import Trajectory
@@ -162,7 +163,7 @@ class _Clock:
         seconds = round(time.monotonic() - self._start, 3)
         line = {"session": self._session, "task": task, "seconds": seconds}
         with self._path.open("a", encoding="ascii") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(seal(json.dumps(line)) + "\n")
 
     def seconds(self) -> float:
         """Return for how long tasks were played, over all sessions."""
@@ -170,10 +171,10 @@ class _Clock:
         lines = self._path.read_bytes().splitlines() if self._path.exists() else []
         for line in lines:
             try:
-                record = json.loads(line)
+                record = unseal(line)
                 session, seconds = int(record["session"]), float(record["seconds"])
             except (ValueError, KeyError, TypeError):
-                continue  # half written when the process was killed; it tells of time alone
+                continue  # half written when the process was killed, or changed: it tells of time alone
             ends[session] = max(ends.get(session, 0.0), seconds)
         return round(sum(ends.values()), 3)
 
@@ -181,5 +182,5 @@ class _Clock:
 def _write_json(path: Path, value: object) -> None:
     """Write a file so that a reader finds the old one or the new one, whole."""
     draft = path.with_name(path.name + ".part")
-    draft.write_text(json.dumps(value, indent=2, ensure_ascii=True) + "\n", "ascii")
+    draft.write_text(seal(json.dumps(value, indent=2, ensure_ascii=True)) + "\n", "ascii")
     draft.replace(path)

@@ -11,6 +11,7 @@ from typing import Any
 
 import gymnasium
 
+from ..checksums import unseal
 from ..errors import DataCorrupt, OptionError
 from ..lm import LanguageModel
 from ..worldmodel import Configured, ImaginedEnv, WorldModel
@@ -162,7 +163,7 @@ def read_run(path: Path) -> dict[str, Any]:
         []
     """
     try:
-        known = json.loads(path.read_bytes())
+        known = unseal(path.read_bytes())
         if known["format"] != FORMAT or not isinstance(known["sessions"], list):
             raise ValueError("another format")
     except (ValueError, KeyError, TypeError) as error:

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..checksums import unseal
 from ..errors import OptionError
 from ..trajectory import Trajectory, read_trajectories
 from .coevolution_models import PARTS, WarmUp, shown_by_experts, warm_up
@@ -73,7 +74,7 @@ def _one(folder: Path, seed: int) -> dict[str, Any] | None:
     path = folder / "summary.json"
     if not path.is_file():
         return None
-    stages = json.loads(path.read_bytes())["stages"]
+    stages = unseal(path.read_bytes())["stages"]
     rounds = [value for name, value in stages.items() if name.endswith("-evaluation")]
     last = rounds[-1]
     final = f"round-{last['round']}-evaluation"
@@ -147,7 +148,7 @@ def _redraw(folder: Path, warm: WarmUp) -> None:
 
     if (folder / _REDRAWS).is_file():
         return
-    last = json.loads((folder / "summary.json").read_bytes())["stages"]
+    last = unseal((folder / "summary.json").read_bytes())["stages"]
     final = next(name for name in reversed(last) if name.endswith("-evaluation"))
     lm = HFLanguageModel(str(folder / "models" / "agent"), device="cpu", dtype="float32")
     found = {

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..checksums import unseal
 from ..errors import DataCorrupt
 from ..trainers.paw.journal import EVALUATIONS, METRICS, read_lines
 from .paw_bench_pairs import share_won
@@ -59,7 +60,7 @@ def read_run(
     """
     if not has_ended(folder):
         return None
-    run = json.loads((folder / "run.json").read_bytes())
+    run = unseal((folder / "run.json").read_bytes())
     described, last = run["described"], run["sessions"][-1]
     config = described["config"]
     lines = sorted(read_lines(folder / METRICS), key=lambda line: int(line["update"]))

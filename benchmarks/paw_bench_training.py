@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..checksums import unseal
 from ..trainers.paw.journal import EVALUATIONS, METRICS, read_lines
 from .paw_bench_arms import PACKAGES, VARIED, Arm, training_of
 from .paw_bench_starts import PaWBench, described_start, start_folder
@@ -46,7 +47,7 @@ def has_ended(folder: Path) -> bool:
     run = folder / "run.json"
     if not run.is_file():
         return False
-    told = json.loads(run.read_bytes())
+    told = unseal(run.read_bytes())
     config, last = told["described"]["config"], last_update(told)
     done = {line["update"] for line in read_lines(folder / METRICS)}
     found = {(line["update"], line["split"]) for line in read_lines(folder / EVALUATIONS)}
@@ -108,7 +109,7 @@ def run_arm(
 
 def _as_far(folder: Path, most: int | None) -> bool:
     """Return whether a run that has ended has done as many updates as are asked for now."""
-    run = json.loads((folder / "run.json").read_bytes())
+    run = unseal((folder / "run.json").read_bytes())
     updates: int = run["described"]["config"]["updates"]
     return last_update(run) >= min(updates, most or updates)
 
@@ -127,7 +128,7 @@ def take_over_first_evaluation(out: Path, described: Mapping[str, Any]) -> None:
     wanted = _but_varied(described)
     splits = set(described["config"]["evaluation_splits"])
     for other in sorted(out.parent.glob(f"*-{described['config']['seed']}/run.json")):
-        known = json.loads(other.read_bytes())["described"]
+        known = unseal(other.read_bytes())["described"]
         lines = [line for line in read_lines(other.with_name(EVALUATIONS)) if not line["update"]]
         if _but_varied(known) == wanted and {line["split"] for line in lines} == splits:
             out.mkdir(parents=True, exist_ok=True)

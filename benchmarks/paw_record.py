@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..checksums import unseal
 from ..errors import DataCorrupt, DataNotFound
 from ..metrics import Rate, success_rate
 from ..trainers.paw.journal import EVALUATIONS, METRICS, read_lines
@@ -142,6 +142,6 @@ def _run(path: Path) -> Any:
     if not path.is_file():
         return {}
     try:
-        return json.loads(path.read_bytes())
+        return unseal(path.read_bytes())
     except (OSError, ValueError) as error:
         raise DataCorrupt(f"expected JSON in {path}, found something else ({error})") from error

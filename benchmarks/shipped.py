@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..checksums import unseal
 from ..lm.shipped import model_folder
 from ..trajectory import Trajectory
 from .coevolution_models import PARTS, WarmUp, shown_by_experts, warm_up
@@ -67,7 +68,7 @@ def make(
         for part in PARTS:
             print(f"warmed up: {warm_up(part, seed, warm, shown)}", flush=True)
         folder = run_row(BASE, seed, warm, shown, settings, _tell)
-    stages = json.loads((folder / "summary.json").read_bytes())["stages"]
+    stages = unseal((folder / "summary.json").read_bytes())["stages"]
     last = [value for name, value in stages.items() if name.endswith("-evaluation")][-1]
     config = training_of(BASE, seed, settings)
     record = {

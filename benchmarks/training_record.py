@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..checksums import unseal
 from ..errors import DataCorrupt, DataNotFound
 from ..trainers.run_folder import FORMAT, StageFolder
 
@@ -180,7 +180,7 @@ def _named(path: Path) -> re.Match[str] | None:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        return unseal(path.read_bytes())
     except (OSError, ValueError) as error:
         raise DataCorrupt(f"expected JSON in {path}, found something else ({error})") from error
 

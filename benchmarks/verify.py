@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -252,7 +251,7 @@ def _parsed(line: bytes) -> Trajectory:
         DataCorrupt: It is none.
     """
     try:
-        found = Trajectory.from_json(json.loads(line))
+        found = Trajectory.from_line(line)
         hash(found.task)
         dict(found.fingerprint)
     except (ValueError, TypeError, RecursionError) as error:

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 
 from ..agents.run import RUN, SUMMARY, TRAJECTORIES
+from ..checksums import unseal
 from ..envs import TextEnv
 from ..envs.classes import class_of
 from ..errors import DataCorrupt, DataNotFound, OptionError
@@ -236,7 +237,7 @@ def _json(path: Path, wanted: str | None = None) -> dict[str, Any] | None:
     try:
         if path.stat().st_size > _MOST:
             raise ValueError("too large")
-        said = json.loads(path.read_bytes())
+        said = unseal(path.read_bytes())
         if not isinstance(said, dict) or (wanted is not None and said.get("format") != wanted):
             raise ValueError("another format")
     except (ValueError, RecursionError) as error:

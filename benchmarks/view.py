@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import webbrowser
@@ -179,6 +178,6 @@ def _read(file: Path) -> Iterator[Trajectory]:
             if not line.endswith(b"\n"):
                 return
             try:
-                yield Trajectory.from_json(json.loads(line))
+                yield Trajectory.from_line(line)
             except ValueError as error:
                 raise DataCorrupt(f"{file}, line {number}: {error}") from error

@@ -9,11 +9,12 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from ..checksums import seal, unseal, wrong_file
 from ..errors import CoMapError, DownloadError
 
 if sys.platform == "win32":
@@ -22,9 +23,11 @@ else:
     import fcntl
 
 __all__ = [
+    "QUICK",
     "Listener",
     "Progress",
     "append_lines",
+    "changed_file",
     "comap_home",
     "data_path",
     "locked",
@@ -34,6 +37,9 @@ __all__ = [
     "silent",
     "write_json",
 ]
+
+QUICK = 64 * 2**20
+"""So many bytes are read and compared with their checksums whenever a folder is opened."""
 
 _REMEDIES = {
     errno.ENOSPC: "free some space, or set COMAP_HOME to a folder on a larger disk",
@@ -122,6 +128,8 @@ free some space, or set COMAP_HOME to a folder on a larger disk, and run the com
 def write_json(path: Path, content: object) -> None:
     """Write `content` to `path` so that a reader finds the old file or the new one, whole.
 
+    An object gets a checksum (`comap.checksums`).
+
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -130,8 +138,11 @@ def write_json(path: Path, content: object) -> None:
         [1]
     """
     draft = path.with_name(path.name + ".new")
+    text = json.dumps(content, indent=1, sort_keys=True)
     with on_disk(path):
-        draft.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        draft.write_text(
+            (seal(text) if isinstance(content, dict) else text) + "\n", encoding="utf-8"
+        )
         draft.replace(path)
 
 
@@ -143,9 +154,28 @@ def read_json(path: Path) -> Any:
         True
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return unseal(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def changed_file(folder: Path, sums: object, *, most: float = QUICK) -> str:
+    """Return in words which file of a folder was changed; nothing where none was, or all are too large.
+
+    Args:
+        folder: The folder.
+        sums: What `comap.checksums.sums_of` returned of its files; it may be anything.
+        most: So many bytes are read; where the files have more, they are taken as they are.
+
+    Example:
+        >>> changed_file(Path("nowhere"), {"a.bin": {"size": 1, "sha256": ""}})
+        'expected a.bin of 1 bytes, found none'
+    """
+    entries = sums.values() if isinstance(sums, Mapping) else ()
+    sizes = [told.get("size") for told in entries if isinstance(told, Mapping)]
+    if sum(size for size in sizes if isinstance(size, int)) > most:
+        return ""
+    return wrong_file(folder, sums, fresh=most > QUICK)
 
 
 def append_lines(path: Path, lines: bytes) -> None:

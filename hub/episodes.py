@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..agents.run import RUN, SUMMARY, TIMINGS, TRAJECTORIES
+from ..checksums import seal, unseal
 from ..envs.storage import write_json
 from ..errors import DataCorrupt, DataNotFound, MissingExtra, OptionError
 from ..trajectory import Trajectory
@@ -125,7 +126,7 @@ def _keep(path: Path, target: Path) -> None:
     check_content(target, path.name)
     if path.suffix == ".json":
         target.write_text(
-            json.dumps(without_places(json.loads(path.read_bytes())), indent=2) + "\n"
+            seal(json.dumps(without_places(unseal(path.read_bytes())), indent=2)) + "\n"
         )
 
 
@@ -160,7 +161,7 @@ def _lines(file: Path) -> Iterator[tuple[str, Trajectory]]:
         for number, line in enumerate(opened, 1):
             try:
                 text = line.decode("ascii").rstrip("\n")
-                yield text, Trajectory.from_json(json.loads(text))
+                yield text, Trajectory.from_line(text)
             except (ValueError, RecursionError) as error:
                 raise DataCorrupt(f"{file}, line {number}: {error}") from error
 
@@ -237,7 +238,7 @@ def _checked(line: str) -> str:
     try:
         if not line.isascii() or "\n" in line or "\r" in line:
             raise ValueError("more than a line of ASCII")
-        Trajectory.from_json(json.loads(line))
+        Trajectory.from_line(line)
     except (ValueError, RecursionError) as error:
         raise DataCorrupt(f"expected a trajectory in each record, found {error!s:.200}") from error
     return line

@@ -12,6 +12,7 @@ from typing import Any
 from ..agents.run import TRAJECTORIES
 from ..envs.storage import write_json
 from ..errors import OptionError
+from ..lm.model_sums import SUMS, check_model, write_model_sums
 from ..trajectory import read_trajectories
 from .cards import card, shown, table
 from .episodes_card import About
@@ -115,8 +116,8 @@ comap.json; give the folder that was pushed to
 
 
 def _copy(folder: Path, draft: Path) -> tuple[str, ...]:
-    """Copy what may be pushed, and return the names of the rest."""
-    skipped = []
+    """Copy what may be pushed, and return the names of the rest; checksums are written anew."""
+    skipped, known = [], []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_dir() and not path.is_symlink():
@@ -124,12 +125,18 @@ def _copy(folder: Path, draft: Path) -> tuple[str, ...]:
         if path.is_symlink() or not allowed(name) or name in _OURS:
             skipped.append(name)
             continue
+        if path.name == SUMS:
+            check_model(path.parent)
+            known.append(path.parent.relative_to(folder))
+            continue
         target = draft / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
         check_content(target, name)
         if path.suffix == ".json":
             _rewrite(target)
+    for place in known:
+        write_model_sums(draft / place)
     return tuple(skipped)
 
 

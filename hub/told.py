@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 
 from ..benchmarks.journal import public_words, read_journal
 from ..benchmarks.record import circumstances
+from ..checksums import unseal
 from .cards import shown, table
 
 __all__ = ["Origin"]
@@ -71,7 +71,7 @@ class Origin:
 
 def _json(path: Path) -> Mapping[str, Any]:
     try:
-        return _mapping(json.loads(path.read_bytes()))
+        return _mapping(unseal(path.read_bytes()))
     except (OSError, ValueError):
         return {}
 

@@ -163,6 +163,7 @@ def _read(folder: Path) -> tuple[Any, dict[str, Any]]:
                 f"expected {name} in the adapter folder {str(folder)!r}, found none; give the folder "
                 "that peft's save_pretrained wrote (pickled weights are not loaded)"
             )
+    check_model(folder)
     try:
         config = PeftConfig.from_pretrained(str(folder))
         return config, load_file(folder / "adapter_model.safetensors")

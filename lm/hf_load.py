@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import LanguageModelError, MissingExtra, OptionError
+from .model_sums import check_model
 from .quiet import without_bars
 
 __all__ = [
@@ -115,13 +116,15 @@ def load_tokenizer(place: str | Path, revision: str | None) -> Any:
     """Return the tokenizer of a model.
 
     Raises:
-        LanguageModelError: It cannot be loaded.
+        LanguageModelError: It cannot be loaded, or a file was changed since comap saved it.
         MissingExtra: transformers is not installed.
     """
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise MissingExtra.of("train", "a Hugging Face model") from error
+    if isinstance(place, Path):
+        check_model(place, weights=False)
     with _explained(place, "the tokenizer"):
         return AutoTokenizer.from_pretrained(
             place,
@@ -143,14 +146,16 @@ def load_model(place: str | Path, revision: str | None, device: Any, dtype: str)
             float32 on a CPU.
 
     Raises:
-        LanguageModelError: It cannot be loaded, is not complete, or is of a kind that cannot be
-            used here.
+        LanguageModelError: It cannot be loaded, is not complete, was changed since comap saved it, or
+            is of a kind that cannot be used here.
         OptionError: `dtype` is not one of those.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
     if dtype not in DTYPES:
         raise OptionError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
+    if isinstance(place, Path):
+        check_model(place)
     source: dict[str, Any] = {
         "revision": revision,
         "trust_remote_code": False,

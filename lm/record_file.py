@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..checksums import seal, unseal
 from ..errors import DataCorrupt, DataNotFound, LanguageModelError
 
 try:
@@ -23,7 +24,7 @@ Read = Callable[[Any], None]
 
 
 class RecordFile:
-    """Reads and appends JSON lines.
+    """Reads and appends JSON lines with checksums (`comap.checksums`); lines without one count too.
 
     A line is whole when it ends with a line break. What follows the last one was being written when
     a process was killed; readers leave it out and the next writer removes it. Appending holds a lock
@@ -34,7 +35,8 @@ class RecordFile:
         read: Called with the data of each line, in order; it raises `DataCorrupt` for wrong data.
 
     Raises:
-        DataCorrupt: A whole line is no JSON, or `read` said so; the message has the line's number.
+        DataCorrupt: A whole line is no JSON, was changed since, or `read` said so; the message has the
+            line's number.
 
     Example:
         >>> import tempfile
@@ -84,7 +86,7 @@ class RecordFile:
                 end = self._take(file)
                 os.ftruncate(file, end)
                 fresh = list(lines())
-                text = "".join(json.dumps(line, ensure_ascii=True) + "\n" for line in fresh)
+                text = "".join(seal(json.dumps(line, ensure_ascii=True)) + "\n" for line in fresh)
                 _write(file, text.encode("ascii"), end)
                 self._take(file)
         except OSError as error:
@@ -102,7 +104,7 @@ class RecordFile:
                     break
                 self._number += 1
                 try:
-                    self._read(json.loads(line))
+                    self._read(unseal(line))
                 except (ValueError, RecursionError) as error:
                     self._number -= 1
                     raise DataCorrupt(

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ..errors import LanguageModelError, MissingExtra, OptionError
 from .base import Generate, Message
 from .chat import ChatTokenizer
+from .model_sums import check_model, write_model_sums
 from .quiet import without_bars
 
 __all__ = ["Row", "SFTConfig", "batches_of", "encode_rows", "fine_tune"]
@@ -144,6 +145,7 @@ def fine_tune(
 
     Raises:
         OptionError: There are no rows, or one is too long.
+        LanguageModelError: A file of the model was changed.
         MissingExtra: The extra ``train`` is not installed.
     """
     try:
@@ -152,6 +154,7 @@ def fine_tune(
     except ImportError as error:
         raise MissingExtra.of("train", "fine-tuning") from error
     config = config or SFTConfig()
+    check_model(Path(model_directory))
     tokenizer = AutoTokenizer.from_pretrained(model_directory, trust_remote_code=False)
     encoded = encode_rows(tokenizer, rows)
     longest = max((len(row) for row in encoded), default=0)
@@ -173,6 +176,7 @@ def fine_tune(
         path = Path(out) / "config.json"
         saved = json.loads(path.read_text("utf-8")) | {"dtype": declared}
         path.write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n", "utf-8")
+    write_model_sums(Path(out))
     return asdict(config) | report
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MissingExtra, OptionError
+from .model_sums import write_model_sums
 from .quiet import without_bars
 
 __all__ = ["CHAT_TEMPLATE", "Shape", "build_tiny", "shape_of", "tokenizer_of"]
@@ -110,7 +111,7 @@ def build_tiny(
     max_length: int = 2048,
     dtype: str = "float64",
 ) -> Path:
-    """Build a model with random weights and its tokenizer, and save both.
+    """Build a model with random weights and its tokenizer, and save both, with checksums.
 
     The same arguments give the same files. Weights are saved in single precision.
 
@@ -160,6 +161,7 @@ def build_tiny(
         model.save_pretrained(path)
     _declare(path / "config.json", dtype)
     tokenizer.save_pretrained(path)
+    write_model_sums(path)
     return path
 
 

@@ -21,7 +21,7 @@ import comap
 ROOT = Path(comap.__file__).parent
 NOT_PACKAGED = {"tests", "docs", "examples", "build", "dist", "runs"}
 FLOORS = (
-    {"facts", "errors", "spaces", "trajectory"},
+    {"checksums", "facts", "errors", "spaces", "trajectory"},
     {"metrics", "lm"},
     {"envs"},
     {"worldmodel"},
@@ -45,6 +45,7 @@ FLOORS = (
         "cli_serve_env",
         "cli_train",
         "cli_verify",
+        "cli_verify_built",
     },
     {"__main__"},
 )

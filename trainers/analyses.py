@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from ..agents.parsing import first_line
 from ..errors import DataCorrupt, LanguageModelError
 from ..lm import Generate
 from .processes import is_first, wait
-from .run_folder import write_json
+from .run_folder import read_json, write_json
 from .samples import Sample
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def own_analyses(
         write_json(path, _ask(session, samples))
     wait()
     try:
-        texts = json.loads(path.read_bytes())
+        texts = read_json(path)
         if len(texts) != len(samples) or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"it is not {len(samples)} texts")
     except (ValueError, TypeError) as error:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ..errors import DataCorrupt
 from .analyses import own_analyses
 from .drafting import DraftingAgent, choose_steps
 from .judging import judged_revisions
@@ -22,7 +22,7 @@ from .policy_samples import (
 from .processes import is_first, wait
 from .reflection_data import SuffixLabel, balance, branches_of, label_states
 from .reflection_samples import label_samples, rollout_samples
-from .run_folder import StageFolder, write_json
+from .run_folder import StageFolder, read_json, write_json
 from .sample_counts import count_samples
 from .samples import Sample
 from .session import Session
@@ -108,7 +108,13 @@ class PolicyStages:
         """Train the reflect mode, and the refinement head, on those labels."""
         session, config = self.session, self.session.config
         path = session.places["reflection-suffixes"].path / "labels.json"
-        labels = [SuffixLabel.from_json(row) for row in json.loads(path.read_bytes())]
+        try:
+            labels = [SuffixLabel.from_json(row) for row in read_json(path)]
+        except ValueError as error:
+            raise DataCorrupt(
+                f"expected labels in {path}, found something else ({error}); remove that folder to do "
+                "the stage again"
+            ) from error
         kept, counts = balance(labels, config.balance, session.seed(stage.name))
         shown = session.episodes("reflection-drafts")
         make = partial(

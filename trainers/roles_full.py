@@ -12,6 +12,7 @@ from ..errors import OptionError, suggest
 from ..lm import LanguageModel
 from ..lm.hf import HFLanguageModel
 from ..lm.hf_load import DTYPES, device_of, load_model, load_tokenizer, place_of
+from ..lm.model_sums import write_model_sums
 from ..lm.quiet import without_bars
 from .roles import Roles
 from .roles_checks import student_of
@@ -130,6 +131,7 @@ class FullRoles(Roles):
             path = folder / "config.json"
             config = json.loads(path.read_text("utf-8")) | {"dtype": declared}
             path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
+        write_model_sums(folder)
 
 
 def training_dtype(dtype: str, kind: str, device: Any) -> str:

@@ -15,6 +15,7 @@ from ..lm import LanguageModel
 from ..lm.adapters import Adapters
 from ..lm.hf import HFLanguageModel
 from ..lm.hf_load import device_of, load_model, load_tokenizer, place_of
+from ..lm.model_sums import write_model_sums
 from .roles import Roles
 from .roles_checks import student_of
 from .roles_full import in_double, name_of, training_dtype
@@ -156,6 +157,7 @@ class LoraRoles(Roles):
         (folder / "adapter_config.json").write_text(text, "utf-8")
         weights = {f"base_model.model.{key}": value for key, value in self.state(role).items()}
         save_file(weights, folder / "adapter_model.safetensors", {"format": "pt"})
+        write_model_sums(folder)
 
 
 def _options(lora: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 ``run.json`` tells the settings, the environment and each session's versions; ``stages/NN-NAME`` is a
 stage's folder, and ``done.json`` in it, written last, tells that the stage has ended and with what. A
-stage without it is done again, or goes on, when the training is started again.
+stage without it is done again, or goes on, when the training is started again. All JSON files have
+checksums (`comap.checksums`), and ``done.json`` has those of the stage's weights.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from typing import Any
 
 from ..agents.records import writing
 from ..agents.run_description import differences
+from ..checksums import seal, sums_of, unseal, wrong_file
 from ..envs.storage import locked
 from ..errors import DataCorrupt, DownloadError, OptionError
 from .processes import is_first, wait
 
-__all__ = ["FORMAT", "HEAD", "RunFolder", "StageFolder", "write_json"]
+__all__ = ["FORMAT", "HEAD", "RunFolder", "StageFolder", "read_json", "write_json"]
 
 FORMAT = "comap training 1"
 """What a ``run.json`` begins with."""
@@ -31,7 +33,8 @@ FORMAT = "comap training 1"
 HEAD = "head"
 """What the refinement head is called among the weights of a stage."""
 
-_DONE = "done.json"
+_DONE, _SUMS = "done.json", "weights_files"
+_CONTENT = "content"
 _NAME = re.compile(r"[a-z0-9-]+")
 _ROLE = re.compile(r"[A-Za-z0-9_-]+")
 _NO_MATTER = {"config.live", "config.save_steps"}  # may change when a training is gone on with
@@ -70,9 +73,10 @@ class StageFolder:
             roles: The roles of the training; its head may be there besides.
 
         Raises:
-            DataCorrupt: The result tells of something else.
+            DataCorrupt: The result tells of something else, or a file was changed since.
         """
-        told = (self.result() or {}).get("weights", {})
+        result = self.result() or {}
+        told = result.get("weights", {})
         known = {role: self.weights(role) for role in (*roles, HEAD)}
         if not isinstance(told, Mapping) or any(
             role not in known or file != known[role].name for role, file in told.items()
@@ -80,6 +84,11 @@ class StageFolder:
             raise DataCorrupt(
                 f"expected weights of {', '.join(known)} in {self.path / _DONE}, found {told!r:.200}; "
                 "remove that file to do the stage again"
+            )
+        if wrong := wrong_file(self.path, result.get(_SUMS, {})):
+            raise DataCorrupt(
+                f"{wrong} in {self.path}, where {self.name} left it; restore it, or remove the folders "
+                "of that stage and of all later ones to do them again"
             )
         return {role: known[role] for role in told}
 
@@ -93,7 +102,7 @@ class StageFolder:
         if not file.exists():
             return None
         try:
-            found: dict[str, Any] = json.loads(file.read_bytes())
+            found: dict[str, Any] = unseal(file.read_bytes())
             if found["stage"] != self.name:
                 raise ValueError(f"it is of {found['stage']!r:.80}")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -104,15 +113,17 @@ class StageFolder:
         return found
 
     def finish(self, result: Mapping[str, Any], seconds: float) -> None:
-        """Write down that the stage has ended.
+        """Write down that the stage has ended, with the checksums of its weights.
 
         Args:
-            result: Its result, as JSON data.
+            result: Its result, as JSON data; ``weights`` names the files of its weights by role.
             seconds: How long it took.
         """
         if is_first():
             told = {"stage": self.name, "seconds": round(seconds, 3), **result}
             with writing(self.path):
+                if files := (told.get("weights") or {}).values():
+                    told[_SUMS] = sums_of(self.path, files)
                 write_json(self.path / _DONE, told)
         self.tidy()
         wait()
@@ -194,25 +205,45 @@ class RunFolder:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a file so that a reader finds the old one or the new one, whole.
+    """Write a file so that a reader finds the old one or the new one, whole; it has a checksum.
 
     Args:
         path: The file; its folder is there.
-        value: JSON data.
+        value: JSON data; what is no object is put into one, of which it is the ``content``.
 
     Example:
-        >>> write_json(Path("some.json"), {"a": 1})
-        >>> Path("some.json").read_text().split()
-        ['{', '"a":', '1', '}']
+        >>> write_json(Path("some.json"), [1, 2])
+        >>> read_json(Path("some.json"))
+        [1, 2]
     """
+    whole = value if isinstance(value, dict) else {_CONTENT: value}
     draft = path.with_name(path.name + ".part")
-    draft.write_text(json.dumps(value, indent=2) + "\n", "ascii")
+    draft.write_text(seal(json.dumps(whole, indent=2)) + "\n", "ascii")
     draft.replace(path)
+
+
+def read_json(path: Path) -> Any:
+    """Return what `write_json` wrote, in this version or an older one.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no JSON, or was changed.
+
+    Example:
+        >>> size = Path("old.json").write_text("[1, 2]")
+        >>> read_json(Path("old.json"))
+        [1, 2]
+    """
+    found = unseal(path.read_bytes())
+    return found[_CONTENT] if isinstance(found, dict) and found.keys() == {_CONTENT} else found
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        known: dict[str, Any] = json.loads(path.read_bytes())
+        known: dict[str, Any] = unseal(path.read_bytes())
         if known["format"] != FORMAT or not isinstance(known["sessions"], list):
             raise ValueError("another format")
         known["described"].items()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from ..errors import DataCorrupt, LanguageModelError
 from ..lm import Completion, Generate, LanguageModel, Sampling
 from .processes import gathered, is_first, rank, wait, world_size
-from .run_folder import write_json
+from .run_folder import read_json, write_json
 from .samples import Sample
 
 __all__ = ["StudentRollouts"]
@@ -73,7 +72,7 @@ class StudentRollouts:
 
     def _read(self, path: Path) -> list[tuple[int, ...]]:
         try:
-            rows = json.loads(path.read_bytes())
+            rows = read_json(path)
             wanted = [bool(sample.distill_weight) for sample in self._samples]
             if not isinstance(rows, list) or [bool(row) for row in rows] != wanted:
                 raise ValueError(f"expected tokens for {sum(wanted)} of {len(wanted)} rows")

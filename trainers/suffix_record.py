@@ -11,6 +11,7 @@ from typing import Any
 
 from ..agents.records import writing
 from ..agents.run_description import FORMAT, known_sessions
+from ..checksums import seal, unseal
 from ..envs.storage import locked
 from ..errors import DataCorrupt, DownloadError, OptionError
 from .suffix_play import Branch, Outcome, Unit
@@ -26,7 +27,8 @@ OUTCOMES = "outcomes.jsonl"
 class SuffixRecord:
     """The outcomes of branches, in a file of one line a unit.
 
-    Opening reads what is there. A last line that was only half written is cut off.
+    Opening reads what is there. A last line that was only half written is cut off; one that was
+    changed since is an error, wherever it is.
 
     Args:
         path: The file; its folder exists, the file may not.
@@ -35,7 +37,7 @@ class SuffixRecord:
         known: The outcomes that the file has.
 
     Raises:
-        DataCorrupt: A line that is not the last is no unit's.
+        DataCorrupt: A line was changed, or one that is not the last is no unit's.
 
     Example:
         >>> import tempfile
@@ -65,7 +67,7 @@ class SuffixRecord:
             "seed": unit.seed,
             "outcomes": [[action, one.to_json()] for action, one in outcomes.items()],
         }
-        line = (json.dumps(told, ensure_ascii=True, allow_nan=False) + "\n").encode("ascii")
+        line = f"{seal(json.dumps(told, ensure_ascii=True, allow_nan=False))}\n".encode("ascii")
         size = self._path.stat().st_size if self._path.exists() else 0
         try:
             with self._path.open("ab") as file:
@@ -86,7 +88,7 @@ class SuffixRecord:
                 try:
                     self.known |= _outcomes_in(line)
                 except DataCorrupt as error:
-                    if end < size:
+                    if end < size or isinstance(error.__cause__, DataCorrupt):
                         raise DataCorrupt(
                             f"line {number} of {self._path}: {error}; remove that line (it is played "
                             "again), or begin anew in another folder"
@@ -134,7 +136,7 @@ def recording(folder: Path, described: Mapping[str, Any], live: int) -> Iterator
 def _outcomes_in(line: bytes) -> dict[Branch, Outcome]:
     """Return what a line of the file tells."""
     try:
-        told: Any = json.loads(line) if line.endswith(b"\n") else None
+        told: Any = unseal(line) if line.endswith(b"\n") else None
         unit = Unit(told["task"], tuple(told["prefix"]), told["seed"], ())
         return {unit.branch(action): Outcome.from_json(one) for action, one in told["outcomes"]}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -146,5 +148,5 @@ def _outcomes_in(line: bytes) -> dict[Branch, Outcome]:
 def _write(path: Path, value: object) -> None:
     """Write a file so that a reader finds the old one or the new one, whole."""
     draft = path.with_name(path.name + ".part")
-    draft.write_text(json.dumps(value, indent=2, ensure_ascii=True) + "\n", "ascii")
+    draft.write_text(seal(json.dumps(value, indent=2, ensure_ascii=True)) + "\n", "ascii")
     draft.replace(path)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rapidfuzz import fuzz, process
 
+from ..checksums import seal, unseal
 from ..errors import DataCorrupt, DataNotFound, WorldModelError
 from .base import Prediction, Query, Transition
 from .templates import Situation
@@ -88,21 +90,24 @@ class RetrievalWorldModel:
         return [self._predict(query) for query in queries]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a file: JSON, one situation a line."""
+        """Write the model to a file: JSON, one situation a line, after a head with their SHA-256."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(target.name + ".part")
         with temporary.open("w", encoding="utf-8") as file:
-            file.write(
-                json.dumps({"format": _FORMAT, "name": self.name, "size": self._size}) + "\n"
-            )
-            for action, by_kinds in sorted(self._texts.items()):
-                for kinds, by_context in sorted(by_kinds.items()):
-                    for context, texts in sorted(by_context.items()):
-                        line = [action, kinds, context, sorted(texts.items())]
-                        file.write(json.dumps(line) + "\n")
+            digest = _sha256_of(self._lines())
+            head = {"format": _FORMAT, "name": self.name, "size": self._size, "sha256": digest}
+            file.write(seal(json.dumps(head)) + "\n")
+            file.writelines(self._lines())
         temporary.replace(target)
         self._path = target
+
+    def _lines(self) -> Iterator[str]:
+        """Yield the lines of the file that follow its head."""
+        for action, by_kinds in sorted(self._texts.items()):
+            for kinds, by_context in sorted(by_kinds.items()):
+                for context, texts in sorted(by_context.items()):
+                    yield json.dumps([action, kinds, context, sorted(texts.items())]) + "\n"
 
     def config(self) -> dict[str, Any] | None:
         """Return what makes an equal model: its file; None where it was not saved."""
@@ -160,9 +165,12 @@ class RetrievalWorldModel:
         except UnicodeDecodeError:
             lines = [""]
         try:
-            head = json.loads(lines[0])
+            head = unseal(lines[0])
             if head["format"] != _FORMAT:
                 raise ValueError("another format")
+            found = _sha256_of(f"{line}\n" for line in lines[1:])
+            if head.get("sha256", found) != found:  # older files tell none
+                raise ValueError("situations that are cut or changed")
             self.name, self._size = str(head["name"]), int(head["size"])
             total = 0
             for line in lines[1:]:
@@ -180,3 +188,10 @@ class RetrievalWorldModel:
                 "write one with RetrievalWorldModel.save"
             ) from error
         self._path, self._tidy = path, False
+
+
+def _sha256_of(lines: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line.encode())
+    return digest.hexdigest()

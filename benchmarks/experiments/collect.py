@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...checksums import unseal
 from ...errors import CoMapError
 from ..training_record import get
 from .commands import Places, folder_of
@@ -157,7 +158,7 @@ def _fingerprint(folder: Path) -> str | None:
     told = []
     for path in [folder / "run.json", *sorted(folder.glob("*/run.json")), folder / "result.json"]:
         try:
-            found = json.loads(path.read_bytes())
+            found = unseal(path.read_bytes())
         except (OSError, ValueError):
             continue
         known = get(found, "described", "env", "fingerprint")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...agents.run import TRAJECTORIES
+from ...checksums import unseal
 from ...envs.alfworld.goal import Goal
 from ...envs.searchqa.questions import DATASETS
 from ...errors import DataCorrupt, DataNotFound
@@ -446,7 +446,7 @@ def _around(value: float, error: float | None) -> tuple[float | None, float | No
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        found = unseal(path.read_bytes())
     except OSError as error:
         raise DataNotFound(f"expected a result in {path}, found none") from error
     except ValueError as error:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ...checksums import SEAL, seal, unseal
 from ...errors import DataCorrupt, DataNotFound
 
 __all__ = ["ResultRow", "read_rows", "write_rows"]
@@ -119,13 +120,13 @@ class ResultRow:
         if not isinstance(data, Mapping):
             raise DataCorrupt(f"expected a result row, found {data!r:.80}")
         known = {part.name for part in fields(cls)}
-        strange = sorted(set(data) - known)
+        strange = sorted(set(data) - known - {SEAL})
         if strange:
             raise DataCorrupt(f"expected the fields of a result row, found also {strange[0]!r:.80}")
         for name in ("experiment", "method", "metric"):
             if not isinstance(data.get(name), str):
                 raise DataCorrupt(f"expected text as {name} of a result row, found {data!r:.120}")
-        return cls(**data)
+        return cls(**{name: value for name, value in data.items() if name != SEAL})
 
 
 def write_rows(path: Path, rows: Iterable[ResultRow]) -> None:
@@ -145,7 +146,7 @@ def write_rows(path: Path, rows: Iterable[ResultRow]) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(path.name + ".new")
-    lines = (json.dumps(row.to_json(), ensure_ascii=True) + "\n" for row in rows)
+    lines = (seal(json.dumps(row.to_json(), ensure_ascii=True)) + "\n" for row in rows)
     draft.write_text("".join(lines), "ascii")
     draft.replace(path)
 
@@ -155,7 +156,7 @@ def read_rows(path: Path) -> Iterator[ResultRow]:
 
     Raises:
         DataNotFound: There is no such file.
-        DataCorrupt: A line is no result row.
+        DataCorrupt: A line was changed, or is no result row.
     """
     try:
         lines = path.read_text("utf-8").splitlines()
@@ -168,7 +169,7 @@ def read_rows(path: Path) -> Iterator[ResultRow]:
         raise DataCorrupt(f"expected result rows in {path}, found no text ({error})") from error
     for number, line in enumerate(lines, 1):
         try:
-            yield ResultRow.from_json(json.loads(line))
+            yield ResultRow.from_json(unseal(line))
         except (ValueError, TypeError, RecursionError) as error:
             raise DataCorrupt(f"{path}, line {number}: {error}") from error
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...checksums import sums_of, unseal
 from ...errors import DataCorrupt, DataNotFound, OptionError, suggest
-from ..storage import Listener, on_disk, replacing, silent, write_json
+from ..storage import QUICK, Listener, changed_file, on_disk, replacing, silent, write_json
 from .fts5 import FTS5Retriever, build_fts5
 from .passages import write_passages, written
 from .retriever import Retriever
@@ -16,7 +17,15 @@ from .retriever import Retriever
 if TYPE_CHECKING:
     from .encoders import Encoder
 
-__all__ = ["FORMAT", "KINDS", "MANIFEST", "build_index", "open_index", "read_manifest"]
+__all__ = [
+    "FORMAT",
+    "KINDS",
+    "MANIFEST",
+    "build_index",
+    "check_index",
+    "open_index",
+    "read_manifest",
+]
 
 FORMAT = 1
 """The version of the form of indexes."""
@@ -26,6 +35,8 @@ MANIFEST = "index.json"
 
 KINDS = ("fts5", "bm25s", "dense")
 """The kinds of indexes."""
+
+_BUILD = "comap data build searchqa CORPUS"
 
 
 def build_index(
@@ -64,7 +75,7 @@ def build_index(
         DownloadError: The disk is full or may not be written to.
 
     Example:
-        >>> import tempfile
+        >>> import json, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     corpus = Path(folder, "corpus.jsonl")
         ...     passage = {"id": "1", "contents": '"Emma"\nA novel by Jane Austen.'}
@@ -99,8 +110,10 @@ def build_index(
             from .dense import build_dense
 
             figures |= build_dense(folder, total, encoder, faiss, progress)
-        sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
-        write_json(folder / MANIFEST, {"format": FORMAT, "kind": kind, "files": sizes} | figures)
+        sums = sums_of(folder, [path.name for path in folder.iterdir()])
+        sizes = {name: told["size"] for name, told in sums.items()}
+        told = {"format": FORMAT, "kind": kind, "files": sizes, "digests": sums}
+        write_json(folder / MANIFEST, told | figures)
     return target
 
 
@@ -113,7 +126,7 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any]:
     """
     folder = Path(directory).absolute()
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = unseal((folder / MANIFEST).read_text(encoding="utf-8"))
         kind, files = manifest["kind"], manifest["files"]
         if manifest["format"] != FORMAT or kind not in KINDS or not isinstance(files, dict):
             raise ValueError(f"format {manifest['format']!r:.40}, kind {kind!r:.40}")
@@ -135,8 +148,29 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any]:
     return dict(manifest)
 
 
+def check_index(directory: str | os.PathLike[str], *, most: float = math.inf) -> dict[str, Any]:
+    """Return what an index says of itself, after all of its files were compared with their checksums.
+
+    Args:
+        directory: Its folder.
+        most: The most bytes to read; files that have more together are not read.
+
+    Raises:
+        DataNotFound: There is no index, or one that was not finished.
+        DataCorrupt: It is of another format, or a file is missing or was changed.
+    """
+    folder = Path(directory).absolute()
+    manifest = read_manifest(folder)
+    if wrong := changed_file(folder, manifest.get("digests", {}), most=most):
+        raise DataCorrupt(f"{wrong} in {folder}; build it again: {_BUILD}")
+    return manifest
+
+
 def open_index(directory: str | os.PathLike[str], *, encoder: Encoder | None = None) -> Retriever:
     """Open an index that `build_index` made.
+
+    The files of a small one (64 MiB) are compared with their checksums; of a large one their sizes are
+    (`comap data verify searchqa` compares all).
 
     Args:
         directory: Its folder.
@@ -156,7 +190,7 @@ def open_index(directory: str | os.PathLike[str], *, encoder: Encoder | None = N
         2
     """
     folder = Path(directory).absolute()
-    manifest = read_manifest(folder)
+    manifest = check_index(folder, most=QUICK)
     if encoder is not None and manifest["kind"] != "dense":
         raise OptionError(
             f"expected no encoder for an index of kind {manifest['kind']!r}; leave it out"
@@ -174,6 +208,5 @@ def open_index(directory: str | os.PathLike[str], *, encoder: Encoder | None = N
 
 def _corrupt(folder: Path, expected: str, found: str) -> DataCorrupt:
     return DataCorrupt(
-        f"expected {expected} in {folder}, found {found}; build the index again: "
-        "comap data build searchqa CORPUS"
+        f"expected {expected} in {folder}, found {found}; build the index again: {_BUILD}"
     )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...checksums import seal, unseal
 from ...errors import DataCorrupt, DataNotFound, EngineError
 from ..storage import append_lines, locked
 from .retriever import Hit, Retriever, check_queries, hit_of
@@ -70,7 +71,7 @@ class RecordingRetriever:
 
     def _append(self, records: Iterable[dict[str, Any]]) -> None:
         """Append records, and before them the head where there is none."""
-        lines = [json.dumps(record) for record in records]
+        lines = [seal(json.dumps(record)) for record in records]
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with (
@@ -78,7 +79,8 @@ class RecordingRetriever:
                 locked(self.path.with_name(f"{self.path.name}.lock"), wait=_WAIT),
             ):
                 if not self._begun():
-                    lines.insert(0, json.dumps({"format": _FORMAT, "identity": self.identity}))
+                    head = {"format": _FORMAT, "identity": self.identity}
+                    lines.insert(0, seal(json.dumps(head)))
                 if lines:
                     append_lines(self.path, "".join(f"{line}\n" for line in lines).encode())
         except OSError as error:
@@ -193,7 +195,9 @@ def _search_of(record: dict[str, Any]) -> dict[str, Any]:
 def _whole(line: bytes) -> dict[str, Any] | None:
     """Return what a line says; None where a killed writer left it unfinished."""
     try:
-        record: Any = json.loads(line)
+        record: Any = unseal(line)
+    except DataCorrupt:
+        raise  # written to its end, and changed since
     except ValueError:
         if not any(line.startswith(start[: len(line.strip())]) for start in _STARTS):
             raise

@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ...errors import CoMapError
+from ...checksums import seal, unseal
+from ...errors import CoMapError, DataCorrupt
 from ..storage import append_lines, locked, on_disk
 from .backends import Backend, BackendFault, Hit, Request
 from .cache import same_arguments
@@ -25,7 +26,8 @@ class Overlay:
     """Answers from a file of JSON lines, which grows; many processes may write to it at once.
 
     Of two answers to one call the first that was written counts, for every process, so that a run that
-    is repeated gets the same answers. A line that a killed process left unfinished is skipped.
+    is repeated gets the same answers. A line that a killed process left unfinished is skipped, and so
+    is one that was changed, as its checksum tells; both are counted as `broken`, and asked for again.
 
     Args:
         path: The file; it is made when something is first kept.
@@ -80,7 +82,7 @@ class Overlay:
             "response": hit.response,
             "source": hit.source,
         }
-        line = json.dumps(entry, default=str).encode() + b"\n"
+        line = f"{seal(json.dumps(entry, default=str))}\n".encode()
         try:
             with on_disk(self.path):
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,12 +120,12 @@ class Overlay:
 
     def _take(self, line: bytes) -> None:
         try:
-            entry: Any = read_json_text(line.decode())
+            entry: Any = unseal(line.decode(), read_json_text)
             key, error, source = entry["key"], entry["error"], entry["source"]
             if not (isinstance(key, str) and isinstance(error, str) and isinstance(source, str)):
                 raise NotJSON("no entry")
             self._hits.setdefault(key, Hit(error, entry["response"], source))
-        except (NotJSON, UnicodeDecodeError, KeyError, TypeError):
+        except (NotJSON, DataCorrupt, UnicodeDecodeError, KeyError, TypeError):
             self.broken += bool(line.strip())
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...checksums import sums_of
 from ...errors import DataCorrupt, OptionError
 from ..storage import Listener, Progress, on_disk, replacing, silent, write_json
 from .analyzer import analyze
@@ -105,7 +106,9 @@ def build_catalog(
         for spool in (notes, human):
             spool.close()
         progress(Progress("sorting", 0))
-        write_json(folder / MANIFEST, writer.finish() | {"seed": seed, "nouns": said})
+        figures = writer.finish() | {"seed": seed, "nouns": said}
+        sums = sums_of(folder, [path.name for path in folder.iterdir()])
+        write_json(folder / MANIFEST, figures | {"digests": sums})
     return target
 
 

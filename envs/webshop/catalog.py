@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,14 +15,16 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from ...checksums import unseal
 from ...errors import CoMapError, DataCorrupt, DataNotFound, TaskNotFound
+from ..storage import QUICK, changed_file
 from .build import FORMAT, MANIFEST
 from .goals import Goal, synthetic_goal, weight_of
 from .products import Product
 from .search import SearchIndex
 from .texts import Texts, load_array
 
-__all__ = ["KINDS", "Card", "Catalog"]
+__all__ = ["KINDS", "Card", "Catalog", "check_files"]
 
 KINDS = ("synthetic", "human")
 """The kinds of goals."""
@@ -79,6 +82,9 @@ class Catalog:
     def open(cls, directory: str | os.PathLike[str]) -> Catalog:
         """Open a catalogue that `build_catalog` made; once in a process.
 
+        The files of a small one (64 MiB) are compared with their checksums; those of a large one are as
+        they are (`comap data verify webshop` compares all).
+
         Args:
             directory: Its folder.
 
@@ -97,7 +103,7 @@ class Catalog:
             key = (str(folder), path.stat().st_mtime_ns)
             if (known := _OPEN.get(key)) is not None:
                 return known
-            manifest = json.loads(path.read_text(encoding="utf-8"))
+            manifest = unseal(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise DataNotFound(
                 f"expected a WebShop catalogue in {folder}, found no {MANIFEST}; "
@@ -108,6 +114,7 @@ class Catalog:
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             found = manifest.get("format") if isinstance(manifest, dict) else None
             raise _corrupt(folder, f"expected format {FORMAT}, found {found!r}")
+        check_files(folder, manifest, most=QUICK)
         try:
             catalog = _OPEN[key] = cls(folder, manifest)
         except KeyError as error:
@@ -238,7 +245,7 @@ class Catalog:
 
     @cached_property
     def _attribute_counts(self) -> dict[str, int]:
-        counts: dict[str, int] = json.loads((self.folder / "attributes.json").read_text("utf-8"))
+        counts: dict[str, int] = unseal((self.folder / "attributes.json").read_text("utf-8"))
         return counts
 
     def _remember(self, name: str, key: Any, value: Any) -> Any:
@@ -248,6 +255,27 @@ class Catalog:
         if len(memory) > _REMEMBERED[name]:
             memory.popitem(last=False)
         return value
+
+
+def check_files(folder: Path, manifest: Mapping[str, Any], *, most: float = math.inf) -> None:
+    """Compare a catalogue's files with their checksums, where it has some.
+
+    Args:
+        folder: Where it lies.
+        manifest: What it says of itself.
+        most: The most bytes to read; files that have more together are not read.
+
+    Raises:
+        DataCorrupt: A file is missing or was changed.
+
+    Example:
+        >>> check_files(Path("nowhere"), {"digests": {"a.bin": {"size": 1, "sha256": ""}}})
+        Traceback (most recent call last):
+        comap.errors.DataCorrupt: nowhere: expected a.bin of 1 bytes, found none; build the catalogue \
+again: comap data build webshop SOURCE
+    """
+    if wrong := changed_file(folder, manifest.get("digests", {}), most=most):
+        raise _corrupt(folder, wrong)
 
 
 def _corrupt(folder: Path, said: str) -> DataCorrupt:

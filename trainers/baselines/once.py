@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ...agents.records import writing
+from ...checksums import seal, unseal
 from ...errors import DataCorrupt
 from ..processes import gathered, rank, wait, world_size
 
@@ -33,7 +34,7 @@ def each_once(
         work: Given the keys that this process still has to do, yields each with what came of it.
 
     Raises:
-        DataCorrupt: A line that is not the last is not what this wrote.
+        DataCorrupt: A line was changed, or one that is not the last is not what this wrote.
         OptionError: The file cannot be written.
 
     Example:
@@ -60,7 +61,7 @@ def each_once(
 
 
 def _append(path: Path, told: object) -> None:
-    line = (json.dumps(told, ensure_ascii=True) + "\n").encode("ascii")
+    line = f"{seal(json.dumps(told, ensure_ascii=True))}\n".encode("ascii")
     size = path.stat().st_size if path.exists() else 0
     try:
         with path.open("ab") as file:
@@ -82,13 +83,14 @@ def _read(path: Path) -> dict[str, Any]:
     lines, end = whole.splitlines(keepends=True), 0
     for number, line in enumerate(lines, 1):
         try:
-            told: Any = json.loads(line) if line.endswith(b"\n") else None
+            told: Any = unseal(line) if line.endswith(b"\n") else None
             known[str(told["key"])] = told["value"]
         except (ValueError, KeyError, TypeError) as error:
-            if number < len(lines):
+            if number < len(lines) or isinstance(error, DataCorrupt):
                 raise DataCorrupt(
-                    f"expected what came of one thing in line {number} of {path}, found something "
-                    "else; remove that line (it is done again), or begin anew in another folder"
+                    f"expected what came of one thing, as it was written, in line {number} of {path}, "
+                    "found something else; remove that line (it is done again), or begin anew in "
+                    "another folder"
                 ) from error
             break
         end += len(line)

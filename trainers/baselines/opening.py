@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import DataCorrupt, DataNotFound, MissingExtra, OptionError
+from ...errors import (
+    DataCorrupt,
+    DataNotFound,
+    LanguageModelError,
+    MissingExtra,
+    OptionError,
+)
+from ...lm.model_sums import check_model
 from ..config import CoMapTraining
 from ..roles import Roles
 from ..setup_models import device_for_training
@@ -69,9 +76,12 @@ def _adapter(folder: Path, config: CoMapTraining) -> dict[str, Any]:
     except ImportError as error:
         raise MissingExtra.of("train", "a LoRA adapter") from error
     try:
+        check_model(folder)
         told = json.loads((folder / "adapter_config.json").read_bytes())
         found = {"r": told["r"], "alpha": told["lora_alpha"]}
         weights = load_file(folder / "adapter_model.safetensors")
+    except LanguageModelError as error:
+        raise DataCorrupt(f"{error}") from error
     except OSError as error:
         raise DataNotFound(
             f"expected an adapter (adapter_config.json, adapter_model.safetensors) in {folder}, "

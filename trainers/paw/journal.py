@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...agents.records import writing
+from ...checksums import seal, unseal
 from ...errors import DataCorrupt
 from ..processes import is_first, wait
 
@@ -85,19 +86,19 @@ def read_lines(path: Path, *names: str) -> list[dict[str, Any]]:
         *names: What each line tells besides its update, in text.
 
     Raises:
-        DataCorrupt: Another line than the last is not one of a journal.
+        DataCorrupt: A line was changed, or another than the last is not one of a journal.
     """
     found: list[dict[str, Any]] = []
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     for number, line in enumerate(lines, 1):
         try:
-            told: Any = json.loads(line) if line.endswith(b"\n") else None
+            told: Any = unseal(line) if line.endswith(b"\n") else None
             if not isinstance(told["update"], int):
                 raise TypeError("no number of an update")
             if not all(isinstance(told[name], str) for name in names):
                 raise TypeError(f"no text as {' and '.join(names)}")
         except (ValueError, KeyError, TypeError) as error:
-            if number == len(lines):
+            if number == len(lines) and not isinstance(error, DataCorrupt):
                 break
             raise DataCorrupt(
                 f"expected an update or an evaluation in line {number} of {path}, found something "
@@ -113,11 +114,11 @@ def _keep(path: Path, update: int, *names: str) -> None:
     kept = [line for line in read_lines(path, *names) if line["update"] <= update]
     draft = path.with_name(path.name + ".part")
     with writing(path.parent):
-        draft.write_text("".join(json.dumps(line) + "\n" for line in kept), "ascii")
+        draft.write_text("".join(f"{seal(json.dumps(line))}\n" for line in kept), "ascii")
         draft.replace(path)
 
 
 def _append(path: Path, line: Mapping[str, Any]) -> None:
     if is_first():
         with writing(path.parent), path.open("a", encoding="ascii") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(seal(json.dumps(line)) + "\n")

@@ -12,6 +12,7 @@ from ...agents.create import create_agent
 from ...agents.records import writing
 from ...errors import DataCorrupt
 from ...lm import LanguageModel
+from ...lm.model_sums import write_model_sums
 from ...lm.quiet import without_bars
 from ..processes import world_size
 
@@ -169,6 +170,7 @@ class Policy:
             with without_bars():
                 self.model.save_pretrained(draft)
             self.tokenizer.save_pretrained(draft)
+            write_model_sums(draft)
             shutil.rmtree(folder, ignore_errors=True)
             draft.rename(folder)
 
