@@ -21,7 +21,7 @@ from ..trajectory import Trajectory
 from .base import Agent, Retrying
 from .records import Records, writing
 from .run_description import FORMAT, Run, known_sessions
-from .run_summary import summarize
+from .run_summary import SUMMARY, TRAJECTORIES, summarize
 from .runner import stream_episodes
 
 __all__ = ["RUN", "SUMMARY", "TIMINGS", "TRAJECTORIES", "Play", "Run", "run_to"]
@@ -34,12 +34,8 @@ number and trials as it ends."""
 
 RUN = "run.json"
 """The file that says what was run."""
-TRAJECTORIES = "trajectories.jsonl"
-"""The file of trajectories."""
 TIMINGS = "timings.jsonl"
 """The file that says when each task ended."""
-SUMMARY = "summary.json"
-"""The file of results, written when all tasks have ended."""
 
 
 def run_to(
@@ -93,7 +89,9 @@ def run_to(
         sessions = known_sessions(folder / RUN, described)
         with writing(folder):
             records = Records(folder / TRAJECTORIES, _unfinished(folder, run.agent))
-            records.drop(records.failed if retry_failed else ())
+            if retry_failed and records.failed:
+                (folder / SUMMARY).unlink(missing_ok=True)
+                records.drop(records.failed)
         rest = [task for task in run.tasks if task not in records.tasks]
         playing = stack.enter_context(closing((play or _play)(run, rest, live, overlap)))
         sessions.append({**(about or {}), "live": live})

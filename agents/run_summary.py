@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..checksums import unseal
+from ..errors import DataCorrupt
 from ..metrics import success_rate
 from ..trajectory import Call, Trajectory, read_trajectories
 from .calls import IMAGINE
 
-__all__ = ["Tally", "summarize"]
+__all__ = ["SUMMARY", "TRAJECTORIES", "Tally", "check_count", "recorded", "summarize"]
+
+TRAJECTORIES = "trajectories.jsonl"
+"""The file of a run's trajectories."""
+SUMMARY = "summary.json"
+"""The file of a run's results, written when all tasks have ended."""
 
 
 @dataclass
@@ -133,6 +140,55 @@ class Tally:
             "errors": dict(sorted(counts.items())),
             "first_errors": dict(sorted(first.items())),
         }
+
+
+def recorded(path: Path) -> Iterator[Trajectory]:
+    """Yield the trajectories of a run's file; of a run that has ended, there must be all of them.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DataNotFound: There is no such file.
+        DataCorrupt: A line was changed or is no trajectory, or lines are missing.
+    """
+    number = 0
+    for number, trajectory in enumerate(read_trajectories(path), 1):  # noqa: B007
+        yield trajectory
+    check_count(path, number)
+
+
+def check_count(path: Path, number: int) -> None:
+    """Compare how many trajectories a file has with the summary beside it, if there is one.
+
+    A line that was cut off just behind the line before leaves nothing else to tell it by.
+
+    Args:
+        path: The file.
+        number: How many it has.
+
+    Raises:
+        DataCorrupt: The summary tells of another number, or was changed.
+
+    Example:
+        >>> check_count(Path("nowhere/trajectories.jsonl"), 3)
+    """
+    beside = path.with_name(SUMMARY)
+    if path.name != TRAJECTORIES or not beside.is_file():
+        return
+    try:
+        told = unseal(beside.read_bytes())
+        wanted = told["trials"]["all"] if "trials" in told else told.get("n")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataCorrupt(
+            f"expected the summary of a run in {beside}, found something else ({error}); remove it, "
+            "and give the run's command again"
+        ) from error
+    if wanted not in (number, None):
+        raise DataCorrupt(
+            f"expected {wanted} episodes in {path}, as {SUMMARY} beside it tells, found {number}; "
+            "restore the file, or give the run's command again to play what is missing"
+        )
 
 
 def summarize(path: Path, seconds: float | None = None) -> dict[str, Any]:

@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..agents.run_summary import recorded
 from ..checksums import unseal
 from ..errors import OptionError
-from ..trajectory import Trajectory, read_trajectories
+from ..trajectory import Trajectory
 from .coevolution_models import PARTS, WarmUp, shown_by_experts, warm_up
 from .coevolution_redraws import redraw
 from .coevolution_rows import BASE, ROWS, SETTINGS, Row, run_row, training_of
@@ -106,7 +107,7 @@ def _one(folder: Path, seed: int) -> dict[str, Any] | None:
 
 def _played(folder: Path, stage: str, split: str) -> list[Trajectory]:
     files = sorted(folder.glob(f"stages/*-{stage}/{split}-0/rank-*/trajectories.jsonl"))
-    return [one for path in files for one in read_trajectories(path)]
+    return [one for path in files for one in recorded(path)]
 
 
 def _revised(folder: Path, stage: str) -> dict[str, int]:

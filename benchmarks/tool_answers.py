@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ..agents.run import RUN, TRAJECTORIES
+from ..agents.run_summary import recorded
 from ..envs.stabletoolbench import StableToolBenchEnv
 from ..envs.stabletoolbench.attempts import Attempt, attempt_of, read_attempts
 from ..envs.stabletoolbench.generate import GROUPS, SIZES, generated_task
 from ..envs.stabletoolbench.tasks import read_queries
 from ..envs.storage import comap_home
 from ..errors import DataCorrupt, DataNotFound, OptionError
-from ..trajectory import Trajectory, read_trajectories
+from ..trajectory import Trajectory
 
 __all__ = ["Answers", "read_answers"]
 
@@ -209,7 +210,7 @@ def _run(path: Path, played: Path, queries: _Queries) -> Answers:
 
 
 def _episodes(played: Path) -> Iterable[Trajectory]:
-    for episode in read_trajectories(played):
+    for episode in recorded(played):
         if episode.env_id != StableToolBenchEnv.env_id:
             raise OptionError(
                 f"expected episodes of {StableToolBenchEnv.env_id} in {played}, found one of "

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..agents.run import TRAJECTORIES
-from ..agents.run_summary import Tally
+from ..agents.run_summary import Tally, check_count
 from ..errors import DataCorrupt, DataNotFound, OptionError
 from ..trajectory import Trajectory
 from .report import Episode, Pack, write_report
@@ -99,6 +99,7 @@ def _packed(pack: Pack, file: Path, name: str, most: int) -> Played:
             pack.add(Episode(trajectory.goal or trajectory.task, trajectory, None, name))
             environments.add(trajectory.env_id)
             agents.add(trajectory.agent)
+    check_count(file, number)
     return Played(name, tally.summary(), environments, agents, number)
 
 

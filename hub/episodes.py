@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..agents.run import RUN, SUMMARY, TIMINGS, TRAJECTORIES
+from ..agents.run_summary import check_count
 from ..checksums import seal, unseal
 from ..envs.storage import write_json
 from ..errors import DataCorrupt, DataNotFound, MissingExtra, OptionError
@@ -125,9 +126,11 @@ def _keep(path: Path, target: Path) -> None:
     target.write_bytes(path.read_bytes())
     check_content(target, path.name)
     if path.suffix == ".json":
-        target.write_text(
-            seal(json.dumps(without_places(unseal(path.read_bytes())), indent=2)) + "\n"
-        )
+        try:
+            told = without_places(unseal(path.read_bytes()))
+        except ValueError as error:
+            raise DataCorrupt(f"{path}: {error}") from error
+        target.write_text(seal(json.dumps(told, indent=2)) + "\n")
 
 
 def _write_rows(folder: Path, file: Path, about: About) -> None:
@@ -158,12 +161,14 @@ def _lines(file: Path) -> Iterator[tuple[str, Trajectory]]:
     except OSError as error:
         raise DataNotFound(f"cannot read trajectories at {file}: {error.strerror}") from error
     with opened:
+        number = 0
         for number, line in enumerate(opened, 1):
             try:
                 text = line.decode("ascii").rstrip("\n")
                 yield text, Trajectory.from_line(text)
             except (ValueError, RecursionError) as error:
                 raise DataCorrupt(f"{file}, line {number}: {error}") from error
+    check_count(file, number)
 
 
 def _row(line: str, episode: Trajectory) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..agents.run import TRAJECTORIES
+from ..agents.run_summary import recorded
 from ..envs.storage import write_json
 from ..errors import OptionError
 from ..lm.model_sums import SUMS, check_model, write_model_sums
-from ..trajectory import read_trajectories
 from .cards import card, shown, table
 from .episodes_card import About
 from .manifest import MOST_BYTES, Loaded, Pushed, checked_licence, fetched, push_folder
@@ -210,7 +210,7 @@ def _told(
     if evaluation is not None:
         given = Path(evaluation)
         about = About()
-        for episode in read_trajectories(given / TRAJECTORIES if given.is_dir() else given):
+        for episode in recorded(given / TRAJECTORIES if given.is_dir() else given):
             about.add(episode)
         _, *results = about.parts(Origin.of(given if given.is_dir() else given.parent))
         yield "\n\n".join(results[:2])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import LanguageModelError, MissingExtra, OptionError, suggest
+from .model_sums import check_model
 
 __all__ = ["Adapters"]
 

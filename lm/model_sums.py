@@ -20,7 +20,7 @@ _OF_A_MODEL = {".json", ".jinja", ".model", ".txt", _WEIGHTS}
 
 
 def write_model_sums(folder: Path) -> None:
-    """Write down size and SHA-256 of all files of a model or an adapter; the last thing that is written.
+    """Write down size and SHA-256 of all files of a model or an adapter; it is the last to be written.
 
     Args:
         folder: The folder.

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from ..agents import Agent
 from ..agents.run import TRAJECTORIES, Run, run_to
+from ..agents.run_summary import recorded
 from ..lm import LanguageModel
-from ..trajectory import Trajectory, read_trajectories
+from ..trajectory import Trajectory
 from ..worldmodel import WorldModel
 from .processes import is_first, rank, wait, world_size
 
@@ -100,5 +101,5 @@ def played(folder: Path) -> list[Trajectory]:
     return [
         trajectory
         for path in sorted(folder.glob(f"rank-*/{TRAJECTORIES}"))
-        for trajectory in read_trajectories(path)
+        for trajectory in recorded(path)
     ]

@@ -1,14 +1,20 @@
-"""Checkpoints of a trainer: a role's weights as safe tensors, and a mark once all is written."""
+"""Checkpoints of a trainer: a role's weights as safe tensors, and a mark once all is written.
+
+The mark tells size and SHA-256 of every file, the optimizer's as well: training goes on from what was
+written, or not at all.
+"""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..checksums import seal, sums_of, unseal, wrong_file
 from ..errors import DataCorrupt, MissingExtra
-from .processes import is_first, wait
+from .processes import gathered, is_first, wait
 from .roles_checks import difference, fill
 
 if TYPE_CHECKING:
@@ -85,19 +91,29 @@ def read_weights(folder: Path, parts: Mapping[str, Mapping[str, Tensor]], role: 
 def mark_complete(folder: Path) -> None:
     """Mark a checkpoint as one that training can go on from; the last thing that is written.
 
+    The mark has the checksums of all files.
+
     Example:
         >>> Path("run/checkpoint-3").mkdir(parents=True)
         >>> mark_complete(Path("run/checkpoint-3"))
         >>> last_checkpoint(Path("run"))
         'run/checkpoint-3'
     """
-    (folder / _COMPLETE).touch()
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    files = sums_of(folder, [name for name in names if name != _COMPLETE])
+    draft = folder / f"{_COMPLETE}.part"
+    draft.write_text(seal(json.dumps({"files": files}, indent=1)) + "\n", "utf-8")
+    draft.replace(folder / _COMPLETE)
 
 
 def last_checkpoint(folder: Path) -> str | None:
     """Return the newest complete checkpoint in a folder, and remove what was left half written.
 
-    All processes of a training must ask.
+    All processes of a training must ask; the first one reads all of the checkpoint's files. A mark
+    without checksums, as older versions wrote it, says that the checkpoint is complete, and no more.
+
+    Raises:
+        DataCorrupt: A file of that checkpoint is missing or was changed; the message says which.
 
     Example:
         >>> last_checkpoint(Path("nowhere")) is None
@@ -112,4 +128,24 @@ def last_checkpoint(folder: Path) -> str | None:
         elif is_first():
             shutil.rmtree(path, ignore_errors=True)
     wait()
-    return str(max(found)[1]) if found else None
+    if not found:
+        return None
+    last = max(found)[1]
+    wrong = gathered([_wrong(last) if is_first() else ""])[0]
+    if wrong:
+        raise DataCorrupt(
+            f"{wrong} in the checkpoint {last}; restore it, or remove that folder to go on from the "
+            "one before, or from the beginning where there is none"
+        )
+    return str(last)
+
+
+def _wrong(folder: Path) -> str:
+    """Return in words what is wrong with a complete checkpoint."""
+    written = (folder / _COMPLETE).read_bytes()
+    if not written:
+        return ""
+    try:
+        return wrong_file(folder, unseal(written)["files"])
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
+        return f"expected checksums in the file {_COMPLETE}, found something else ({error})"

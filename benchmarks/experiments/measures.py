@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ...agents.run import TRAJECTORIES
+from ...agents.run_summary import recorded
 from ...checksums import unseal
 from ...envs.alfworld.goal import Goal
 from ...envs.searchqa.questions import DATASETS
 from ...errors import DataCorrupt, DataNotFound
 from ...metrics import success_rate
-from ...trajectory import Trajectory, read_trajectories
+from ...trajectory import Trajectory
 from ..paw_record import PaWRecord, read_paw
 from ..training_record import TrainingRecord, get, members, number, read_training
 from .commands import VERDICTS
@@ -269,7 +270,7 @@ def _by_kind(folder: Path, update: int, split: str) -> Iterator[Measure]:
     """Yield success by kind of task, on ALFWorld."""
     episodes: list[Trajectory] = []
     for path in sorted(folder.glob(f"evaluations/{update:04}-{split}-0/rank-*/{TRAJECTORIES}")):
-        episodes += read_trajectories(path)
+        episodes += recorded(path)
     yield from _kinds(episodes, split)
 
 
@@ -334,7 +335,7 @@ def _play(job: Job, folder: Path) -> list[Measure]:
             measure = replace(judged, split=split, trajectories=place)
         found.append(measure)
         found.append(Measure(metric="score", value=100 * summary["score"], split=split, n=n))
-        found += _kinds(read_trajectories(folder / split / TRAJECTORIES), split)
+        found += _kinds(recorded(folder / split / TRAJECTORIES), split)
         won, episodes, scores = won + round(rate * n), episodes + n, scores + n * summary["score"]
         if "trials" in summary:
             first = summary["trials"]["first"]["value"]

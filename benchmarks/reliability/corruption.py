@@ -2,8 +2,9 @@
 
 Every file is cut at random places, and single bytes in it are changed. What reads it then gives a clear
 error of comap's that names the file, or what was written. Whatever else happens is a loss: an error of
-another kind, or, where a checksum could tell, other content. Kinds without a checksum are counted
-apart: there a changed letter in a text is another text.
+another kind, or other content. Two things nobody can tell are counted apart: kinds without a checksum,
+where a changed letter in a text is another text, and files of JSON lines that were cut just behind a
+line, where nothing else says how many there were.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def damage_kind(name: str, scale: float, seed: int) -> dict[str, Any]:
         for count in range(number):
             copy = Path(place, f"damaged-{count}")
             shutil.copytree(whole, copy)
-            _read(found, kind, name, copy, rng.choice(files), right, rng)
+            file = rng.choice(files)
+            _read(found, kind, name, copy, file, (whole / file).read_bytes(), right, rng)
             shutil.rmtree(copy)
     return found.plain()
 
@@ -88,6 +90,7 @@ def _read(
     name: str,
     folder: Path,
     file: Path,
+    before: bytes,
     right: Any,
     rng: random.Random,
 ) -> None:
@@ -107,10 +110,17 @@ def _read(
     else:
         if content == right:
             found.count("read right")
+        elif kind.lines and _is_shorter(before, (folder / file).read_bytes()):
+            found.count("shorter by whole lines")
         elif kind.checksum:
             found.lose(f"{said}: other content was read, and nothing told")
         else:
             found.count("other content, without a checksum")
+
+
+def _is_shorter(before: bytes, after: bytes) -> bool:
+    """Return whether a file was cut just behind a line, and not changed."""
+    return before.startswith(after) and (not after or after.endswith(b"\n"))
 
 
 def damage(path: Path, rng: random.Random) -> str:

@@ -18,11 +18,12 @@ from ...agents.k_head import KHead
 from ...agents.knowledge import KnowledgeBase
 from ...agents.refinement import RefinementHead
 from ...agents.run import TRAJECTORIES, Run, run_to
+from ...agents.run_summary import recorded
 from ...errors import DataCorrupt
 from ...lm import Completion, Generate, Message, Usage
 from ...lm.replay import ReplayLanguageModel
 from ...trainers.frozen_sets import freeze, load_transitions, save_transitions
-from ...trainers.run_folder import RunFolder
+from ...trainers.run_folder import HEAD, RunFolder
 from ...trajectory import Trajectory, read_trajectories, write_trajectories
 from ...worldmodel import RetrievalWorldModel, transitions_of
 from ..experiments.rows import ResultRow, read_rows, write_rows
@@ -38,13 +39,15 @@ class Kind:
         make: Writes them into a folder.
         load: Reads them there and returns what compares equal if they hold the same.
         checksum: Whether the files tell when anything in them that counts was changed.
+        lines: Whether they are JSON lines, and a file that is cut just behind one is a shorter file.
         slow: Whether reading takes long.
     """
 
     make: Callable[[Path], object]
     load: Callable[[Path], Any]
-    checksum: bool = False
+    checksum: bool = True
     slow: bool = False
+    lines: bool = False
 
 
 @functools.cache
@@ -68,7 +71,7 @@ def _run(folder: Path) -> list[Any]:
 
     tasks = make().unwrapped.tasks.ids[:3]
     summary = run_to(folder, Run(make_env=make, agent=RandomAgent(), tasks=tasks), live=2)
-    told = [one.to_json() for one in read_trajectories(folder / TRAJECTORIES)]
+    told = [one.to_json() for one in recorded(folder / TRAJECTORIES)]
     return [{key: value for key, value in summary.items() if "second" not in key}, told]
 
 
@@ -235,13 +238,16 @@ def _problem(folder: Path) -> str:
 
 def _training(folder: Path) -> None:
     with RunFolder(folder / "run").open({"steps": 3}, {}) as run:
-        run.stage(0, "warmup").finish({"rows": 7, "weights": {}}, 1.0)
+        stage = run.stage(0, "warmup")
+        file = RefinementHead(np.arange(8, dtype=np.float32), 0.5).save(stage.weights(HEAD))
+        stage.finish({"rows": 7, "weights": {HEAD: file.name}}, 1.0)
 
 
 def _trained(folder: Path) -> Any:
     with RunFolder(folder / "run").open({"steps": 3}, {}) as run:
         stage = run.stage(0, "warmup")
-        return stage.result(), stage.trained(())
+        heads = [_exact(RefinementHead.load(path)) for path in stage.trained(()).values()]
+        return stage.result(), heads
 
 
 def _checkpoint(folder: Path) -> None:
@@ -251,17 +257,20 @@ def _checkpoint(folder: Path) -> None:
 
     weights = {"own": {"A": torch.arange(300.0), "B": torch.ones(4, 5)}}
     write_weights(folder / "checkpoint-1", weights)
+    torch.save({"step": torch.ones(20)}, folder / "checkpoint-1" / "optimizer.pt")
     mark_complete(folder / "checkpoint-1")
 
 
 def _weights(folder: Path) -> list[Any]:
     import torch
 
-    from ...trainers.trainer_checkpoints import read_weights
+    from ...trainers.trainer_checkpoints import last_checkpoint, read_weights
 
+    last = Path(last_checkpoint(folder) or "none")
     into = {"own": {"A": torch.zeros(300), "B": torch.zeros(4, 5)}}
-    read_weights(folder / "checkpoint-1", into, "wm")
-    return [repr(tensor.tolist()) for tensor in into["own"].values()]
+    read_weights(last, into, "wm")
+    state = torch.load(last / "optimizer.pt", weights_only=True)
+    return [repr(tensor.tolist()) for tensor in (*into["own"].values(), state["step"])]
 
 
 def _tiny(folder: Path) -> None:
@@ -303,6 +312,7 @@ KINDS: Mapping[str, Kind] = {
     "trajectories": Kind(
         lambda folder: write_trajectories(folder / "t.jsonl", episodes()),
         lambda folder: [one.to_json() for one in read_trajectories(folder / "t.jsonl")],
+        lines=True,
     ),
     "runs that go on": Kind(_run, _run, slow=True),
     "records of language models": Kind(_record_model, _replay_model),
@@ -310,19 +320,20 @@ KINDS: Mapping[str, Kind] = {
     "frozen transitions": Kind(
         lambda folder: save_transitions(folder / "set.jsonl", freeze(episodes(), 9, 0)),
         lambda folder: repr(load_transitions(folder / "set.jsonl")),
-        checksum=True,
     ),
     "knowledge bases": Kind(
-        _knowledge, lambda folder: list(KnowledgeBase.load(folder / "knowledge.jsonl"))
+        _knowledge,
+        lambda folder: list(KnowledgeBase.load(folder / "knowledge.jsonl")),
+        lines=True,
     ),
     "heads": Kind(_save_heads, _heads),
-    "result rows": Kind(_rows, lambda folder: list(read_rows(folder / "rows.jsonl"))),
+    "result rows": Kind(_rows, lambda folder: list(read_rows(folder / "rows.jsonl")), lines=True),
     "indexes (FTS5)": Kind(lambda folder: _corpus(folder, "fts5"), _search),
     "indexes (bm25s)": Kind(lambda folder: _corpus(folder, "bm25s"), _search, slow=True),
     "recorded searches": Kind(_searches, _recorded),
     "kept answers of tools": Kind(_overlay, _answers),
     "WebShop catalogues": Kind(_catalogue, _shop, slow=True),
-    "ALFWorld games": Kind(_game, _problem),
+    "ALFWorld games": Kind(_game, _problem, checksum=False),  # the form is upstream's
     "trainings": Kind(_training, _trained),
     "checkpoints": Kind(_checkpoint, _weights),
     "language models": Kind(_tiny, _language_model, slow=True),
