@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..checksums import seal, unseal
 from ..errors import DataCorrupt, DataNotFound, OptionError
 from ..trajectory import Trajectory
 from .verbs import verb_of
@@ -109,7 +110,7 @@ class GateHistory:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(path.name + ".part")
         told = {"format": _FORMAT, "seen": dict(self.seen), "opened": dict(self.opened)}
-        draft.write_text(json.dumps(told, sort_keys=True) + "\n", "utf-8")
+        draft.write_text(seal(json.dumps(told, sort_keys=True)) + "\n", "utf-8")
         draft.replace(path)
 
     @classmethod
@@ -118,12 +119,14 @@ class GateHistory:
 
         Raises:
             DataNotFound: There is no such file.
-            DataCorrupt: It is no history.
+            DataCorrupt: It is no history, or was changed.
         """
         try:
-            told = json.loads(Path(path).read_bytes())
+            told = unseal(Path(path).read_bytes())
         except OSError as error:
             raise DataNotFound(f"cannot read a gate history at {path}: {error.strerror}") from error
+        except DataCorrupt as error:
+            raise DataCorrupt(f"{path}: {error}") from error
         except ValueError as error:
             raise DataCorrupt(f"expected a gate history at {path}, found no JSON") from error
         if not isinstance(told, dict) or told.get("format") != _FORMAT:

@@ -77,11 +77,13 @@ def _disk(part: Mapping[str, Any]) -> str:
 def _corruption(part: Mapping[str, Any]) -> str:
     counts = part["counts"]
     kinds = sum(bool(one["counts"]) for one in part["kinds"].values())
+    cut = counts.get("shorter by whole lines", 0)
+    shorter = f", {cut:,} shorter by whole lines" if cut else ""
     silent = counts.get("other content, without a checksum", 0)
     return (
         f"{counts['damaged']:,} files of {kinds} kinds: {counts.get('told', 0):,} told, "
-        f"{counts.get('read right', 0):,} read right, {silent:,} with other content that no checksum "
-        "guards"
+        f"{counts.get('read right', 0):,} read right{shorter}, {silent:,} with other content that no "
+        "checksum guards"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import lzma
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -10,6 +9,7 @@ from pathlib import Path, PurePosixPath
 import gymnasium
 
 from ..agents import Decision, ExpertAgent, Reply, Request, View, run_episode
+from ..checksums import unseal
 from ..errors import DataCorrupt, DataNotFound
 from ..trajectory import Trajectory
 
@@ -52,7 +52,7 @@ def read_demonstrations(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _demonstration(path: Path, number: int, line: str) -> tuple[str, tuple[str, ...]]:
     try:
-        record = json.loads(line)
+        record = unseal(line)
         task = "/".join(PurePosixPath(record["game"]).parts[-4:-1])
         said = [step["command"] for step in record["steps"] if step["command"] is not None]
         if not all(isinstance(command, str) for command in said):

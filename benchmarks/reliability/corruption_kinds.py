@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 
 from ...agents import Agent, ExpertAgent, RandomAgent, run_episode
+from ...agents.gate_history import GateHistory
 from ...agents.k_head import KHead
 from ...agents.knowledge import KnowledgeBase
 from ...agents.refinement import RefinementHead
@@ -333,6 +334,10 @@ KINDS: Mapping[str, Kind] = {
     "recorded searches": Kind(_searches, _recorded),
     "kept answers of tools": Kind(_overlay, _answers),
     "WebShop catalogues": Kind(_catalogue, _shop, slow=True),
+    "gate histories": Kind(
+        lambda folder: GateHistory({"go": 40, "open": 7}, {"open": 3}).save(folder / "gates.json"),
+        lambda folder: GateHistory.load(folder / "gates.json"),
+    ),
     "ALFWorld games": Kind(_game, _problem, checksum=False),  # the form is upstream's
     "trainings": Kind(_training, _trained),
     "checkpoints": Kind(_checkpoint, _weights),

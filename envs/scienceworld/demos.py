@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from ...checksums import seal, unseal
 from ...errors import DataCorrupt, OptionError, TaskNotFound, suggest
 from ..panel import evenly
 from ..storage import Listener, Progress, locked, on_disk, silent
@@ -152,13 +153,13 @@ class _Journal:
     def _write(self, record: Mapping[str, Any]) -> None:
         assert self._file is not None
         with on_disk(self.path):
-            self._file.write(json.dumps(record).encode("ascii") + b"\n")
+            self._file.write(f"{seal(json.dumps(record))}\n".encode("ascii"))
             self._file.flush()
 
 
 def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = unseal(line)
         record["settings" if number == 1 else "task"]
     except (ValueError, TypeError, KeyError) as error:
         raise DataCorrupt(
@@ -185,7 +186,7 @@ def _finished(
             for task in kept:
                 steps = journal.done[task]["steps"]
                 line = {"game": f"{task}/gold", "settings": dict(settings), "steps": steps}
-                file.write(json.dumps(line) + "\n")
+                file.write(seal(json.dumps(line)) + "\n")
         draft.replace(path)
         journal.path.unlink()
     failed = {task: journal.done[task]["failed"] for task in wanted if task not in set(kept)}
