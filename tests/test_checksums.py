@@ -65,7 +65,7 @@ def test_what_other_programs_write_anew_is_compared_by_its_values(indent: int | 
     ):
         assert unseal(text) == data
         changed = text.replace("2.5", "2.6")
-        with pytest.raises(DataCorrupt, match='was changed since; restore it.*remove its "crc32"'):
+        with pytest.raises(DataCorrupt, match=r'was changed since; restore it.*remove its "crc32"'):
             unseal(changed)
     with pytest.raises(DataCorrupt):
         unseal(json.dumps({"b": data["b"], "a": data["a"], SEAL: sealed[SEAL]}))

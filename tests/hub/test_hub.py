@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from comap.cli import main
-from comap.errors import CoMapError, DataCorrupt, DataNotFound, OptionError
+from comap.errors import CoMapError, DataCorrupt, DataNotFound, LanguageModelError, OptionError
 from comap.hub import load_model, load_trajectories, push_model, push_trajectories
 from comap.hub.cards import shown
 from comap.hub.manifest import _hash
 from comap.hub.names import allowed
 from comap.hub.places import Repository, place_of
+from comap.lm.model_sums import SUMS, check_model, write_model_sums
 from comap.lm.shipped import shipped
 from comap.trajectory import Trajectory, read_trajectories, write_trajectories
 
@@ -128,6 +129,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     told = {"peft_type": "LORA", "r": 2, "base_model_name_or_path": "/home/me/secret/base"}
     (wm / "adapter_config.json").write_text(json.dumps(told))
     (wm / "optimizer.pt").write_bytes(b"\x80\x04.")
+    for folder in (wm, out / "models" / "agent"):
+        write_model_sums(folder)
     (out / "run.json").write_text(json.dumps({"config": {"method": "sft", "seed": 0}}))
     return out
 
@@ -149,9 +152,21 @@ def test_models_come_back_without_pickles_and_places(
     ).read_bytes()
     assert "secret" not in (back / "wm" / "adapter_config.json").read_text("utf-8")
     assert not list(back.rglob("*.pt"))
+    assert len(list(back.rglob(SUMS))) == 2, "its config was changed, and its checksums with it"
+    check_model(back / "wm")
     from comap.lm import HFLanguageModel
 
     assert HFLanguageModel(back / "agent").count_tokens("put apple 1 in fridge 1") > 0
+
+
+def test_a_model_that_was_changed_is_not_pushed(trained: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(trained / "models" / "wm", tmp_path / "wm"))
+    (copy / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 3}')
+    with pytest.raises(
+        LanguageModelError, match=r"adapter_config\.json of .*remove checksums\.json"
+    ):
+        push_model(copy, f"local:{tmp_path}/pushed", licence="mit")
+    assert not (tmp_path / "pushed").exists()
 
 
 def mend(place: Path, **changes: Any) -> None:

@@ -16,6 +16,8 @@ from comap.lm.base import Generate, Message, Sampling
 from comap.lm.hf import HFLanguageModel
 from comap.lm.hf_batch import chunks
 from comap.lm.hf_load import context_of, place_of
+from comap.lm.model_sums import SUMS
+from comap.lm.sft import fine_tune
 from comap.lm.tiny import build_tiny
 
 torch = pytest.importorskip("torch")
@@ -32,7 +34,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(folder: Path, tmp_path: Path) -> Path:
+    """A copy that may be changed, as models of others: nothing tells what it was."""
     shutil.copytree(folder, tmp_path / "model")
+    (tmp_path / "model" / SUMS).unlink()
     return tmp_path / "model"
 
 
@@ -148,6 +152,26 @@ def test_damaged_files(copy: Path) -> None:
     (copy / "model.safetensors").write_bytes(whole)
     (copy / "tokenizer.json").write_text("{")
     refused(copy, "tokenizer of 'model' cannot be loaded")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", SUMS])
+def test_a_changed_bit_is_told(folder: Path, tmp_path: Path, name: str) -> None:
+    copy = tmp_path / "model"
+    shutil.copytree(folder, copy)
+    (copy / "notes.txt").write_text("added later: no part of the model")
+    load(copy)
+    content = bytearray((copy / name).read_bytes())
+    place = content.index(b"256") if name == "config.json" else len(content) - 40
+    content[place] ^= 1
+    (copy / name).write_bytes(content)
+    said = f"{name}.*in .*model; save or download it again, or if .* on purpose, remove {SUMS}"
+    refused(copy, said)
+    if name != SUMS:
+        with pytest.raises(LanguageModelError, match=said):
+            fine_tune(copy, tmp_path / "out", [])
+    (copy / SUMS).unlink()
+    if name in ("config.json", SUMS):
+        load(copy)
 
 
 def test_weights_that_are_missing_are_not_made_up(copy: Path) -> None:
