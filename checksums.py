@@ -99,13 +99,15 @@ of 94a6e328: it was changed since; restore it, or if it was changed on purpose, 
             raise _changed(told, found) from error
         raise
     if isinstance(data, dict) and data:
-        last = next(reversed(data))
         if SEAL in data:
             value = data.pop(SEAL)
             if (told, found) != (value, value) and value not in _rewritten(data):
                 raise _changed(value, found or _rewritten(data)[0])
-        elif _is_nearly(last):
-            raise _changed(f"under the name {last!r}", SEAL)
+        elif _is_nearly(*next(reversed(data.items()))):
+            raise DataCorrupt(
+                f'expected "{SEAL}" as the last name, found {next(reversed(data))!r}: it was changed '
+                "since it was written; restore it"
+            )
     return data
 
 
@@ -207,9 +209,9 @@ def _changed(told: object, found: str) -> DataCorrupt:
     )
 
 
-def _is_nearly(name: object) -> bool:
-    """Return whether a name is the checksum's but for a few bits."""
-    if not isinstance(name, str) or len(name) != len(SEAL):
+def _is_nearly(name: str, value: object) -> bool:
+    """Return whether a member is the checksum's but for a few bits of its name."""
+    if len(name) != len(SEAL) or not isinstance(value, str) or len(value) != 8:
         return False
     pairs = zip(name, SEAL, strict=True)
     return sum((ord(one) ^ ord(other)).bit_count() for one, other in pairs) <= _FLIPPED

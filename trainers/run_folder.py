@@ -75,7 +75,7 @@ class StageFolder:
         Raises:
             DataCorrupt: The result tells of something else, or a file was changed since.
         """
-        result = self.result() or {}
+        result = self._read() or {}
         told = result.get("weights", {})
         known = {role: self.weights(role) for role in (*roles, HEAD)}
         if not isinstance(told, Mapping) or any(
@@ -98,6 +98,11 @@ class StageFolder:
         Raises:
             DataCorrupt: The file is not what `finish` wrote.
         """
+        found = self._read()
+        return found and {name: value for name, value in found.items() if name != _SUMS}
+
+    def _read(self) -> dict[str, Any] | None:
+        """Return what `finish` wrote, the checksums of the weights included."""
         file = self.path / _DONE
         if not file.exists():
             return None

@@ -114,7 +114,7 @@ def test_a_last_line_is_told_if_it_was_changed_and_cut_off_if_it_is_half(tmp_pat
     (path,) = tmp_path.glob("*.jsonl")
     before = path.read_bytes()
     path.write_bytes(before.replace(b'"b", "value": 7', b'"b", "value": 8'))
-    with pytest.raises(DataCorrupt, match=r"line 2 of .*as it was written"):
+    with pytest.raises(DataCorrupt, match=r"as it was written, in line 2 of "):
         each_once(tmp_path, ["a", "b"], lambda keys: [])
     path.write_bytes(before[:-9])
     assert each_once(tmp_path, ["a", "b"], lambda keys: [(key, 7) for key in keys]) == once
