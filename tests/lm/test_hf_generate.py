@@ -9,6 +9,7 @@ import pytest
 from comap.errors import LanguageModelError
 from comap.lm.base import Completion, Generate, LanguageModel, Message, Sampling, Score
 from comap.lm.hf import HFLanguageModel
+from comap.lm.model_sums import write_model_sums
 from comap.lm.tiny import build_tiny
 
 torch = pytest.importorskip("torch")
@@ -26,6 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     weights = load_file(path / "model.safetensors")
     sharp = {key: 6 * value if value.ndim == 2 else value for key, value in weights.items()}
     save_file(sharp, path / "model.safetensors", {"format": "pt"})  # else all tokens are alike
+    write_model_sums(path)
     return path
 
 

@@ -10,6 +10,7 @@ from comap.errors import LanguageModelError
 from comap.lm import hf_score
 from comap.lm.base import Encode, Encoding, Message, Score, Scores, WordProbabilities, Words
 from comap.lm.hf import HFLanguageModel
+from comap.lm.model_sums import write_model_sums
 from comap.lm.tiny import build_tiny
 
 torch = pytest.importorskip("torch")
@@ -36,6 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     weights = load_file(path / "model.safetensors")
     sharp = {key: 6 * value if value.ndim == 2 else value for key, value in weights.items()}
     save_file(sharp, path / "model.safetensors", {"format": "pt"})
+    write_model_sums(path)
     return path
 
 

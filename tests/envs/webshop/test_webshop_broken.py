@@ -1,4 +1,4 @@
-"""Catalogues whose files were changed: told as such, and by name."""
+"""Catalogues whose files were changed, and too large to be compared: told as such, and by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from comap.errors import DataCorrupt, TaskNotFound
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Path:
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("comap.envs.webshop.catalog.QUICK", 0)
     generate_catalog(tmp_path / "source", products=40)
     source = tmp_path / "source"
     return build_catalog(

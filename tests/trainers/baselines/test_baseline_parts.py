@@ -128,6 +128,7 @@ def test_adapters_to_begin_with(model: Path, tmp_path: Path) -> None:
     with pytest.raises(
         OptionError, match=r"expected an adapter with .*'alpha': 4.* found .*'alpha'"
     ):
+        (place / "checksums.json").unlink()  # changed on purpose
         told = json.loads((place / "adapter_config.json").read_text())
         (place / "adapter_config.json").write_text(json.dumps({**told, "lora_alpha": 8}))
         open_baseline(config, model, {"agent": place})
