@@ -20,7 +20,7 @@ from comap.trainers.coevolution import roles_of
 from comap.trainers.config import PRESETS
 from comap.trainers.demonstrations import read_demonstrations
 from comap.trainers.roles import Roles
-from comap.trainers.run_folder import RunFolder, StageFolder
+from comap.trainers.run_folder import RunFolder, StageFolder, read_json
 from comap.trainers.session import Session
 
 pytest.importorskip("trl")
@@ -98,7 +98,7 @@ def test_stages_come_in_order(plain: Ended) -> None:
     folders = sorted(path.name for path in (plain.out / "stages").iterdir())
     assert folders == [f"{number:02d}-{name}" for number, name in enumerate(STAGES)]
     assert list(plain.summary["stages"]) == STAGES
-    assert json.loads((plain.out / "summary.json").read_bytes()) == plain.summary
+    assert read_json(plain.out / "summary.json") == plain.summary
     assert {path.name for path in (plain.out / "models").iterdir()} >= {"agent", "wm"}
     updates = [event for event in plain.events if event["event"] == "update"]
     assert {event["stage"] for event in updates} == {
@@ -196,7 +196,7 @@ def test_a_training_that_has_ended_is_known(plain: Ended) -> None:
     events = plain.again(**{**PLAIN, "live": 1})
     assert [event["event"] for event in events] == ["known"] * len(STAGES)
     assert KIT.files_of(plain.out) == files
-    assert json.loads((plain.out / "summary.json").read_bytes()) == plain.summary
+    assert read_json(plain.out / "summary.json") == plain.summary
 
 
 def test_the_folder_of_another_training(plain: Ended, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_damaged_folders(plain: Ended, tmp_path: Path, told: Any, named: str) ->
     out = tmp_path / "run"
     shutil.copytree(plain.out, out)
     path = out / "stages" / "10-round-1-policy"
-    done = json.loads((path / "done.json").read_bytes()) | {"weights": told}
+    done = read_json(path / "done.json") | {"weights": told, "weights_files": {}}  # as of old
     (path / "done.json").write_text(json.dumps(done))
     (path / "agent.safetensors").write_bytes(b"none")
     (out / "stages" / "11-round-1-evaluation" / "done.json").unlink()
@@ -289,7 +289,7 @@ def standard(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
 
 def test_standard_prompts_with_adapters(standard: Ended) -> None:
     assert "warmup-rollouts" not in standard.session.places
-    analyses = json.loads((standard.stage("reflection-init").path / "analyses.json").read_bytes())
+    analyses = read_json(standard.stage("reflection-init").path / "analyses.json")
     assert len(analyses) == sum(standard.result("reflection-init")["samples"].values()) == 2
     log = standard.result("round-1-policy")["log"]
     assert log and "bce" in log[0], "the words of the decision carry the label"
@@ -300,7 +300,7 @@ def test_standard_prompts_with_adapters(standard: Ended) -> None:
     assert judged.exists() and len(judged.read_text().splitlines()) >= len(changed) > 0
     assert {note["p_source"] for note in notes if note["path"] == "reflected"} == {"verbalizer"}
     names = {path.name for path in (standard.out / "models" / "agent").iterdir()}
-    assert names == {"adapter_config.json", "adapter_model.safetensors"}
+    assert names == {"adapter_config.json", "adapter_model.safetensors", "checksums.json"}
     assert standard.result("round-1-evaluation")["splits"]["valid_seen"]["episodes"] == 0
 
 

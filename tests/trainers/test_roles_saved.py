@@ -144,6 +144,11 @@ def test_adapters_that_were_saved_with_other_options_are_refused(
     with pytest.raises(OptionError, match="option r=4, found 2"):
         Roles.open(folder, kind="lora", device="cpu", saved=saved, lora={**LORA, "r": 4})
     (saved / "wm" / "adapter_model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(
+        LanguageModelError, match=r"adapter_model\.safetensors of .* found 10 bytes"
+    ):
+        Roles.open(folder, kind="lora", device="cpu", saved=saved)
+    (saved / "wm" / "checksums.json").unlink()
     with pytest.raises(LanguageModelError, match="cannot be loaded"):
         Roles.open(folder, kind="lora", device="cpu", saved=saved)
 

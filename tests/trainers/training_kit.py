@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections import Counter
@@ -21,6 +20,7 @@ from comap.trainers.config import CoMapTraining
 from comap.trainers.config_shared import SharedTraining
 from comap.trainers.demonstrations import expert_demonstrations
 from comap.trainers.roles import Roles
+from comap.trainers.run_folder import read_json
 from comap.trainers.samples import Sample
 from comap.trajectory import Trajectory, read_trajectories
 
@@ -255,7 +255,7 @@ def _timeless(value: Any) -> Any:
 def results_of(out: Path) -> dict[str, Any]:
     """Return the results of all stages, without what tells of time."""
     paths = sorted(out.glob("stages/*/done.json"))
-    return {path.parent.name: _timeless(json.loads(path.read_bytes())) for path in paths}
+    return {path.parent.name: _timeless(read_json(path)) for path in paths}
 
 
 def files_of(out: Path) -> dict[str, bytes]:
