@@ -300,6 +300,7 @@ def test_a_run_is_viewed_while_it_is_written(
     file = tmp_path / "trajectories.jsonl"
     half = file.read_bytes()[:-100]
     file.write_bytes(half)
+    (tmp_path / "summary.json").unlink()
     page = tmp_path / "page.html"
     assert main(["view", str(tmp_path), "--no-open", "--out", str(page)]) == 0
     assert page.is_file() and file.read_bytes() == half, "looking changes nothing"

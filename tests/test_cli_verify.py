@@ -16,6 +16,7 @@ import comap  # noqa: F401
 from comap.agents import Decision, RandomAgent, Reply, Request, Run, View, run_to
 from comap.benchmarks.journal import read_journal
 from comap.benchmarks.verify import verify
+from comap.checksums import unseal
 from comap.cli import main
 from comap.envs.registered import embedded_tasks
 from comap.envs.scienceworld import keep_idle
@@ -33,7 +34,8 @@ Change = Callable[[dict[str, Any]], object]
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "trajectories.jsonl").read_text().splitlines()]
+    """The episodes of a file, without checksums, as one takes them who changes them on purpose."""
+    return [unseal(line) for line in (folder / "trajectories.jsonl").read_text().splitlines()]
 
 
 def write(folder: Path, episodes: list[dict[str, Any]]) -> None:
@@ -154,8 +156,16 @@ def test_what_was_changed_is_found(
     assert result["counts"] == {"agrees": 2, "differs": 1} and not result["agree"]
 
 
+def test_a_changed_letter_is_found_by_the_checksum(copy: Path) -> None:
+    file = copy / "trajectories.jsonl"
+    first, rest = file.read_text().split("\n", 1)
+    file.write_text(first.replace('"goal": "', '"goal": "x') + "\n" + rest)
+    found = first_of(verify(copy))
+    assert found["field"] == "line" and "was changed since" in found["found"]
+
+
 def test_other_numbers_and_lost_episodes_are_found(copy: Path) -> None:
-    summary = json.loads((copy / "summary.json").read_text())
+    summary = unseal((copy / "summary.json").read_text())
     (copy / "summary.json").write_text(json.dumps(summary | {"score": 0.75}))
     found = first_of(verify(copy))
     assert (found["field"], found["found"]) == ("summary.score", "0.75")
@@ -216,7 +226,7 @@ def test_hostile_lines(line: bytes, copy: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_hostile_words_and_options(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = json.loads((copy / "run.json").read_text())
+    run = unseal((copy / "run.json").read_text())
     run["config"]["env_options"] |= {"data_dir": "/etc", "nonsense": HOSTILE}
     (copy / "run.json").write_text(json.dumps(run))
     assert main(["verify", str(copy)]) == 3
@@ -242,7 +252,7 @@ def test_a_folder_of_jobs(played: Path, tmp_path: Path) -> None:
 def test_missing_data_is_no_damage(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The record is of official games, which are not here."""
     write(copy, [one | {"task": one["task"].removeprefix("generated/")} for one in lines(copy)])
-    run = json.loads((copy / "run.json").read_text())
+    run = unseal((copy / "run.json").read_text())
     run["config"]["env_options"] = {"source": "official"}
     run["sessions"][-1]["data_dir"] = "/somewhere/games"
     (copy / "run.json").write_text(json.dumps(run))
