@@ -15,6 +15,7 @@ from comap.agents.comap import CoMapConfig
 from comap.benchmarks.run_options import declare
 from comap.benchmarks.training_options import settings_of
 from comap.benchmarks.training_play import play_command
+from comap.checksums import unseal
 from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, DataNotFound, MissingExtra, OptionError
 from comap.trainers.config import CoMapTraining
@@ -62,7 +63,7 @@ def test_a_training_is_shown_and_written(trained: tuple[Path, str, str]) -> None
     assert [row[0] for row in rows] == ["0", "1"] and all("(n=2)" in row for row in rows)
     for name in ("report.html", "metrics.jsonl", "summary.json", "models/head.safetensors"):
         assert (place / name).is_file(), name
-    metrics = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+    metrics = [unseal(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
     assert len(metrics) == 12 and metrics[-1]["splits/valid_seen/episodes"] == 2
     assert "Delta-F1" in (place / "report.html").read_text("utf-8")
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from comap.benchmarks.trained import run, trained_section
+from comap.checksums import unseal
 from comap.cli import main
 from comap.errors import DataCorrupt
 from comap.trainers.run_folder import FORMAT
@@ -71,7 +72,7 @@ def test_other_environments_are_kept_and_the_same_is_replaced(
 ) -> None:
     out = tmp_path / "result.json"
     run([training], out)
-    written = json.loads((training / "run.json").read_text())
+    written = unseal((training / "run.json").read_text())
     written["described"]["env"]["id"] = "comap/Garden-v0"
     (training / "run.json").write_text(json.dumps(written))
     for _ in range(2):

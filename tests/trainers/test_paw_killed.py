@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from comap.checksums import unseal
 from comap.envs.conformance.transcripts import load
 from comap.errors import DataNotFound
 from comap.lm.shipped import folder_of
@@ -125,7 +126,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
 
 def left(out: Path) -> dict[str, Any]:
     """Return what a training left behind, but for what tells of time."""
-    metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    metrics = [unseal(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     found: dict[str, Any] = {
         "metrics": [{k: v for k, v in line.items() if "seconds" not in k} for line in metrics],
         "evaluations": (out / "evaluations.jsonl").read_bytes(),

@@ -17,6 +17,7 @@ from typing import Any
 import gymnasium
 import pytest
 
+from comap.checksums import unseal
 from comap.envs.conformance.transcripts import load
 from comap.errors import DataNotFound, OptionError
 from comap.lm.shipped import folder_of
@@ -93,7 +94,7 @@ class Run:
     def lines(self, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
         path = self.out / name
         text = path.read_text() if path.exists() else ""
-        return [json.loads(line) for line in text.splitlines()]
+        return [unseal(line) for line in text.splitlines()]
 
     def plain(self) -> str:
         """The metrics, but for what the clock says."""

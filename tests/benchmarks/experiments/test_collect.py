@@ -17,6 +17,8 @@ from comap.benchmarks.experiments.measures import measures_of
 from comap.benchmarks.experiments.rows import ResultRow, read_rows, write_rows
 from comap.benchmarks.experiments.scale import scale_named
 from comap.errors import DataCorrupt, DataNotFound
+from comap.facts import State
+from comap.trajectory import Trajectory, write_trajectories
 
 AW = "comap/ALFWorld-v0"
 
@@ -203,10 +205,11 @@ def test_tools_are_told_by_the_judge(tmp_path: Path) -> None:
         "score": 0.0,
         "language_model": {"per_step": per_step},
     }
+    episode = Trajectory("comap/StableToolBench-v0", "1", "", "", "react", "", State())
     for place, split in enumerate(job.place.splits):
         (folder / split).mkdir()
         (folder / split / "summary.json").write_text(json.dumps(summary))
-        (folder / split / "trajectories.jsonl").write_text("")
+        write_trajectories(folder / split / "trajectories.jsonl", [episode] * 10)
         sopr = {"mean": 0.35 if place else 0.5, "low": 0.2, "high": 0.6, "n": 30 if place else 10}
         (folder / f"{split}-judged.json").write_text(json.dumps({"sopr": sopr}))
     rows = [row for row in collect(found, [one], places) if row.error is None]

@@ -12,6 +12,7 @@ import pytest
 from comap.agents.k_head import KHead
 from comap.agents.knowledge import KnowledgeBase
 from comap.benchmarks.baseline_play import baseline_play_words
+from comap.checksums import unseal
 from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.trajectory import Trajectory, read_trajectories
@@ -54,7 +55,7 @@ class Spied:
 
     def result(self, stage: str) -> Any:
         (path,) = self.out.glob(f"stages/*-{stage}/done.json")
-        return json.loads(path.read_bytes())
+        return unseal(path.read_bytes())
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def test_stages_and_what_is_left(spied: dict[str, Spied], method: str) -> None:
     run = json.loads((found.out / "run.json").read_bytes())
     assert run["described"]["method"] == method
     assert run["described"]["config"] == found.run.config.describe()
-    summary = json.loads((found.out / "summary.json").read_bytes())
+    summary = unseal((found.out / "summary.json").read_bytes())
     assert summary["results"]["valid_seen"]["episodes"] == 1 and summary["cpu_seconds"] > 0
 
 
