@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..checksums import unseal
+from ..checksums import seal, unseal
 from ..trainers.paw.journal import EVALUATIONS, METRICS, read_lines
 from .paw_bench_arms import PACKAGES, VARIED, Arm, training_of
 from .paw_bench_starts import PaWBench, described_start, start_folder
@@ -133,7 +133,7 @@ def take_over_first_evaluation(out: Path, described: Mapping[str, Any]) -> None:
         if _but_varied(known) == wanted and {line["split"] for line in lines} == splits:
             out.mkdir(parents=True, exist_ok=True)
             draft = out / f"{EVALUATIONS}.part"
-            draft.write_text("".join(json.dumps(line) + "\n" for line in lines), "ascii")
+            draft.write_text("".join(f"{seal(json.dumps(line))}\n" for line in lines), "ascii")
             draft.replace(out / EVALUATIONS)
             return
 

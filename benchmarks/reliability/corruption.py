@@ -119,8 +119,14 @@ def _read(
 
 
 def _is_shorter(before: bytes, after: bytes) -> bool:
-    """Return whether a file was cut just behind a line, and not changed."""
-    return before.startswith(after) and (not after or after.endswith(b"\n"))
+    r"""Return whether a file was cut just behind a line, with or without its end, and not changed.
+
+    Example:
+        >>> [_is_shorter(b"ab\ncd\n", cut) for cut in (b"", b"a", b"ab", b"ab\n", b"ac\n")]
+        [True, False, True, True, False]
+    """
+    ends = b"" if not after else after[-1:] + before[len(after) : len(after) + 1]
+    return before.startswith(after) and (not after or b"\n" in ends)
 
 
 def damage(path: Path, rng: random.Random) -> str:
