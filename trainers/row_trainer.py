@@ -238,7 +238,8 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
             Trainer._save_checkpoint(self, model, trial)  # TRL's adds a model card
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            mark_complete(Path(self.args.output_dir, f"checkpoint-{self.state.global_step}"))
+            with writing(Path(self.args.output_dir)):
+                mark_complete(Path(self.args.output_dir, f"checkpoint-{self.state.global_step}"))
 
     # -- the whole -------------------------------------------------------------------------------
 

@@ -293,10 +293,10 @@ class PaWMixin:
             Trainer._save_checkpoint(self, model, trial)  # TRL's adds a model card
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            if self.critic is not None:
-                with writing(folder.parent):
+            with writing(folder.parent):
+                if self.critic is not None:
                     self.critic.save(folder)
-            mark_complete(folder)
+                mark_complete(folder)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
