@@ -32,7 +32,8 @@ _TAIL = 64  # bytes, of which the member with all spaces around it takes half
 _MEMBER = re.compile(rb',?\s*"crc32":\s*"([0-9a-f]{8})"\s*\}\s*\Z')
 _SPACES = re.compile(r"\s*")
 _INDENTS = (None, 1, 2)  # that comap writes JSON with
-_FLIPPED = 6  # a last name so few bits away from SEAL's is that name, damaged
+_NAME = b'"crc32": "'
+_FLIPPED = 6  # what is so few bits away from the name is that name, damaged
 _BLOCK = 1 << 20
 _SETTLED = 2.0  # seconds: a file changed since then may be changed again without its time telling
 _seen: dict[tuple[str, int, int], str] = {}
@@ -103,10 +104,10 @@ of 94a6e328: it was changed since; restore it, or if it was changed on purpose, 
             value = data.pop(SEAL)
             if (told, found) != (value, value) and value not in _rewritten(data):
                 raise _changed(value, found or _rewritten(data)[0])
-        elif _is_nearly(*next(reversed(data.items()))):
+        elif _is_nearly(tail):
             raise DataCorrupt(
-                f'expected "{SEAL}" as the last name, found {next(reversed(data))!r}: it was changed '
-                "since it was written; restore it"
+                f'expected "{SEAL}" as the last name, found {next(reversed(data))!r:.40}: it was '
+                "changed since it was written; restore it"
             )
     return data
 
@@ -209,9 +210,11 @@ def _changed(told: object, found: str) -> DataCorrupt:
     )
 
 
-def _is_nearly(name: str, value: object) -> bool:
-    """Return whether a member is the checksum's but for a few bits of its name."""
-    if len(name) != len(SEAL) or not isinstance(value, str) or len(value) != 8:
-        return False
-    pairs = zip(name, SEAL, strict=True)
-    return sum((ord(one) ^ ord(other)).bit_count() for one, other in pairs) <= _FLIPPED
+def _is_nearly(tail: bytes) -> bool:
+    """Return whether a text ends with a checksum's member but for a few bits of its name."""
+    end = tail.rstrip()
+    for start in (-20, -21):  # the latter with a line break before the last bracket
+        pairs = zip(end[start:], _NAME, strict=False)
+        if len(end) >= -start and sum((a ^ b).bit_count() for a, b in pairs) <= _FLIPPED:
+            return True
+    return False

@@ -35,7 +35,7 @@ def test_what_is_sealed_comes_back(data: dict[str, Any], indent: int | None, asc
         assert text == alike, "only the last member is added"
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(OBJECTS, INDENTS, st.randoms(use_true_random=False))
 def test_any_flipped_bits_are_told_or_say_the_same(
     data: dict[str, Any], indent: int | None, rng: Any
@@ -51,7 +51,7 @@ def test_any_flipped_bits_are_told_or_say_the_same(
             continue
 
 
-@given(st.one_of(OBJECTS, VALUES))
+@given(OBJECTS | VALUES.filter(lambda value: not isinstance(value, dict)))
 def test_what_has_no_checksum_is_read_as_it_stands(data: Any) -> None:
     assert unseal(json.dumps(data)) == data
 
