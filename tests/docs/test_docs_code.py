@@ -117,7 +117,7 @@ def test_commands_are_known() -> None:
             assert extras and set(extras[1].split(",")) <= extras_known(), (page, words)
         elif program == "make":
             assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text("utf-8"), (page, words)
-        elif "pytest" in words:
+        elif program == "python" or "pytest" in words:
             files = [word for word in words if word.endswith(".py")]
             assert files and all((ROOT / file).is_file() for file in files), (page, words)
         else:
