@@ -7,7 +7,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-WORKERS ?= 2
+# one more than cores: tests also wait, for processes and the disk
+WORKERS ?= 3
 
 .PHONY: demo test lint types docs wheel-test clean
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -13,6 +14,8 @@ os.environ["COMAP_HOME"] = str(Path(tempfile.gettempdir()) / "comap-tests-withou
 os.environ.pop("ALFWORLD_DATA", None)
 settings.register_profile("long", max_examples=5_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+gc.disable()  # until all is imported: see `pytest_collection_finish`
 
 LONG = (
     "test_examples.py",
@@ -40,3 +43,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     first = {here / name: number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: first.get(item.path, len(LONG)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests, which stay till the end, out of every later look for garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()

@@ -288,6 +288,7 @@ def test_other_runs_are_told(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="imagined"):
         read_answers(tmp_path / "dream")
     (tmp_path / "shop" / "trajectories.jsonl").write_text("")
+    (tmp_path / "shop" / "summary.json").unlink()
     with pytest.raises(DataNotFound, match="has a task ended"):
         read_answers(tmp_path / "shop")
 

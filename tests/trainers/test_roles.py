@@ -273,6 +273,7 @@ def test_models_that_do_not_fit_together_are_refused(folder: Path, tmp_path: Pat
         opened({"agent": folder, "wm": other}, "full")
     shutil.copytree(folder, tmp_path / "speaks")
     (tmp_path / "speaks" / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
+    (tmp_path / "speaks" / "checksums.json").unlink()
     with pytest.raises(OptionError, match="one chat template"):
         opened({"agent": folder, "wm": tmp_path / "speaks"}, "full")
     with pytest.raises(OptionError, match="there is no role 'wn'"):
