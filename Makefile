@@ -7,8 +7,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-# one more than cores: tests also wait, for processes and the disk
-WORKERS ?= 3
+WORKERS ?= 2
 
 .PHONY: demo test lint types docs wheel-test clean
 
