@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,14 @@ from ...agents.refinement import RefinementHead
 from ...agents.run import TRAJECTORIES, Run, run_to
 from ...agents.run_summary import recorded
 from ...errors import DataCorrupt
-from ...lm import Completion, Generate, Message, Usage
+from ...lm import Generate, Message
 from ...lm.replay import ReplayLanguageModel
 from ...trainers.frozen_sets import freeze, load_transitions, save_transitions
 from ...trainers.run_folder import HEAD, RunFolder
 from ...trajectory import Trajectory, read_trajectories, write_trajectories
 from ...worldmodel import RetrievalWorldModel, transitions_of
 from ..experiments.rows import ResultRow, read_rows, write_rows
+from .disk_writers import Echo
 
 __all__ = ["KINDS", "Kind"]
 
@@ -76,35 +77,11 @@ def _run(folder: Path) -> list[Any]:
     return [{key: value for key, value in summary.items() if "second" not in key}, told]
 
 
-class _Echo:
-    """A language model that repeats what it is told."""
-
-    name = "echo"
-    capabilities = frozenset({"generate"})
-
-    def __init__(self) -> None:
-        self.usage = Usage()
-
-    def generate(self, requests: Sequence[Generate]) -> list[Any]:
-        return [Completion(one.messages[-1].content, completion_tokens=1) for one in requests]
-
-    def score(self, requests: Sequence[Any]) -> list[Any]:
-        raise NotImplementedError
-
-    words = encode = score
-
-    def count_tokens(self, text: str) -> int:
-        return len(text.split())
-
-    def config(self) -> dict[str, Any]:
-        return {"id": "echo"}
-
-
 _ASKED = [Generate((Message("user", f"What is in room {n}?"),)) for n in range(5)]
 
 
 def _record_model(folder: Path) -> None:
-    model = ReplayLanguageModel(folder / "record.jsonl", _Echo())
+    model = ReplayLanguageModel(folder / "record.jsonl", Echo())
     model.generate(_ASKED)
     model.count_tokens("one two")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,12 @@ def change(path: Path, line: int) -> None:
     path.write_text("".join(lines), "ascii")
 
 
+def users(run: Path, place: Path) -> tuple[Callable[[], object], ...]:
+    """What reads a run to show it, and to push it."""
+    pushed = f"local:{place}/pushed"
+    return (lambda: view_run(run), lambda: push_trajectories(run, pushed, licence="mit"))
+
+
 @pytest.mark.parametrize("line", [0, -1])
 def test_a_changed_line_is_told_by_all_that_read_it(run: Path, tmp_path: Path, line: int) -> None:
     file = run / TRAJECTORIES
@@ -58,11 +65,7 @@ def test_a_changed_line_is_told_by_all_that_read_it(run: Path, tmp_path: Path, l
     number = 1 if line == 0 else 3
     with pytest.raises(DataCorrupt, match=rf"line {number} of .*{TRAJECTORIES}"):
         play(run)
-    for read in (
-        lambda: list(read_trajectories(file)),
-        lambda: view_run(run),
-        lambda: push_trajectories(run, f"local:{tmp_path}/pushed", licence="mit"),
-    ):
+    for read in (lambda: list(read_trajectories(file)), *users(run, tmp_path)):
         with pytest.raises(DataCorrupt, match=rf"{TRAJECTORIES}, line {number}: .*was changed"):
             read()
     assert file.read_bytes() == changed != before, "nothing is thrown away"
@@ -72,11 +75,7 @@ def test_missing_lines_are_told_and_played_again(run: Path, tmp_path: Path) -> N
     file = run / TRAJECTORIES
     before = file.read_bytes()
     file.write_bytes(b"".join(before.splitlines(keepends=True)[:2]))
-    for read in (
-        lambda: list(recorded(file)),
-        lambda: view_run(run),
-        lambda: push_trajectories(run, f"local:{tmp_path}/pushed", licence="mit"),
-    ):
+    for read in (lambda: list(recorded(file)), *users(run, tmp_path)):
         with pytest.raises(DataCorrupt, match=f"expected 3 episodes in .*{SUMMARY}.* found 2"):
             read()
     play(run)
