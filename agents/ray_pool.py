@@ -111,6 +111,11 @@ class RayPool:
                 game.close()
 
 
+def _untaken(live: int) -> int:
+    """Return how many results of a worker may wait to be taken up."""
+    return max(2, 2 * live)
+
+
 class _Worker:
     """An actor, and what it is at."""
 
@@ -125,10 +130,15 @@ class _Worker:
     def waited_for(self) -> Any:
         return self.starting if self.starting is not None else self.told
 
-    def begun(self, live: int) -> list[Job]:
-        """Return the jobs that it had begun and not told of: it begins them in their order."""
-        started = self.jobs[: len(self.done) + live]
-        return [job for job in started if job[0] not in self.done]
+    def left(self, live: int) -> tuple[list[Job], list[Job], list[Job]]:
+        """Return the jobs that it was at, those that it may have been at, and the others.
+
+        It begins them in their order. What it told last may be lost with it, and then it was further
+        than what came from it says.
+        """
+        left = [job for job in self.jobs if job[0] not in self.done]
+        further = live + _untaken(live)
+        return left[:live], left[live:further], left[further:]
 
 
 class _Game:
@@ -197,7 +207,7 @@ class _Game:
                 worker.jobs, worker.done = jobs, set()
                 play = worker.actor.play.options(
                     num_returns="streaming",
-                    _generator_backpressure_num_objects=max(2, 2 * self.live),
+                    _generator_backpressure_num_objects=_untaken(self.live),
                 )
                 worker.told = play.remote(jobs)
 
@@ -248,15 +258,17 @@ class _Game:
                 f"they told of a task (the last: {_in_a_line(error)}); see Ray's logs"
             ) from error
         self.team[self.team.index(worker)] = self._hire()
-        begun = worker.begun(self.live)
-        kept = {number for number, _ in begun} | worker.done
-        self.waiting.extendleft(reversed([job for job in worker.jobs if job[0] not in kept]))
+        begun, doubtful, others = worker.left(self.live)
+        again = self.pool.lost == "retry"
+        self.waiting.extendleft(reversed(others if again else doubtful + others))
         for job in begun:
             tries = self.tries[job[0]] = self.tries.get(job[0], 0) + 1
-            if self.pool.lost == "retry" and tries <= self.pool.retries:
+            if again and tries <= self.pool.retries:
                 self.alone.append(job)
             else:
                 yield job[0], [self._failed(job[1], error, tries)]
+        if again:
+            self.alone.extend(doubtful)  # not counted as tries
 
     def _failed(self, task: str, error: Exception, tries: int) -> Trajectory:
         """Return the record of an episode that nobody played to its end."""

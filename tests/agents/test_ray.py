@@ -130,10 +130,21 @@ def test_a_task_that_kills_its_worker_costs_itself_alone(
     assert [one.task for one in found if one.error] == [deadly]
     (failed,) = (one for one in found if one.error)
     assert failed.error is not None and failed.error.startswith("WorkerLost")
-    assert pool.restarts == 2
+    assert pool.restarts in (2, 3)  # 3 where what a worker told last was lost with it
     run_to(tmp_path, plan(Slow(deadly=deadly)), live=2, play=RayPool(1, lost="record"))
     run_to(tmp_path, plan(), retry_failed=True, live=2)  # where it is not deadly
     assert (tmp_path / "trajectories.jsonl").read_bytes() == alone
+
+
+def test_what_a_lost_worker_told_last_may_be_lost_too() -> None:
+    from unittest.mock import Mock
+
+    from comap.agents.ray_pool import _Worker
+
+    worker = _Worker(Mock())
+    worker.jobs, worker.done = tuple((number, f"task {number}") for number in range(10)), {0, 2}
+    begun, doubtful, others = ([number for number, _ in jobs] for jobs in worker.left(live=2))
+    assert (begun, doubtful, others) == ([1, 3], [4, 5, 6, 7], [8, 9])
 
 
 def test_lost_episodes_are_recorded_by_choice(cluster: Any, alone: bytes, tmp_path: Path) -> None:
@@ -141,7 +152,8 @@ def test_lost_episodes_are_recorded_by_choice(cluster: Any, alone: bytes, tmp_pa
     run_to(tmp_path, plan(Slow(deadly=TASKS[4])), live=2, play=pool)
     found = list(read_trajectories(tmp_path / "trajectories.jsonl"))
     failed = [one.task for one in found if one.error]
-    assert TASKS[4] in failed and 1 <= len(failed) <= 2 and pool.restarts == 1
+    assert TASKS[4] in failed and len(failed) <= 2 * pool.restarts
+    assert pool.restarts in (1, 2, 3)  # more than 1 where what it told last was lost with it
     played = [line for line in alone.splitlines() if json.loads(line)["task"] not in failed]
     mine = (tmp_path / "trajectories.jsonl").read_bytes().splitlines()
     assert [line for line in mine if json.loads(line)["task"] not in failed] == played
