@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -38,6 +39,11 @@ LONG = (
 left alone with one of them at the end."""
 
 
+MANY = 100
+"""Modules after which it pays to leave them out of the looks for garbage, which trainers do often."""
+_modules = 0
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long files first; the rest keeps its order."""
     here = Path(__file__).parent
@@ -47,6 +53,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Leave modules and tests, which stay till the end, out of every later look for garbage."""
+    _leave_out_what_stays()
+    gc.enable()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Leave out modules that tests have imported since, where there are many."""
+    if len(sys.modules) > _modules + MANY:
+        _leave_out_what_stays()
+
+
+def _leave_out_what_stays() -> None:
+    global _modules
     gc.collect()
     gc.freeze()
-    gc.enable()
+    _modules = len(sys.modules)

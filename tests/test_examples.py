@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from comap.envs.conformance.transcripts import load
+
+processes = load(f"{Path(__file__).with_name('trainers') / 'process_kit.py'}:KIT")
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = {
     "adapt_textarena": ((), ("hanoi.json",)),
@@ -23,6 +26,7 @@ SCRIPTS = {
     ),
 }
 """What each script is told, and what it must leave behind."""
+LEARNED = ("run_and_view", "train_comap_tiny", "train_paw_tiny")
 NOTEBOOKS = ("facts_and_imagined_futures", "train_and_look")
 
 
@@ -31,24 +35,49 @@ def test_all_are_tested() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.ipynb")} == set(NOTEBOOKS)
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+def command(name: str, place: Path) -> list[str]:
+    """Return what is typed after "python" to run a script."""
+    return [str(EXAMPLES / f"{name}.py"), "--out", str(place / name), *SCRIPTS[name][0]]
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS.keys() - set(LEARNED)))
 def test_a_script_runs(name: str, tmp_path: Path) -> None:
     if name == "adapt_textarena":
         pytest.importorskip("textarena")
-    elif name != "imagined_rollout":
-        for package in ("torch", "trl", "jinja2", "matplotlib"):
-            pytest.importorskip(package)
-    words, left = SCRIPTS[name]
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py"), "--out", str(tmp_path / "out"), *words],
+        [sys.executable, *command(name, tmp_path)],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr and "Warning" not in done.stderr, done.stderr
-    assert [file for file in left if not (tmp_path / "out" / file).is_file()] == []
+    check(name, tmp_path, done.returncode, done.stdout, done.stderr)
+
+
+def check(name: str, place: Path, status: int, output: str, errors: str) -> None:
+    assert status == 0, output + errors
+    assert "Traceback" not in errors and "Warning" not in errors, errors
+    assert [file for file in SCRIPTS[name][1] if not (place / name / file).is_file()] == []
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the scripts leave behind that use models: importing these takes longer than they do."""
+    for package in ("torch", "trl", "jinja2", "matplotlib"):
+        pytest.importorskip(package)
+    if not hasattr(os, "fork"):
+        pytest.skip("the scripts are forked")
+    place = tmp_path_factory.mktemp("examples")
+    processes.run_each({name: command(name, place) for name in LEARNED}, place, environment())
+    return place
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_a_script_with_models_runs(name: str, learned: Path) -> None:
+    status, output, errors = (
+        (learned / f"{name}.{part}").read_text() for part in ("status", "out", "err")
+    )
+    check(name, learned, int(status), output, errors)
 
 
 def test_the_imagined_rollout_says_what_it_found(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from comap.benchmarks import demo
 from comap.benchmarks.demo import DemoConfig, run_demo
 from comap.cli import main
-from comap.errors import OptionError
+from comap.errors import DataNotFound, OptionError
 from comap.trajectory import read_trajectories
 from comap.worldmodel import RetrievalWorldModel
 
-SMALL = ["--train-tasks", "4", "--test-tasks", "3", "--lengths", "1", "4", "16"]
+SMALL = ["--train-tasks", "4", "--test-tasks", "2", "--lengths", "1", "4", "16"]
 OFFICIAL = Path(__file__).parents[2].parent / "shared" / "data" / "alfworld" / "games.tar.xz"
 
 
@@ -50,7 +51,7 @@ def test_the_demo_writes_everything_and_repeats_itself(tmp_path: Path) -> None:
     assert rates["expert", "real"] == rates["expert", "oracle"]
 
     trajectories = list(read_trajectories(out / "trajectories.jsonl"))
-    assert len(trajectories) == 6 and not any(t.imagined for t in trajectories)
+    assert len(trajectories) == 4 and not any(t.imagined for t in trajectories)
     assert (
         len(RetrievalWorldModel(out / "retrieval.jsonl")) == found["counts"]["training transitions"]
     )
@@ -69,7 +70,13 @@ def test_the_demo_writes_everything_and_repeats_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not OFFICIAL.exists(), reason="the official games are not on this machine")
-def test_the_demo_plays_official_games(tmp_path: Path) -> None:
+def test_the_demo_plays_official_games(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(env_id: str) -> Any:
+        raise DataNotFound("no models here")
+
+    monkeypatch.setattr(demo, "learned_models", none)
     wanted: dict[str, int] = {"train": 3, "valid_unseen": 3}
     with tarfile.open(OFFICIAL) as archive:
         for member in archive:
@@ -82,6 +89,7 @@ def test_the_demo_plays_official_games(tmp_path: Path) -> None:
                 break
     out = tmp_path / "out"
     assert main(["demo", "--data-dir", str(tmp_path / "data"), "--out", str(out), *SMALL]) == 0
+    assert "No learned agent is shown: no models here" in capsys.readouterr().out
     found = results(out)
     assert found["fingerprint"]["games"] == "unknown 3", "three games are not the official panel"
     assert str(tmp_path) not in (out / "results.json").read_text("utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -25,6 +26,7 @@ __all__ = [
     "import_trainers",
     "needs_gloo",
     "report_of",
+    "run_each",
     "together",
     "torchrun",
 ]
@@ -44,12 +46,18 @@ TRAINERS = (  # what a training imports, which takes longer than a small one
 
 
 def import_trainers() -> None:
-    """Import what trainings need, for children that are forked from this process."""
+    """Import what trainings need, for children that are forked from this process.
+
+    What was imported stays: nobody looks for garbage in it, which a trainer does after each training.
+    """
+    gc.disable()
     import torch
 
     torch.set_num_threads(1)
     for name in TRAINERS:
         importlib.import_module(name)
+    gc.freeze()
+    gc.enable()
 
 
 # -- processes that are killed ---------------------------------------------------------------------
@@ -138,6 +146,24 @@ def together(script: Path, *arguments: str, env: Mapping[str, str] | None = None
     _run_both([__file__, str(script), *arguments], told)
 
 
+def run_each(scripts: Mapping[str, list[str]], place: Path, env: Mapping[str, str]) -> None:
+    """Run scripts one after another, in processes forked from one which has imported everything.
+
+    Each is given its words; its output, its errors and its status are left in `place`, by its name.
+    """
+    given = place / "scripts.json"
+    given.write_text(json.dumps(dict(scripts)))
+    done = subprocess.run(
+        [sys.executable, __file__, "--each", str(given)],
+        cwd=place,
+        env=dict(env),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr[-LAST:]
+
+
 def _free_port() -> str:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -176,6 +202,24 @@ def _fork_both(script: str, *arguments: str) -> int:
     return 0
 
 
+def _fork_each(given: Path) -> int:
+    """Run scripts as `run_each` says."""
+    import_trainers()
+    for name, words in json.loads(given.read_text()).items():
+        child = os.fork()
+        if not child:
+            for stream, number in (("out", 1), ("err", 2)):
+                with given.with_name(f"{name}.{stream}").open("w") as file:
+                    os.dup2(file.fileno(), number)
+            sys.argv = words
+            sys.path[0] = str(Path(words[0]).parent)
+            runpy.run_path(words[0], run_name="__main__")
+            sys.exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        given.with_name(f"{name}.status").write_text(str(status))
+    return 0
+
+
 def _be(rank: int, script: str) -> None:
     """Run a script as one of two processes, and end as Python does."""
     names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
@@ -188,4 +232,6 @@ KIT = sys.modules[__name__]
 """This module, for tests: ``load("process_kit.py:KIT")``."""
 
 if __name__ == "__main__":
+    if sys.argv[1] == "--each":
+        sys.exit(_fork_each(Path(sys.argv[2])))
     sys.exit(_fork_both(*sys.argv[1:]))

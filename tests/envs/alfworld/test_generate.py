@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 
 import pytest
 
@@ -41,6 +42,12 @@ for difficulty in ("normal", "hard", "easy", "r9-12.o6-9.f245.h"):
             digest.update(repr(game).encode())
 print(digest.hexdigest())
 """
+
+
+@cache
+def made(split, index):
+    """A game that several tests look at."""
+    return generate(split, index)
 
 
 def has_upstream():
@@ -119,7 +126,7 @@ def test_walkthroughs_win(split, difficulty):
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_all_families_and_no_duplicates(split):
-    games = [generate(split, index) for index in range(500)]
+    games = [made(split, index) for index in range(500)]
     families = Counter(game.problem.goal.family for game in games)
     assert set(families) == set(FAMILIES)
     assert max(families.values()) - min(families.values()) <= 1
@@ -131,7 +138,7 @@ def test_all_families_and_no_duplicates(split):
 
 
 def test_scenes_are_disjoint_and_rooms_as_documented():
-    games = {split: [generate(split, i) for i in range(300)] for split in SPLITS}
+    games = {split: [made(split, i) for i in range(300)] for split in SPLITS}
     scenes = {split: {game.scene for game in games[split]} for split in SPLITS}
     assert not scenes["train"] & scenes["valid_seen"]
     assert not scenes["valid_unseen"] & (scenes["train"] | scenes["valid_seen"])
@@ -197,7 +204,7 @@ def test_hard_games_hide_what_they_ask_for():
 
 
 def test_games_have_the_official_quirks():
-    games = [generate("train", index) for index in range(300)]
+    games = [made("train", index) for index in range(300)]
     tables = [Game(game.problem) for game in games]
     shared = sum(any(len(here) > 1 for here in table.here.values()) for table in tables)
     assert 0.4 < shared / 300 < 0.95
@@ -220,9 +227,7 @@ def test_games_have_the_official_quirks():
 
 def test_sizes_are_close_to_the_official_ones():
     """Medians of the official training kitchens: 33 receptacles, 44 things to pick up."""
-    kitchens = [
-        game for game in (generate("train", i) for i in range(400)) if game.scene % 1000 < 200
-    ]
+    kitchens = [game for game in (made("train", i) for i in range(400)) if game.scene % 1000 < 200]
     middle = len(kitchens) // 2
     assert 28 <= sorted(count(game, "receptacletype") for game in kitchens)[middle] <= 38
     assert 39 <= sorted(count(game, "pickupable") for game in kitchens)[middle] <= 49
@@ -365,7 +370,7 @@ def test_written_games_are_read_back(tmp_path):
             assert getattr(read, name) == getattr(game.problem, name)
 
 
-PARITY = [(SPLITS[i % 3], i, "normal") for i in range(6)]
+PARITY = [("train", 0, "normal"), ("valid_unseen", 2, "normal"), ("valid_seen", 4, "normal")]
 PARITY += [("train", 0, "easy")] + [("valid_unseen", 0, "hard")]
 PARITY += [("valid_seen", i, OWN) for i in range(1)]
 
