@@ -60,24 +60,12 @@ def check(name: str, place: Path, status: int, output: str, errors: str) -> None
     assert [file for file in SCRIPTS[name][1] if not (place / name / file).is_file()] == []
 
 
-@pytest.fixture(scope="module")
-def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the scripts leave behind that use models: importing these takes longer than they do."""
+@pytest.mark.parametrize("name", LEARNED)
+def test_a_script_with_models_runs(name: str, tmp_path: Path) -> None:
+    """In a process that has imported the packages: that takes longer than the scripts do."""
     for package in ("torch", "trl", "jinja2", "matplotlib"):
         pytest.importorskip(package)
-    if not hasattr(os, "fork"):
-        pytest.skip("the scripts are forked")
-    place = tmp_path_factory.mktemp("examples")
-    processes.run_each({name: command(name, place) for name in LEARNED}, place, environment())
-    return place
-
-
-@pytest.mark.parametrize("name", LEARNED)
-def test_a_script_with_models_runs(name: str, learned: Path) -> None:
-    status, output, errors = (
-        (learned / f"{name}.{part}").read_text() for part in ("status", "out", "err")
-    )
-    check(name, learned, int(status), output, errors)
+    check(name, tmp_path, *processes.forked(command(name, tmp_path), environment(), tmp_path))
 
 
 def test_the_imagined_rollout_says_what_it_found(tmp_path: Path) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +27,10 @@ __all__ = [
     "KIT",
     "attempt",
     "cpu",
+    "forked",
     "import_trainers",
     "needs_gloo",
     "report_of",
-    "run_each",
     "together",
     "torchrun",
 ]
@@ -34,6 +38,7 @@ __all__ = [
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 LOOPBACK = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 LAST = 3000  # characters of what a process that failed said
+SERVE = "--serve"
 PATIENCE = 1500  # seconds, for a machine that is busy with other things
 TRAINERS = (  # what a training imports, which takes longer than a small one
     "transformers.models.qwen3.modeling_qwen3",
@@ -58,6 +63,80 @@ def import_trainers() -> None:
         importlib.import_module(name)
     gc.freeze()
     gc.enable()
+
+
+# -- processes that have imported everything -------------------------------------------------------
+
+
+def forked(
+    words: Sequence[str], env: Mapping[str, str], place: Path | None = None
+) -> tuple[int, str, str]:
+    """Run a script as ``python`` does, without the seconds that it takes to import what trainings need.
+
+    The process is forked from one that has imported it all, and has done nothing else; there is one of
+    these for all tests of a process.
+
+    Args:
+        words: The script, and its arguments.
+        env: All variables of its environment.
+        place: The folder that it begins in; None for a new one.
+
+    Returns:
+        Its status, its output and its errors.
+    """
+    if not hasattr(os, "fork"):
+        pytest.skip("scripts are forked")
+    with tempfile.TemporaryDirectory() as own:
+        out, errors = Path(own, "out"), Path(own, "errors")
+        job = {"words": list(words), "env": dict(env), "place": str(place or own)}
+        server = _server()
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write(json.dumps(job | {"out": str(out), "errors": str(errors)}) + "\n")
+        server.stdin.flush()
+        if not select.select([server.stdout], [], [], PATIENCE)[0]:
+            server.kill()
+        told = server.stdout.readline()
+        assert told, "the process that runs scripts has ended"
+        return int(told), out.read_text("utf-8"), errors.read_text("utf-8")
+
+
+@cache
+def _server() -> subprocess.Popen[str]:
+    found = subprocess.Popen(
+        [sys.executable, __file__, SERVE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ONE_THREAD},
+    )
+    atexit.register(found.communicate)  # which closes its input: then it ends
+    return found
+
+
+def _serve() -> int:
+    """Be that process: run scripts one after another until there are no more."""
+    import_trainers()
+    for line in sys.stdin:
+        job = json.loads(line)
+        child = os.fork()
+        if not child:
+            _become(**job)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print(status, flush=True)
+    return 0
+
+
+def _become(words: list[str], env: dict[str, str], place: str, out: str, errors: str) -> None:
+    """Run a script in this process, and end as Python does."""
+    for path, mode, number in ((os.devnull, "r", 0), (out, "w", 1), (errors, "w", 2)):
+        with Path(path).open(mode) as file:
+            os.dup2(file.fileno(), number)
+    os.chdir(place)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv, sys.path[0] = words, str(Path(words[0]).parent)
+    runpy.run_path(words[0], run_name="__main__")
+    sys.exit(0)
 
 
 # -- processes that are killed ---------------------------------------------------------------------
@@ -106,19 +185,13 @@ def cpu(child: int) -> float:
 def report_of(script: str, place: Path, *arguments: str) -> Any:
     """Run a script that kills its children, and return the report that it left in `place`.
 
-    The script is given the arguments and then the place. It is a process of its own, for a process
-    that has run torch cannot be forked.
+    The script is given the arguments and then the place. It is a process of its own (see `forked`),
+    for a process that has run torch cannot be forked.
     """
     if not Path("/proc/self/stat").exists() or not hasattr(os, "fork"):
         pytest.skip("measures the processor time of a forked child as Linux tells it")
-    done = subprocess.run(
-        [sys.executable, script, *arguments, str(place)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **ONE_THREAD},
-        timeout=PATIENCE,
-    )
-    assert not done.returncode, done.stderr[-LAST:]
+    status, _, errors = forked([script, *arguments, str(place)], {**os.environ, **ONE_THREAD})
+    assert not status, errors[-LAST:]
     return json.loads((place / "report.json").read_bytes())
 
 
@@ -137,42 +210,8 @@ def torchrun(script: Path, *arguments: str, env: Mapping[str, str] | None = None
     """Run a script in two processes on this machine by ``torchrun``, to its end."""
     command = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command += ["--master-addr", "127.0.0.1", "--master-port", _free_port()]
-    _run_both([*command, str(script), *arguments], env)
-
-
-def together(script: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
-    """Do as `torchrun`, with processes that are forked from one which has imported everything."""
-    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port(), **(env or {})}
-    _run_both([__file__, str(script), *arguments], told)
-
-
-def run_each(scripts: Mapping[str, list[str]], place: Path, env: Mapping[str, str]) -> None:
-    """Run scripts one after another, in processes forked from one which has imported everything.
-
-    Each is given its words; its output, its errors and its status are left in `place`, by its name.
-    """
-    given = place / "scripts.json"
-    given.write_text(json.dumps(dict(scripts)))
     done = subprocess.run(
-        [sys.executable, __file__, "--each", str(given)],
-        cwd=place,
-        env=dict(env),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stderr[-LAST:]
-
-
-def _free_port() -> str:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return str(found.getsockname()[1])
-
-
-def _run_both(words: list[str], env: Mapping[str, str] | None) -> None:
-    done = subprocess.run(
-        [sys.executable, *words],
+        [sys.executable, *command, str(script), *arguments],
         env={**os.environ, **LOOPBACK, **(env or {})},
         capture_output=True,
         timeout=PATIENCE,
@@ -181,9 +220,22 @@ def _run_both(words: list[str], env: Mapping[str, str] | None) -> None:
     assert done.returncode == 0, done.stderr.decode()[-LAST:]
 
 
+def together(script: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+    """Do as `torchrun`, with processes that are forked from one which has imported everything."""
+    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port(), **(env or {})}
+    words = [__file__, str(script), *arguments]
+    status, _, errors = forked(words, {**os.environ, **LOOPBACK, **told})
+    assert status == 0, errors[-LAST:]
+
+
+def _free_port() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return str(found.getsockname()[1])
+
+
 def _fork_both(script: str, *arguments: str) -> int:
     """Run a script in two children; return 0, or the status of one that failed, the other ended."""
-    import_trainers()
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).parent))
     ranks = {}
@@ -202,24 +254,6 @@ def _fork_both(script: str, *arguments: str) -> int:
     return 0
 
 
-def _fork_each(given: Path) -> int:
-    """Run scripts as `run_each` says."""
-    import_trainers()
-    for name, words in json.loads(given.read_text()).items():
-        child = os.fork()
-        if not child:
-            for stream, number in (("out", 1), ("err", 2)):
-                with given.with_name(f"{name}.{stream}").open("w") as file:
-                    os.dup2(file.fileno(), number)
-            sys.argv = words
-            sys.path[0] = str(Path(words[0]).parent)
-            runpy.run_path(words[0], run_name="__main__")
-            sys.exit(0)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        given.with_name(f"{name}.status").write_text(str(status))
-    return 0
-
-
 def _be(rank: int, script: str) -> None:
     """Run a script as one of two processes, and end as Python does."""
     names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
@@ -232,6 +266,4 @@ KIT = sys.modules[__name__]
 """This module, for tests: ``load("process_kit.py:KIT")``."""
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--each":
-        sys.exit(_fork_each(Path(sys.argv[2])))
-    sys.exit(_fork_both(*sys.argv[1:]))
+    sys.exit(_serve() if sys.argv[1:] == [SERVE] else _fork_both(*sys.argv[1:]))

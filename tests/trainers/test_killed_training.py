@@ -21,7 +21,7 @@ from comap.envs.conformance.transcripts import load
 
 KIT = Path(__file__).with_name("training_kit.py")
 processes = load(f"{KIT.with_name('process_kit.py')}:KIT")
-KILLS = {"lora": 3}  # at any moment; all weights are trained where it is killed at boundaries
+KILLS = {"lora": 2}  # at any moment; all weights are trained where it is killed at boundaries
 BOUNDARIES = (
     "stages/*-warmup-policy/checkpoints/checkpoint-1",  # being written
     "stages/*-warmup-policy/agent.safetensors",  # trained, but the stage has not ended

@@ -30,7 +30,7 @@ FILES = (
     "checkpoints/checkpoint-1/trainer_state.json",  # an update is done, its checkpoint half written
     "evaluations/0002-*/rank-0-of-1/trajectories.jsonl",  # all is trained
 )
-KILLS = 3
+KILLS = 2
 HALF = 0.4  # of the time, which an attempt that begins at the first checkpoint does not need
 LEAST, MOST = (
     0.1,
@@ -75,7 +75,7 @@ def where(out: Path) -> str:
 
 
 def killed_at(out: Path, whole: float, model: Path, seed: int) -> list[str]:
-    """Kill a training at moments drawn from each third of it; return how far it was each time."""
+    """Kill a training at moments drawn from each part of it; return how far it was each time."""
     draw, found = random.Random(seed), []
     for number in range(KILLS):
         saved = (out / "checkpoints" / "checkpoint-1" / "complete").exists()

@@ -253,7 +253,7 @@ def plain(line: dict[str, Any]) -> dict[str, Any]:
 def test_the_critic_learns_what_episodes_return(model: Path, tmp_path: Path) -> None:
     config = kit.settings(algorithm="ppo", save_updates=0, learning_rate=1e-12, value_clip=None)
     _, told, _ = kit.trained(
-        config, model, tmp_path / "run", updates=80, rows=lambda update: kit.some_rows(0)
+        config, model, tmp_path / "run", updates=50, rows=lambda update: kit.some_rows(0)
     )
     assert told[-1]["value_loss"] < told[0]["value_loss"] / 2
 
