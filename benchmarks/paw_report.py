@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import CoMapError
 from .paw_curves import (
     evaluation_plots,
     further_plots,
@@ -20,7 +18,7 @@ from .paw_curves import (
 )
 from .paw_record import PaWRecord, read_paw
 from .paw_tables import phase_table, results_table, setting_tables
-from .training_page import Section, render_page, write_whole
+from .training_page import Section, render_page, report_command, write_whole
 
 __all__ = ["REPORT", "write_report"]
 
@@ -71,17 +69,5 @@ def _sections(record: PaWRecord) -> list[Section]:
     return [part for part in parts if part.tables or part.plots]
 
 
-def _main(arguments: Sequence[str]) -> int:
-    if len(arguments) != 1:
-        print("usage: python -m comap.benchmarks.paw_report FOLDER", file=sys.stderr)
-        return 2
-    try:
-        print(f"report: {write_report(arguments[0])}")
-    except (CoMapError, OSError) as error:
-        print(f"comap: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(_main(sys.argv[1:]))
+    sys.exit(report_command("paw_report", write_report))

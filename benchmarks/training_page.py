@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..errors import MissingExtra
+from ..errors import CoMapError, MissingExtra
 from .marks import pieces, visible
 from .plots import SYMBOLS, Plot, render_plot
 from .tables import Table, format_cells, numeric_columns
@@ -24,6 +25,7 @@ __all__ = [
     "Section",
     "page_environment",
     "render_page",
+    "report_command",
     "source_hash",
     "template_text",
     "write_whole",
@@ -149,3 +151,30 @@ def source_hash(source: str) -> str:
 def template_text(name: str) -> str:
     """Return one of our templates, or a style or script that belongs to one."""
     return (files(__package__) / "templates" / name).read_text(encoding="utf-8")
+
+
+def report_command(
+    module: str, write: Callable[[str], Path], arguments: Sequence[str] | None = None
+) -> int:
+    """Write the report of a folder that a command line names, and return the exit status.
+
+    Args:
+        module: The module's name in this package, as ``python -m`` runs it.
+        write: Writes the report of a folder, and returns its path.
+        arguments: What follows the module's name; None for what was typed.
+
+    Example:
+        >>> report_command("paw_report", lambda folder: Path(folder, "report.html"), ["runs"])
+        report: runs/report.html
+        0
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    if len(given) != 1:
+        print(f"usage: python -m comap.benchmarks.{module} FOLDER", file=sys.stderr)
+        return 2
+    try:
+        print(f"report: {write(given[0])}")
+    except (CoMapError, OSError) as error:
+        print(f"comap: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    return 0

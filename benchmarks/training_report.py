@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import CoMapError
 from ..trainers.config import ABLATIONS
 from .training_costs import cost_tables, fault_table, settings_tables
 from .training_curves import gate_plots, loss_plots, result_plots, sample_plots
-from .training_page import Section, render_page, write_whole
+from .training_page import Section, render_page, report_command, write_whole
 from .training_record import TrainingRecord, flat_metrics, get, members, read_training
 from .training_tables import (
     gate_table,
@@ -117,17 +115,5 @@ def _ablations(config: Any) -> list[str]:
     return [told for name, told in ABLATIONS.items() if get(config, name) is False]
 
 
-def _main(arguments: Sequence[str]) -> int:
-    if len(arguments) != 1:
-        print("usage: python -m comap.benchmarks.training_report FOLDER", file=sys.stderr)
-        return 2
-    try:
-        print(f"report: {write_report(arguments[0])}")
-    except (CoMapError, OSError) as error:
-        print(f"comap: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(_main(sys.argv[1:]))
+    sys.exit(report_command("training_report", write_report))

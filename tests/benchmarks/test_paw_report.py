@@ -6,7 +6,6 @@ import io
 import json
 import math
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,15 @@ from comap.benchmarks.paw_curves import (
 )
 from comap.benchmarks.paw_display import PaWShown, paw_progress
 from comap.benchmarks.paw_record import PaWRecord, read_paw
-from comap.benchmarks.paw_report import _main, write_report
+from comap.benchmarks.paw_report import write_report
 from comap.benchmarks.paw_tables import phase_table, results_table, setting_tables
+from comap.benchmarks.training_page import report_command
+from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, DataNotFound
 from comap.trainers.paw.config import PaWTraining
 
-HOSTILE = "</td><script>alert(1)</script>\x1b[2J\u202e{{ 7*7 }}"
+KIT = load(f"{Path(__file__).with_name('training_page_kit.py')}:KIT")
+HOSTILE = KIT.HOSTILE
 UPDATES: list[dict[str, Any]] = [
     {
         "update": 1,
@@ -151,46 +153,14 @@ def test_a_plain_algorithm_has_no_plots_of_observations() -> None:
     assert phase_table(record).rows == () and results_table(record).rows[0][0] == "rollouts"
 
 
-class Page(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-        if tag not in ("meta", "path", "use", "rect"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in ("meta", "path", "use", "rect"):
-            assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 def test_the_page_of_a_paw_training_is_whole_and_nothing_in_it_runs(folder: Path) -> None:
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
     report = write_report(folder)
     source = report.read_text("utf-8")
-    page = Page()
-    page.feed(source)
-    tags = [tag for tag, _ in page.seen]
-    assert page.open == [] and not {"script", "link", "img"} & set(tags)
-    assert tags.count("svg") == tags.count("figure") - tags.count("table") >= 15
-    for _, attributes in page.seen:
-        assert not [name for name in attributes if name.startswith("on") or name == "src"]
-        assert (attributes.get("href") or "#").startswith("#")
-    assert "default-src 'none'" in source and "\x1b" not in source and "\u202e" not in source
-    assert "alert(1)" in page.text and "{{ 7*7 }}" in page.text
-    ids = [attributes["id"] for _, attributes in page.seen if "id" in attributes]
-    assert len(ids) == len(set(ids))
+    page = KIT.read_page(source)
+    plots = page.tags.count("figure") - page.tags.count("table")
+    assert page.tags.count("svg") == plots >= 15
     for said in ("w/o Ada. Coef.", "80.0 % [49.0, 94.3] (n=10)", "Qwen/Qwen2.5-1.5B-Instruct"):
         assert said in page.text, said
     assert str(folder.parent) not in source
@@ -226,9 +196,9 @@ def test_what_is_no_paw_training_is_refused(
 ) -> None:
     with pytest.raises(DataNotFound, match=r"found no metrics\.jsonl"):
         read_paw(tmp_path / "nothing")
-    assert _main([str(tmp_path / "nothing")]) == 1
+    assert report_command("paw_report", write_report, [str(tmp_path / "nothing")]) == 1
     assert capsys.readouterr().err.startswith("comap: expected a training")
-    assert _main([]) == 2
+    assert report_command("paw_report", write_report, []) == 2
     for name, text in (
         ("metrics.jsonl", '{"loss": 1}\n{"update": 2}\n'),
         ("metrics.jsonl", 'no JSON\n{"update": 2}\n'),

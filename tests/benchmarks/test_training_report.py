@@ -6,7 +6,6 @@ import io
 import json
 import math
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ import pytest
 from comap.benchmarks.training_costs import cost_tables, fault_table, settings_tables
 from comap.benchmarks.training_curves import counted, gate_plots, loss_plots, result_plots
 from comap.benchmarks.training_display import TrainingShown, stage_line, training_progress
+from comap.benchmarks.training_page import report_command
 from comap.benchmarks.training_record import flat_metrics, read_training
-from comap.benchmarks.training_report import METRICS, _main, write_metrics, write_report
+from comap.benchmarks.training_report import METRICS, write_metrics, write_report
 from comap.benchmarks.training_tables import (
     gate_table,
     prediction_table,
@@ -25,11 +25,13 @@ from comap.benchmarks.training_tables import (
     sample_table,
 )
 from comap.checksums import unseal
+from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, DataNotFound
 from comap.trainers.config import CoMapTraining
 from comap.trainers.run_folder import RunFolder
 
-HOSTILE = "</td><script>alert(1)</script>\x1b[2J\u202e{{ 7*7 }}"
+KIT = load(f"{Path(__file__).with_name('training_page_kit.py')}:KIT")
+HOSTILE = KIT.HOSTILE
 
 
 def split(success: float, n: int) -> dict[str, Any]:
@@ -204,46 +206,13 @@ def test_cost_and_faults_are_told(folder: Path) -> None:
     assert ("wmsd", "false", "true") in settings.rows and ("eta", "0.5", "") in settings.rows
 
 
-class Page(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-        if tag not in ("meta", "path", "use", "rect"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in ("meta", "path", "use", "rect"):
-            assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 def test_the_page_is_whole_and_nothing_in_it_runs(folder: Path) -> None:
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
     source = write_report(folder).read_text("utf-8")
-    page = Page()
-    page.feed(source)
-    assert page.open == []
-    tags = [tag for tag, _ in page.seen]
-    assert "script" not in tags and "link" not in tags and "img" not in tags
-    assert tags.count("svg") == len([t for t in tags if t == "figure"]) - tags.count("table") >= 8
-    for _, attributes in page.seen:
-        assert not [name for name in attributes if name.startswith("on") or name == "src"]
-        assert (attributes.get("href") or "#").startswith("#")
-    assert "default-src 'none'" in source and "\x1b" not in source and "\u202e" not in source
-    assert "alert(1)" in page.text and "{{ 7*7 }}" in page.text
-    ids = [attributes["id"] for _, attributes in page.seen if "id" in attributes]
-    assert len(ids) == len(set(ids))
+    page = KIT.read_page(source)
+    plots = page.tags.count("figure") - page.tags.count("table")
+    assert page.tags.count("svg") == plots >= 8
     for said in ("w/o WMSD", "25.0 % [10.0, 90.0] (n=16)", "6 done, 1 begun", "Qwen/Qwen3-4B"):
         assert said in page.text, said
     assert (folder / METRICS).read_bytes() == write_metrics(folder).read_bytes()
@@ -277,7 +246,7 @@ def test_what_is_no_training_is_refused(
 ) -> None:
     with pytest.raises(DataNotFound, match=r"found no run\.json"):
         read_training(tmp_path / "nothing")
-    assert _main([str(tmp_path / "nothing")]) == 1
+    assert report_command("training_report", write_report, [str(tmp_path / "nothing")]) == 1
     assert capsys.readouterr().err.startswith("comap: expected a training")
     done = folder / "stages" / "00-warmup-world-model" / "done.json"
     done.write_text(json.dumps({"stage": "other"}))
