@@ -96,6 +96,8 @@ def forked(
         if not select.select([server.stdout], [], [], PATIENCE)[0]:
             server.kill()
         told = server.stdout.readline()
+        if not told:
+            _server.cache_clear()  # the next script is given another
         assert told, "the process that runs scripts has ended"
         return int(told), out.read_text("utf-8"), errors.read_text("utf-8")
 

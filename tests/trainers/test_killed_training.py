@@ -21,7 +21,7 @@ from comap.envs.conformance.transcripts import load
 
 KIT = Path(__file__).with_name("training_kit.py")
 processes = load(f"{KIT.with_name('process_kit.py')}:KIT")
-KILLS = {"lora": 2}  # at any moment; all weights are trained where it is killed at boundaries
+KILLS = {"lora": 3}  # at any moment; all weights are trained where it is killed at boundaries
 BOUNDARIES = (
     "stages/*-warmup-policy/checkpoints/checkpoint-1",  # being written
     "stages/*-warmup-policy/agent.safetensors",  # trained, but the stage has not ended
@@ -147,7 +147,7 @@ def test_killed_at_any_moment(killed: tuple[Path, dict[str, Any]], kind: str) ->
     place, report = killed
     kills = KILLS[kind]
     assert 0.6 * kills < len(report[kind]) <= kills  # the last ones may come too late
-    assert len(set(report[kind])) >= kills // 2, "kills are to be spread over the stages"
+    assert len(set(report[kind])) >= 2, "kills are to be spread over the stages"
     check_same(place, kind, f"{kind}-killed")
 
 

@@ -30,7 +30,7 @@ FILES = (
     "checkpoints/checkpoint-1/trainer_state.json",  # an update is done, its checkpoint half written
     "evaluations/0002-*/rank-0-of-1/trajectories.jsonl",  # all is trained
 )
-KILLS = 2
+KILLS = 3
 HALF = 0.4  # of the time, which an attempt that begins at the first checkpoint does not need
 LEAST, MOST = (
     0.1,
