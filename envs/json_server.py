@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import io
 import ipaddress
 import json
+import math
 import os
 import socket
 import threading
@@ -146,9 +148,10 @@ def same_token(header: str | None, token: str) -> bool:
 class JsonServer(ThreadingHTTPServer):
     """Answers requests with JSON until it is shut down; subclasses write `answer`.
 
-    A request's body is JSON of at most `MAX_REQUEST_BYTES`, a client that says nothing for 30 seconds
-    is hung up on, and there are at most `MOST_CONNECTIONS`: that bounds memory and threads. What is
-    wrong is told as ``{"error": ...}`` with a status from 400 on, never as a traceback.
+    A request's body is JSON of at most `MAX_REQUEST_BYTES`, a client whose request, as a whole, does
+    not come within 30 seconds is hung up on, and there are at most `MOST_CONNECTIONS`: that bounds
+    memory and threads. What is wrong is told as ``{"error": ...}`` with a status from 400 on, never
+    as a traceback.
 
     Attributes:
         routes: Paths with the methods that they have.
@@ -244,13 +247,59 @@ class JsonServer(ThreadingHTTPServer):
             raise Refused(403, "expected a request for this machine itself (the header Host)")
 
 
+class _Incoming(io.RawIOBase):
+    """What a client says; each request as a whole has some seconds, however it is dripped."""
+
+    def __init__(self, connection: socket.socket):
+        self._connection, self._end = connection, math.inf
+
+    def wait_for(self, seconds: float) -> None:
+        """Begin to wait for a request."""
+        self._end = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read some bytes.
+
+        Raises:
+            TimeoutError: The request did not come in time.
+        """
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request did not come in time")
+        usual = self._connection.gettimeout()
+        self._connection.settimeout(left)
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(usual)
+
+
 class _Handler(BaseHTTPRequestHandler):
     """Answers one connection."""
 
     server: JsonServer
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "comap", ""
-    timeout = _TIMEOUT
+    timeout: float = _TIMEOUT
+    # An answer is sent as one: a body would wait 40 ms for the client's word that its headers came.
+    wbufsize = -1
+    disable_nagle_algorithm = True
+
+    def setup(self) -> None:
+        """Begin with a connection."""
+        super().setup()
+        self._incoming = _Incoming(self.connection)
+        self.rfile.close()
+        self.rfile = io.BufferedReader(self._incoming)
+
+    def handle_one_request(self) -> None:
+        """Answer the next request, if it comes in time."""
+        self._incoming.wait_for(self.timeout)
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         """Answer a question."""
@@ -363,3 +412,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
+        self.wfile.flush()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Mapping
 from typing import Any
 
 from ...errors import MissingExtra
@@ -19,6 +20,7 @@ MAX_BODY_BYTES = 2**20
 """A larger request is refused."""
 
 _LONGEST_NAME = 300
+_TIMEOUT = 30.0
 
 
 class VirtualTools:
@@ -91,6 +93,8 @@ def _request(body: Any) -> Request | str:
 def virtual_app(tools: VirtualTools, token: str | None = None) -> Any:
     """Return the web application with the route ``/virtual``.
 
+    A body is at most `MAX_BODY_BYTES`, and comes within 30 seconds.
+
     Args:
         tools: What answers.
         token: What requests must tell as ``Authorization: Bearer TOKEN``; None for nothing.
@@ -107,22 +111,34 @@ def virtual_app(tools: VirtualTools, token: str | None = None) -> Any:
         raise MissingExtra.of("serve", "serving tools") from error
     app = FastAPI(title="comap tools", docs_url=None, redoc_url=None, openapi_url=None)
 
+    def refused(status: int, why: str) -> JSONResponse:
+        told = {"error": f"request invalid: {why}", "response": ""}
+        return JSONResponse(told, status, {"connection": "close"})
+
     async def virtual(request: WebRequest) -> JSONResponse:
         if token is not None and not same_token(request.headers.get("authorization"), token):
-            told = {"error": "request invalid: expected the token", "response": ""}
-            return JSONResponse(told, status_code=401)
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BODY_BYTES:
-                told = {"error": "request invalid: the body is too large", "response": ""}
-                return JSONResponse(told, status_code=413)
+            return refused(401, "expected the token")
+        try:
+            body = await asyncio.wait_for(_whole(request.stream()), _TIMEOUT)
+        except asyncio.TimeoutError:
+            return refused(408, f"expected the body within {_TIMEOUT:.0f} seconds")
+        if body is None:
+            return refused(413, "the body is too large")
         try:
             data = read_json_text(body.decode())
         except (NotJSON, UnicodeDecodeError):
-            told = {"error": "request invalid: expected JSON", "response": ""}
-            return JSONResponse(told, status_code=400)
+            return refused(400, "expected JSON")
         return JSONResponse(await run_in_threadpool(tools.answer, data))
 
     app.add_route("/virtual", virtual, methods=["POST"])
     return app
+
+
+async def _whole(chunks: AsyncIterable[bytes]) -> bytes | None:
+    """Return a body that comes in chunks; None where it is too large."""
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            return None
+    return bytes(body)

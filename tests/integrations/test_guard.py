@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -106,7 +107,7 @@ def test_a_websocket_is_refused_with_a_status_where_that_can_be_told() -> None:
 
 
 class Yes(JsonServer):
-    routes: ClassVar[Mapping[str, tuple[str, ...]]] = {"/": ("GET",)}
+    routes: ClassVar[Mapping[str, tuple[str, ...]]] = {"/": ("GET", "POST")}
 
     def answer(self, method: str, path: str, asked: Any) -> Any:
         return "yes"
@@ -131,4 +132,36 @@ def test_one_connection_too_many_is_told_and_makes_way(monkeypatch: pytest.Monke
                     break
         else:
             pytest.fail("the server did not make way")
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [b"GET / HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\n"],
+    ids=["headers", "body"],
+)
+def test_a_request_that_drips_is_hung_up_on(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What bounds each wait alone would never end a client that says a byte now and then."""
+    monkeypatch.setattr(json_server._Handler, "timeout", 1.0)
+    with Yes() as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        place = ("127.0.0.1", server.server_address[1])
+        with socket.create_connection(place, 10) as line:
+            for _ in range(2):  # a connection that is used again has as long for each request
+                line.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert line.recv(1000).startswith(b"HTTP/1.1 200")
+                time.sleep(0.6)
+            line.sendall(begun)
+            line.settimeout(0.1)
+            for _ in range(200):
+                try:
+                    line.sendall(b"x")
+                    if line.recv(1000) == b"":
+                        break
+                except TimeoutError:
+                    continue
+                except OSError:  # it is gone
+                    break
+            else:
+                pytest.fail("the server waits on")
         server.shutdown()

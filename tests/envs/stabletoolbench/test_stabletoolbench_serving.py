@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 import comap
 from comap.cli import main
-from comap.envs.stabletoolbench import ResponseCache
+from comap.envs.stabletoolbench import ResponseCache, serving
 from comap.envs.stabletoolbench.serving import MAX_BODY_BYTES, VirtualTools
 
 ROOT = Path(comap.__file__).parent.parent
@@ -76,6 +77,30 @@ def test_bad_requests_are_told(server, data, expected):
     status, told = post(server, data)
     assert status == expected and told["error"].startswith("request invalid")
     assert post(server, json.dumps(body(tool_name="x")).encode())[0] == 200
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
+    pytest.importorskip("fastapi")
+    monkeypatch.setattr(serving, "_TIMEOUT", 0.05)
+    said = []
+
+    async def receive():
+        await asyncio.sleep(0.02)  # a byte now and then
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    async def send(message):
+        said.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/virtual",
+        "headers": [],
+        "query_string": b"",
+    }
+    asyncio.run(serving.virtual_app(VirtualTools([], 0))(scope, receive, send))
+    assert said[0]["status"] == 408 and (b"connection", b"close") in said[0]["headers"]
+    assert "request invalid" in json.loads(said[1]["body"])["error"]
 
 
 def test_an_environment_asks_a_server(server, tmp_path):
