@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
@@ -13,6 +14,10 @@ from ..envs.http_exchange import MAX_ANSWER_BYTES
 from ..errors import CoMapError, EngineError, OptionError
 
 __all__ = ["RemoteEnvironment", "RequestRefused"]
+
+_FRESH = (
+    4.0  # seconds that a connection may rest and be used again; servers hang up some time after
+)
 
 
 class RequestRefused(CoMapError):
@@ -53,6 +58,8 @@ class RemoteEnvironment:
         token: str | None = None,
         timeout: float = 60.0,
     ):
+        self._line: http.client.HTTPConnection | None = None
+        self._used = 0.0
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
             raise OptionError(
@@ -61,9 +68,12 @@ class RemoteEnvironment:
         self._secure, self._place = parts.scheme == "https", (parts.hostname, parts.port)
         self._path, self._timeout, self._token = parts.path.rstrip("/"), timeout, token
         asked: dict[str, Any] = {} if env is None else {"env": env}
-        created = self._ask(
-            "POST", "/create", asked | ({"options": dict(options)} if options else {})
-        )
+        asked |= {"options": dict(options)} if options else {}
+        try:
+            created = self._ask("POST", "/create", asked)
+        except BaseException:
+            self._hang_up()
+            raise
         self.id = created["id"]
         self.tasks: int = created["tasks"]
 
@@ -90,7 +100,10 @@ class RemoteEnvironment:
 
     def close(self) -> None:
         """Close the environment on the server."""
-        self._ask("POST", "/close", {"id": self.id})
+        try:
+            self._ask("POST", "/close", {"id": self.id})
+        finally:
+            self._hang_up()
 
     def __enter__(self) -> RemoteEnvironment:
         return self
@@ -104,23 +117,28 @@ class RemoteEnvironment:
         self.close()
 
     def _ask(self, method: str, path: str, asked: Mapping[str, Any] | None = None) -> Any:
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(*self._place, timeout=self._timeout)
-        headers = {"content-type": "application/json", "connection": "close"}
+        headers = {"content-type": "application/json"}
         if self._token is not None:
             headers["authorization"] = f"Bearer {self._token}"
         body = None if asked is None else json.dumps(asked).encode()
         try:
-            connection.request(method, self._path + path, body, headers)
-            response = connection.getresponse()
+            line = self._connection()
+            line.request(method, self._path + path, body, headers)
+            response = line.getresponse()
             found, status = response.read(MAX_ANSWER_BYTES + 1), response.status
         except (OSError, http.client.HTTPException) as error:
+            self._hang_up()
             raise EngineError(
                 f"expected an answer of the environment server, found {type(error).__name__}: {error}"
             ) from error
-        finally:
-            connection.close()
+        except (
+            BaseException
+        ):  # stopped while it waited: the answer would be taken for the next one's
+            self._hang_up()
+            raise
+        self._used = time.monotonic()
         if len(found) > MAX_ANSWER_BYTES:
+            self._hang_up()
             raise EngineError(f"expected an answer of at most {MAX_ANSWER_BYTES:,} bytes")
         try:
             told = json.loads(found)
@@ -130,3 +148,17 @@ class RemoteEnvironment:
             said = told.get("error", "") if isinstance(told, dict) else told
             raise RequestRefused(status, f"{said!s:.500}")
         return told
+
+    def _connection(self) -> http.client.HTTPConnection:
+        """Return a connection; one that rested is not trusted, for a step must not be asked twice."""
+        if time.monotonic() - self._used > _FRESH:
+            self._hang_up()
+        if self._line is None:
+            kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+            self._line = kind(*self._place, timeout=self._timeout)
+        return self._line
+
+    def _hang_up(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()

@@ -19,7 +19,7 @@ import comap
 from comap.cli import main
 from comap.envs.json_server import MAX_REQUEST_BYTES, Refused
 from comap.errors import OptionError
-from comap.integrations import Offered, Sessions
+from comap.integrations import Offered, Sessions, agentgym_client
 from comap.integrations.agentgym import EnvironmentServer
 from comap.integrations.agentgym_client import RemoteEnvironment, RequestRefused
 
@@ -86,6 +86,31 @@ def test_an_episode_is_the_same_as_here(server: EnvironmentServer) -> None:
             remote.step("look")
         assert refused.value.status == 409
         assert remote.reset(seed=5)["observation"] == env.reset(seed=5)[0]
+
+
+def test_a_client_keeps_its_connection_while_it_is_fresh(
+    server: EnvironmentServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Any] = []
+    process = EnvironmentServer.process_request
+
+    def counted(self: Any, request: Any, client_address: Any) -> None:
+        taken.append(client_address)
+        process(self, request, client_address)
+
+    monkeypatch.setattr(EnvironmentServer, "process_request", counted)
+    with RemoteEnvironment(server.base, ALFWORLD) as remote:
+        remote.reset(data_idx=1)
+        first = [remote.step("look")["observation"], remote.observation()]
+        assert len(taken) == 1
+        with pytest.raises(RequestRefused, match="data_idx"):
+            remote.reset(data_idx=10**9)  # a refusal may end the connection, not the client
+        assert remote.observation() == first[1]
+        before = len(taken)
+        monkeypatch.setattr(agentgym_client, "_FRESH", -1.0)
+        assert remote.reset(data_idx=1)["step"] == 0 and remote.step("look")["step"] == 1
+        assert len(taken) == before + 2
+    assert len(taken) == before + 3
 
 
 def test_many_clients_at_once(server: EnvironmentServer) -> None:
