@@ -177,6 +177,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         runner_speed,
         scienceworld_beliefs,
         selective,
+        serving_speed,
         shipped,
         small_results,
         speed,
@@ -198,6 +199,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         runner_speed,
         training_scale,
         viewer_speed,
+        serving_speed,
         capacity,
         reliability,
     )

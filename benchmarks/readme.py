@@ -21,6 +21,7 @@ from .readme_reliability import reliability_section
 from .readme_scienceworld import scienceworld_section
 from .readme_searchqa import searchqa_section
 from .readme_selective import selective_section
+from .readme_serving import serving_section
 from .readme_tools import expert_line, tools_section
 from .readme_viewer import viewer_section
 from .readme_webshop import webshop_section
@@ -417,6 +418,11 @@ def _reliability() -> str:
     return reliability_section(record, _on(record))
 
 
+def _serving() -> str:
+    record = result("serving_speed")
+    return serving_section(record, _on(record))
+
+
 SECTIONS: dict[str, Callable[[], str]] = {
     "speed": _speed,
     "environments": _environments,
@@ -428,6 +434,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "small": _small,
     "runner": _runner,
     "reliability": _reliability,
+    "serving": _serving,
     "shipped": _shipped,
     "coevolution": _coevolution,
     "trained": _trained,

@@ -72,7 +72,7 @@ class RemoteEnvironment:
         try:
             created = self._ask("POST", "/create", asked)
         except BaseException:
-            self._hang_up()
+            self.hang_up()
             raise
         self.id = created["id"]
         self.tasks: int = created["tasks"]
@@ -103,7 +103,13 @@ class RemoteEnvironment:
         try:
             self._ask("POST", "/close", {"id": self.id})
         finally:
-            self._hang_up()
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        """End the connection, if there is one; the next request makes another."""
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
 
     def __enter__(self) -> RemoteEnvironment:
         return self
@@ -127,18 +133,18 @@ class RemoteEnvironment:
             response = line.getresponse()
             found, status = response.read(MAX_ANSWER_BYTES + 1), response.status
         except (OSError, http.client.HTTPException) as error:
-            self._hang_up()
+            self.hang_up()
             raise EngineError(
                 f"expected an answer of the environment server, found {type(error).__name__}: {error}"
             ) from error
         except (
             BaseException
         ):  # stopped while it waited: the answer would be taken for the next one's
-            self._hang_up()
+            self.hang_up()
             raise
         self._used = time.monotonic()
         if len(found) > MAX_ANSWER_BYTES:
-            self._hang_up()
+            self.hang_up()
             raise EngineError(f"expected an answer of at most {MAX_ANSWER_BYTES:,} bytes")
         try:
             told = json.loads(found)
@@ -152,13 +158,8 @@ class RemoteEnvironment:
     def _connection(self) -> http.client.HTTPConnection:
         """Return a connection; one that rested is not trusted, for a step must not be asked twice."""
         if time.monotonic() - self._used > _FRESH:
-            self._hang_up()
+            self.hang_up()
         if self._line is None:
             kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
             self._line = kind(*self._place, timeout=self._timeout)
         return self._line
-
-    def _hang_up(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            line.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -232,6 +233,7 @@ def http_app(
     from starlette.applications import Starlette
     from starlette.routing import Route
 
+    logging.getLogger("mcp.server.streamable_http").addFilter(_worth_telling)
     hosts = [*_LOCAL, *(f"{name}:*" for name in _LOCAL)]
     manager = StreamableHTTPSessionManager(
         server,
@@ -239,6 +241,7 @@ def http_app(
             enable_dns_rebinding_protection=is_loopback(host), allowed_hosts=hosts
         ),
         session_idle_timeout=idle,
+        json_response=True,  # answers are whole at once; as streams of events they take twice as long
         max_request_body_size=MAX_REQUEST_BYTES,
         max_sessions=limit,
     )
@@ -250,6 +253,15 @@ def http_app(
 
     app = Starlette(routes=[Route("/mcp", _Handler(manager))], lifespan=lifespan)
     return Guard(app, host, token)
+
+
+def _worth_telling(record: logging.LogRecord) -> bool:
+    """Return whether a record of ``mcp`` tells more than that a client said good-bye.
+
+    The package takes the end of that client's stream for a failure, and logs a traceback of it.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    return type(error).__name__ != "ClosedResourceError"
 
 
 class _Handler:

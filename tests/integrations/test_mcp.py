@@ -189,11 +189,12 @@ def test_the_command_over_http(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["serve", "env", "--style", "mcp", "--port", "0", "--env", ALFWORLD]
     assert main([*words, "--env", TOOLS]) == 1 and "one environment" in capsys.readouterr().err
     assert main(["serve", "env", "--env", ALFWORLD, "--stdio"]) == 1
+    pipe = subprocess.PIPE
     process = subprocess.Popen(
-        [sys.executable, "-m", "comap", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "comap", *words], cwd=ROOT, stdout=pipe, stderr=pipe, text=True
     )
     try:
-        assert process.stdout is not None
+        assert process.stdout is not None and process.stderr is not None
         url = process.stdout.readline().split()[1]
 
         async def talk(session: Any) -> Any:
@@ -202,4 +203,4 @@ def test_the_command_over_http(capsys: pytest.CaptureFixture[str]) -> None:
         assert ask(url, talk) == "You are not carrying anything."
     finally:
         process.terminate()
-        process.wait(20)
+    assert "Traceback" not in process.communicate(timeout=20)[1]  # of a client's good-bye
