@@ -284,7 +284,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: JsonServer
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "comap", ""
-    timeout: float = _TIMEOUT
+    timeout = _TIMEOUT
     # An answer is sent as one: a body would wait 40 ms for the client's word that its headers came.
     wbufsize = -1
     disable_nagle_algorithm = True
@@ -298,7 +298,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_one_request(self) -> None:
         """Answer the next request, if it comes in time."""
-        self._incoming.wait_for(self.timeout)
+        self._incoming.wait_for(self.timeout or math.inf)
         super().handle_one_request()
 
     def do_GET(self) -> None:
