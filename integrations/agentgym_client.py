@@ -35,8 +35,8 @@ class RequestRefused(CoMapError):
 class RemoteEnvironment:
     """An environment on an `EnvironmentServer`; opened when it is made, closed by `close` or ``with``.
 
-    Its methods return the server's answers as they are: see `EnvironmentServer`. It keeps its connection
-    from one request to the next, so that it is for one thread at a time.
+    Its methods return the server's answers as they are: see `EnvironmentServer`. It keeps its
+    connection from one request to the next, so that it is for one thread at a time.
 
     Args:
         url: The server's address, without a path.
