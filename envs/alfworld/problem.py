@@ -189,7 +189,7 @@ def read_problem(text: str) -> tuple[tuple[tuple[str, ...], ...], Goal]:
     raise DataCorrupt(f"expected a goal of one of ALFWorld's six families, found {goal[:200]!r}")
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=16_384)
 def _read_fact(piece: str) -> tuple[str, ...]:
     """Return the fact in a piece of text up to a closing bracket; empty where there is none.
 

@@ -82,7 +82,7 @@ def read_intro(text: str) -> tuple[str, ...] | None:
     return read_listing(rest[: end.start()]) if end else None
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=4_096)
 def read_observation(text: str) -> _Events:
     """Return the events that an observation states, in order; None where a sentence fits no rule.
 
@@ -115,7 +115,7 @@ def _is_silent(text: str) -> bool:
     return " ".join(text.lower().split()).startswith((_REFUSED, _HELP))
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=4_096)  # larger ones are no faster, and grow for an hour
 def _read_sentence(sentence: str, subject: str) -> Event | None:
     """Return the event of one sentence; many sentences recur in every game."""
     sentence = sentence.lower().removesuffix(".")
