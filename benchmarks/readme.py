@@ -20,7 +20,7 @@ from .readme_paw import paw_text
 from .readme_reliability import reliability_section
 from .readme_scienceworld import scienceworld_section
 from .readme_searchqa import searchqa_section
-from .readme_selective import selective_section
+from .readme_selective import opening_section, selective_section
 from .readme_serving import serving_section
 from .readme_tools import expert_line, tools_section
 from .readme_viewer import viewer_section
@@ -381,6 +381,7 @@ def _noise() -> str:
     return noise_section(groups, f"({_on(last)}, `comap bench noise-gradients`)")
 
 
+_POLICIES = 8  # most policies whose gates open that are looked for
 _PAW = {"paw": "alfworld_paw", "paw-ce": "alfworld_paw_ce", "webshop-paw": "webshop_paw"}
 
 
@@ -401,6 +402,15 @@ def _selective() -> str:
         return "Not measured yet."
     record = result("selective")
     return selective_section(record, _on(record))
+
+
+def _opening() -> str:
+    names = [f"selective_opening_{number}" for number in range(_POLICIES)]
+    there = [n for n in names if files(__package__).joinpath(f"results/{n}.json").is_file()]
+    if not there:
+        return "Not measured yet."
+    records = [result(name) for name in there]
+    return opening_section(records, _on(records[-1]))
 
 
 def _capacity() -> str:
@@ -429,6 +439,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "overhead": _overhead,
     "viewer": _viewer,
     "selective": _selective,
+    "selective-opening": _opening,
     "parity": _parity,
     "models": _models,
     "small": _small,

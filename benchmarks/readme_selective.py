@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["selective_section"]
+from .selective import pooled
+
+__all__ = ["opening_section", "selective_section"]
+
+_HEADS = (
+    "| looks ahead | world-model calls saved | success | difference | gate opened | policy calls |",
+    "|---|---:|---:|---:|---:|---:|",
+)
 
 
 def selective_section(record: Mapping[str, Any], told: str) -> str:
@@ -26,14 +33,36 @@ def selective_section(record: Mapping[str, Any], told: str) -> str:
         >>> print(selective_section(record, "today").splitlines()[2])
         | always | 0.0 | 50.0 [20.0, 80.0] | +0.0 [+0.0, +0.0] | 0.0 | 5.0 |
     """
-    lines = [
-        "| looks ahead | world-model calls saved | success | difference | gate opened | policy calls |",
-        "|---|---:|---:|---:|---:|---:|",
-        *(_row(name, arm) for name, arm in record["arms"].items()),
-        "",
-        _words(record, told),
+    rows = (_row(name, arm) for name, arm in record["arms"].items())
+    return "\n".join([*_HEADS, *rows, "", _words(record, told)])
+
+
+def opening_section(records: Sequence[Mapping[str, Any]], told: str) -> str:
+    """Return what was measured with policies whose gate opens, all of them together.
+
+    Args:
+        records: What ``comap bench selective`` wrote, of each policy.
+        told: When and on what it was measured.
+
+    Raises:
+        ValueError: There are none.
+    """
+    if not records:
+        raise ValueError("expected at least one record")
+    arms = pooled([record["arms"] for record in records])
+    last = records[-1]
+    each = arms["always"]["success"]["n"] // len(records)
+    alone = [
+        f"{100 * record['arms']['always']['success']['value']:.1f} and "
+        f"{100 * record['arms']['never']['success']['value']:.1f}"
+        for record in records
     ]
-    return "\n".join(lines)
+    words = (
+        f"As above; {len(records)} policies and their world models, trained with seeds of their own, "
+        f"{each} episodes each,\nthe gates' histories of {last['fitted']} tasks. Always and never "
+        f"looking ahead, each policy by itself: {'; '.join(alone)}.\n({told}, `comap bench selective`)"
+    )
+    return "\n".join([*_HEADS, *(_row(name, arm) for name, arm in arms.items()), "", words])
 
 
 def _row(name: str, arm: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ from .selective_overlap import measure_overlap
 from .tables import Table
 from .terminal import print_table
 
-__all__ = ["ARMS", "add_parser", "measure_selection", "selective_table"]
+__all__ = ["ARMS", "add_parser", "measure_selection", "pooled", "selective_table"]
 
 ARMS: Mapping[str, tuple[str, ...]] = {
     "always": (),
@@ -38,6 +38,7 @@ ARMS: Mapping[str, tuple[str, ...]] = {
     "surprisal > 0.3": ("--surprisal", "0.3"),
     "history > 0.02": ("--adoption", "0.02"),
     "history > 0.1": ("--adoption", "0.1"),
+    "history > 0.25": ("--adoption", "0.25"),
     "history > 0.1, or 2 tries": ("--adoption", "0.1", "--tried", "2"),
     "surprisal > 0.1 and history > 0.02": (
         *("--surprisal", "0.1", "--adoption", "0.02"),
@@ -82,19 +83,35 @@ def measure_selection(
     with tempfile.TemporaryDirectory(prefix="comap-selective-") as folder:
         place = Path(folder)
         told = [_seed(words, episodes, fitted, seed, live, place, progress) for seed in seeds]
-    arms = {name: _merged([one[0][name] for one in told]) for name in ARMS}
+    return {
+        "arms": pooled([arms for arms, _ in told]),
+        "history": [{"seen": dict(h.seen), "opened": dict(h.opened)} for _, h in told],
+        "fitted": fitted,
+        "seeds": list(seeds),
+    }
+
+
+def pooled(found: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Return arms that were played several times, with other seeds or models, as one.
+
+    Args:
+        found: The arms of each time; ``arms`` of what `measure_selection` returned, or more of them.
+
+    Example:
+        >>> counts = dict.fromkeys(("errors", "questions", "reflections", "opened", "policy_calls"), 0)
+        >>> one = {"always": {**counts, "won": ["10"], "steps": 8, "calls": 4, "seconds": [1.0]}}
+        >>> arm = pooled([one, one])["always"]
+        >>> arm["calls"], arm["success"]["value"], arm["saved"]
+        (8, 0.5, 0.0)
+    """
+    arms = {name: _merged([one[name] for one in found]) for name in found[0]}
     base = arms["always"]
     for arm in arms.values():
         calls = arm["calls"] / max(arm["steps"], 1)
         always = base["calls"] / max(base["steps"], 1)
         arm["saved"] = round(1 - calls / always, _DIGITS) if always else None
         arm["difference"] = paired(arm["won"], base["won"])
-    return {
-        "arms": arms,
-        "history": [{"seen": dict(h.seen), "opened": dict(h.opened)} for _, h in told],
-        "fitted": fitted,
-        "seeds": list(seeds),
-    }
+    return arms
 
 
 def selective_table(found: Mapping[str, Any]) -> Table:
@@ -208,8 +225,8 @@ def _seed(
         arm = _prepared(words, (*more, *given), episodes, seed, place)
         begun = time.perf_counter()
         played = _play(arm, live)
-        arms[name] = _told(played, arm) | {"seconds": round(time.perf_counter() - begun, 1)}
-        progress(f"seed {seed}: {name}: {arms[name]['seconds']} s")
+        arms[name] = _told(played, arm) | {"seconds": [round(time.perf_counter() - begun, 1)]}
+        progress(f"seed {seed}: {name}: {arms[name]['seconds'][0]} s")
     return arms, history
 
 
@@ -244,7 +261,7 @@ def _told(played: Sequence[Trajectory], run: Run) -> dict[str, Any]:
     cached = isinstance(run.world_model, CachedWorldModel)
     reflected = [step for step in steps if step.notes.get("path") == "reflected"]
     return {
-        "won": "".join(str(int(episode.success)) for episode in played),
+        "won": ["".join(str(int(episode.success)) for episode in played)],
         "errors": sum(episode.error is not None for episode in played),
         "steps": len(steps),
         "questions": asked,
@@ -255,12 +272,14 @@ def _told(played: Sequence[Trajectory], run: Run) -> dict[str, Any]:
     }
 
 
+_COUNTS = ("errors", "steps", "questions", "calls", "reflections", "opened", "policy_calls")
+
+
 def _merged(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return an arm's counts over seeds."""
-    won = [one["won"] for one in told]
-    counts = {
-        name: sum(one[name] for one in told) for name in told[0] if name not in ("won", "seconds")
-    }
-    rate = success_rate([digit == "1" for one in won for digit in one])
+    """Return what an arm called and won in all, and how often it won."""
+    won = [digits for one in told for digits in one["won"]]
+    counts = {name: sum(one[name] for one in told) for name in _COUNTS}
+    rate = success_rate([digit == "1" for digits in won for digit in digits])
     success = {"value": rate.value, "low": rate.low, "high": rate.high, "n": rate.n}
-    return {**counts, "won": won, "success": success, "seconds": [one["seconds"] for one in told]}
+    seconds = [taken for one in told for taken in one["seconds"]]
+    return {**counts, "won": won, "success": success, "seconds": seconds}
