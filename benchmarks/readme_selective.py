@@ -41,14 +41,21 @@ def opening_section(records: Sequence[Mapping[str, Any]], told: str) -> str:
     """Return what was measured with policies whose gate opens, all of them together.
 
     Args:
-        records: What ``comap bench selective`` wrote, of each policy.
+        records: What ``comap bench selective`` wrote, of each policy; one at least, of the same arms.
         told: When and on what it was measured.
 
     Raises:
-        ValueError: There are none.
+        KeyError: An arm of the first record is missing in another.
+
+    Example:
+        >>> rate = {"value": 0.5, "low": 0.2, "high": 0.8, "n": 2}
+        >>> counts = dict.fromkeys(("errors", "questions", "reflections", "opened", "policy_calls"), 0)
+        >>> arm = {**counts, "steps": 8, "calls": 4, "won": ["10"], "seconds": [1.0], "success": rate}
+        >>> overlap = {"ratio": {"median": 0.9}, "pairs": 1}
+        >>> record = {"arms": {"always": arm, "never": arm}, "overlap": overlap, "fitted": 20}
+        >>> print(opening_section([record, record], "today").splitlines()[2])
+        | always | 0.0 | 50.0 [15.0, 85.0] | +0.0 [+0.0, +0.0] | 0.0 | 0.0 |
     """
-    if not records:
-        raise ValueError("expected at least one record")
     arms = pooled([record["arms"] for record in records])
     last = records[-1]
     each = arms["always"]["success"]["n"] // len(records)
@@ -57,10 +64,14 @@ def opening_section(records: Sequence[Mapping[str, Any]], told: str) -> str:
         f"{100 * record['arms']['never']['success']['value']:.1f}"
         for record in records
     ]
+    ratios = " and ".join(f"{record['overlap']['ratio']['median']:.2f}" for record in records)
     words = (
         f"As above; {len(records)} policies and their world models, trained with seeds of their own, "
         f"{each} episodes each,\nthe gates' histories of {last['fitted']} tasks. Always and never "
-        f"looking ahead, each policy by itself: {'; '.join(alone)}.\n({told}, `comap bench selective`)"
+        f"looking ahead, each policy by itself: {'; '.join(alone)}.\nIntervals are over episodes and "
+        f"tasks, for these policies: they do not say how others would differ. Overlapped\nrounds, "
+        f"beside other work: {ratios} times as fast ({last['overlap']['pairs']} pair each).\n"
+        f"({told}, `comap bench selective`)"
     )
     return "\n".join([*_HEADS, *(_row(name, arm) for name, arm in arms.items()), "", words])
 

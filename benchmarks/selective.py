@@ -95,7 +95,17 @@ def pooled(found: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[s
     """Return arms that were played several times, with other seeds or models, as one.
 
     Args:
-        found: The arms of each time; ``arms`` of what `measure_selection` returned, or more of them.
+        found: The arms of each time, such as ``arms`` of what `measure_selection` returned; one at
+            least, with an arm ``always``.
+
+    Returns:
+        For each arm the counts of all times together, ``success`` (a share, with Wilson's 95 %
+        interval), ``saved`` (the share of *always*'s world-model calls in a step that it did not
+        make; None where *always* made none) and ``difference`` from *always* (see
+        `comap.benchmarks.paw_bench_pairs.paired`).
+
+    Raises:
+        KeyError: An arm of the first time is missing in another.
 
     Example:
         >>> counts = dict.fromkeys(("errors", "questions", "reflections", "opened", "policy_calls"), 0)
