@@ -14,45 +14,87 @@ from __future__ import annotations
 
 from gymnasium.envs.registration import register, registry
 
+from .errors import (
+    CoMapError,
+    DataCorrupt,
+    DataNotFound,
+    DownloadError,
+    EngineError,
+    FactSyntaxError,
+    HubError,
+    InvalidAction,
+    LanguageModelError,
+    MissingExtra,
+    NoEpisode,
+    OptionError,
+    SnapshotError,
+    TaskNotFound,
+    WorldModelError,
+)
 from .facts import Delta, Fact, State, apply, diff
+from .metrics import DeltaF1Report, Rate, delta_f1, delta_f1_report, success_rate
+from .trajectory import (
+    Call,
+    Predicted,
+    Step,
+    Trajectory,
+    Turn,
+    read_trajectories,
+    write_trajectories,
+)
 
-__all__ = ["Delta", "Fact", "State", "__version__", "apply", "diff"]
-__version__ = "0.1.0"
+__all__ = [
+    "Call",
+    "CoMapError",
+    "DataCorrupt",
+    "DataNotFound",
+    "Delta",
+    "DeltaF1Report",
+    "DownloadError",
+    "EngineError",
+    "Fact",
+    "FactSyntaxError",
+    "HubError",
+    "InvalidAction",
+    "LanguageModelError",
+    "MissingExtra",
+    "NoEpisode",
+    "OptionError",
+    "Predicted",
+    "Rate",
+    "SnapshotError",
+    "State",
+    "Step",
+    "TaskNotFound",
+    "Trajectory",
+    "Turn",
+    "WorldModelError",
+    "__version__",
+    "apply",
+    "delta_f1",
+    "delta_f1_report",
+    "diff",
+    "read_trajectories",
+    "success_rate",
+    "write_trajectories",
+]
+__version__ = "0.2.0"
 
-if "comap/ALFWorld-v0" not in registry:
-    register(
-        id="comap/ALFWorld-v0",
-        entry_point="comap.envs.alfworld:ALFWorldEnv",
-        vector_entry_point="comap.envs.alfworld:vector",
-        max_episode_steps=50,
-        disable_env_checker=True,  # it fails at the first step if the first reset had raised
-    )
-if "comap/WebShop-v0" not in registry:
-    register(
-        id="comap/WebShop-v0",
-        entry_point="comap.envs.webshop:WebShopEnv",
-        vector_entry_point="comap.envs.webshop:vector",
-        max_episode_steps=15,
-        disable_env_checker=True,
-    )
-if "comap/ScienceWorld-v0" not in registry:
-    register(
-        id="comap/ScienceWorld-v0",
-        entry_point="comap.envs.scienceworld:ScienceWorldEnv",
-        vector_entry_point="comap.envs.scienceworld:vector",
-        disable_env_checker=True,  # each task has its own step limit: see the environment
-    )
-if "comap/StableToolBench-v0" not in registry:
-    register(
-        id="comap/StableToolBench-v0",
-        entry_point="comap.envs.stabletoolbench:StableToolBenchEnv",
-        vector_entry_point="comap.envs.stabletoolbench:vector",
-        disable_env_checker=True,  # the number of calls is the environment's own limit
-    )
-if "comap/SearchQA-v0" not in registry:
-    register(
-        id="comap/SearchQA-v0",
-        entry_point="comap.envs.searchqa:SearchQAEnv",
-        vector_entry_point="comap.envs.searchqa:vector",
-        disable_env_checker=True,  # the option `turns` is the step limit
-    )
+_LIMITS = {
+    "ALFWorld": 50,
+    "WebShop": 15,
+    "ScienceWorld": None,  # each task has its own
+    "StableToolBench": None,  # the environment's number of calls
+    "SearchQA": None,  # its option `turns`
+}
+"""The step limit of each environment."""
+
+for _name, _limit in _LIMITS.items():
+    if f"comap/{_name}-v0" not in registry:
+        register(
+            id=f"comap/{_name}-v0",
+            entry_point=f"comap.envs.{_name.lower()}:{_name}Env",
+            vector_entry_point=f"comap.envs.{_name.lower()}:vector",
+            max_episode_steps=_limit,
+            disable_env_checker=True,  # it fails at the first step if the first reset had raised
+        )

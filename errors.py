@@ -8,28 +8,11 @@ Python or Gymnasium inherit from it too, so that code written against those work
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+from urllib.parse import SplitResult, urlsplit
 
 from gymnasium.error import ResetNeeded
-
-__all__ = [
-    "CoMapError",
-    "DataCorrupt",
-    "DataNotFound",
-    "DownloadError",
-    "EngineError",
-    "FactSyntaxError",
-    "HubError",
-    "InvalidAction",
-    "LanguageModelError",
-    "MissingExtra",
-    "NoEpisode",
-    "OptionError",
-    "SnapshotError",
-    "TaskNotFound",
-    "WorldModelError",
-    "suggest",
-]
 
 
 class CoMapError(Exception):
@@ -120,3 +103,43 @@ def suggest(word: str, known: Iterable[str], limit: int = 8) -> str:
         return f"did you mean {close[0]!r}?"
     shown = ", ".join(repr(name) for name in names[:limit])
     return f"known: {shown}" + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def check_choice(name: str, value: object, known: Iterable[str]) -> None:
+    """Raise `OptionError` unless an option has one of the known values."""
+    known = tuple(known)
+    if value not in known:
+        raise OptionError(f"{name} cannot be {value!r:.80}; {suggest(str(value), known)}")
+
+
+def check_number(name: str, value: object, least: int = 1, most: int | None = None) -> None:
+    """Raise `OptionError` unless an option is a whole number in a range."""
+    if type(value) is not int or value < least or (most is not None and value > most):
+        wanted = f"of at least {least}" if most is None else f"from {least} to {most:,}"
+        raise OptionError(f"{name} must be a whole number {wanted}, not {value!r}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise `OptionError` unless an option is True or False."""
+    if not isinstance(value, bool):
+        raise OptionError(f"{name} must be True or False, not {value!r}")
+
+
+def check_url(name: str, url: object, example: str = "http://127.0.0.1:8000") -> SplitResult:
+    """Return the parts of an option's URL, or raise `OptionError`, which repeats nothing of it."""
+    expected = f"{name} must be a URL like {example!r}"
+    if not isinstance(url, str) or not re.fullmatch("[!-~]+", url):
+        raise OptionError(f"{expected}, found another kind of value, or strange characters in it")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise OptionError(f"{expected}, found a broken host or port") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise OptionError(f"{expected}, found another scheme, or no host")
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise OptionError(
+            f"{expected}, found user info, a query or a fragment in it; leave them out, and put keys "
+            "into environment variables"
+        )
+    return parts

@@ -16,8 +16,6 @@ from typing import TypeAlias
 
 from .errors import FactSyntaxError
 
-__all__ = ["Delta", "Fact", "State", "apply", "diff", "fact_to_text"]
-
 Fact: TypeAlias = tuple[str, ...]
 """A predicate and its arguments, in lower case: ``("in", "apple 1", "fridge 1")``."""
 

@@ -14,22 +14,6 @@ from dataclasses import dataclass, field
 from .errors import OptionError
 from .facts import Delta, State, diff
 
-__all__ = [
-    "Consistency",
-    "DeltaF1Report",
-    "PredicateScore",
-    "Rate",
-    "RevisionRates",
-    "consistency",
-    "delta_f1",
-    "delta_f1_report",
-    "goal_condition_success",
-    "histogram",
-    "revision_rates",
-    "success_rate",
-    "wilson",
-]
-
 _EPSILON = 1e-8
 
 

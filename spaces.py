@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 
 from .errors import OptionError
 
-__all__ = ["Unicode"]
-
 _SAMPLE_ALPHABET = "abcdefghijklmnopqrstuvwxyz 0123456789"
 _BYTES_PER_CHARACTER = 4
 
@@ -105,11 +103,7 @@ class Unicode(gymnasium.Space[str]):
 
 
 class _SharedTexts(Sequence[str]):
-    """The texts in a shared-memory buffer, decoded when they are looked at.
-
-    `AsyncVectorEnv` reads its buffer once, when it is made, and hands out deep copies of what it
-    read: a deep copy of this is a plain tuple of the texts of that moment.
-    """
+    """The texts in a shared-memory buffer, decoded when they are looked at."""
 
     def __init__(self, buffer: Any, size: int, count: int):
         self.buffer = buffer

@@ -1,32 +1,19 @@
 """Trajectories: what happened in an episode, step by step.
 
 Metrics, trainers and the viewer read trajectories and nothing else. On disk a trajectory is one
-line of JSON with a checksum (`comap.checksums`); beliefs are stored once, then as changes, and come
-back whole.
+line of JSON; beliefs are stored once, then as changes, and come back whole.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsFloat
 
-from .checksums import SEAL, seal, unseal
-from .errors import DataCorrupt, DataNotFound
+from . import jsonl
+from .errors import DataCorrupt
 from .facts import Delta, Fact, State, apply
-
-__all__ = [
-    "TOLD",
-    "Call",
-    "Predicted",
-    "Step",
-    "Trajectory",
-    "Turn",
-    "read_trajectories",
-    "write_trajectories",
-]
 
 SCHEMA = 2
 READABLE = (1, 2)  # schema 1 has no calls, notes, settings and trials
@@ -256,7 +243,7 @@ class Trajectory:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trajectory:
-        """Read what `to_json` returned; a line's checksum, which `from_line` looks at, is left out.
+        """Read what `to_json` returned.
 
         Raises:
             DataCorrupt: It is of another schema or lacks a field.
@@ -273,33 +260,13 @@ class Trajectory:
                 step = _step_from_json(record, before)
                 steps.append(step)
                 before = step.facts
-            read = ("schema", "facts", "steps", "review", SEAL)
+            read = ("schema", "facts", "steps", "review", "crc32")
             rest = {key: value for key, value in data.items() if key not in read}
             review = tuple(Call.from_json(call) for call in data.get("review", ()))
             return cls(facts=facts, steps=tuple(steps), review=review, **rest)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             found = f"{type(error).__name__}: {error}"
             raise DataCorrupt(f"expected a whole trajectory, found {found}") from error
-
-    def to_line(self) -> str:
-        """Return the line of JSON that stands for it in files: ASCII, with a checksum at its end.
-
-        Example:
-            >>> one = Trajectory("id", "task", "dev", "goal", "agent", "Hello.", State())
-            >>> Trajectory.from_line(one.to_line()) == one
-            True
-        """
-        return seal(json.dumps(self.to_json(), ensure_ascii=True))
-
-    @classmethod
-    def from_line(cls, line: str | bytes) -> Trajectory:
-        """Read what `to_line` returned, or a line of an older file, which has no checksum.
-
-        Raises:
-            DataCorrupt: It was changed, or is no trajectory.
-            ValueError: It is no JSON.
-        """
-        return cls.from_json(unseal(line))
 
 
 def _fields(record: Any) -> dict[str, Any]:
@@ -324,10 +291,6 @@ def _delta_from_json(data: Mapping[str, Any]) -> Delta:
     return Delta(added, removed)
 
 
-def _state_after(before: State, delta: Delta, parsed: bool) -> State:
-    return State(apply(before, delta).facts, parsed)
-
-
 def _step_to_json(step: Step) -> dict[str, Any]:
     fields = _fields(step)
     prediction = step.prediction
@@ -349,10 +312,10 @@ def _step_from_json(data: Mapping[str, Any], before: State) -> Step:
     if data["prediction"] is not None:
         said = data["prediction"]
         change = _delta_from_json(said["delta"])
-        facts = _state_after(before, change, said["facts"])
+        facts = State(apply(before, change).facts, said["facts"])
         prediction = Predicted(**{**said, "facts": facts, "delta": change})
     read = {
-        "facts": _state_after(before, delta, data["facts"]),
+        "facts": State(apply(before, delta).facts, data["facts"]),
         "delta": delta,
         "prediction": prediction,
         "calls": tuple(Call.from_json(call) for call in data.get("calls", ())),
@@ -370,29 +333,18 @@ def write_trajectories(
         trajectories: What to write.
         append: Add to the file; else it is replaced, by the whole new one or not at all.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    target = path if append else path.with_name(path.name + ".part")
-    with target.open("a" if append else "w", encoding="utf-8") as file:
-        for trajectory in trajectories:
-            file.write(trajectory.to_line() + "\n")
-    if not append:
-        target.replace(path)
+    records = (trajectory.to_json() for trajectory in trajectories)
+    if append:
+        jsonl.append(path, records)
+    else:
+        jsonl.write(path, records)
 
 
 def read_trajectories(path: Path) -> Iterator[Trajectory]:
-    """Yield the trajectories of a file that `write_trajectories` wrote.
+    """Yield the trajectories of a file that `write_trajectories` wrote, without a torn last line.
 
     Raises:
         DataNotFound: There is no such file.
-        DataCorrupt: A line was changed or is not a trajectory; the message says which.
+        DataCorrupt: A line is not a trajectory; the message says which.
     """
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise DataNotFound(f"cannot read trajectories at {path}: {error.strerror}") from error
-    with file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield Trajectory.from_line(line)
-            except (ValueError, RecursionError) as error:
-                raise DataCorrupt(f"{path}, line {number}: {error}") from error
+    return jsonl.read(path, Trajectory.from_json, expected="a trajectory")

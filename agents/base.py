@@ -7,31 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, SupportsFloat, TypeAlias, runtime_checkable
 
 from ..facts import Delta, State
-from ..lm import Encode, Generate, Score, Words
+from ..lm import Encode, Generate, NextWord, Score
 from ..trajectory import Trajectory, Turn
 from ..worldmodel import Imagined
 
-__all__ = [
-    "Agent",
-    "Decision",
-    "Imagine",
-    "Probe",
-    "Probed",
-    "Reply",
-    "Request",
-    "Retrying",
-    "View",
-    "estimate_tokens",
-]
-
 
 def estimate_tokens(text: str) -> int:
-    """Return a careful guess of a text's number of tokens: one for every three bytes, rounded up.
-
-    Example:
-        >>> estimate_tokens("go to fridge 1")
-        5
-    """
+    """Return a careful guess of a text's number of tokens: one for every three bytes, rounded up."""
     return -(-len(text.encode("utf-8", "replace")) // 3)
 
 
@@ -86,9 +68,9 @@ class Imagine:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A request: what does the real environment answer to this action? The reply is a `Probed`.
+    """A request: what does the real environment answer to this action? The reply is a `ProbeResult`.
 
-    The episode goes on from before it (METHODS.md 1.2, steps 3 and 7): for training only. If the agent
+    The episode goes on from before it (CoMap, section 3.2): for training only. If the agent
     then decides on the same action, the environment is not asked again.
 
     Attributes:
@@ -103,7 +85,7 @@ def _as_no_facts(text: str) -> State:
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
+class ProbeResult:
     """What the real environment answers to an action.
 
     Attributes:
@@ -134,7 +116,7 @@ class Probed:
         cls,
         answer: tuple[str, SupportsFloat, bool, bool, Mapping[str, Any]],
         reads: Callable[[str], State] = _as_no_facts,
-    ) -> Probed:
+    ) -> ProbeResult:
         """Return what ``env.step(action)`` answered, as an answer to `Probe`."""
         observation, reward, terminated, truncated, info = answer
         return cls(
@@ -171,14 +153,14 @@ class Decision:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-Single: TypeAlias = "Generate | Score | Words | Encode | Imagine | Probe"
+Single: TypeAlias = "Generate | Score | NextWord | Encode | Imagine | Probe"
 
 Request: TypeAlias = "Single | list[Any]"
 """What an agent may yield: a request to its language model, to the world model, to the environment, or
 a list of such, which are answered together."""
 
 Reply: TypeAlias = Any
-"""What comes back: `Completion`, `Scores`, `WordProbabilities`, `Encoding`, `Imagined` or `Probed`, as
+"""What comes back: `Completion`, `Scores`, `WordProbabilities`, `Encoding`, `Imagined` or `ProbeResult`, as
 asked; a list of replies for a list. A request that failed raises its error at the ``yield``."""
 
 

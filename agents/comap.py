@@ -2,37 +2,290 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..envs import canonical_action
-from ..lm import Encode, Encoding, Message
+from ..errors import LanguageModelError
+from ..facts import Delta
+from ..lm import Completion, Encode, Encoding, Message, NextWord, Score
 from ..lm.prompts import cut_text
 from ..worldmodel import Imagined
-from .acting import Draft, draft_action
-from .asking import ask_about
 from .base import Decision, Imagine, Reply, Request, View
-from .checks import require_whole
-from .comap_record import Foreseen, history_reply, step_notes
 from .config import AgentConfig
-from .gates import action_gate
-from .prompting import converse, fill
-from .ranges import require_between
+from .heads import RefinementHead
+from .parsing import Reflection, final_action_span, first_line, parse_reflection
+from .prompting import STOP, Draft, ask_about, ask_text, choose_action, converse, draft_action, fill
 from .react import replies_in
-from .refinement import RefinementHead
-from .reflecting import PROBABILITY_ROOM, Reflected, ask_reflection, weigh
 
-__all__ = ["CoMapAgent", "CoMapConfig", "ConfidenceSource", "ProbabilitySource"]
+
+class Piece(NamedTuple):
+    """A part of a text, and the completion it was taken from."""
+
+    completion: Completion
+    start: int
+    size: int
+    at: int
+
+
+def logprobs_of_span(pieces: Sequence[Piece], start: int, end: int) -> tuple[float, ...] | None:
+    """Return the log-probabilities of the tokens that wrote a part of a text."""
+    found: list[float] = []
+    covered = 0
+    for completion, begin, size, at in pieces:
+        low, high = max(start, at), min(end, at + size)
+        if low >= high:
+            continue
+        part = _logprobs_between(completion, begin + low - at, begin + high - at)
+        if part is None:
+            return None
+        found += part
+        covered += high - low
+    return tuple(found) if covered == end - start > 0 else None
+
+
+def _logprobs_between(completion: Completion, start: int, end: int) -> list[float] | None:
+    """Return the log-probabilities of the tokens that wrote a part of a completion's text."""
+    tokens, logprobs = completion.tokens, completion.logprobs
+    if tokens is None or logprobs is None or len(tokens) != len(logprobs):
+        return None
+    generated = "".join(tokens)
+    shift = 0 if generated.startswith(completion.text) else generated.find(completion.text)
+    if shift < 0 or (shift and shift != generated.rfind(completion.text)):  # not clear where it is
+        return None
+    start, end = start + shift, end + shift
+    ends = list(accumulate(map(len, tokens)))
+    return [
+        logprob
+        for token, until, logprob in zip(tokens, ends, logprobs, strict=True)
+        # An empty token began a character that a later one completes.
+        if until - len(token) < end and (until > start or (until == start and not token))
+    ]
+
+
+def action_gate(p: float, q: float, same: bool, tau_p: float = 0.5, tau_q: float = 0.6) -> bool:
+    """Return whether the reflected action is taken in place of the draft (CoMap, section 2).
+
+    ``g = [p > tau_p] [q > tau_q] [Canon(a_ref) != Canon(a_draft)]``, with strict inequalities.
+    """
+    return p > tau_p and q > tau_q and not same
+
+
+class WorldStateGate(NamedTuple):
+    """What the world-state gate says of a prediction."""
+
+    agreement: float
+    open: bool
+
+
+def agreement(
+    student: Delta, teacher: Delta, *, student_parsed: bool = True, teacher_parsed: bool = True
+) -> float:
+    """Return the F1 of the signed fact changes that two predictions make (CoMap, Figure 2)."""
+    if not (student_parsed and teacher_parsed):
+        return 0.0
+    shared = len(student.added & teacher.added) + len(student.removed & teacher.removed)
+    sizes = [len(delta.added) + len(delta.removed) for delta in (student, teacher)]
+    return 2 * shared / sum(sizes) if sum(sizes) else 1.0
+
+
+def world_state_gate(
+    student: Delta,
+    teacher: Delta,
+    *,
+    student_parsed: bool = True,
+    teacher_parsed: bool = True,
+    tau: float = 0.6,
+) -> WorldStateGate:
+    """Return whether a student's prediction is reliable enough: ``r >= tau`` (CoMap, Figure 2)."""
+    parsed = {"student_parsed": student_parsed, "teacher_parsed": teacher_parsed}
+    value = agreement(student, teacher, **parsed)
+    return WorldStateGate(value, value >= tau)
+
+
+PROBABILITY_ROOM = 24
+"""Tokens of a last line that states a probability, where it is asked for by itself, generously."""
+
+_LABEL = "Final Action:"
+_LEADS = {"standard": "Reflection:", "brief": "Decision:"}  # what replies begin with
+_DECISIONS = ("KEEP", "REVISE")
+_NUMBER_TOKENS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reflected:
+    """A reply in reflect mode."""
+
+    text: str
+    head: str
+    said: Reflection
+    logprobs: tuple[float, ...] | None = None
+
+    @classmethod
+    def of(cls, text: str, pieces: Sequence[Piece] = ()) -> Reflected:
+        r"""Read a reply."""
+        span, said = final_action_span(text), parse_reflection(text)
+        if span is None:
+            return cls(text, "", said)
+        logprobs = None
+        if said.action is not None:
+            start = text.index(said.action, span[0])
+            logprobs = logprobs_of_span(pieces, start, start + len(said.action))
+        return cls(text, text[: span[0]], said, logprobs)
+
+
+def _written(
+    view: View, config: CoMapConfig, messages: Sequence[Message]
+) -> Generator[Request, Reply, Reflected]:
+    """Ask for the four lines of a reflection as free text (CoMap, Figure 10)."""
+    lead = _LEADS[config.prompts] if config.form == "given" else ""
+    said: Completion = yield ask_text(
+        view, config, messages, "reflect", config.reflect_tokens, STOP, lead
+    )
+    text = f"{lead}{said.text}".strip()
+    start = 0 if lead else said.text.find(text)
+    first = Piece(said, start, len(text) - len(lead), at=len(lead))
+    span = final_action_span(text)
+    complete = span is not None and span[1] < len(text)  # more follows the final action
+    if said.finish != "length" or not config.final_tokens or complete:
+        return Reflected.of(text, (first,))
+    head = text
+    if span is None:
+        before, _, last = text.rpartition("\n")
+        cut = last and _LABEL.startswith(last)  # the label itself was cut
+        head = f"{before if cut else text}\n{_LABEL}".lstrip("\n")
+    more: Completion = yield ask_text(
+        view, config, messages, "reflect: final action", config.final_tokens, ("\n",), head
+    )
+    rest = Piece(more, 0, len(more.text), at=len(head))
+    return Reflected.of(head + more.text, (first, rest))
+
+
+def _chosen(
+    view: View, config: CoMapConfig, messages: Sequence[Message]
+) -> Generator[Request, Reply, Reflected]:
+    """Ask for a reflection in parts, the final action out of the admissible ones."""
+    if config.prompts == "standard":
+        stop = (_LABEL, *STOP)
+        asked = ask_text(view, config, messages, "reflect", config.reflect_tokens, stop)
+        analysis: Completion = yield asked
+        lead = analysis.text.strip()
+    else:
+        prefix, purpose = "Decision:", "reflect: decision"
+        decision, _ = yield from choose_action(
+            view, config, messages, prefix, actions=_DECISIONS, purpose=purpose, ended=False
+        )
+        lead = f"Decision: {decision}"
+    head = f"{lead}\n{_LABEL}" if lead else _LABEL
+    action, _ = yield from choose_action(
+        view, config, messages, head, purpose="reflect: final action"
+    )
+    text, said = f"{head} {action}", replace(parse_reflection(lead), action=action)
+    if config.p_source == "verbal":
+        line = f"{text}\nRevise Probability:"
+        number: Completion = yield ask_text(
+            view, config, messages, "reflect: probability", _NUMBER_TOKENS, ("\n",), line
+        )
+        text = line + number.text
+        stated = parse_reflection(f"Revise Probability:{number.text}").probability
+        said = replace(said, probability=stated)
+    return Reflected(text, head, said)
+
+
+def weigh(
+    config: CoMapConfig, messages: Sequence[Message], reply: Reflected, p: float | None
+) -> Generator[Request, Reply, tuple[float, float]]:
+    """Return ``p``, how probable a revision is, and ``q``, how sure the final action is."""
+    requests: list[Any] = []
+    said, prompt = reply.said, tuple(messages)
+    if p is None and config.p_source == "verbalizer":
+        prefix = f"Reflection: {said.text}\nDecision:" if said.text else "Decision:"
+        words, purpose = (" REVISE", " KEEP"), "reflect: probability"
+        requests.append(NextWord(prompt, words, prefix, config.adapter, purpose))
+    known = reply.logprobs
+    if said.action is not None and config.q_source != "proxy" and known is None:
+        texts, purpose = (f" {said.action}",), "reflect: confidence"
+        requests.append(Score(prompt, texts, reply.head, False, config.adapter, purpose))
+    found = list((yield requests) if requests else ())
+    if p is None and config.p_source == "verbalizer":
+        revise, keep = found.pop(0).probabilities
+        total = revise + keep
+        if not math.isfinite(total) or revise < 0 or keep < 0:
+            raise LanguageModelError(f"expected two probabilities, found {revise!r} and {keep!r}")
+        p = revise / total if total > 0 else 0.0  # neither word is possible: nothing says revise
+    elif p is None:  # a reply states it; without a number 1, or 0 if it has no action either
+        p = said.probability if said.probability is not None else float(said.action is not None)
+    if said.action is None:
+        return p, 0.0
+    if config.q_source == "proxy":
+        return p, 1.0 if "Decision:" in reply.text else 0.7
+    return p, token_confidence(found[0].logprobs[0] if known is None else known, config.q_source)
+
+
+def token_confidence(logprobs: Sequence[float], source: str = "token_geo_mean") -> float:
+    """Return how sure a model is of an action, from its tokens' log-probabilities (CoMap, section 3.2)."""
+    if not logprobs:
+        return 0.0
+    if any(math.isnan(value) for value in logprobs):
+        raise LanguageModelError("expected log-probabilities of an action's tokens, found nan")
+    known = [min(value, 0.0) for value in logprobs]  # rounding may leave a hair above
+    return math.exp(min(known) if source == "min_token" else math.fsum(known) / len(known))
+
+
+class LookAhead(NamedTuple):
+    """What is known of the future before a reflection."""
+
+    text: str = ""
+    imagined: Imagined | None = None
+    notes: Mapping[str, Any] = {}
+    reflect: bool = True
+
+
+def history_reply(draft: Draft, reply: Reflected | None, action: str) -> str:
+    r"""Return what goes into the conversation as the agent's reply."""
+    said = None if reply is None else reply.said.text
+    thought = first_line(said or draft.thought or "")
+    return f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
+
+
+def step_notes(
+    draft: Draft, path: str, shown: str, future: str = "", reply: Reflected | None = None
+) -> dict[str, Any]:
+    """Return what a trajectory keeps of a decision, as JSON data."""
+    said = None if reply is None else reply.said
+    return {
+        "path": path,
+        "decoding": draft.decoding,
+        "draft_action": draft.action,
+        "draft_parsed": draft.parsed,
+        "draft_response": draft.text,
+        "predicted_next_state": future or None,
+        "reflect_response": None if reply is None else reply.text,
+        "reflection_text": said and said.text,
+        "decision": said and said.decision,
+        "ref_action": said and said.action,
+        "p": None,
+        "p_source": None,
+        "q": None,
+        "q_source": None,
+        "gate": False,
+        "gate_parts": None,
+        "exec_action": draft.action,
+        "shown": shown,
+    }
+
 
 ProbabilitySource: TypeAlias = Literal["head", "verbalizer", "verbal"]
 """Where p comes from: a trained head on a hidden state; the probabilities of two words; what the
-model says (METHODS.md 1.3)."""
+model says (CoMap, section 3.2)."""
 
 ConfidenceSource: TypeAlias = Literal["token_geo_mean", "min_token", "proxy"]
 """Where q comes from: the geometric mean of the action's token probabilities; the least of them; the
-form of the reply (METHODS.md 1.3)."""
+form of the reply (CoMap, section 3.2)."""
 
 _UNKNOWN = "Unknown."
 _DIGITS = 6
@@ -40,7 +293,7 @@ _DIGITS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class CoMapConfig(AgentConfig):
-    """Settings of CoMap at inference (METHODS.md 1.2, 1.3, 1.11, 1.13)."""
+    """Settings of CoMap at inference (CoMap, section 2, Table 5; the ablations of section 4.3)."""
 
     tau_p: float = 0.5
     """The draft is revised only if p is above this; at it, it is kept (CoMap, Table 5)."""
@@ -49,10 +302,10 @@ class CoMapConfig(AgentConfig):
     reflect_tokens: int = 128
     """Most tokens of a reflection (CoMap, Table 5)."""
     final_tokens: int = 16
-    """Most further tokens where the reflection's final action is lacking (CoMap, Table 5; used as
-    METHODS.md 1.1 decided). 0 asks for none, for servers that cannot continue a reply."""
+    """Most further tokens where the reflection's final action is lacking (CoMap, Table 5).
+    0 asks for none, for servers that cannot continue a reply."""
     p_source: ProbabilitySource = "head"
-    """head (reconstructed; needs `Encode`), verbalizer (ours; `Words`) or verbal (the authors' code;
+    """head (reconstructed; needs `Encode`), verbalizer (ours; `NextWord`) or verbal (the authors' code;
     any model)."""
     q_source: ConfidenceSource = "token_geo_mean"
     """token_geo_mean (reconstructed), min_token (ours), or proxy (the authors' code; any model).
@@ -65,33 +318,29 @@ class CoMapConfig(AgentConfig):
     """False skips the reflection where p is known before it and keeps the gate closed (ours): the
     same actions for fewer tokens."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_between(self, 0, 1, "tau_p", "tau_q")
-        require_whole(self, 1, "reflect_tokens")
-        require_whole(self, 0, "final_tokens")
+    limits = ((0, 1, "tau_p tau_q"), (1, math.inf, "reflect_tokens"), (0, math.inf, "final_tokens"))
 
-    def needs(self) -> frozenset[str]:
+    def required_capabilities(self) -> frozenset[str]:
         """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings.
 
-        A head needs ``encode`` besides: see `CoMapAgent.needs`. What is written ``score|tokens`` is
-        either of the two.
+        A head needs ``encode`` besides. ``score|tokens`` stands for either of the two.
 
         Example:
-            >>> sorted(CoMapConfig().needs())
+            >>> sorted(CoMapConfig().required_capabilities())
             ['generate', 'prefix', 'prefix|tokens', 'score|tokens']
         """
         free = self.decoding == "free"
         words = {"words", "prefix"} if self.p_source == "verbalizer" else set()
         score = {"score|tokens", "prefix|tokens"} if free else {"score", "prefix"}
         prefix = {"prefix"} if free and self.final_tokens else set()
-        return super().needs() | words | (set() if self.q_source == "proxy" else score) | prefix
+        score = set() if self.q_source == "proxy" else score
+        return super().required_capabilities() | words | score | prefix
 
 
 class CoMapAgent:
     """Drafts an action, asks a world model what follows, reflects, and takes one of the two actions.
 
-    Each step (METHODS.md 1.2, inference): draft an action; ask the world model what would be observed
+    Each step (CoMap, section 2): draft an action; ask the world model what would be observed
     after it; ask the same language model, which now sees that, for a reflected action; take the
     reflected action if ``p > tau_p``, ``q > tau_q`` and it is another action than the draft. That is
     at most three texts a step, the world model's included, but for one reminder of a draft's form and
@@ -107,10 +356,10 @@ class CoMapAgent:
     each counted whole; a reflection that was continued needs ``prefix_mode="continue"`` for that, as
     of a repeated beginning no tokens are known, or ``final_tokens=0``. With other servers, and with
     ``decoding="masked"`` (vLLM), use ``q_source="proxy"``. Runners refuse settings that a model is
-    known not to serve before anything is played, and say which would do: see `needs`. That a server
+    known not to serve before anything is played, and say which would do. That a server
     tells no tokens is known only once it answers: then that is the episode's error.
 
-    Deviations: the formula of q and the head are reconstructed (METHODS.md 1.3); a draft that cannot
+    Deviations: the formula of q and the head are reconstructed; a draft that cannot
     be read goes to the environment with no further call, as in the authors' code, but never becomes
     another action, as it does there; the final action is scored as it is taken, without quotes; one
     that was cut short is continued too, not only one that is missing. With verbalizer, p is 0 where
@@ -137,10 +386,10 @@ class CoMapAgent:
         self.config = config or CoMapConfig()
         self.head = RefinementHead.load(head) if isinstance(head, str | Path) else head
 
-    def needs(self) -> frozenset[str]:
+    def required_capabilities(self) -> frozenset[str]:
         """Return which of `comap.lm.CAPABILITIES` the language model must have."""
         reads = self.config.p_source == "head" and self.head is not None
-        return self.config.needs() | ({"encode"} if reads else set())
+        return self.config.required_capabilities() | ({"encode"} if reads else set())
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Draft, look ahead, reflect and choose; the notes tell all of it."""
@@ -155,8 +404,10 @@ class CoMapAgent:
         reply, p, q = None, None, None
         if foreseen.reflect:
             p = yield from self._early_probability(messages)
-        if foreseen.reflect and not self._skips(p):
-            reply = yield from ask_reflection(view, config, messages)
+        closed = p is not None and p <= config.tau_p and config.action_gate
+        if foreseen.reflect and (config.reflect_when_closed or not closed):
+            free = config.decoding == "free" or not view.admissible_actions
+            reply = yield from (_written if free else _chosen)(view, config, messages)
             p, q = yield from weigh(config, messages, reply, p)
         verdict = self._verdict(view, draft, reply, p, q)
         action: str = verdict["exec_action"]
@@ -166,29 +417,17 @@ class CoMapAgent:
         kept = foreseen.imagined if action == draft.action else None  # it is of no other action
         return Decision(action, kept, {**notes, **foreseen.notes, **verdict})
 
-    def look_ahead(self, view: View, draft: Draft) -> Generator[Request, Reply, Foreseen]:
-        """Return what the reflection is told of the future: what the world model says of the draft.
-
-        Args:
-            view: What the agent sees.
-            draft: A draft that could be read.
-        """
+    def look_ahead(self, view: View, draft: Draft) -> Generator[Request, Reply, LookAhead]:
+        """Return what the reflection is told of the future: what the world model says of the draft."""
         if not self.config.future_state:
-            return Foreseen()
+            return LookAhead()
         imagined: Imagined = yield Imagine(draft.action)
-        return Foreseen(imagined.observation, imagined)
+        return LookAhead(imagined.observation, imagined)
 
     def question(
         self, view: View, replies: Mapping[int, str], draft: Draft, future: str
     ) -> tuple[Message, ...]:
-        """Return the conversation that asks for a reflection, for acting and for training.
-
-        Args:
-            view: What the agent sees.
-            replies: What the agent wrote at each step.
-            draft: The drafted action.
-            future: What would follow it; empty where nothing is known.
-        """
+        """Return the conversation that asks for a reflection, for acting and for training."""
         config = self.config
         room = config.max_length // 8
         (question,) = fill(
@@ -215,12 +454,6 @@ class CoMapAgent:
         state: Encoding = yield asked
         return self.head.probability(state.vector)
 
-    def _skips(self, p: float | None) -> bool:
-        """Return whether no reflection could change the action."""
-        config = self.config
-        closed = p is not None and p <= config.tau_p
-        return closed and config.action_gate and not config.reflect_when_closed
-
     def _verdict(
         self, view: View, draft: Draft, reply: Reflected | None, p: float | None, q: float | None
     ) -> dict[str, Any]:
@@ -237,15 +470,11 @@ class CoMapAgent:
         parts = {"p": known_p > config.tau_p, "q": known_q > config.tau_q, "changed": not same}
         constant = config.p_source == "head" and self.head is None
         return {
-            "p": _rounded(p),
+            "p": p if p is None else round(p, _DIGITS),
             "p_source": "constant" if constant else config.p_source,
-            "q": _rounded(q),
+            "q": q if q is None else round(q, _DIGITS),
             "q_source": config.q_source,
             "gate": opens,
             "gate_parts": parts,
             "exec_action": revised if opens else draft.action,
         }
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, _DIGITS)

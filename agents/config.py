@@ -1,14 +1,15 @@
-"""What every agent that asks a language model can be told."""
+"""The settings that all agents with a language model share, and whether a model can serve them."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, TypeAlias, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
-from ..errors import OptionError
-from ..lm import Sampling
-
-__all__ = ["AgentConfig", "Decoding", "Form", "PromptStyle", "StateText"]
+from ..errors import OptionError, suggest
+from ..lm import LanguageModel, Sampling
+from .base import Agent
 
 Decoding: TypeAlias = Literal["free", "masked", "scored"]
 """How an action is decoded: any text; token by token among the admissible actions; or the
@@ -49,7 +50,7 @@ class AgentConfig:
     history_turns: int | None = None
     """With state_text=history: the last so many turns; None for all that fit."""
     max_length: int = 2048
-    """Prompt and reply together have at most so many tokens (METHODS.md 1.11). Old turns go first."""
+    """Prompt and reply together have at most so many tokens (CoMap, Table 5). Old turns go first."""
     temperature: float = 0.7
     """Temperature of what the agent writes; 0 is greedy (CoMap, Table 5)."""
     top_p: float = 0.9
@@ -57,34 +58,34 @@ class AgentConfig:
     draft_tokens: int = 64
     """Most tokens of a thought and an action (CoMap, Table 5)."""
     examples: int = 1
-    """Worked examples in standard history prompts, 0 or 1 (METHODS.md 1.11)."""
+    """Worked examples in standard history prompts, 0 or 1."""
     seed: int = 0
     """Seed of what is sampled."""
     adapter: str | None = None
     """Adapter of the language model that acts."""
 
+    limits: ClassVar[tuple[tuple[float, float, str], ...]] = (
+        (1, math.inf, "max_length draft_tokens"),
+        (0, math.inf, "history_turns"),
+        (0, 1, "examples"),
+        (-math.inf, math.inf, "seed"),
+        (0, math.inf, "temperature"),
+        (0, 1, "top_p"),
+    )
+    """Least and greatest value, and the names of the numbers that a class adds; its bases' hold too."""
+
     def __post_init__(self) -> None:
-        for name, allowed in _choices(type(self)).items():
-            if getattr(self, name) not in allowed:
-                listed = ", ".join(repr(value) for value in allowed)
-                raise OptionError(f"{name} must be one of {listed}, not {getattr(self, name)!r}")
-        turns = () if self.history_turns is None else (("history_turns", 0),)
-        for name, least in (("max_length", 1), ("draft_tokens", 1), *turns):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise OptionError(
-                    f"{name} must be a whole number of at least {least}, not {value!r}"
-                )
-        for name, kinds, what in (
-            ("temperature", (int, float), "a number"),
-            ("top_p", (int, float), "a number"),
-            ("seed", (int,), "a whole number"),
-        ):
-            if type(getattr(self, name)) not in kinds:
-                raise OptionError(f"{name} must be {what}, not {getattr(self, name)!r}")
-        if self.examples not in (0, 1):
-            raise OptionError(f"examples must be 0 or 1, not {self.examples!r}")
-        self.sampling(1)  # refuses a wrong temperature or top_p
+        hints = get_type_hints(type(self))
+        for part in fields(self):
+            allowed, value = get_args(hints[part.name]), getattr(self, part.name)
+            if get_origin(hints[part.name]) is Literal and value not in allowed:
+                listed = ", ".join(map(repr, allowed))
+                raise OptionError(f"{part.name} must be one of {listed}, not {value!r}")
+        for kind in reversed(type(self).__mro__):
+            for low, high, names in vars(kind).get("limits", ()):
+                for name in names.split():
+                    _check_range(name, getattr(self, name), low, high, str(hints[name]))
+        self.sampling(1)  # refuses top_p=0
 
     def sampling(
         self,
@@ -95,27 +96,19 @@ class AgentConfig:
         temperature: float | None = None,
         top_p: float | None = None,
     ) -> Sampling:
-        """Return how to sample with these settings.
-
-        Args:
-            max_new_tokens: The most tokens.
-            stop: Where the text ends.
-            seed: The request's seed; None for that of the settings.
-            temperature: Another temperature than the settings'.
-            top_p: Another nucleus than the settings'.
-        """
-        heat = float(self.temperature if temperature is None else temperature)
+        """Return how to sample with these settings; what is None is as they say."""
+        temperature = float(self.temperature if temperature is None else temperature)
         nucleus = float(self.top_p if top_p is None else top_p)
         chosen = self.seed if seed is None else seed
-        if heat == 0:
+        if temperature == 0:
             chosen = 0  # nothing is drawn; the same request stays the same, for caches and records
-        return Sampling(max_new_tokens, heat, nucleus, stop, chosen)
+        return Sampling(max_new_tokens, temperature, nucleus, stop, chosen)
 
-    def needs(self) -> frozenset[str]:
+    def required_capabilities(self) -> frozenset[str]:
         """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings.
 
         Example:
-            >>> sorted(AgentConfig(decoding="masked").needs())
+            >>> sorted(AgentConfig(decoding="masked").required_capabilities())
             ['choices', 'generate', 'prefix']
         """
         further = {"free": (), "masked": ("choices", "prefix"), "scored": ("score", "prefix")}
@@ -127,11 +120,113 @@ class AgentConfig:
         return asdict(self)
 
 
-def _choices(config: type[AgentConfig]) -> dict[str, tuple[Any, ...]]:
-    """Return the allowed values of the fields that have a fixed list of them."""
-    hints = get_type_hints(config)
-    return {
-        part.name: get_args(hints[part.name])
-        for part in fields(config)
-        if getattr(hints[part.name], "__origin__", None) is Literal
-    }
+def _check_range(name: str, value: Any, low: float, high: float, hint: str) -> None:
+    if value is None and "None" in hint:
+        return
+    kinds, what = ((int, float), "a number") if "float" in hint else ((int,), "a whole number")
+    what = f"None or {what}" if "None" in hint else what
+    if type(value) in kinds and low <= value <= high:
+        return
+    bounds = f" from {low} to {high}" if high < math.inf else f" of at least {low}"
+    bounds = bounds if low > -math.inf else ""
+    raise OptionError(f"{name} must be {what}{bounds}, not {value!r}")
+
+
+_IN_WORDS = {
+    "generate": "write text",
+    "choices": "keep a reply to given choices",
+    "prefix": "go on with a reply that was begun",
+    "tokens": "tell the log-probability of each token that it writes",
+    "score": "score given texts",
+    "words": "tell next-word probabilities",
+    "encode": "tell hidden states",
+}
+_WITHOUT: dict[str, dict[str, Any]] = {
+    "generate": {},
+    "choices": {"decoding": "free"},
+    "prefix": {"form": "asked"},
+    "tokens": {},
+    "score": {"decoding": "free", "q_source": "proxy", "log_probs": "sampled"},
+    "words": {"p_source": "verbal", "evaluation_weight": 0},
+    "encode": {"p_source": "verbal", "k_source": "lm"},
+}  # the settings with which agents do not need a capability
+_ON_VLLM = {"choices": "choices_mode=vllm", "words": "prefix_mode=continue"}
+
+
+def required_capabilities(agent: object) -> frozenset[str]:
+    """Return which of `comap.lm.CAPABILITIES` an agent's language model must have."""
+    for who in (agent, getattr(agent, "config", None)):
+        needs = getattr(who, "required_capabilities", None)
+        if callable(needs):
+            return frozenset(needs())
+    return frozenset()
+
+
+def check_capabilities(agent: Agent, lm: LanguageModel | None) -> None:
+    """Refuse an agent that would ask its language model what it cannot answer.
+
+    Args:
+        agent: The agent.
+        lm: Its language model, if it has one.
+
+    Raises:
+        OptionError: The agent needs a language model and there is none, the model lacks a
+            capability, or there is no such adapter.
+
+    Example:
+        >>> from comap.agents import create_agent
+        >>> from comap.lm.openai import OpenAILanguageModel
+        >>> lm = OpenAILanguageModel("m", "http://127.0.0.1:1/v1")
+        >>> check_capabilities(create_agent("react", decoding="scored"), lm)
+        Traceback (most recent call last):
+        comap.errors.OptionError: the agent 'react' needs a language model that can score given \
+texts; 'm' cannot; set decoding='free', or use a model in this process (Hugging Face), which can
+    """
+    config = getattr(agent, "config", None)
+    if lm is None:
+        if isinstance(config, AgentConfig):
+            raise OptionError(
+                f"the agent {agent.name!r} asks a language model, but none was given; pass lm=... "
+                "(on the command line: --model)"
+            )
+        return
+    needs = sorted(required_capabilities(agent))
+    if lacking := [need for need in needs if lm.capabilities.isdisjoint(need.split("|"))]:
+        wanted = " and ".join(
+            " or ".join(_IN_WORDS[name] for name in need.split("|")) for need in lacking
+        )
+        raise OptionError(
+            f"the agent {agent.name!r} needs a language model that can {wanted}; {lm.name!r} cannot; "
+            f"{_advice(agent, lacking, lm)}use a model in this process (Hugging Face), which can"
+        )
+    if isinstance(config, AgentConfig):
+        for name, value in config.describe().items():
+            if name.endswith("adapter"):
+                check_adapter(lm, value)
+
+
+def check_adapter(lm: LanguageModel, adapter: str | None) -> None:
+    """Refuse an adapter that a language model does not have, where it tells which it has."""
+    known = lm.config().get("adapters") if adapter is not None else None
+    if known is None or adapter is None or adapter in known:
+        return
+    listed = suggest(adapter, sorted(known)) if known else "known: none"
+    raise OptionError(
+        f"{lm.name!r} has no adapter {adapter!r}; {listed}; name it when the model is made (on the "
+        f"command line: --adapter {adapter}=...)"
+    )
+
+
+def _advice(agent: Agent, lacking: Sequence[str], lm: LanguageModel) -> str:
+    """Return what to set so that the capabilities are not needed, or are there."""
+    config, advice = getattr(agent, "config", None), ""
+    ways = {name: value for need in lacking for name, value in _WITHOUT[need.split("|")[0]].items()}
+    changes = [
+        f"{name}={value!r}" for name, value in ways.items() if getattr(config, name, value) != value
+    ]
+    if changes:
+        advice = f"set {' and '.join(changes)}, or "
+    if lm.config().get("id") == "openai" and all(name in _ON_VLLM for name in lacking):
+        options = " ".join(f"--model-option {_ON_VLLM[name]}" for name in lacking)
+        advice += f"if the server is vLLM say so ({options}), or "
+    return advice

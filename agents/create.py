@@ -1,27 +1,36 @@
-"""Making agents from plain data: for the command line and for experiments."""
+"""Agents and tiny language models made from names and plain data."""
 
 from __future__ import annotations
 
 import inspect
+import json
+from collections.abc import Sequence
 from dataclasses import fields
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from ..errors import CoMapError, OptionError, suggest
+import gymnasium
+
+from ..envs import TextEnv, state_text
+from ..envs.registry import env_class
+from ..errors import MissingExtra, OptionError, suggest
+from ..jsonl import replacing_file
+from ..trajectory import Trajectory, Turn
 from .base import Agent
 from .config import AgentConfig
-
-__all__ = ["AGENTS", "agent_options", "create_agent"]
+from .runner import run_episode
+from .scripted import ExpertAgent, RandomAgent
 
 AGENTS = {
     "comap": "comap.agents.comap:CoMapAgent",
-    "comap-selective": "comap.agents.selective:SelectiveCoMapAgent",
-    "expert": "comap.agents.expert:ExpertAgent",
+    "comap-selective": "comap.agents.comap_selective:SelectiveCoMapAgent",
+    "expert": "comap.agents.scripted:ExpertAgent",
     "imagine-and-act": "comap.agents.imagine_and_act:ImagineAndActAgent",
     "itp": "comap.agents.itp:ITPAgent",
     "iwm": "comap.agents.iwm:IWMAgent",
     "paw": "comap.agents.paw:PaWAgent",
-    "random": "comap.agents.random:RandomAgent",
+    "random": "comap.agents.scripted:RandomAgent",
     "rap": "comap.agents.rap:RAPAgent",
     "react": "comap.agents.react:ReActAgent",
     "reflexion": "comap.agents.reflexion:ReflexionAgent",
@@ -50,21 +59,19 @@ def create_agent(name: str, **options: Any) -> Agent:
     """
     made, config = _class_of(name), agent_options(name)
     settings = {part.name for part in fields(config)} if config is not None else set()
-    further = [key for key in inspect.signature(made).parameters if key != "config"]
+    further = set(inspect.signature(made).parameters) - {"config"}
     for key in options:
-        if key not in settings and key not in further:
-            known = sorted([*settings, *further])
+        if key not in settings | further:
+            known = sorted(settings | further)
             hint = suggest(key, known) if known else "it has no options"
             raise OptionError(f"the agent {name!r} has no option {key!r}; {hint}")
-    arguments = {key: options[key] for key in options if key in further}
+    arguments = {key: value for key, value in options.items() if key in further}
     try:
         if config is not None:
-            chosen = {key: options[key] for key in options if key in settings}
+            chosen = {key: value for key, value in options.items() if key in settings}
             arguments["config"] = config(**chosen)
         agent: Agent = made(**arguments)
-    except CoMapError:
-        raise
-    except (TypeError, ValueError) as error:
+    except TypeError as error:
         raise OptionError(
             f"expected options of the agent {name!r}, found {options!r:.200}: {error}"
         ) from error
@@ -93,9 +100,92 @@ def agent_options(name: str) -> type[AgentConfig] | None:
 
 
 def _class_of(name: str) -> type:
-    place = AGENTS.get(name) if isinstance(name, str) else None
-    if place is None:
+    if name not in AGENTS:
         raise OptionError(f"there is no agent {name!r}; {suggest(str(name), AGENTS)}")
-    module, _, attribute = place.partition(":")
+    module, _, attribute = AGENTS[name].partition(":")
     found: type = getattr(import_module(module), attribute)
     return found
+
+
+_MARK = "tiny.json"
+_SOME, _FEW = 32, 6  # tasks; few where an episode takes seconds
+_EVERY = 8  # steps between two lists of all actions, which would else outweigh everything
+
+
+def corpus(env_id: str = "comap/ALFWorld-v0", episodes: int | None = None) -> list[str]:
+    r"""Return text of a benchmark: prompts, goals, observations, actions and beliefs in words."""
+    cls = env_class(env_id)
+    env = gymnasium.make(env_id, split="train", **cls.generated_options, **cls.listed_actions())
+    inner = env.unwrapped
+    assert isinstance(inner, TextEnv)
+    episodes = played_for_words(env_id) if episodes is None else episodes
+    ids = inner.tasks.ids
+    count = min(episodes, len(ids))
+    prompts = [Path(__file__).parents[1] / part / "prompts" for part in ("agents", "worldmodel")]
+    texts = [path.read_text("utf-8") for folder in prompts for path in folder.rglob("*.txt")]
+    for number in range(count):
+        for agent in (ExpertAgent(), RandomAgent()):
+            episode = run_episode(env, agent, task=ids[number * len(ids) // count])
+            texts += _text_of(episode, inner)
+    env.close()
+    return texts
+
+
+def played_for_words(env_id: str) -> int:
+    """Return how many tasks a tiny model's words come from, unless one says otherwise."""
+    return _FEW if env_class(env_id).slow else _SOME
+
+
+def tiny_folder(
+    directory: str | Path,
+    env_id: str = "comap/ALFWorld-v0",
+    *,
+    parameters: int = 500_000,
+    seed: int = 0,
+    episodes: int | None = None,
+    words: Sequence[str] = (),
+    purpose: str = "",
+) -> Path:
+    """Return the folder of an untrained tiny model for a benchmark; it is built where it is missing."""
+    from ..lm.tiny import build_tiny
+
+    try:
+        from safetensors import SafetensorError
+    except ImportError as error:
+        raise MissingExtra.of("train", "building a tiny language model") from error
+    folder = Path(directory)
+    episodes = played_for_words(env_id) if episodes is None else episodes
+    wanted: dict[str, Any] = {"for": purpose} if purpose else {}
+    wanted |= {"env": env_id, "parameters": parameters, "seed": seed, "episodes": episodes}
+    mark = folder / _MARK
+    written = json.dumps(wanted) + "\n"
+    if mark.is_file():
+        found = mark.read_text("utf-8")
+        if found == written:
+            return folder
+        raise OptionError(
+            f"expected the tiny model {written.strip()} in {folder}, found {found.strip():.200}; "
+            "choose another folder, or remove this one"
+        )
+    text = [*corpus(env_id, episodes), *words]
+    try:
+        build_tiny(folder, text, parameters=parameters, seed=seed)
+        with replacing_file(mark) as file:  # last: what is there then is whole
+            file.write(written.encode())
+    except (OSError, SafetensorError) as error:
+        raise OptionError(f"cannot write the tiny model into {folder}: {error}") from error
+    return folder
+
+
+def _text_of(episode: Trajectory, env: TextEnv) -> list[str]:
+    """Return the texts of an episode, those of prompts among them."""
+    texts = [episode.goal, episode.observation]
+    history = [Turn(None, episode.observation)]
+    for before, step in episode.transitions():
+        texts.append(state_text(episode.env_id, episode.goal, history, before))
+        texts.append(state_text(episode.env_id, episode.goal, history, before, step.action))
+        if step.t % _EVERY == 1:
+            texts += [f"Action: {action}" for action in env.admissible_of(before) or ()]
+        texts += [f"Action: {step.action}", f"> {step.action}", step.observation]
+        history.append(Turn(step.action, step.observation))
+    return texts

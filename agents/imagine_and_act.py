@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass
 
-from ..lm import Completion, Generate
+from ..lm import Completion
 from ..lm.prompts import cut_text
-from .acting import Draft, draft_action, seed_for
-from .asking import ask_about
 from .base import Decision, Reply, Request, View
-from .checks import require_whole
 from .config import AgentConfig
-from .prompting import converse, fill
+from .prompting import Draft, ask_about, ask_text, converse, draft_action, fill
 from .react import replies_in
-
-__all__ = ["ImagineAndActAgent", "ImagineAndActConfig", "imagined_text", "imagining"]
 
 _STOP = ("\nThought:", "\nAction:", "\nTask:", "\n---")
 _LABEL = re.compile(r"^(?:next observation|observation)[ \t]*:", re.IGNORECASE)
@@ -25,59 +21,26 @@ _NOTHING = "Unknown."
 
 @dataclass(frozen=True, kw_only=True)
 class ImagineAndActConfig(AgentConfig):
-    """Settings of Imagine-and-Act (METHODS.md 3)."""
+    """Settings of Imagine-and-Act."""
 
     imagine_tokens: int = 192
     """Most tokens of what is imagined (CoMap, Table 5: the world model's budget)."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_whole(self, 1, "imagine_tokens")
-
-
-def imagining(
-    view: View,
-    config: ImagineAndActConfig,
-    action: str,
-    replies: Mapping[int, str] | None = None,
-) -> Generate:
-    """Return the request with which the agent asks its own model what would follow an action.
-
-    Args:
-        view: What the agent sees.
-        config: How it asks.
-        action: The action in question.
-        replies: What the agent wrote at each step.
-    """
-    shown = cut_text(action, config.max_length // 8, view.count_tokens)
-    (question,) = fill(config.prompts, "imagine", action=shown)
-    messages = ask_about(view, config, question.content, config.imagine_tokens, replies)
-    sampling = config.sampling(config.imagine_tokens, _STOP, seed_for(config, view, "imagine"))
-    return Generate(messages, sampling, adapter=config.adapter, purpose="imagine")
-
-
-def imagined_text(said: Completion) -> str:
-    """Return what was imagined, without a label before it; empty where nothing was written.
-
-    Example:
-        >>> imagined_text(Completion("Observation: It is dark."))
-        'It is dark.'
-    """
-    return _LABEL.sub("", said.text.strip()).strip()
+    limits = ((1, math.inf, "imagine_tokens"),)
 
 
 class ImagineAndActAgent:
     """Three calls a step, all to one language model, and neither a world model nor a gate.
 
     The model proposes an action, imagines what would be observed right after it, and chooses the
-    action to take with that in sight (a baseline of CoMap, arXiv 2606.02372, as METHODS.md 3 states
-    it). With a model that was trained on demonstrations this is the row "Imagine-and-Act+SFT".
+    action to take with that in sight (a baseline of CoMap, section 4.1). With a model that was trained
+    on demonstrations this is the row "Imagine-and-Act+SFT".
 
     Deviations: no source gives the prompts, so they are ours. A proposal that cannot be read, after
-    one reminder, goes to the environment as it is, with no further call, as in every agent here
-    (METHODS.md 1.1); where the choice cannot be read, after one reminder, the proposal is kept. What
-    is imagined is sampled as all else is, and its length is that of a world model's prediction.
-    Masked and scored decoding, and the belief as state text, are ours.
+    one reminder, goes to the environment as it is, with no further call, as in every agent here;
+    where the choice cannot be read, after one reminder, the proposal is kept. What is imagined is sampled
+    as all else is, and its length is that of a world model's prediction. Masked and scored
+    decoding, and the belief as state text, are ours.
 
     Args:
         config: Settings; None for the defaults.
@@ -125,8 +88,14 @@ class ImagineAndActAgent:
         self, view: View, proposal: Draft, replies: dict[int, str]
     ) -> Generator[Request, Reply, str]:
         """Return what the model imagines, without labels; empty where it wrote nothing."""
-        said: Completion = yield imagining(view, self.config, proposal.action, replies)
-        return imagined_text(said)
+        config = self.config
+        shown = cut_text(proposal.action, config.max_length // 8, view.count_tokens)
+        (question,) = fill(config.prompts, "imagine", action=shown)
+        messages = ask_about(view, config, question.content, config.imagine_tokens, replies)
+        said: Completion = yield ask_text(
+            view, config, messages, "imagine", config.imagine_tokens, _STOP
+        )
+        return _LABEL.sub("", said.text.strip()).strip()
 
     def _choose(
         self, view: View, proposal: Draft, imagined: str, replies: dict[int, str]

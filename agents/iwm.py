@@ -1,19 +1,23 @@
-"""IWM: implicit world modelling, of "Agent Learning via Early Experience" (arXiv 2510.08558).
-
-The agent acts as ReAct does. What is new is in its training: the same language model first learns
-what follows the expert's actions and others that it might have taken (`exploration`), then it
-imitates the expert.
-"""
+"""IWM: implicit world modelling, of "Agent Learning via Early Experience" (arXiv 2510.08558)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
-from .checks import require_whole
-from .ranges import require_between
-from .react import ReActAgent, ReActConfig
+import gymnasium
 
-__all__ = ["IWMAgent", "IWMConfig"]
+from ..envs import restore, snapshot
+from ..envs.registry import canonical_action
+from ..errors import EngineError, OptionError
+from ..lm import Completion, Generate, Sampling
+from ..worldmodel import Query, Transition, query_about
+from .base import Reply, Request, View
+from .parsing import parse_action
+from .prompting import STOP, as_choices, converse, seed_for
+from .react import ReActAgent, ReActConfig, replies_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,22 +30,19 @@ class IWMConfig(ReActConfig):
     """
 
     alternatives: int = 8
-    """Alternative actions in each of the expert's states, K (METHODS.md 3 [D])."""
+    """Alternative actions in each of the expert's states, K (ours)."""
     exploration_temperature: float = 1.0
-    """Temperature at which they are sampled [D]."""
+    """Temperature at which they are sampled."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_whole(self, 1, "alternatives")
-        require_between(self, 0, 10, "exploration_temperature")
+    limits = ((1, math.inf, "alternatives"), (0, 10, "exploration_temperature"))
 
 
 class IWMAgent(ReActAgent):
-    """Acts as `ReActAgent`; its model was trained on `world_modelling_rows`, then on demonstrations.
+    """Acts as `ReActAgent`; its model first learned what follows (`explore`), then demonstrations.
 
     It asks no world model.
 
-    Deviations from METHODS.md 3: those of `ReActAgent`; and alternatives that mean the same action
+    Deviations: those of `ReActAgent`; and alternatives that mean the same action
     count once, so that a state may have fewer than `IWMConfig.alternatives`.
 
     Args:
@@ -56,3 +57,97 @@ class IWMAgent(ReActAgent):
 
     def __init__(self, config: IWMConfig | None = None):
         super().__init__(config or IWMConfig())
+
+
+_Propose: TypeAlias = "Callable[[View], Generator[Request, Reply, Sequence[str]]]"
+
+
+def sample_alternatives(
+    view: View, config: IWMConfig
+) -> Generator[Request, Reply, tuple[str, ...]]:
+    """Sample actions from the policy, one batch; what has no action in it is left out."""
+    choices: tuple[str, ...] | None = None
+    tokens, prefix = config.draft_tokens, ""
+    if config.decoding != "free" and view.admissible_actions:
+        choices, tokens = as_choices(view.admissible_actions)
+        prefix = "Action:"
+    sampling = Sampling(tokens, config.exploration_temperature, stop=() if choices else STOP)
+    messages = converse(view, config, replies_in(view))
+    said: list[Completion] = yield [
+        Generate(
+            messages,
+            replace(sampling, seed=seed_for(config, view, f"alternative {number + 1}")),
+            prefix,
+            choices,
+            config.adapter,
+            "alternative",
+        )
+        for number in range(config.alternatives)
+    ]
+    texts = [reply.text.strip() if choices else parse_action(reply.text) for reply in said]
+    return tuple(text for text in texts if text)
+
+
+def explore(
+    env: gymnasium.Env[str, str],
+    expert: Sequence[str],
+    propose: _Propose,
+    k: int = 8,
+    *,
+    task: str | None = None,
+    seed: int | None = None,
+) -> Generator[Request, Reply, list[Transition]]:
+    """Follow an expert, and in each of its states also try other actions."""
+    if task is not None:
+        env.reset(seed=seed, options={"task": task})
+    found: list[Transition] = []
+    memory: dict[str, Any] = {}
+    for action in expert:
+        moment = snapshot(env)
+        _, info = restore(env, moment)
+        query = query_about(env, action)
+        view = View(
+            query.env_id,
+            info["task"],
+            query.goal,
+            query.history,
+            query.state,
+            query.admissible_actions,
+            info["step"],
+            lambda: None,
+            memory=memory,
+            seed=seed or 0,
+        )
+        proposed = yield from propose(view)
+        others = []
+        for other in _distinct(query, proposed)[:k]:
+            answer = env.step(other)
+            if not answer[4].get("error"):
+                others.append(Transition(replace(query, action=other), answer[0]))
+            restore(env, moment)
+        observation, _, terminated, truncated, after = env.step(action)
+        if after["imagined"]:
+            raise OptionError(
+                "implicit world modelling learns from real steps, found an imagined environment; pass "
+                "env.unwrapped"
+            )
+        if after.get("error"):
+            raise EngineError(
+                f"the engine broke at the expert's action {action!r}: {after['error']}"
+            )
+        found += [Transition(query, observation), *others]
+        if terminated or truncated:
+            break
+    return found
+
+
+def _distinct(query: Query, proposed: Sequence[str]) -> list[str]:
+    """Return the proposed actions that differ from the expert's and from each other."""
+    seen = {canonical_action(query.env_id, query.action)}
+    kept = []
+    for action in proposed:
+        plain = canonical_action(query.env_id, action)
+        if plain not in seen:
+            seen.add(plain)
+            kept.append(action)
+    return kept

@@ -6,16 +6,6 @@ import json
 import re
 from dataclasses import dataclass
 
-__all__ = [
-    "Reflection",
-    "clean_action",
-    "final_action_span",
-    "first_line",
-    "number_in",
-    "parse_action",
-    "parse_reflection",
-]
-
 _ACTION = re.compile(r"^[ \t]*Action[ \t]*:[ \t]*(?P<text>.*)$", re.IGNORECASE | re.MULTILINE)
 _INPUT = re.compile(r"\s*Action[ \t]+Input[ \t]*:[ \t]*(?P<text>\{.*)", re.IGNORECASE | re.DOTALL)
 _FIELD = re.compile(
@@ -29,30 +19,13 @@ _LONGEST = 1000
 
 
 def clean_action(text: str) -> str | None:
-    """Return an action without quotes and marks around it, and full stops behind it; None for nothing.
-
-    Example:
-        >>> clean_action(' "go to fridge 1". ')
-        'go to fridge 1'
-    """
+    """Return an action without quotes and marks around it, and full stops behind it; None for nothing."""
     action = text.strip(_EDGES).rstrip(_EDGES + ".")
     return action if action and len(action) <= _LONGEST else None
 
 
 def parse_action(text: str) -> str | None:
-    r"""Return the action of a reply ``Thought: ... Action: ...``; None where it has none.
-
-    The first ``Action:`` line counts: what a model writes after it is its own idea of what follows.
-    Only an ``Action Input:`` with a JSON object right behind it belongs to it: tool users write so.
-
-    Example:
-        >>> parse_action("Thought: It is hungry.\nAction: open fridge 1\nObservation: ...")
-        'open fridge 1'
-        >>> parse_action('Action: search\nAction Input: {"q": "rug"}\nObservation: ...')
-        'search {"q": "rug"}'
-        >>> parse_action("I do not know.") is None
-        True
-    """
+    r"""Return the action of a reply ``Thought: ... Action: ...``; None where it has none."""
     found = _ACTION.search(text)
     if found is None:
         return None
@@ -73,26 +46,12 @@ def _object_at_start(text: str) -> str:
 
 
 def first_line(text: str) -> str:
-    r"""Return the first line that is not blank, without blanks around it.
-
-    Example:
-        >>> first_line("  \n one \n two")
-        'one'
-    """
+    r"""Return the first line that is not blank, without blanks around it."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 def number_in(text: str, low: float, high: float) -> float | None:
-    """Return the first number in a text, brought into a range; None where there is none.
-
-    With a percent sign it counts hundredths. What is written ``nan`` or ``inf`` is no number.
-
-    Example:
-        >>> number_in("about 0.7 of 1", 0, 1), number_in("7", 0, 1), number_in("none", 0, 1)
-        (0.7, 1, None)
-        >>> number_in("10 %", 0, 1)
-        0.1
-    """
+    """Return the first number in a text, brought into a range; None where there is none."""
     found = _NUMBER.search(text[:_LONGEST])
     if found is None:
         return None
@@ -102,14 +61,7 @@ def number_in(text: str, low: float, high: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Reflection:
-    """What a reply in CoMap's reflect mode says (METHODS.md 1.1); None for what it leaves out.
-
-    Attributes:
-        text: The reflection itself.
-        decision: ``"KEEP"`` or ``"REVISE"``.
-        action: The final action.
-        probability: The probability of revising, 0 to 1.
-    """
+    """What a reply in CoMap's reflect mode says (CoMap, Figure 10); None for what it leaves out."""
 
     text: str | None = None
     decision: str | None = None
@@ -118,13 +70,7 @@ class Reflection:
 
 
 def parse_reflection(text: str) -> Reflection:
-    r"""Read the four lines of a reflection; of a line given twice the first counts.
-
-    Example:
-        >>> parse_reflection("Reflection: It is shut.\nDecision: REVISE\n"
-        ...                  "Final Action: open safe 1\nRevise Probability: 0.9")
-        Reflection(text='It is shut.', decision='REVISE', action='open safe 1', probability=0.9)
-    """
+    r"""Read the four lines of a reflection; of a line given twice the first counts."""
     found: dict[str, str] = {}
     for match in _FIELD.finditer(text):
         found.setdefault(match["name"].lower(), match["text"].strip())
@@ -139,17 +85,70 @@ def parse_reflection(text: str) -> Reflection:
 
 
 def final_action_span(text: str) -> tuple[int, int] | None:
-    r"""Return where the final action of a reflection is written: from behind its colon, to its end.
-
-    Of a line given twice the first counts, as in `parse_reflection`; None where there is none.
-
-    Example:
-        >>> text = "Decision: KEEP\nFinal Action: open safe 1\nRevise Probability: 0.1"
-        >>> start, end = final_action_span(text) or (0, 0)
-        >>> text[:start], text[start:end]
-        ('Decision: KEEP\nFinal Action:', ' open safe 1')
-    """
+    r"""Return where the final action of a reflection is written: from behind its colon, to its end."""
     for match in _FIELD.finditer(text):
         if match["name"].lower() == "final action":
             return text.rindex(":", 0, match.start("text")) + 1, match.end()
     return None
+
+
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_TAIL = {"webshop": 20}  # characters of a reply without an action that are sent all the same
+_TAIL_ELSEWHERE = 30
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedReply:
+    """What a reply in tags comes to."""
+
+    action: str
+    valid: bool
+
+
+def env_name(env_id: str) -> str:
+    """Return an environment's name without its namespace and version, in lower case."""
+    return re.sub(r"-v\d+\Z", "", env_id.rpartition("/")[2]).lower()
+
+
+def text_between(text: str, tag: str, *, last: bool = False) -> str | None:
+    """Return what stands between a tag and its end, without blanks around it; None if nothing does."""
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    start = text.rfind(opening, 0, max(text.rfind(closing), 0)) if last else text.find(opening)
+    end = text.find(closing, start + len(opening)) if start >= 0 else -1
+    return text[start + len(opening) : end].strip() if end >= 0 else None
+
+
+def read_tags(env_id: str, reply: str) -> TaggedReply:
+    """Read a reply by the rule of its environment (PaW, Figures 7 to 9).
+
+    A reply without such tags is sent to the environment all the same: its last 30 characters, in
+    WebShop 20. An action goes as it was written, without blanks around it; of one of absurd length
+    the first 1,000 characters, of an empty one ``...``. Upstream makes actions lower case, searches a
+    closing tag from the reply's beginning, and sends nothing for a search reply without tags.
+    """
+    name = env_name(env_id)
+    if name == "searchqa":
+        action, valid = _search(reply)
+    else:
+        action, valid = _act(reply)
+    if action is None:
+        action = reply.strip()[-_TAIL.get(name, _TAIL_ELSEWHERE) :].strip()
+    return TaggedReply(action or "...", valid)
+
+
+def _act(reply: str) -> tuple[str | None, bool]:
+    """Return the action of a reply, and whether it keeps the form."""
+    action, thought = text_between(reply, "action"), text_between(reply, "think")
+    if action is None:
+        return None, False
+    return action[:_LONGEST], thought is not None and not _HAN.search(reply)
+
+
+def _search(reply: str) -> tuple[str | None, bool]:
+    """Return the search or the answer of a reply with its tags, and whether it keeps the form."""
+    opened = reply.count("<search>") + reply.count("<answer>")
+    for tag, last in (("search", False), ("answer", True)):
+        text = text_between(reply, tag, last=last)
+        if text is not None:
+            return f"<{tag}>{text[:_LONGEST]}</{tag}>", opened == 1
+    return None, False

@@ -1,93 +1,250 @@
-"""PaW's agent: a reply in tags to a summary, or in a conversation that goes on (METHODS.md 2.8, 3)."""
+"""PaW's agent: a reply in tags to a summary, or in a conversation that goes on (PaW, Figures 7 to 9)."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import math
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from ..errors import OptionError
-from ..lm import Completion, Generate
-from .acting import seed_for
+from ..lm import Completion, Generate, Message
+from ..lm.prompts import OVERHEAD, cut_text
 from .base import Decision, Reply, Request, View
 from .config import AgentConfig
-from .paw_context import Conversation
-from .paw_prompt import tagged_prompt
-from .tags import read_tags
+from .parsing import env_name, read_tags
+from .prompting import fill, seed_for
+from .react import ReActAgent
 
-__all__ = ["Context", "PaWAgent", "PaWConfig"]
+_OWN = ("alfworld", "webshop", "searchqa")  # environments that have prompts of their own
+_LONGEST_PAGE = 13_000  # characters of a WebShop prompt with history
+_UNLISTED = "(They are not listed.)"
+_TASK = "\n\nYour task is to: "
+_SLOTS = (  # not every template has each
+    "task_description",
+    "step_count",
+    "history_length",
+    "action_history",
+    "memory_context",
+    "current_step",
+    "current_observation",
+    "admissible_actions",
+    "available_actions",
+)
+
+
+def tagged_prompt(view: View, config: PaWConfig) -> tuple[Message, ...]:
+    """Return the message that asks for the next action."""
+    name = env_name(view.env_id)
+    name = name if name in _OWN else "any"
+    lines = _recent(view, config, name)
+    numbers = {"step_count": str(len(view.history) - 1), "current_step": str(len(view.history))}
+    numbers["history_length"] = str(len(lines))
+    bare = _filled(name if lines else f"{name}_first", numbers) + _TASK + _UNLISTED
+    reserve = config.draft_tokens + OVERHEAD + view.count_tokens(bare)
+    slots, room = _present(view, name, max(config.max_length - reserve, 64))
+    lines = _newest(lines, room, view, keep_one=name == "searchqa")
+    if lines:
+        history = "\n".join(lines)
+        slots |= {**numbers, "history_length": str(len(lines))}
+        slots |= {"action_history": history, "memory_context": history}
+        text = _filled(name, slots)
+        if name != "webshop" or len(text) <= _LONGEST_PAGE:
+            return (Message("user", text),)
+    if name == "alfworld" and view.goal not in slots["current_observation"]:
+        slots["current_observation"] += _TASK + slots["task_description"]  # else it is nowhere
+    return (Message("user", _filled(f"{name}_first", slots)),)
+
+
+def page_text(goal: str, text: str) -> str:
+    """Return a page of WebShop as prompts show it: its parts in quotes, from behind the instruction.
+
+    Other text is returned as it is.
+    """
+    parts = text.split(" [SEP] ")
+    if len(parts) == 1:
+        return text
+    after = parts[parts.index(goal) + 1 :] if goal in parts else parts
+    return " [SEP] ".join(f"'{part}'" for part in after or parts)
+
+
+def _filled(template: str, slots: dict[str, str]) -> str:
+    """Return the text of one of PaW's prompts; a slot that is not given is empty."""
+    return fill("paw", template, **(dict.fromkeys(_SLOTS, "") | slots))[0].content
+
+
+def _shown(view: View, index: int = -1) -> str:
+    """Return an observation as prompts show it."""
+    text = view.history[index].observation
+    return page_text(view.goal, text) if env_name(view.env_id) == "webshop" else text
+
+
+def _recent(view: View, config: PaWConfig, name: str) -> list[str]:
+    """Return a line for each of the last steps, with its observation and action.
+
+    In search QA a line has an action and what the search found; an action of absurd length is cut.
+    """
+    taken = len(view.history) - 1
+    turns = config.memory_turns if name == "searchqa" else config.history_turns
+    lines = []
+    for k in range(1 if turns is None else max(taken - turns, 0) + 1, taken + 1):
+        action = view.history[k].action or ""
+        action = cut_text(action, config.max_length // 8, view.count_tokens)
+        if name != "searchqa":
+            shown = _shown(view, k - 1)
+            lines.append(f"[Observation {k}: '{shown}', Action {k}: '{action}']")
+            continue
+        found = view.history[k].observation.strip()
+        if not (found.startswith("<information>") and found.endswith("</information>")):
+            found = f"<information>{found}</information>"
+        lines.append(f"Step {k}:{action} {found}")
+    return lines
+
+
+def _present(view: View, name: str, room: int) -> tuple[dict[str, str], int]:
+    """Return the slots of the present, cut to fit, and how many tokens they leave."""
+    count = view.count_tokens
+    goal = cut_text(view.goal, room // 4, count)
+    room -= count(goal)
+    slots = {"task_description": goal}
+    if name == "searchqa":
+        return slots, room
+    actions = _actions(view, name)
+    sizes = [count(line) + 1 for line in actions]
+    shown = cut_text(_shown(view), max(room - sum(sizes), room // 2), count)
+    room -= count(shown)
+    kept = 0
+    while kept < len(actions) and sizes[kept] <= room:
+        room -= sizes[kept]
+        kept += 1
+    listed = "\n".join(actions[:kept]) or _UNLISTED
+    slots |= {"current_observation": shown}
+    slots |= {"admissible_actions": listed, "available_actions": listed}
+    return slots, room
+
+
+def _actions(view: View, name: str) -> list[str]:
+    """Return a line for each action that can be taken now, as far as that is known."""
+    actions = list(view.admissible_actions or ())
+    if name == "alfworld":
+        actions = [action for action in actions if action != "help"]
+    if name == "webshop":
+        pages = [action for action in actions if not action.startswith("search[")]
+        search = ["search[<your query>]"] if len(pages) < len(actions) else []
+        actions = search + pages
+    return [f"'{action}'" for action in actions]
+
+
+def _newest(lines: Sequence[str], room: int, view: View, *, keep_one: bool) -> list[str]:
+    """Return the newest lines that fit, oldest first; with `keep_one` the last, cut if it must be."""
+    kept: list[str] = []
+    for line in reversed(lines):
+        size = view.count_tokens(line) + 1
+        if size > room:
+            if keep_one and not kept:
+                kept.append(cut_text(line, room - 1, view.count_tokens))
+            break
+        kept.append(line)
+        room -= size
+    return kept[::-1]
+
+
+_KEY = "paw conversation"  # in a view's memory
+_LEAST = 16  # tokens of an observation: what has less room ends the episode
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A conversation so far: the first message, and then replies and observations in turn."""
+
+    messages: tuple[Message, ...]
+    reply_ids: tuple[tuple[int, ...], ...] = ()
+    size: int = 0
+    step: int = 0
+    trial: int = 1
+
+    @classmethod
+    def at(cls, view: View, config: PaWConfig) -> Conversation | None:
+        """Return the conversation that asks for the next action; None where it has become too long."""
+        known = view.memory.get(_KEY)
+        if not isinstance(known, cls) or (known.step, known.trial) != (view.step, view.trial):
+            return cls(tagged_prompt(view, config), step=view.step, trial=view.trial)
+        room = config.max_length - config.draft_tokens - known.size - 2 * OVERHEAD
+        shown = cut_text(_shown(view), config.observation_tokens, view.count_tokens)
+        if view.count_tokens(shown) > room:
+            if room < _LEAST:
+                return None
+            shown = cut_text(shown, room, view.count_tokens)
+        messages = (*known.messages, Message("user", shown))
+        return cls(messages, known.reply_ids, step=view.step, trial=view.trial)
+
+    def remember(self, view: View, reply: Completion) -> None:
+        """Keep a reply, for the next step."""
+        texts = [*(message.content for message in self.messages), reply.text]
+        size = reply.prompt_tokens + reply.completion_tokens
+        size = size or sum(view.count_tokens(text) + OVERHEAD for text in texts)
+        messages = (*self.messages, Message("assistant", reply.text))
+        ids = (*self.reply_ids, tuple(reply.token_ids or ()))
+        view.memory[_KEY] = Conversation(messages, ids, size, view.step + 1, view.trial)
+
 
 Context: TypeAlias = Literal["summary", "concat"]
-"""What a prompt is: made anew at each step, with the last steps in it; or all that was said so far."""
+"""What a prompt is: made anew at each step, with the last steps in it; or the conversation so far."""
 
-_ONLY: dict[str, tuple[Any, str]] = {
-    "decoding": ("free", "training needs a reply as the model wrote it, and its action is in tags"),
-    "state_text": ("history", "its prompts tell the last steps as they were"),
-    "prompts": ("standard", "its prompts are its own, with the form of the reply in them"),
-    "form": ("asked", "the model writes all tags itself"),
-    "examples": (0, "its prompts have no worked examples"),
-}
+_ONLY = {"decoding": "free", "examples": 0}  # training needs the reply as the model wrote it
+_WITH_TAGS = {"state_text": "history", "form": "asked"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaWConfig(AgentConfig):
     """How PaW's agent asks. The defaults are those of its rollouts in ALFWorld.
 
-    Its prompts and replies have one form: of ``decoding``, ``state_text``, ``prompts``, ``form`` and
-    ``examples`` only the defaults are allowed. `ReActAgent` has the others.
-
-    Raises:
-        OptionError: A value is none of those allowed, or out of range.
+    Of ``decoding`` and ``examples`` only the defaults are allowed; `ReActAgent` has the others. With
+    ``prompts="brief"`` the agent asks as `ReActAgent` does, for small models that cannot write tags.
 
     Example:
         >>> PaWConfig(temperature=0.4).history_turns
         2
         >>> PaWConfig(decoding="masked")
         Traceback (most recent call last):
-        comap.errors.OptionError: expected decoding='free' for the agent 'paw', found 'masked': \
-training needs a reply as the model wrote it, and its action is in tags; use the agent 'react'
+        comap.errors.OptionError: expected decoding='free' for the agent 'paw', found 'masked'; \
+use the agent 'react'
     """
 
     context: Context = "summary"
     """summary (each prompt is made anew, with the last steps), or concat (the conversation goes on: its
     own replies token for token, and the observations after them, as in Search-R1)."""
     observation_tokens: int = 1024
-    """With context=concat: the most tokens of an observation (METHODS.md 2.7); the rest is cut off."""
+    """With context=concat: most tokens of an observation; the rest is cut off."""
     history_turns: int | None = 2
-    """The last so many steps; None for all that fit (METHODS.md 2.7). Not in search QA."""
+    """The last so many steps; None for all that fit. Not in search QA."""
     memory_turns: int | None = 4
-    """In search QA: the last so many searches; None for all that fit (METHODS.md 2.7: all of 4)."""
+    """In search QA: the last so many searches; None for all that fit (PaW: all of 4)."""
     max_length: int = 2560
-    """Prompt and reply together have at most so many tokens. METHODS.md 2.7: 2048 and 512 in ALFWorld;
+    """Prompt and reply together have at most so many tokens. PaW: 2048 and 512 in ALFWorld;
     4096 and 512, thus 4608, in WebShop and search QA. Old steps go first."""
     draft_tokens: int = 512
-    """Most tokens of a reply (METHODS.md 2.7)."""
+    """Most tokens of a reply."""
     temperature: float = 1.0
-    """Temperature of rollouts; evaluation is at 0.4, in search QA at 0 (METHODS.md 2.7)."""
+    """Temperature of rollouts; evaluation is at 0.4, in search QA at 0."""
     top_p: float = 1.0
-    """Nucleus: all of it, since training needs the probabilities that were sampled from [D]."""
+    """Nucleus: all of it, since training needs the probabilities that were sampled from (ours)."""
     examples: int = 0
-    """None: the prompts say the form (METHODS.md 2.8)."""
+    """None: the prompts say the form."""
+
+    limits = ((0, math.inf, "memory_turns"), (1, math.inf, "observation_tokens"))
 
     def __post_init__(self) -> None:
-        for name, (value, why) in _ONLY.items():
-            found = getattr(self, name)
-            if found != value:
+        brief = self.prompts == "brief"
+        for name, value in (_ONLY if brief else {**_ONLY, **_WITH_TAGS}).items():
+            if (found := getattr(self, name)) != value:
                 raise OptionError(
-                    f"expected {name}={value!r} for the agent 'paw', found {found!r}: {why}; use the "
-                    "agent 'react'"
+                    f"expected {name}={value!r} for the agent 'paw', found {found!r}; use the agent "
+                    "'react'"
                 )
+        if brief and self.context == "concat":
+            raise OptionError("context='concat' goes with prompts='standard' only, found 'brief'")
         super().__post_init__()
-        turns = self.memory_turns
-        if turns is not None and (type(turns) is not int or turns < 0):
-            raise OptionError(
-                f"memory_turns must be None or a whole number of at least 0, not {turns!r}"
-            )
-        if type(self.observation_tokens) is not int or self.observation_tokens < 1:
-            raise OptionError(
-                "observation_tokens must be a whole number of at least 1, not "
-                f"{self.observation_tokens!r}"
-            )
         if self.max_length <= self.draft_tokens:
             raise OptionError(
                 f"max_length must be greater than draft_tokens, not {self.max_length} with "
@@ -96,7 +253,7 @@ training needs a reply as the model wrote it, and its action is in tags; use the
 
 
 class PaWAgent:
-    """One call a step: one user message with the last steps, one reply in tags (METHODS.md 2.8, 2.6).
+    """One call a step: one user message with the last steps, one reply in tags (PaW, Figures 7 to 9).
 
     The message tells task, recent steps, the present and what can be done; at the first step, and
     where no step fits or a WebShop prompt has more than 13,000 characters, a template without
@@ -125,27 +282,30 @@ class PaWAgent:
 
     def __init__(self, config: PaWConfig | None = None):
         self.config = config or PaWConfig()
+        self._brief = ReActAgent(self.config)
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Ask for a reply in tags, and read it."""
         config = self.config
+        if config.prompts == "brief":
+            return (yield from self._brief.decide(view))
         sampling = config.sampling(config.draft_tokens, (), seed_for(config, view, "act"))
         if config.context == "summary":
-            talk: Conversation | None = Conversation(tagged_prompt(view, config))
+            conversation: Conversation | None = Conversation(tagged_prompt(view, config))
         else:
-            talk = Conversation.at(view, config)
-        if talk is None:
+            conversation = Conversation.at(view, config)
+        if conversation is None:
             return Decision(None)
-        said: Completion = yield Generate(
-            talk.messages,
+        reply: Completion = yield Generate(
+            conversation.messages,
             sampling,
             adapter=config.adapter,
             purpose="act",
-            reply_ids=talk.reply_ids,
+            reply_ids=conversation.reply_ids,
         )
-        reply = read_tags(view.env_id, said.text)
-        notes: dict[str, Any] = {"valid": reply.valid, "format": "tags"}
+        tags = read_tags(view.env_id, reply.text)
+        notes: dict[str, Any] = {"valid": tags.valid, "format": "tags"}
         if config.context == "concat":
-            talk.heard(view, said)
+            conversation.remember(view, reply)
             notes["context"] = "concat"
-        return Decision(reply.action, notes=notes)
+        return Decision(tags.action, notes=notes)

@@ -1,106 +1,72 @@
-"""The agents' prompts: templates filled with what an agent sees, cut to fit."""
+"""What agents say and do: prompts cut to fit, a draft of an action, a choice, a rollout of drafts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import math
+import random
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from rapidfuzz import fuzz
 
 from ..envs import state_text
-from ..errors import OptionError
-from ..lm import Message
+from ..errors import LanguageModelError, OptionError
+from ..lm import Completion, Generate, Message, Score, Scores
 from ..lm.prompts import OVERHEAD, cut_text, fill_template, recent_turns
 from ..lm.prompts import load_template as _load
 from ..trajectory import Turn
-from .base import View
+from ..worldmodel import Imagined
+from .base import Imagine, Reply, Request, View
 from .config import AgentConfig
-
-__all__ = [
-    "ask_on",
-    "converse",
-    "cut_text",
-    "example_of",
-    "fill",
-    "instructions",
-    "load_template",
-    "recent_turns",
-    "situation",
-]
+from .parsing import clean_action, first_line, parse_action
 
 
 def load_template(style: str, name: str) -> tuple[tuple[str, str], ...]:
-    """Return the messages of one of the agents' templates: see `comap.lm.prompts`.
-
-    Args:
-        style: ``standard``, ``brief``, ``tasks`` or ``reminder``.
-        name: The prompt's name.
-
-    Raises:
-        OptionError: There is no such template.
-    """
+    """Return the messages of one of the agents' templates: see `comap.lm.prompts`."""
     return _load(__package__ or "", style, name)
 
 
 def fill(style: str, name: str, **slots: str) -> tuple[Message, ...]:
-    """Return one of the agents' prompts with its slots filled.
-
-    Raises:
-        OptionError: There is no such template.
-        KeyError: The template has a slot that was not given.
-
-    Example:
-        >>> fill("brief", "act", situation="You hold nothing.")[-1].content
-        'You hold nothing.'
-    """
+    """Return one of the agents' prompts with its slots filled."""
     return fill_template(__package__ or "", style, name, **slots)
 
 
 def instructions(env_id: str) -> str:
     """Return what an agent is told of an environment: its rules and the form of its actions."""
-    name = env_id.rpartition("/")[2]
     try:
-        return load_template("tasks", name)[0][1]
+        return load_template("tasks", env_id.rpartition("/")[2])[0][1]
     except OptionError:
         return load_template("tasks", "any")[0][1]
 
 
 def example_of(env_id: str) -> tuple[Message, ...]:
     """Return the worked example of an environment, as a conversation; empty where there is none."""
-    name = env_id.rpartition("/")[2]
     try:
-        return tuple(
-            Message(role, text) for role, text in load_template("tasks", f"{name}.example")
-        )
+        example = load_template("tasks", f"{env_id.rpartition('/')[2]}.example")
     except OptionError:
         return ()
+    return tuple(Message(*pair) for pair in example)
 
 
 def situation(
     view: View, config: AgentConfig, *, after: Sequence[Turn] = (), reserve: int = 0
 ) -> str:
-    """Return the present in one text: the goal with the turns so far, or the belief in words.
-
-    Args:
-        view: What the agent sees.
-        config: Which of the two, and how much.
-        after: Imagined turns to add (with ``state_text="history"``).
-        reserve: Tokens that the rest of the prompt and the reply need.
-    """
+    """Return the present in one text: the goal with the turns so far, or the belief in words."""
     turns = (*view.history, *after)
     if config.state_text == "belief":
         text = state_text(view.env_id, view.goal, turns, view.facts)
         return cut_text(text, max(config.max_length - reserve, 64), view.count_tokens)
-    first, later = _told(view, config, turns, reserve)
+    first, later = _fitting(view, config, turns, reserve)
     lines = [first]
     for turn in later:
         lines += [f"> {turn.action}", turn.observation]
     return "\n".join(lines)
 
 
-def _told(
-    view: View,
-    config: AgentConfig,
-    turns: Sequence[Turn],
-    reserve: int,
-    overhead: int = OVERHEAD,
+def _fitting(
+    view: View, config: AgentConfig, turns: Sequence[Turn], reserve: int, overhead: int = OVERHEAD
 ) -> tuple[str, tuple[Turn, ...]]:
     """Return the first text, with the goal in it, and the turns that fit after it."""
     count = view.count_tokens
@@ -108,7 +74,7 @@ def _told(
     later = list(turns[1:])
     if config.history_turns is not None:
         later = later[max(len(later) - config.history_turns, 0) :]
-    later = [turn._replace(action=_brought(view, config, turn.action or "")) for turn in later]
+    later = [turn._replace(action=_short_action(view, config, turn.action or "")) for turn in later]
     rest = budget  # what the present does not need, up to half of all
     if later:
         last = count(later[-1].action or "") + count(later[-1].observation) + overhead
@@ -119,7 +85,7 @@ def _told(
     return first, recent_turns(later, budget - count(first), count, overhead)
 
 
-def _brought(view: View, config: AgentConfig, action: str) -> str:
+def _short_action(view: View, config: AgentConfig, action: str) -> str:
     """Return an action as prompts show it: one of absurd length is cut."""
     longest = config.max_length // 8
     if len(action.encode("utf-8", "replace")) <= longest:  # a token has at least a byte
@@ -128,10 +94,7 @@ def _brought(view: View, config: AgentConfig, action: str) -> str:
 
 
 def _further(view: View, config: AgentConfig) -> int:
-    """Return the tokens that a draft in standard prompts may need beside its own.
-
-    Either there is a reminder, or a chosen action comes after a thought of full length.
-    """
+    """Return the tokens that a draft in standard prompts may need beside its own."""
     if config.decoding == "free" or not view.admissible_actions:
         return _size(view, fill("reminder", "standard"))
     longest = max(view.admissible_actions, key=len)
@@ -146,21 +109,7 @@ def converse(
     reserve: int = 0,
     system: str = "",
 ) -> tuple[Message, ...]:
-    """Return the conversation that asks for the next action (METHODS.md 1.1, draft).
-
-    Standard prompts are an instruction, a worked example and the episode as a conversation in which
-    the agent's own replies are the assistant's; brief ones are one message with the situation. The
-    example is left out where less than a sixth of `max_length` would remain for the episode.
-
-    Args:
-        view: What the agent sees.
-        config: Style, state text and sizes.
-        replies: What the agent wrote at each step, by step from 0; a step without one shows its
-            action alone.
-        reserve: Further tokens to leave free, beside the draft's and, in standard prompts, those of a
-            reminder or of an action after a thought.
-        system: Text to add to the instruction.
-    """
+    """Return the conversation that asks for the next action."""
     reserve += config.draft_tokens
     if config.prompts == "brief":
         reserve += view.count_tokens(f"{system}\n") if system else 0
@@ -194,7 +143,7 @@ def _turns_as_messages(
         fits = view.count_tokens(reply) <= longest
         shown.append(Turn(reply if fits else plain, turn.observation))
     turns = (view.history[0], *shown)
-    first, later = _told(view, config, turns, reserve + OVERHEAD, 2 * OVERHEAD)
+    first, later = _fitting(view, config, turns, reserve + OVERHEAD, 2 * OVERHEAD)
     messages = [Message("user", first)]
     for turn in later:
         messages.append(Message("assistant", turn.action or ""))
@@ -203,15 +152,314 @@ def _turns_as_messages(
 
 
 def ask_on(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
-    r"""Return a conversation with `text` added to what the user says last.
-
-    Many chat templates refuse two user messages in a row, so it joins the last one.
-
-    Example:
-        >>> ask_on([Message("user", "It is dark.")], "What now?")
-        (Message(role='user', content='It is dark.\n\nWhat now?'),)
-    """
+    r"""Return a conversation with `text` added to what the user says last."""
     *before, last = messages
     if last.role == "user":
         return (*before, Message("user", f"{last.content}\n\n{text}"))
     return (*messages, Message("user", text))
+
+
+def ask_about(
+    view: View,
+    config: AgentConfig,
+    question: str,
+    reply_tokens: int,
+    replies: Mapping[int, str] | None = None,
+) -> tuple[Message, ...]:
+    r"""Return the conversation so far with a question joined to what the user said last."""
+    reserve = view.count_tokens(question) + OVERHEAD + reply_tokens - config.draft_tokens
+    return ask_on(converse(view, config, replies, reserve=reserve), question)
+
+
+def ask_apart(
+    view: View, config: AgentConfig, name: str, reply_tokens: int, **slots: str
+) -> tuple[Message, ...]:
+    r"""Return a prompt of its own that tells the present in its slot ``situation``."""
+    reserve = reply_tokens + _size(view, fill(config.prompts, name, situation="", **slots))
+    text = situation(view, config, reserve=reserve)
+    return fill(config.prompts, name, situation=text, **slots)
+
+
+STOP = ("\nObservation:", "\nTask:", "\n---")
+"""Where a reply ends that goes on to tell what follows."""
+
+_LEADS = {"standard": "Thought:", "brief": "Action:"}  # what replies begin with
+
+_LONGEST_RAW = 200  # characters of a reply that is an action only for the environment to refuse
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A proposed action."""
+
+    text: str
+    action: str
+    parsed: bool
+    decoding: str
+    logprobs: tuple[float, ...] | None = None
+
+    @property
+    def thought(self) -> str | None:
+        """The thought before the action, if there is one."""
+        head = self.text.partition("Action:")[0].strip()
+        return first_line(head.removeprefix("Thought:")) or None
+
+    def notes(self) -> dict[str, Any]:
+        """Return what a trajectory keeps of it, as JSON data."""
+        return {"draft": self.action, "draft_parsed": self.parsed, "decoding": self.decoding}
+
+
+def seed_for(config: AgentConfig, view: View, purpose: str = "") -> int:
+    """Return the seed for one request: from the agent's seed, the task, the trial and the step."""
+    said = f"{config.seed}\n{view.task}\n{view.trial}\n{view.step}\n{purpose}"
+    if view.seed:
+        said += f"\n{view.seed}"
+    digest = hashlib.sha256(said.encode("utf-8", "replace")).digest()
+    return int.from_bytes(digest[:4], "big") >> 1  # servers take 31 bits
+
+
+def ask_text(
+    view: View,
+    config: AgentConfig,
+    messages: Sequence[Message],
+    purpose: str,
+    tokens: int,
+    stop: tuple[str, ...] = (),
+    prefix: str = "",
+    *,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    adapter: str | None = None,
+) -> Generate:
+    """Return a request for text with the agent's settings, and a seed of this purpose's own."""
+    seed = seed_for(config, view, purpose)
+    sampling = config.sampling(tokens, stop, seed, temperature=temperature, top_p=top_p)
+    adapter = adapter or config.adapter
+    return Generate(tuple(messages), sampling, prefix, adapter=adapter, purpose=purpose)
+
+
+def draft_action(
+    view: View, config: AgentConfig, messages: Sequence[Message], purpose: str = "draft"
+) -> Generator[Request, Reply, Draft]:
+    """Ask for one action, as the agent's decoding says.
+
+    Free text without an ``Action:`` line is asked for once more, with a reminder of the form; if that
+    fails as well, the text itself is the action, for the environment to refuse.
+    With masked and scored decoding the thought (standard prompts) is free, the action is one of the
+    admissible ones.
+    """
+    if config.decoding == "free" or not view.admissible_actions:
+        return (yield from _free(view, config, tuple(messages), purpose))
+    lead = ""
+    if config.prompts == "standard":
+        asked = ask_text(view, config, messages, purpose, config.draft_tokens, ("Action:", *STOP))
+        thought: Completion = yield replace(asked, purpose=f"{purpose}: thought")
+        lead = thought.text.rstrip() + "\n" if thought.text.strip() else ""
+    chosen = yield from choose_action(view, config, messages, f"{lead}Action:", purpose=purpose)
+    action, logprobs = chosen
+    return Draft(f"{lead}Action: {action}", action, True, config.decoding, logprobs)
+
+
+def as_choices(actions: Sequence[str]) -> tuple[tuple[str, ...], int]:
+    """Return actions as the choices of a reply, and the most tokens that one takes."""
+    texts = tuple(f" {action}" for action in actions)
+    return texts, 8 + max((len(text.encode("utf-8", "replace")) for text in texts), default=0)
+
+
+def choose_action(
+    view: View,
+    config: AgentConfig,
+    messages: Sequence[Message],
+    prefix: str,
+    *,
+    actions: Sequence[str] | None = None,
+    purpose: str = "draft",
+    ended: bool = True,
+) -> Generator[Request, Reply, tuple[str, tuple[float, ...]]]:
+    """Let the model choose one of some actions, after a given beginning of its reply."""
+    options = tuple(view.admissible_actions or () if actions is None else actions)
+    texts, longest = as_choices(options)
+    if config.decoding == "scored":
+        asked = Score(tuple(messages), texts, prefix, ended, config.adapter, purpose)
+        scores: Scores = yield asked
+        best = _pick(scores, config, seed_for(config, view, purpose))
+        return options[best], scores.logprobs[best]
+    sampling = config.sampling(longest, seed=seed_for(config, view, purpose))
+    choosing = Generate(tuple(messages), sampling, prefix, texts, config.adapter, purpose)
+    found: Completion = yield choosing
+    for option, text in zip(options, texts, strict=True):
+        if found.text.strip() == text.strip():
+            return option, found.logprobs or ()
+    raise LanguageModelError(
+        f"expected one of the {len(texts)} given actions, found {found.text!r:.80}; the model does not "
+        "keep to choices: use decoding='free'"
+    )
+
+
+def _pick(scores: Scores, config: AgentConfig, seed: int) -> int:
+    """Return the best option, or with a temperature one drawn by its probability."""
+    if not all(value < math.inf for tokens in scores.logprobs for value in tokens):
+        raise LanguageModelError("expected log-probabilities of given actions, found inf or nan")
+    if config.temperature == 0 or scores.totals[scores.best] == -math.inf:
+        return scores.best
+    totals = scores.totals
+    highest = max(totals)
+    weights = [math.exp((total - highest) / config.temperature) for total in totals]
+    order = sorted(range(len(weights)), key=lambda i: (-weights[i], i))
+    kept, mass, whole = [], 0.0, math.fsum(weights)
+    for index in order:
+        kept.append(index)
+        mass += weights[index]
+        if mass >= config.top_p * whole:
+            break
+    return random.Random(seed).choices(kept, [weights[i] for i in kept])[0]
+
+
+def _free(
+    view: View, config: AgentConfig, messages: tuple[Message, ...], purpose: str
+) -> Generator[Request, Reply, Draft]:
+    lead = _LEADS[config.prompts] if config.form == "given" else ""
+    for name in (purpose, f"{purpose}: retry"):
+        reply: Completion = yield ask_text(
+            view, config, messages, name, config.draft_tokens, STOP, lead
+        )
+        text = f"{lead}{reply.text}".strip()
+        action = parse_action(f"{lead}{reply.text}")
+        if action is not None:
+            return Draft(text, action, True, "free", reply.logprobs)
+        messages = _reminding(view, config, messages, text or "...")
+    raw = clean_action(text[:_LONGEST_RAW]) or "..."
+    return Draft(text, raw, False, "free", reply.logprobs)
+
+
+def _reminding(
+    view: View, config: AgentConfig, messages: tuple[Message, ...], said: str
+) -> tuple[Message, ...]:
+    """Return what reminds of the form: after the reply, or without it where that does not fit."""
+    room = config.max_length - config.draft_tokens
+    quoted = cut_text(said, config.max_length // 8, view.count_tokens)
+    (reminder,) = fill("reminder", config.prompts)
+    for before in ((*messages, Message("assistant", quoted)), messages):
+        asked = ask_on(before, reminder.content)
+        if _size(view, asked) <= room:
+            return asked
+    return messages  # asked once more as it was, with another seed
+
+
+def view_after(view: View, steps: Sequence[Imagined]) -> View:
+    """Return what an agent would see after imagined steps."""
+    if not steps:
+        return view
+    turns = tuple(Turn(step.action, step.observation) for step in steps)
+    last = steps[-1]
+    return replace(
+        view,
+        history=view.history + turns,
+        facts=last.facts,
+        admissible_actions=last.admissible_actions,
+    )
+
+
+def ended(step: Imagined) -> bool:
+    """Return whether nothing follows an imagined step: the goal is reached, or the model says so."""
+    return bool(step.goal_reached) or bool(step.prediction.terminated)
+
+
+def roll_out(
+    view: View,
+    config: AgentConfig,
+    steps: int,
+    start: Sequence[Imagined] = (),
+    replies: dict[int, str] | None = None,
+    purpose: str = "foresight",
+) -> Generator[Request, Reply, list[Imagined]]:
+    """Imagine steps of the agent's own policy: draft an action, ask what follows, and so on."""
+    greedy = replace(config, temperature=0.0)
+    path = list(start)
+    while steps > 0 and not (path and ended(path[-1])):
+        steps -= 1
+        there = view_after(view, path)
+        name = f"{purpose}: action {len(path) + 1}"
+        draft = yield from draft_action(there, greedy, converse(there, greedy, replies), name)
+        imagined: Imagined = yield Imagine(draft.action, tuple(path))
+        path.append(imagined)
+    return path
+
+
+def steps_as_text(steps: Sequence[Imagined], view: View, budget: int) -> str:
+    """Return imagined steps in words, a pair of lines each; each gets an equal part of the budget."""
+    room = max(budget // max(len(steps), 1), 16)
+    lines = []
+    for number, step in enumerate(steps, 1):
+        lines.append(f"{number}. {cut_text(step.action, room // 2, view.count_tokens)}")
+        said = cut_text(step.observation, room, view.count_tokens) or "(nothing is said)"
+        lines.append(f"   {said}")
+    return "\n".join(lines)
+
+
+def listed_actions(view: View, budget: int) -> str:
+    """Return the admissible actions, one a line, the first that fit; empty where there are none."""
+    actions = view.admissible_actions or ()
+    if view.count_tokens("\n".join(actions)) <= budget:
+        return "\n".join(actions)
+    kept: list[str] = []
+    for action in actions:
+        budget -= view.count_tokens(f"{action}\n")
+        if budget < 0:
+            break
+        kept.append(action)
+    return "\n".join(kept)
+
+
+def matching_action(action: str, admissible: Sequence[str] | None, least: float) -> tuple[str, str]:
+    """Return the admissible action that was meant, and how it was found (ITP)."""
+    if not admissible:
+        return action, "open"
+    if action in admissible:
+        return action, "exact"
+    plain = canonical(action)
+    for known in admissible:
+        if canonical(known) == plain:
+            return known, "case"
+    scores = [fuzz.ratio(plain, canonical(known)) / 100 for known in admissible]
+    best = max(range(len(scores)), key=lambda i: (scores[i], -i))
+    return (admissible[best], "fuzzy") if scores[best] >= least else (admissible[0], "first")
+
+
+def canonical(action: str) -> str:
+    """Return an action in lower case with single blanks, for comparing what models wrote."""
+    return " ".join(action.split()).casefold()
+
+
+Result = TypeVar("Result")
+
+
+def together(
+    parts: Sequence[Generator[Request, Reply, Result]],
+) -> Generator[Request, Reply, list[Result]]:
+    """Run generators of requests side by side, so that what they ask goes into shared batches."""
+    results: dict[int, Result] = {}
+    waiting: dict[int, Request] = {}
+
+    def go_on(index: int, reply: Reply) -> None:
+        waiting.pop(index, None)
+        try:
+            waiting[index] = parts[index].send(reply)
+        except StopIteration as stop:
+            results[index] = stop.value
+
+    for index in range(len(parts)):
+        go_on(index, None)
+    while waiting:
+        asked = dict(sorted(waiting.items()))
+        replies = yield [single for request in asked.values() for single in _singles(request)]
+        start = 0
+        for index, request in asked.items():
+            end = start + len(_singles(request))
+            go_on(index, replies[start:end] if isinstance(request, list) else replies[start])
+            start = end
+    return [results[index] for index in range(len(parts))]
+
+
+def _singles(request: Request) -> list[Any]:
+    return request if isinstance(request, list) else [request]

@@ -2,25 +2,193 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ..lm import WordProbabilities, Words
+from ..envs.registry import canonical_action
+from ..lm import Completion, Generate, Message, NextWord, Sampling, Score, Scores, WordProbabilities
+from ..lm.prompts import cut_text
 from ..worldmodel import Imagined
-from .acting import draft_action
-from .asking import ask_apart
 from .base import Decision, Imagine, Reply, Request, View
-from .candidates import Candidate, propose_candidates
-from .checks import require_whole
 from .config import AgentConfig
-from .foresight import ended, view_after
-from .prompting import converse, cut_text
-from .ranges import require_between
+from .parsing import clean_action, first_line, parse_action
+from .prompting import (
+    as_choices,
+    ask_apart,
+    ask_on,
+    converse,
+    draft_action,
+    ended,
+    fill,
+    listed_actions,
+    seed_for,
+    view_after,
+)
 from .react import replies_in
-from .search_tree import Node, back_up, best_child, descend, most_promising
 
-__all__ = ["RAPAgent", "RAPConfig", "goal_overlap"]
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A state in the tree, with the action that leads to it."""
+
+    action: str = ""
+    imagined: Imagined | None = None
+    reward: float = 0.0
+    hint: float = 0.0
+    end: float | None = None
+    visits: int = 0
+    value: float = 0.0
+    children: list[Node] | None = None
+
+
+def uct(parent_visits: int, child: Node, weight: float) -> float:
+    """Return ``Q + weight * sqrt(ln N(parent) / N(child))``; infinite where there was no visit."""
+    if child.visits == 0:
+        return math.inf
+    return child.value + weight * math.sqrt(math.log(max(parent_visits, 1)) / child.visits)
+
+
+def most_promising(children: Sequence[Node]) -> Node:
+    """Return the child with the best hint, the first of equals."""
+    return max(children, key=lambda child: child.hint)
+
+
+def descend(root: Node, weight: float, depth: int) -> list[Node]:
+    """Return a path from below the root to a leaf, or to `depth`."""
+    path: list[Node] = []
+    node = root
+    while len(path) < depth and node.end is None and node.children:
+        fresh = [child for child in node.children if child.visits == 0]
+        if fresh:
+            chosen = most_promising(fresh)
+        else:
+            above = node.visits
+            chosen = max(node.children, key=lambda child: uct(above, child, weight))
+        path.append(chosen)
+        node = chosen
+    return path
+
+
+def back_up(root: Node, path: Sequence[Node], discount: float) -> float:
+    """Enter a path's return into its nodes' means, and return that of the whole path."""
+    total = path[-1].end or 0.0 if path else 0.0
+    for node in reversed(path):
+        total = node.reward + discount * total
+        node.visits += 1
+        node.value += (total - node.value) / node.visits
+    root.visits += 1
+    root.value += (total - root.value) / root.visits
+    return total
+
+
+def best_child(root: Node) -> Node | None:
+    """Return the child with the most visits, then the best value, the first of equals."""
+    if not root.children:
+        return None
+    return max(root.children, key=lambda child: (child.visits, child.value))
+
+
+_LEAST = -100.0  # an action that the model finds impossible
+_PREFIX = "Action:"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An action worth trying; `log_prob` is the mean over its tokens, None where it is not known."""
+
+    action: str
+    log_prob: float | None = None
+
+
+def mean_log_prob(logprobs: Sequence[float] | None) -> float | None:
+    """Return the mean log-probability of an action's tokens, from -100 to 0; None if unknown."""
+    if not logprobs:
+        return None
+    if any(math.isnan(value) for value in logprobs):
+        return _LEAST
+    return math.fsum(min(max(value, _LEAST), 0.0) for value in logprobs) / len(logprobs)
+
+
+def propose_candidates(
+    view: View, config: RAPConfig, replies: dict[int, str], purpose: str
+) -> Generator[Request, Reply, list[Candidate]]:
+    """Ask for up to ``config.candidates`` different actions, as the agent's decoding says."""
+    messages = _messages(view, config, replies)
+    if config.decoding == "scored" and view.admissible_actions:
+        actions = tuple(dict.fromkeys(view.admissible_actions))
+        scored = yield from _scored(messages, actions, config, purpose)
+        order = sorted(range(len(actions)), key=lambda i: (-scored.totals[i], i))
+        kept = order[: config.candidates]
+        return [Candidate(actions[i], mean_log_prob(scored.logprobs[i])) for i in kept]
+    admissible: dict[str, str] = {}
+    for text in view.admissible_actions or ():
+        admissible.setdefault(canonical_action(view.env_id, text), text)
+    found: dict[str, Candidate] = {}  # by their plain text
+    for number in range(1, config.candidate_rounds + 1):
+        lacking = config.candidates - len(found)
+        if lacking <= 0:
+            break
+        asked = _samples(view, config, messages, lacking, f"{purpose}, round {number}")
+        completions: list[Completion] = yield asked
+        for completion in completions:
+            said = parse_action(completion.text) or clean_action(first_line(completion.text))
+            plain = canonical_action(view.env_id, said or "")
+            if said is None or plain in found or (admissible and plain not in admissible):
+                continue
+            action = admissible.get(plain, said)
+            found[plain] = Candidate(action, mean_log_prob(completion.logprobs))
+    rest = [text for plain, text in admissible.items() if plain not in found]
+    random.Random(seed_for(config, view, f"{purpose}: fill")).shuffle(rest)
+    lacking = max(config.candidates - len(found), 0)
+    candidates = [*found.values(), *map(Candidate, rest[:lacking])]
+    if config.log_probs == "scored" and candidates:
+        actions = tuple(candidate.action for candidate in candidates)
+        scored = yield from _scored(messages, actions, config, purpose)
+        log_probs = map(mean_log_prob, scored.logprobs)
+        return [Candidate(*pair) for pair in zip(actions, log_probs, strict=True)]
+    known = [c.log_prob for c in candidates if c.log_prob is not None]
+    if not known:
+        return candidates
+    return [c if c.log_prob is not None else replace(c, log_prob=min(known)) for c in candidates]
+
+
+def _messages(view: View, config: RAPConfig, replies: dict[int, str]) -> tuple[Message, ...]:
+    """Return the agent's usual conversation; in standard prompts the admissible actions follow."""
+    listed = listed_actions(view, config.max_length // 4)
+    room = max(config.action_tokens - config.draft_tokens, 0)
+    if config.prompts == "brief" or not listed:
+        return converse(view, config, replies, reserve=room)
+    question = fill("standard", "rap_act", actions=listed)[-1].content
+    room += view.count_tokens(question)
+    return ask_on(converse(view, config, replies, reserve=room), question)
+
+
+def _scored(
+    messages: tuple[Message, ...], actions: Sequence[str], config: RAPConfig, purpose: str
+) -> Generator[Request, Reply, Scores]:
+    texts = tuple(f" {action}" for action in actions)
+    asked = Score(messages, texts, _PREFIX, adapter=config.adapter, purpose=f"{purpose}: score")
+    found: Scores = yield asked
+    return found
+
+
+def _samples(
+    view: View, config: RAPConfig, messages: tuple[Message, ...], count: int, purpose: str
+) -> list[Generate]:
+    """Return requests for candidates that differ in their seeds alone."""
+    choices: tuple[str, ...] | None = None
+    tokens = config.action_tokens
+    stop: tuple[str, ...] = ("\n",)
+    if config.decoding == "masked" and view.admissible_actions:
+        (choices, tokens), stop = as_choices(view.admissible_actions), ()
+    sampling = Sampling(tokens, config.candidate_temperature, config.candidate_top_p, stop)
+    seeds = [seed_for(config, view, f"{purpose}, {number}") for number in range(count)]
+    asked = Generate(messages, sampling, _PREFIX, choices, config.adapter, f"{purpose}: candidate")
+    return [replace(asked, sampling=replace(sampling, seed=seed)) for seed in seeds]
+
 
 _ANSWER = 8  # tokens of what its answer begins with
 
@@ -37,72 +205,63 @@ class RAPConfig(AgentConfig):
     for no judgements, ``candidate_rounds=1`` for no more samples, ``state_text="belief"`` shortens
     prompts.
 
-    Raises:
-        OptionError: A value is none of those allowed, or out of range.
-
     Example:
         >>> RAPConfig(rollouts=4).depth
         6
     """
 
     candidates: int = 8
-    """Actions tried in each state, d (METHODS.md 3 [C-ITP])."""
+    """Actions tried in each state, d."""
     candidate_temperature: float = 0.8
-    """Temperature of the candidates (METHODS.md 3 [C-ITP])."""
+    """Temperature of the candidates."""
     candidate_top_p: float = 0.95
-    """Nucleus of the candidates [C-ITP]."""
+    """Nucleus of the candidates."""
     candidate_rounds: int = 4
     """How often lacking candidates are sampled again before admissible actions fill the places; with
-    d samples or fewer each, at most 4 d in all [C-ITP]."""
+    d samples or fewer each, at most 4 d in all."""
     action_tokens: int = 32
-    """Most tokens of a candidate (METHODS.md 3 [C-ITP])."""
+    """Most tokens of a candidate."""
     log_probs: Literal["sampled", "scored"] = "sampled"
     """Where a candidate's log-probability is from: its own sampling, which every model that tells
-    log-probabilities can do; or a `Score` request for all candidates, as released [D]."""
+    log-probabilities can do; or a `Score` request for all candidates, as released."""
     log_prob_weight: float = 0.2
-    """Weight of the action's mean log-probability in its reward (METHODS.md 3 [C-ITP])."""
+    """Weight of the action's mean log-probability in its reward."""
     evaluation_weight: float = 0.6
-    """Weight of P("Yes") of the self-evaluation (METHODS.md 3 [C-ITP])."""
+    """Weight of P("Yes") of the self-evaluation."""
     overlap_weight: float = 0.2
-    """Weight of the goal words in the predicted observation (METHODS.md 3 [C-ITP])."""
+    """Weight of the goal words in the predicted observation."""
     overlap_letters: int = 4
-    """Goal words have at least so many letters [C-ITP]."""
+    """Goal words have at least so many letters."""
     exploration: float = 1.4
-    """Weight w of the UCT term (METHODS.md 3 [C-ITP])."""
+    """Weight w of the UCT term."""
     depth: int = 6
-    """Actions on a path (METHODS.md 3 [C-ITP])."""
+    """Actions on a path."""
     rollouts: int = 32
-    """Paths searched at each real step (METHODS.md 3 [C-ITP]); what a step costs grows with it and
+    """Paths searched at each real step; what a step costs grows with it and
     with the depth."""
     discount: float = 1.0
-    """Discount of later rewards, gamma (METHODS.md 3 [C-ITP])."""
+    """Discount of later rewards, gamma."""
     goal_reward: float = 1.0
     """Reward of an action that reaches the goal, and of each step that the depth leaves after it:
-    above what any other edge can earn, so that a goal counts, and more the earlier it comes [D]."""
+    above what any other edge can earn, so that a goal counts, and more the earlier it comes."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        whole = ("candidates", "candidate_rounds", "action_tokens", "overlap_letters", "depth")
-        require_whole(self, 1, *whole, "rollouts")
-        require_between(self, 0, 10, "candidate_temperature", "exploration", "goal_reward")
-        require_between(self, 0, 10, "log_prob_weight", "evaluation_weight", "overlap_weight")
-        require_between(self, 0, 1, "discount")
-        require_between(self, 1e-6, 1, "candidate_top_p")
+    limits = (
+        (1, math.inf, "candidates candidate_rounds action_tokens overlap_letters depth rollouts"),
+        (0, 10, "candidate_temperature exploration goal_reward"),
+        (0, 10, "log_prob_weight evaluation_weight overlap_weight"),
+        (0, 1, "discount"),
+        (1e-6, 1, "candidate_top_p"),
+    )
 
-    def needs(self) -> frozenset[str]:
+    def required_capabilities(self) -> frozenset[str]:
         """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings."""
         words = {"words"} if self.evaluation_weight else set()
         score = {"score"} if self.log_probs == "scored" else set()
-        return super().needs() | {"prefix"} | words | score
+        return super().required_capabilities() | {"prefix"} | words | score
 
 
 def goal_overlap(goal: str, text: str, letters: int = 4) -> float:
-    """Return the share of a goal's different words of some length that occur in a text.
-
-    Example:
-        >>> goal_overlap("Put a clean mug in the cabinet.", "The cabinet 1 is closed.", 4)
-        0.5
-    """
+    """Return the share of a goal's different words of some length that occur in a text."""
     words = {word.strip(" .,:;()[]").lower() for word in goal.split()}
     words = {word for word in words if len(word) >= letters}
     low = text.lower()
@@ -119,7 +278,7 @@ class RAPAgent:
     The root's child with the most visits is taken, of equals the one of the greatest value. The next
     real step starts with a new tree.
 
-    Deviations from METHODS.md 3: a state is the agent's usual prompt (the turns so far, or the
+    Deviations: a state is the agent's usual prompt (the turns so far, or the
     belief), not goal, observation and inventory; equal states at different places of the tree are
     different nodes; N of a node counts the paths through it; an action that reaches the goal (by
     the facts) or ends the episode ends the path, with `RAPConfig.goal_reward`; where actions are
@@ -151,11 +310,9 @@ class RAPAgent:
             replies[view.step] = draft.text
             return Decision(draft.action, notes=draft.notes() | {"search": search.notes()})
         replies[view.step] = f"Action: {best.action}"
-        notes = {"decoding": self._decoding(view), "search": search.notes()}
+        decoding = self.config.decoding if view.admissible_actions else "free"
+        notes = {"decoding": decoding, "search": search.notes()}
         return Decision(best.action, best.imagined, notes)
-
-    def _decoding(self, view: View) -> str:
-        return self.config.decoding if view.admissible_actions else "free"
 
 
 class _Search:
@@ -206,22 +363,18 @@ class _Search:
         """Return P("Yes") for each candidate; nothing is asked where it has no weight."""
         if self.config.evaluation_weight == 0:
             return [0.0] * len(candidates)
-        asked = [
-            self._question(there, candidate.action, future.observation, name)
-            for candidate, future in zip(candidates, futures, strict=True)
-        ]
-        found: list[WordProbabilities] = yield asked
-        told = [reply.probabilities[0] for reply in found]
-        return [min(max(value, 0.0), 1.0) if value == value else 0.0 for value in told]
-
-    def _question(self, there: View, action: str, observation: str, name: str) -> Words:
         config, count = self.config, there.count_tokens
-        action = cut_text(action, config.max_length // 8, count)
-        observation = cut_text(observation, config.max_length // 4, count)
-        slots = {"action": action, "observation": observation}
-        messages = ask_apart(there, config, "rap_evaluate", _ANSWER, **slots)
-        purpose = f"{name}: evaluation"
-        return Words(messages, (" Yes", " No"), "Answer:", config.adapter, purpose)
+        asked = []
+        for candidate, future in zip(candidates, futures, strict=True):
+            action = cut_text(candidate.action, config.max_length // 8, count)
+            observation = cut_text(future.observation, config.max_length // 4, count)
+            slots = {"action": action, "observation": observation}
+            messages = ask_apart(there, config, "rap_evaluate", _ANSWER, **slots)
+            words, purpose = (" Yes", " No"), f"{name}: evaluation"
+            asked.append(NextWord(messages, words, "Answer:", config.adapter, purpose))
+        found: list[WordProbabilities] = yield asked
+        values = [reply.probabilities[0] for reply in found]
+        return [min(max(value, 0.0), 1.0) if value == value else 0.0 for value in values]
 
     def _node(self, candidate: Candidate, future: Imagined, yes: float, left: int) -> Node:
         """Return the child that a candidate leads to; `left` steps of the depth are left after it."""
@@ -240,12 +393,8 @@ class _Search:
     def notes(self) -> dict[str, Any]:
         """Return what a trajectory keeps of the search, as JSON data."""
         children = [
-            {
-                "action": node.action,
-                "visits": node.visits,
-                "value": round(node.value, 6),
-                "reward": round(node.reward, 6),
-            }
+            {"action": node.action, "visits": node.visits}
+            | {"value": round(node.value, 6), "reward": round(node.reward, 6)}
             for node in self.root.children or ()
         ]
         return {

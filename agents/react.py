@@ -5,28 +5,18 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from .acting import draft_action
 from .base import Decision, Reply, Request, View
 from .config import AgentConfig
-from .prompting import converse
-
-__all__ = ["ReActAgent", "ReActConfig", "replies_in"]
+from .prompting import converse, draft_action
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReActConfig(AgentConfig):
-    """ReAct has no settings of its own (METHODS.md 3)."""
+    """ReAct has no settings of its own."""
 
 
 def replies_in(view: View) -> dict[int, str]:
-    """Return the agent's memory of its own replies in this trial, by step; empty at its start.
-
-    Example:
-        >>> from comap.facts import State
-        >>> view = View("id", "task", "goal", (), State(), None, 0, lambda: None)
-        >>> replies_in(view)
-        {}
-    """
+    """Return the agent's memory of its own replies in this trial, by step; empty at its start."""
     if view.step == 0:
         view.memory["replies"] = {}
     replies: dict[int, str] = view.memory.setdefault("replies", {})
@@ -50,7 +40,7 @@ class ReActAgent:
 
     name = "react"
 
-    def __init__(self, config: ReActConfig | None = None):
+    def __init__(self, config: AgentConfig | None = None):
         self.config = config or ReActConfig()
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:

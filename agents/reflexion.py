@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..lm import Completion, Generate, Message
+from ..lm import Completion, Message
 from ..lm.prompts import OVERHEAD, cut_text, recent_turns
 from ..trajectory import Trajectory, Turn
-from .acting import draft_action, seed_for
 from .base import Decision, Reply, Request, View, estimate_tokens
-from .checks import require_whole
 from .config import AgentConfig
-from .prompting import converse, fill, instructions
+from .prompting import ask_text, converse, draft_action, fill, instructions
 from .react import replies_in
-
-__all__ = ["ReflexionAgent", "ReflexionConfig"]
 
 _STOP = ("\nThought:", "\nAction:", "\nObservation:", "\nTask:", "\n---")
 _NONE = "Nothing."
@@ -25,18 +22,16 @@ _LEFT_OUT = "[...]"
 
 @dataclass(frozen=True, kw_only=True)
 class ReflexionConfig(AgentConfig):
-    """Settings of Reflexion (METHODS.md 3)."""
+    """Settings of Reflexion."""
 
     trials: int = 3
-    """Most trials of a task (the paper has 10 on ALFWorld; METHODS.md 3 takes 3 for the budget)."""
+    """Most trials of a task (the paper has 10 on ALFWorld; 3 is CoMap's budget)."""
     reflections: int = 3
-    """How many reflections, the newest, go into the next trial (METHODS.md 3: at most 3)."""
+    """How many reflections, the newest, go into the next trial (the paper: at most 3)."""
     reflect_tokens: int = 128
     """Most tokens of a reflection (CoMap, Table 5: the budget of a reflection)."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_whole(self, 1, "trials", "reflections", "reflect_tokens")
+    limits = ((1, math.inf, "trials reflections reflect_tokens"),)
 
 
 class ReflexionAgent:
@@ -70,8 +65,8 @@ class ReflexionAgent:
         kept = self._kept(view.memory)
         system = ""
         if kept:
-            told = [cut_text(note, self._room(), view.count_tokens) for note in kept]
-            (message,) = fill(config.prompts, "notes", notes=_listed(told))
+            notes = [cut_text(note, self._room(), view.count_tokens) for note in kept]
+            (message,) = fill(config.prompts, "notes", notes=_listed(notes))
             system = message.content
         messages = converse(view, config, replies, system=system)
         draft = yield from draft_action(view, config, messages)
@@ -87,10 +82,8 @@ class ReflexionAgent:
         if over or trajectory.trial >= config.trials:
             return False
         messages = self._question(trajectory, self._kept(memory))
-        seed = _seed_of_review(config, trajectory)
-        sampling = config.sampling(config.reflect_tokens, _STOP, seed)
-        said: Completion = yield Generate(
-            messages, sampling, adapter=config.adapter, purpose="reflexion"
+        said: Completion = yield ask_text(
+            _end_of(trajectory), config, messages, "reflexion", config.reflect_tokens, _STOP
         )
         note = " ".join(said.text.split())
         if note:
@@ -116,13 +109,13 @@ class ReflexionAgent:
         empty = fill(config.prompts, "review", transcript="", **slots)
         room = config.max_length - config.reflect_tokens
         room -= sum(estimate_tokens(message.content) + OVERHEAD for message in empty)
-        told = _transcript(trajectory, max(room, 64))
-        return fill(config.prompts, "review", transcript=told, **slots)
+        transcript = _transcript(trajectory, max(room, 64))
+        return fill(config.prompts, "review", transcript=transcript, **slots)
 
 
-def _seed_of_review(config: AgentConfig, trajectory: Trajectory) -> int:
-    """Return the seed for a request about a finished trial."""
-    view = View(
+def _end_of(trajectory: Trajectory) -> View:
+    """Return a view of a finished trial, for the seed of what is asked about it."""
+    return View(
         trajectory.env_id,
         trajectory.task,
         trajectory.goal,
@@ -134,7 +127,6 @@ def _seed_of_review(config: AgentConfig, trajectory: Trajectory) -> int:
         trial=trajectory.trial,
         seed=trajectory.seed or 0,
     )
-    return seed_for(config, view, "reflexion")
 
 
 def _listed(notes: Sequence[str]) -> str:

@@ -1,30 +1,398 @@
-"""`run_to`: play tasks into a folder, which can be stopped at any time and gone on with.
-
-A run's folder holds ``run.json`` (what was run, with what), ``trajectories.jsonl`` (one line a trial;
-it grows as tasks end, and is in the order of the tasks at the end, byte for byte the same however many
-episodes ran at once), ``timings.jsonl`` (when each task ended) and ``summary.json``.
-"""
+"""A run: what is played, into which folder, and its summary. It can be stopped and resumed any time."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from ..checksums import seal, unseal
+import gymnasium
+
+from .. import jsonl
 from ..envs.storage import locked
-from ..errors import DownloadError, OptionError
-from ..trajectory import Trajectory
+from ..errors import DataCorrupt, DownloadError, OptionError
+from ..lm import LanguageModel
+from ..metrics import success_rate
+from ..trajectory import Trajectory, read_trajectories
+from ..worldmodel import Configured, WorldModel
+from ..worldmodel.language import LanguageWorldModel
 from .base import Agent, Retrying
-from .records import Records, writing
-from .run_description import FORMAT, Run, known_sessions
-from .run_summary import SUMMARY, TRAJECTORIES, summarize
-from .runner import stream_episodes
+from .requests import IMAGINE, EnvSlot, Keep
+from .runner import settings_of, stream_episodes
 
-__all__ = ["RUN", "SUMMARY", "TIMINGS", "TRAJECTORIES", "Play", "Run", "run_to"]
+_OF_WEIGHTS = ("SafetensorError", "safetensors")
+_OF_TORCH = ("PytorchStreamWriter", "inline_container")  # `torch.save` tells a full disk so
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Say in a run's own words that it cannot be written: a full disk, a folder that is closed."""
+    try:
+        yield
+    except Exception as error:
+        said, kind = " ".join(str(error).split()), type(error)
+        full = (kind.__name__, kind.__module__.partition(".")[0]) == _OF_WEIGHTS
+        full |= kind is RuntimeError and any(name in said for name in _OF_TORCH)
+        if not (full or isinstance(error, OSError)):
+            raise
+        why = f"{said[:200]} (is the disk full?)" if full else getattr(error, "strerror", "")
+        raise OptionError(
+            f"cannot write the run in {folder}: {why or said}; what was recorded is kept: mend that, "
+            "and give the same command again to go on"
+        ) from error
+
+
+class _Line(NamedTuple):
+    """Where a trajectory is in the file, and what is known of it."""
+
+    start: int
+    end: int
+    failed: bool
+
+
+class Records:
+    """The trajectories of a run's tasks, in a file of one line each."""
+
+    def __init__(self, path: Path, retrying: bool = False):
+        self.path = path
+        self._lines: dict[str, list[_Line]] = {}
+        if path.exists():
+            self._read(retrying)
+
+    @property
+    def tasks(self) -> set[str]:
+        """The tasks that have ended."""
+        return set(self._lines)
+
+    @property
+    def failed(self) -> set[str]:
+        """The tasks whose last trial ended by a fault."""
+        return {task for task, lines in self._lines.items() if lines[-1].failed}
+
+    def add(self, trials: Sequence[Trajectory]) -> None:
+        """Append all trials of a task, and see to it that they are on the disk."""
+        positions = jsonl.append(self.path, [trial.to_json() for trial in trials], sync=True)
+        for trial, (start, end) in zip(trials, positions, strict=True):
+            line = _Line(start, end, trial.error is not None)
+            self._lines.setdefault(trial.task, []).append(line)
+
+    def drop(self, tasks: Iterable[str]) -> None:
+        """Remove tasks from the file."""
+        gone = set(tasks)
+        if gone & set(self._lines):
+            self.sort([task for task in self._lines if task not in gone])
+
+    def sort(self, tasks: Sequence[str]) -> None:
+        """Write the file anew with these tasks, in this order: the whole new one or not at all."""
+        kept = [task for task in tasks if task in self._lines]
+        if kept == list(self._lines):
+            return  # it is so already: no second copy is needed, which may be large
+        lines: dict[str, list[_Line]] = {}
+        with self.path.open("rb") as source, jsonl.replacing_file(self.path, sync=True) as target:
+            for task in kept:
+                for line in self._lines[task]:
+                    source.seek(line.start)
+                    start = target.tell()
+                    target.write(source.read(line.end - line.start))
+                    lines.setdefault(task, []).append(_Line(start, target.tell(), line.failed))
+        self._lines = lines
+
+    def _read(self, retrying: bool) -> None:
+        """Take note of every line; where a task may lack trials, cut the last one off."""
+        last = ""
+        for line in jsonl.scan(
+            self.path,
+            lambda record: (str(record["task"]), record["error"] is not None),
+            expected="a trajectory",
+            remedy="remove that line (its task is played again), or begin anew in another folder",
+        ):
+            last, failed = line.value
+            self._lines.setdefault(last, []).append(_Line(line.start, line.end, failed))
+        if retrying and last:
+            os.truncate(self.path, self._lines.pop(last)[0].start)
+
+
+FORMAT = "comap run 1"
+"""What a ``run.json`` begins with."""
+
+_NO_MATTER = {
+    f"language_model.{name}"
+    for name in ("concurrency", "timeout", "max_retries", "prices", "batch_tokens", "batch_rows")
+}  # may change when a run is gone on with: answers do not depend on them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What is run.
+
+    Attributes:
+        make_env: Makes an environment; see `stream_episodes`.
+        agent: Who acts.
+        tasks: The tasks' ids, each once.
+        lm: See `stream_episodes`.
+        world_model: See `stream_episodes`.
+        seed: See `stream_episodes`.
+        keep: See `stream_episodes`.
+        config: What else makes this run the run it is, as plain data.
+
+    Raises:
+        OptionError: A task is there twice.
+
+    Example:
+        >>> import gymnasium as gym, comap
+        >>> from comap.agents import ExpertAgent
+        >>> make_env = lambda: gym.make("comap/ALFWorld-v0", source="generated")
+        >>> run = Run(make_env=make_env, agent=ExpertAgent(), tasks=("a", "b"))
+        >>> run.describe()["tasks"]["number"]
+        2
+    """
+
+    make_env: Callable[[], gymnasium.Env[str, str]]
+    agent: Agent
+    tasks: Sequence[str]
+    lm: LanguageModel | None = None
+    world_model: WorldModel | str | Mapping[str, Any] | None = None
+    seed: int | None = None
+    keep: Keep = "replies"
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tasks, str):
+            raise OptionError(f"tasks must be a list of task ids, not the text {self.tasks!r:.80}")
+        if len(set(self.tasks)) != len(self.tasks):
+            raise OptionError("a run plays each task once, but some are listed twice; remove those")
+
+    def play(
+        self, tasks: Sequence[str], concurrency: int, overlap: bool = False
+    ) -> Generator[tuple[int, list[Trajectory]], None, None]:
+        """Play tasks of it in this process, and yield each one's number and trials as it ends."""
+        return stream_episodes(
+            self.make_env,
+            self.agent,
+            tasks,
+            lm=self.lm,
+            world_model=self.world_model,
+            concurrency=concurrency,
+            overlap=overlap,
+            seed=self.seed,
+            keep=self.keep,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Return what this run is, as plain data: runs that agree in it play the same."""
+        with closing(self.make_env()) as env:
+            slot = EnvSlot(env)
+        imagined, layer = None, slot.layer
+        if layer is not None:
+            limits = {"horizon": layer.horizon, "real_every": layer.real_every}
+            imagined = {"world_model": _config_of(layer.world_model), **limits}
+        listed = "".join(f"{task}\n" for task in self.tasks).encode("utf-8", "replace")
+        described = {
+            "config": dict(self.config),
+            "environment": dict(slot.fingerprint),
+            "imagined": imagined,
+            "tasks": {"number": len(self.tasks), "sha256": hashlib.sha256(listed).hexdigest()},
+            "agent": {"name": self.agent.name, **settings_of(self.agent)},
+            "language_model": self.lm and {"name": self.lm.name, **self.lm.config()},
+            "world_model": _config_of(self.world_model),
+            "seed": self.seed,
+            "keep": self.keep,
+        }
+        plain: dict[str, Any] = json.loads(json.dumps(described))
+        return plain
+
+
+def _config_of(model: Any) -> Any:
+    """Return what a world model was made from, without the folders of this machine."""
+    if isinstance(model, str | Mapping) or model is None:
+        return _without_folders(model)
+    if isinstance(model, LanguageWorldModel):
+        named = {"name": model.lm.name, **model.lm.config()}
+        return {"id": "language", "lm": named, **model.options}
+    made = model.config() if isinstance(model, Configured) else None
+    return {"class": type(model).__name__} if made is None else _without_folders(made)
+
+
+def _without_folders(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        key: Path(part).name if key == "path" else _without_folders(part)
+        for key, part in value.items()
+    }
+
+
+def known_sessions(path: Path, described: Mapping[str, Any]) -> list[Any]:
+    """Return what is known of earlier sessions of this run, none where it is new."""
+    if not path.exists():
+        return []
+    known = read_run(path)
+    if changed := differences({key: known.get(key) for key in described}, described, _NO_MATTER):
+        raise OptionError(
+            f"expected to go on with the run in {path.parent}, found other settings ({changed}); give "
+            "the settings that are there, or begin anew in another folder"
+        )
+    sessions: list[Any] = known["sessions"]
+    return sessions
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """Return what a run's ``run.json`` says."""
+    try:
+        known = json.loads(path.read_bytes())
+        if known["format"] != FORMAT or not isinstance(known["sessions"], list):
+            raise ValueError("another format")
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataCorrupt(
+            f"expected a run of comap in {path}, found something else ({error}); begin anew in "
+            "another folder"
+        ) from error
+    found: dict[str, Any] = known
+    return found
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any], no_matter: set[str]) -> str:
+    """Return in words what differs between two nested settings; nothing where they agree."""
+
+    def brief(flat: Mapping[str, Any], name: str) -> str:
+        return f"{flat[name]!r:.60}" if name in flat else "nothing"
+
+    old, new = _flat(before), _flat(now)
+    names = sorted({*old, *new} - no_matter)
+    changed = [name for name in names if old.get(name) != new.get(name)]
+    parts = [f"{name}: {brief(old, name)} there, {brief(new, name)} now" for name in changed[:6]]
+    more = f"; and {len(changed) - 6} more" if len(changed) > 6 else ""
+    return "; ".join(parts) + more
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested data with dotted names."""
+    flat: dict[str, Any] = {}
+    for key, part in value.items():
+        if isinstance(part, Mapping):
+            flat |= _flat(part, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = part
+    return flat
+
+
+TRAJECTORIES = "trajectories.jsonl"
+"""The file of a run's trajectories."""
+SUMMARY = "summary.json"
+"""The file of a run's results, written when all tasks have ended."""
+DIGESTS = "files"
+"""The member of a summary that has size and SHA-256 of each file of the run, as it ended."""
+
+
+_SPENT = ("calls", "prompt_tokens", "completion_tokens")
+
+
+@dataclass
+class Tally:
+    """Counts over trajectories, so that a file of any size is read once."""
+
+    first: dict[str, bool] = field(default_factory=dict)
+    last: dict[str, bool] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    trials: int = 0
+    steps: int = 0
+    invalid: int = 0
+    imagined: int = 0
+    told: dict[str, Counter[str]] = field(default_factory=dict)
+    language_model: Counter[str] = field(default_factory=Counter)
+    world_model: Counter[str] = field(default_factory=Counter)
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Count one trial; the trials of a task come in their order."""
+        task = trajectory.task
+        self.trials += 1
+        self.first.setdefault(task, trajectory.success)
+        self.last[task], self.scores[task] = trajectory.success, trajectory.score
+        self.errors.pop(task, None)
+        if trajectory.error is not None:
+            self.errors[task] = trajectory.error
+        self.steps += len(trajectory.steps)
+        self.invalid += sum(step.invalid_action for step in trajectory.steps)
+        self.imagined += sum(step.imagined for step in trajectory.steps)
+        for step in trajectory.steps:
+            for name, word in step.told.items():
+                if isinstance(word, str):
+                    self.told.setdefault(name, Counter())[word] += 1
+        for call in [c for step in trajectory.steps for c in step.calls] + [*trajectory.review]:
+            spent = self.world_model if call.kind == IMAGINE else self.language_model
+            amounts = 1, call.prompt_tokens, call.completion_tokens
+            spent.update(dict(zip(_SPENT, amounts, strict=True)))
+
+    def summary(self, seconds: float | None = None) -> dict[str, Any]:
+        """Return the results as plain data."""
+        tasks, steps = max(len(self.last), 1), max(self.steps, 1)
+        result: dict[str, Any] = {
+            "n": len(self.last),
+            "success": asdict(success_rate(self.last.values())),
+            "score": sum(self.scores.values()) / tasks,
+            "steps": {"all": self.steps, "per_episode": self.steps / max(self.trials, 1)},
+            "invalid_actions": self.invalid / steps,
+            "imagined_steps": self.imagined / steps,
+        }
+        for name in ("language_model", "world_model"):
+            spent: Counter[str] = getattr(self, name)
+            result[name] = {
+                "all": {part: spent[part] for part in _SPENT},
+                "per_step": {part: spent[part] / steps for part in _SPENT},
+            }
+        first_errors: dict[str, str] = {}
+        counts: Counter[str] = Counter()
+        for error in self.errors.values():
+            kind, _, message = error.partition(": ")
+            counts[kind] += 1
+            first_errors.setdefault(kind, message[:500])
+        result["errors"] = dict(sorted(counts.items()))
+        result["first_errors"] = dict(sorted(first_errors.items()))
+        if self.told:
+            result["told"] = {name: dict(sorted(said.items())) for name, said in self.told.items()}
+        if self.trials > len(self.last):
+            first = asdict(success_rate(self.first.values()))
+            result["trials"] = {"all": self.trials, "first": first, "last": result["success"]}
+        if seconds is not None:
+            result["seconds"] = {"all": seconds, "per_step": seconds / steps}
+        return result
+
+
+def recorded(path: Path) -> Iterator[Trajectory]:
+    """Yield the trajectories of a run's file; of a run that has ended, there must be all of them."""
+    number = 0
+    for number, trajectory in enumerate(read_trajectories(path), 1):  # noqa: B007
+        yield trajectory
+    check_count(path, number)
+
+
+def check_count(path: Path, number: int) -> None:
+    """Compare how many trajectories a file has with the summary beside it, if there is one."""
+    beside = path.with_name(SUMMARY)
+    if path.name != TRAJECTORIES or not beside.is_file():
+        return
+    try:
+        summary = json.loads(beside.read_bytes())
+        wanted = summary["trials"]["all"] if "trials" in summary else summary.get("n")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataCorrupt(
+            f"expected the summary of a run in {beside}, found something else ({error}); remove it, "
+            "and give the run's command again"
+        ) from error
+    if wanted not in (number, None):
+        raise DataCorrupt(
+            f"expected {wanted} episodes in {path}, as {SUMMARY} beside it tells, found {number}; "
+            "restore the file, or give the run's command again to play what is missing"
+        )
+
 
 Play: TypeAlias = (
     "Callable[[Run, Sequence[str], int, bool], Generator[tuple[int, list[Trajectory]], None, None]]"
@@ -42,7 +410,7 @@ def run_to(
     directory: str | Path,
     run: Run,
     *,
-    live: int = 32,
+    concurrency: int = 32,
     overlap: bool = False,
     retry_failed: bool = False,
     about: Mapping[str, Any] | None = None,
@@ -58,12 +426,12 @@ def run_to(
     Args:
         directory: The folder; made where it is missing.
         run: What is run.
-        live: How many episodes run at the same time; it may differ from session to session.
+        concurrency: How many episodes run at the same time; it may differ from session to session.
         overlap: Whether the world model predicts for some episodes while the policy drafts for others
             (see `stream_episodes`); it may differ likewise.
         retry_failed: Play the tasks again that a fault ended.
         about: What else to write down of this session: versions, hardware.
-        play: Plays tasks in another way than in this process: a `comap.agents.ray_pool.RayPool`.
+        play: Plays tasks in another way than in this process: a `comap.agents.ray.RayPool`.
         on_start: Told how many tasks had ended before.
         on_done: Told the trials of each task as it ends.
 
@@ -88,47 +456,38 @@ def run_to(
         described = run.describe()
         sessions = known_sessions(folder / RUN, described)
         with writing(folder):
-            records = Records(folder / TRAJECTORIES, _unfinished(folder, run.agent))
+            unfinished = isinstance(run.agent, Retrying) and not (folder / SUMMARY).exists()
+            records = Records(folder / TRAJECTORIES, retrying=unfinished)
             if retry_failed and records.failed:
                 (folder / SUMMARY).unlink(missing_ok=True)
                 records.drop(records.failed)
         rest = [task for task in run.tasks if task not in records.tasks]
-        playing = stack.enter_context(closing((play or _play)(run, rest, live, overlap)))
-        sessions.append({**(about or {}), "live": live})
+        playing = stack.enter_context(closing((play or Run.play)(run, rest, concurrency, overlap)))
+        sessions.append({**(about or {}), "concurrency": concurrency})
         with writing(folder):
-            _write_json(folder / RUN, {"format": FORMAT, **described, "sessions": sessions})
+            jsonl.write_json(folder / RUN, {"format": FORMAT, **described, "sessions": sessions})
             if rest:
                 (folder / SUMMARY).unlink(missing_ok=True)
         if on_start is not None:
             on_start(len(run.tasks) - len(rest))
-        clock = _Clock(folder / TIMINGS, len(sessions))
+        start = time.monotonic()
         for number, trials in playing:
             with writing(folder):
                 records.add(trials)
-                clock.note(rest[number])
+                seconds = round(time.monotonic() - start, 3)
+                ended = {"session": len(sessions), "task": rest[number], "seconds": seconds}
+                jsonl.append(folder / TIMINGS, [ended])
             if on_done is not None:
                 on_done(trials)
         with writing(folder):
             records.sort(run.tasks)
-            summary = summarize(folder / TRAJECTORIES, clock.seconds())
-            _write_json(folder / SUMMARY, summary)
+            tally = Tally()
+            for trajectory in read_trajectories(records.path) if records.tasks else ():
+                tally.add(trajectory)
+            summary = tally.summary(_seconds(folder / TIMINGS))
+            summary[DIGESTS] = jsonl.digests_of(folder, [RUN, TRAJECTORIES])
+            jsonl.write_json(folder / SUMMARY, summary)
     return summary
-
-
-def _play(
-    run: Run, tasks: Sequence[str], live: int, overlap: bool
-) -> Generator[tuple[int, list[Trajectory]], None, None]:
-    return stream_episodes(
-        run.make_env,
-        run.agent,
-        tasks,
-        lm=run.lm,
-        world_model=run.world_model,
-        live=live,
-        overlap=overlap,
-        seed=run.seed,
-        keep=run.keep,
-    )
 
 
 def _lock(stack: ExitStack, folder: Path) -> None:
@@ -145,40 +504,10 @@ def _lock(stack: ExitStack, folder: Path) -> None:
         raise OptionError(f"cannot write a run into {folder}: {error}") from error
 
 
-def _unfinished(folder: Path, agent: Agent) -> bool:
-    """Return whether the last task in the folder may lack trials."""
-    return isinstance(agent, Retrying) and not (folder / SUMMARY).exists()
-
-
-class _Clock:
-    """When each task ended, in seconds since its session began: in a file of its own."""
-
-    def __init__(self, path: Path, session: int):
-        self._path, self._session, self._start = path, session, time.monotonic()
-
-    def note(self, task: str) -> None:
-        """Note that a task has ended."""
-        seconds = round(time.monotonic() - self._start, 3)
-        line = {"session": self._session, "task": task, "seconds": seconds}
-        with self._path.open("a", encoding="ascii") as file:
-            file.write(seal(json.dumps(line)) + "\n")
-
-    def seconds(self) -> float:
-        """Return for how long tasks were played, over all sessions."""
-        ends: dict[int, float] = {}
-        lines = self._path.read_bytes().splitlines() if self._path.exists() else []
-        for line in lines:
-            try:
-                record = unseal(line)
-                session, seconds = int(record["session"]), float(record["seconds"])
-            except (ValueError, KeyError, TypeError):
-                continue  # half written when the process was killed, or changed: it tells of time alone
-            ends[session] = max(ends.get(session, 0.0), seconds)
-        return round(sum(ends.values()), 3)
-
-
-def _write_json(path: Path, value: object) -> None:
-    """Write a file so that a reader finds the old one or the new one, whole."""
-    draft = path.with_name(path.name + ".part")
-    draft.write_text(seal(json.dumps(value, indent=2, ensure_ascii=True)) + "\n", "ascii")
-    draft.replace(path)
+def _seconds(timings: Path) -> float:
+    """Return for how long tasks were played, over all sessions."""
+    ends: dict[int, float] = {}
+    for record in jsonl.read(timings) if timings.exists() else ():
+        session, seconds = int(record["session"]), float(record["seconds"])
+        ends[session] = max(ends.get(session, 0.0), seconds)
+    return round(sum(ends.values()), 3)

@@ -1,41 +1,43 @@
-"""Running episodes: many at once, their questions answered together.
-
-An agent is a generator of requests (`comap.agents.base`). The runner plays up to `live` episodes, each
-in an environment of its own, in rounds (`comap.agents.rounds`): it gathers what all of them wait for,
-has it answered in batches, and hands the answers out. What comes of an episode does not depend on what
-else is running.
-"""
+"""Running episodes: what the agent decides, what the environment answers, many episodes at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any
+import json
+from collections import deque
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, get_args
 
 import gymnasium
 
-from ..errors import OptionError
-from ..lm import LanguageModel
-from ..trajectory import Trajectory
-from ..worldmodel import WorldModel
-from .answers import Answers
-from .base import Agent
-from .calls import Keep, checked_keep
-from .episode import play_episode, play_task
-from .needs import check_needs
-from .overlap import play_overlapped
-from .rounds import play_rounds
-from .stage import Stage
-from .theatre import Theatre
-from .thinking import Player, Playing
+from ..errors import InvalidAction, OptionError
+from ..facts import State
+from ..lm import Encode, Generate, LanguageModel, NextWord, Score
+from ..trajectory import TOLD, Call, Predicted, Step, Trajectory, Turn
+from ..worldmodel import Imagined, Prediction, WorldModel, imagined_of
+from .base import Agent, Decision, Imagine, Probe, Retrying, View, estimate_tokens
+from .config import check_capabilities
+from .requests import (
+    IMAGINE,
+    EnvPool,
+    EnvSlot,
+    ImagineReply,
+    ImagineRequest,
+    Keep,
+    ProbeRequest,
+    RequestBatcher,
+    SlotRequest,
+    call_of,
+    checked_reply,
+)
 
-__all__ = [
-    "check_live",
-    "player_for",
-    "run_episode",
-    "run_episodes",
-    "settings_of",
-    "stream_episodes",
-]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+EpisodeGenerator: TypeAlias = "Generator[list[SlotRequest], list[Any], Result]"
+"""What is being played: it yields the questions that it waits for and is sent their answers, each of
+which may be an exception that stands for it."""
 
 
 def run_episode(
@@ -65,7 +67,7 @@ def run_episode(
 
     Raises:
         OptionError: `env` is not one of comap's, or the agent needs a language model that can do
-            what this one cannot: see `check_needs`.
+            what this one cannot: see `check_capabilities`.
 
     Example:
         >>> import gymnasium as gym, comap
@@ -74,9 +76,10 @@ def run_episode(
         >>> trajectory.success, trajectory.error
         (True, None)
     """
-    player, stage, answers = player_for(agent, lm, keep), Stage(env, world_model), Answers(lm)
-    start = stage.reset(task, seed)
-    playing = play_episode(player, stage, start, seed, {})
+    player, slot = player_for(agent, lm, keep), EnvSlot(env, world_model)
+    answers = RequestBatcher(lm)
+    start = slot.reset(task, seed)
+    playing = play_episode(player, slot, start, seed, {})
     replies: Any = None
     while True:
         try:
@@ -114,7 +117,7 @@ def run_episodes(
         >>> from comap.agents import RandomAgent
         >>> make_env = lambda: gym.make("comap/ALFWorld-v0", source="generated")
         >>> tasks = make_env().unwrapped.tasks.ids[:3]
-        >>> [len(t.steps) for t in run_episodes(make_env, RandomAgent(), tasks, live=2)]
+        >>> [len(t.steps) for t in run_episodes(make_env, RandomAgent(), tasks, concurrency=2)]
         [50, 50, 50]
     """
     found: dict[int, list[Trajectory]] = {}
@@ -132,7 +135,7 @@ def stream_episodes(
     *,
     lm: LanguageModel | None = None,
     world_model: WorldModel | str | Mapping[str, Any] | None = None,
-    live: int = 32,
+    concurrency: int = 32,
     seed: int | Sequence[int] | None = None,
     keep: Keep = "replies",
     overlap: bool = False,
@@ -149,82 +152,461 @@ def stream_episodes(
         lm: Answers the agent's language-model requests.
         world_model: Answers `Imagine`; see `run_episode`. Of a `Grounded` model given by its id or
             config every environment gets one of its own; any other is asked in batches.
-        live: How many episodes run at the same time, at most; results do not depend on it.
+        concurrency: How many episodes run at the same time, at most; results do not depend on it.
         seed: Passed to every ``env.reset``; a sequence has one for each task.
         keep: What trajectories keep of language-model calls.
         overlap: Whether a world model predicts for some episodes while the policy drafts for others
-            (`comap.agents.overlap`): for two models that do not wait for one another, such as two
+            (`comap.agents.runner`): for two models that do not wait for one another, such as two
             servers. Episodes are the same, and end in another order.
 
     Raises:
         OptionError: An option cannot be, or the agent needs a language model that can do what this
-            one cannot: see `check_needs`.
+            one cannot: see `check_capabilities`.
     """
-    check_live(live)
+    check_concurrency(concurrency)
     if isinstance(tasks, str):
         raise OptionError(f"tasks must be a list of task ids, not the text {tasks!r:.80}")
-    theatre = Theatre(make_env, world_model)
-    items = list(zip(tasks, _seeds(seed, len(tasks)), strict=True))
+    seeds = [seed] * len(tasks) if seed is None or isinstance(seed, int) else list(seed)
+    if len(seeds) != len(tasks):
+        raise OptionError(f"expected one seed for each of {len(tasks)} tasks, found {len(seeds)}")
+    pool, items = EnvPool(make_env, world_model), list(zip(tasks, seeds, strict=True))
     player = player_for(agent, lm, keep)
 
-    def play(stage: Stage, item: tuple[str, int | None]) -> Playing[list[Trajectory]]:
-        return play_task(player, stage, *item)
+    def play(slot: EnvSlot, item: tuple[str, int | None]) -> EpisodeGenerator[list[Trajectory]]:
+        return play_task(player, slot, *item)
 
     rounds = play_overlapped if overlap else play_rounds
-    return rounds(theatre, Answers(lm), items, live, play)
+    return rounds(pool, RequestBatcher(lm), items, concurrency, play)
 
 
-def check_live(live: object) -> None:
-    """Do nothing, if so many episodes can run at the same time.
-
-    Raises:
-        OptionError: It is no whole number of at least 1.
-
-    Example:
-        >>> check_live(32)
-    """
-    if type(live) is not int or live < 1:
-        raise OptionError(f"live must be a whole number of at least 1, not {live!r}")
+def check_concurrency(concurrency: object) -> None:
+    """Do nothing, if so many episodes can run at the same time."""
+    if type(concurrency) is not int or concurrency < 1:
+        raise OptionError(f"concurrency must be a whole number of at least 1, not {concurrency!r}")
 
 
 def settings_of(agent: Agent, lm: LanguageModel | None = None) -> dict[str, Any]:
-    """Return how an agent is set up, as JSON data: its config, and the name of its model.
-
-    Example:
-        >>> from comap.agents import ExpertAgent
-        >>> settings_of(ExpertAgent())
-        {}
-    """
+    """Return how an agent is set up, as JSON data: its config, and the name of its model."""
     describe = getattr(getattr(agent, "config", None), "describe", None)
     settings = dict(describe()) if callable(describe) else {}
     return settings if lm is None else settings | {"model": lm.name}
 
 
 def player_for(agent: Agent, lm: LanguageModel | None, keep: Keep = "replies") -> Player:
-    """Return who plays: the agent with its language model, once both fit each other.
-
-    Args:
-        agent: Who acts.
-        lm: Answers its requests.
-        keep: What is kept of them.
-
-    Raises:
-        OptionError: `lm` is no language model, or cannot do what the agent needs: see `check_needs`.
-
-    Example:
-        >>> from comap.agents import ExpertAgent
-        >>> player_for(ExpertAgent(), None).agent.name
-        'expert'
-    """
+    """Return who plays: the agent with its language model, once both fit each other."""
     if lm is not None and (isinstance(lm, type) or not isinstance(lm, LanguageModel)):
         raise OptionError(f"expected a language model (comap.lm.LanguageModel), found {lm!r:.80}")
-    check_needs(agent, lm)
-    return Player(agent, lm, checked_keep(keep), settings_of(agent, lm))
+    if keep not in get_args(Keep):
+        raise OptionError(f"keep must be one of {', '.join(get_args(Keep))}, not {keep!r}")
+    check_capabilities(agent, lm)
+    return Player(agent, lm, keep, settings_of(agent, lm))
 
 
-def _seeds(seed: int | Sequence[int] | None, number: int) -> list[int | None]:
-    if seed is None or isinstance(seed, int):
-        return [seed] * number
-    if len(seed) != number:
-        raise OptionError(f"expected one seed for each of {number} tasks, found {len(seed)}")
-    return list(seed)
+def read_decision(decision: object) -> tuple[str | None, Predicted | None, Mapping[str, Any]]:
+    """Return the action of a decision, what was predicted of it, and its notes as JSON data."""
+    if not isinstance(decision, Decision):
+        raise InvalidAction(f"expected a Decision from agent.decide, found {decision!r:.80}")
+    action, imagined = decision.action, decision.imagined
+    if not isinstance(action, str | None) or not isinstance(imagined, Imagined | None):
+        raise InvalidAction(
+            "a decision is for an action (str) or None, and its `imagined` is the reply to Imagine or "
+            f"None; found {action!r:.80} and {imagined!r:.80}"
+        )
+    predicted = None
+    if imagined is not None:
+        by = imagined.prediction
+        about = imagined.observation, imagined.facts, imagined.delta
+        predicted = Predicted(*about, by.source, by.confidence)
+    return action, predicted, json_notes(decision.notes)
+
+
+def json_notes(notes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of notes as they come back from a file."""
+    try:
+        copy = json.loads(json.dumps(dict(notes), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidAction(f"a decision's notes are JSON data by name, found: {error}") from error
+    return dict(copy)
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """Who plays, with what, and what is kept of it."""
+
+    agent: Agent
+    lm: LanguageModel | None = None
+    keep: Keep = "replies"
+    settings: Mapping[str, Any] | None = None
+
+
+def drive(player: Player, slot: EnvSlot, thinking: Any, calls: list[Call]) -> EpisodeGenerator[Any]:
+    """Run an agent's generator to its end, have its requests answered, and return what it returns."""
+    if not isinstance(thinking, Generator):
+        raise InvalidAction(
+            "expected a generator of requests from the agent (a method that yields), found "
+            f"{thinking!r:.80}"
+        )
+    reply: Any = None
+    fault: Exception | None = None
+    while True:
+        try:
+            request = thinking.send(reply) if fault is None else thinking.throw(fault)
+        except StopIteration as stop:
+            return stop.value
+        try:
+            reply, fault = (yield from _reply(player, slot, request, calls)), None
+        except Exception as error:
+            fault = error
+
+
+def prediction_in(answer: ImagineReply, player: Player, calls: list[Call]) -> Prediction:
+    """Return what a world model said, and keep the record of what that took."""
+    if answer.request is not None and answer.completion is not None:
+        call = call_of(answer.request, answer.completion, player.keep, answer.lm)
+        calls.append(replace(call, kind=IMAGINE))
+    return answer.prediction
+
+
+def _reply(player: Player, slot: EnvSlot, request: Any, calls: list[Call]) -> EpisodeGenerator[Any]:
+    """Return the reply to a request: a list of replies to a list."""
+    parts = request if isinstance(request, list) else [request]
+    questions = [_question(slot, part) for part in parts]
+    answers = yield questions
+    replies: list[Any] = []
+    faults: list[Exception] = []
+    for question, answer in zip(questions, answers, strict=True):
+        try:
+            replies.append(_read(player, question, answer, calls))
+        except Exception as error:
+            faults.append(error)
+    if faults:
+        raise faults[0]
+    return replies if isinstance(request, list) else replies[0]
+
+
+def _question(slot: EnvSlot, request: Any) -> SlotRequest:
+    if isinstance(request, Imagine):
+        return slot.foresee(request)
+    if isinstance(request, Probe):
+        return ProbeRequest(slot, request.action)
+    if isinstance(request, Generate | Score | NextWord | Encode):
+        return request
+    raise InvalidAction(
+        "expected a request from the agent (Generate, Score, NextWord, Encode, Imagine, Probe, or a list "
+        f"of such), found {request!r:.80}"
+    )
+
+
+def _read(player: Player, question: SlotRequest, answer: Any, calls: list[Call]) -> Any:
+    """Return the reply that an answer is, and keep its record; raise what stands for it."""
+    if isinstance(answer, Exception):
+        raise answer
+    if isinstance(question, ProbeRequest):
+        return answer
+    if isinstance(question, ImagineRequest):
+        prediction = prediction_in(answer, player, calls)
+        return imagined_of(question.slot.env, question.query, prediction)
+    reply = checked_reply(question, answer, "no model" if player.lm is None else player.lm.name)
+    calls.append(call_of(question, reply, player.keep, player.lm))
+    return reply
+
+
+class Played(NamedTuple):
+    """What came of the rest of an episode."""
+
+    steps: tuple[Step, ...]
+    info: Mapping[str, Any]
+    error: str | None
+    calls: tuple[Call, ...]
+
+
+def play_task(
+    player: Player, slot: EnvSlot, task: str | None, seed: int | None
+) -> EpisodeGenerator[list[Trajectory]]:
+    """Play a task to its end, again and again where a `Retrying` agent wants to."""
+    memory: dict[str, Any] = {}
+    trials: list[Trajectory] = []
+    again = True
+    while again:
+        try:
+            start = slot.reset(task, seed)
+        except Exception as fault:
+            failed = failed_trajectory(player, slot, task, seed, error_text(fault), len(trials) + 1)
+            return [*trials, failed]
+        trial = len(trials) + 1
+        trajectory = yield from play_episode(player, slot, start, seed, memory, trial)
+        again = False
+        if isinstance(player.agent, Retrying):
+            trajectory, again = yield from _review(player, slot, trajectory, memory)
+        trials.append(trajectory)
+    return trials
+
+
+def failed_trajectory(
+    player: Player, slot: EnvSlot, task: str | None, seed: int | None, error: str, trial: int = 1
+) -> Trajectory:
+    """Return the record of an episode of which there is nothing but a fault."""
+    known = {"task": task or "", "split": slot.fingerprint.get("split", "")}
+    nothing = {"goal": "", "observation": "", "facts": State()}
+    return _record(player, slot, seed, trial, error, **known, **nothing)
+
+
+def play_episode(
+    player: Player,
+    slot: EnvSlot,
+    start: tuple[str, dict[str, Any]],
+    seed: int | None,
+    memory: dict[str, Any],
+    trial: int = 1,
+) -> EpisodeGenerator[Trajectory]:
+    """Play the episode that has just started and return its trajectory."""
+    observation, first = start
+    history = (Turn(None, observation),)
+    played = yield from play_on(player, slot, history, first, seed, memory, trial)
+    record: dict[str, Any] = {key: first[key] for key in ("task", "split", "goal", "facts")}
+    layer, asked = slot.layer, any(step.prediction is not None for step in played.steps)
+    model = slot.model if asked or layer is None else layer.world_model
+    name = type(model).__name__ if asked or layer is not None else None
+    record |= {"observation": observation, "steps": played.steps, "review": played.calls}
+    return _record(player, slot, seed, trial, played.error, world_model=name, **record)
+
+
+def play_on(
+    player: Player,
+    slot: EnvSlot,
+    history: Sequence[Turn],
+    info: Mapping[str, Any],
+    seed: int | None,
+    memory: dict[str, Any],
+    trial: int = 1,
+) -> EpisodeGenerator[Played]:
+    """Play the episode that is under way to its end and return what came of it."""
+    turns = list(history)
+    steps: list[Step] = []
+    error: str | None = None
+    while True:
+        calls: list[Call] = []
+        try:
+            view = View(
+                slot.inner.env_id,
+                info["task"],
+                info["goal"],
+                tuple(turns),
+                info["facts"],
+                info["admissible_actions"],
+                info["step"],
+                slot.expert_action,
+                estimate_tokens if player.lm is None else player.lm.count_tokens,
+                memory,
+                trial,
+                seed or 0,
+            )
+            decision = yield from drive(player, slot, player.agent.decide(view), calls)
+            action, prediction, notes = read_decision(decision)
+            if action is None:
+                break
+            step, info = yield from _act(player, slot, action, prediction, calls, notes)
+        except Exception as fault:
+            error = error_text(fault)
+            break
+        calls = []
+        steps.append(step)
+        turns.append(Turn(action, step.observation))
+        error = info.get("error")
+        if step.terminated or step.truncated:
+            break
+    return Played(tuple(steps), info, error, tuple(calls))
+
+
+def _record(
+    player: Player, slot: EnvSlot, seed: int | None, trial: int, error: str | None, **record: Any
+) -> Trajectory:
+    """Return the trajectory with these fields, and with who played where."""
+    return Trajectory(
+        env_id=slot.inner.env_id,
+        agent=player.agent.name,
+        seed=seed,
+        trial=trial,
+        error=error,
+        fingerprint=slot.fingerprint,
+        settings=dict(player.settings or {}),
+        **record,
+    )
+
+
+def _act(
+    player: Player,
+    slot: EnvSlot,
+    action: str,
+    prediction: Predicted | None,
+    calls: list[Call],
+    notes: Mapping[str, Any],
+) -> EpisodeGenerator[tuple[Step, Mapping[str, Any]]]:
+    """Take an action; return its record and the environment's info."""
+    question = slot.question_of_step(action)
+    if question is not None:
+        (answer,) = yield [question]
+        failed = isinstance(answer, Exception)
+        slot.prepare_step(action, answer if failed else prediction_in(answer, player, calls))
+    reply = slot.step(action)
+    env, info = slot.inner, reply[4]
+    kept = {
+        name: info[name]
+        for name in env.info_kept
+        if name in info and info[name] != env.info_extras[name]
+    }
+    notes = {name: value for name, value in notes.items() if name != TOLD}
+    if kept:
+        notes[TOLD] = json_notes(kept)
+    return Step.of(action, reply, prediction, tuple(calls), notes), info
+
+
+def _review(
+    player: Player, slot: EnvSlot, trajectory: Trajectory, memory: dict[str, Any]
+) -> EpisodeGenerator[tuple[Trajectory, bool]]:
+    """Let a `Retrying` agent look back; return the trajectory and whether to play again."""
+    agent, calls = player.agent, list[Call]()
+    assert isinstance(agent, Retrying)
+    error, again = trajectory.error, False
+    try:
+        again = yield from drive(player, slot, agent.review(trajectory, memory), calls)
+        if not isinstance(again, bool):
+            raise OptionError(f"expected True or False from agent.review, found {again!r:.80}")
+    except Exception as fault:
+        error, again = error or error_text(fault), False
+    review = (*trajectory.review, *calls)
+    return replace(trajectory, review=review, error=error), again
+
+
+def error_text(fault: Exception) -> str:
+    """Return how records tell of a fault: its type and its message."""
+    return f"{type(fault).__name__}: {fault}"
+
+
+def play_rounds(
+    pool: EnvPool,
+    answers: RequestBatcher,
+    items: Iterable[Item],
+    concurrency: int,
+    play: Callable[[EnvSlot, Item], EpisodeGenerator[Result]],
+) -> Generator[tuple[int, Result], None, None]:
+    """Play items, many at once, and yield each one's number and result as it ends."""
+    waiting = deque(enumerate(items))
+    running: list[RunningEpisode[Result]] = []
+    with pool:
+        while waiting or running:
+            while waiting and len(running) < concurrency:
+                number, item = waiting.popleft()
+                slot = pool.acquire()
+                run = RunningEpisode(number, slot, play(slot, item))
+                running.append(run)
+                if run.go_on(None):
+                    pool.release(running.pop().slot)
+                    yield run.number, run.result
+            replies = iter(answers([question for run in running for question in run.questions]))
+            asked, running = running, []
+            for run in asked:
+                if not run.go_on([next(replies) for _ in run.questions]):
+                    running.append(run)
+                    continue
+                pool.release(run.slot)
+                yield run.number, run.result
+
+
+class RunningEpisode(Generic[Result]):
+    """An item that is being played; it has a result once it has ended."""
+
+    result: Result
+
+    def __init__(self, number: int, slot: EnvSlot, playing: EpisodeGenerator[Result]):
+        self.number, self.slot = number, slot
+        self.questions: list[SlotRequest] = []
+        self.replies: dict[int, Any] = {}  # those that came so far, where rounds overlap
+        self._playing = playing
+
+    def go_on(self, answers: Any) -> bool:
+        """Hand out the answers to its questions; return whether it has ended."""
+        try:
+            self.questions = self._playing.send(answers)
+        except StopIteration as stop:
+            self.result = stop.value
+            return True
+        return False
+
+
+_MOST_MODELS = 16  # threads; a run has two or three models
+
+
+class _Waiting(NamedTuple):
+    """A question of an episode, and which of its questions it is."""
+
+    run: RunningEpisode[Any]
+    number: int
+    question: SlotRequest
+
+
+def play_overlapped(
+    pool: EnvPool,
+    answers: RequestBatcher,
+    items: Iterable[Item],
+    concurrency: int,
+    play: Callable[[EnvSlot, Item], EpisodeGenerator[Result]],
+) -> Generator[tuple[int, Result], None, None]:
+    """Play items as `play_rounds` does, but let the policy draft while a world model predicts."""
+    waiting, running = deque(enumerate(items)), 0
+    ready: list[tuple[RunningEpisode[Result], Any]] = []
+    with pool, ThreadPoolExecutor(_MOST_MODELS, "comap-answers") as threads:
+        queues = _Queues(answers, threads, most=-(-concurrency // 2))
+        try:
+            while waiting or running:
+                while waiting and running < concurrency:
+                    number, item = waiting.popleft()
+                    slot = pool.acquire()
+                    ready.append((RunningEpisode(number, slot, play(slot, item)), None))
+                    running += 1
+                for run, replies in ready:
+                    while not (ended := run.go_on(replies)) and not run.questions:
+                        replies = []
+                    if not ended:
+                        queues.add(run)
+                        continue
+                    running -= 1
+                    pool.release(run.slot)
+                    yield run.number, run.result
+                ready = []
+                for asked, reply in queues.answered():
+                    known = asked.run.replies
+                    known[asked.number] = reply
+                    if len(known) == len(asked.run.questions):
+                        ready.append((asked.run, [known[i] for i in range(len(known))]))
+        finally:
+            threads.shutdown(wait=True, cancel_futures=True)
+
+
+class _Queues:
+    """What each model still has to answer; one batch at a time, of at most half the episodes."""
+
+    def __init__(self, answers: RequestBatcher, threads: ThreadPoolExecutor, most: int):
+        self._answers, self._threads, self._most = answers, threads, most
+        self._waiting: dict[Hashable, deque[_Waiting]] = {}
+        self._busy: dict[Hashable, tuple[Future[list[Any]], list[_Waiting]]] = {}
+
+    def add(self, run: RunningEpisode[Any]) -> None:
+        """Queue the questions of an episode."""
+        run.replies = {}
+        for number, question in enumerate(run.questions):
+            who = self._answers.who(question)
+            self._waiting.setdefault(who, deque()).append(_Waiting(run, number, question))
+
+    def answered(self) -> list[tuple[_Waiting, Any]]:
+        """Answer what this thread must answer; else ask models that are free, and wait for one."""
+        if here := self._waiting.pop(None, None):
+            return list(zip(here, self._answers([asked.question for asked in here]), strict=True))
+        for who, queue in self._waiting.items():
+            if queue and who not in self._busy:
+                batch = [queue.popleft() for _ in range(min(self._most, len(queue)))]
+                questions = [asked.question for asked in batch]
+                self._busy[who] = self._threads.submit(self._answers, questions), batch
+        wait([future for future, _ in self._busy.values()], return_when=FIRST_COMPLETED)
+        done = [self._busy.pop(who) for who, (future, _) in [*self._busy.items()] if future.done()]
+        return [pair for future, batch in done for pair in zip(batch, future.result(), strict=True)]

@@ -1,28 +1,32 @@
-"""WebEvolver's look-ahead: simulate a few candidate actions, let a critic choose (METHODS.md 3)."""
+"""WebEvolver's look-ahead: simulate a few candidate actions, let a critic choose."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from ..envs.actions import canonical_action
-from ..lm import Completion, Generate
+from ..envs.registry import canonical_action
+from ..lm import Completion
 from ..lm.prompts import cut_text
 from ..worldmodel import Imagined
-from .acting import Draft, choose_action, draft_action, seed_for
-from .asking import ask_about, ask_apart
 from .base import Decision, Imagine, Reply, Request, View
-from .checks import require_whole
 from .config import AgentConfig
-from .foresight import roll_out, told_steps
 from .parsing import number_in
-from .prompting import converse, fill
-from .ranges import require_between
+from .prompting import (
+    Draft,
+    ask_about,
+    ask_apart,
+    ask_text,
+    choose_action,
+    converse,
+    draft_action,
+    fill,
+    roll_out,
+    steps_as_text,
+    together,
+)
 from .react import replies_in
-from .together import together
-
-__all__ = ["WebEvolverAgent", "WebEvolverConfig"]
 
 _BEGUN = 8  # tokens of what the critic's reply begins with
 
@@ -31,42 +35,38 @@ _BEGUN = 8  # tokens of what the critic's reply begins with
 class WebEvolverConfig(AgentConfig):
     """How far and how widely WebEvolver looks ahead.
 
-    Raises:
-        OptionError: A value is none of those allowed, or out of range.
-
     Example:
         >>> WebEvolverConfig(depth=2).candidates
         3
     """
 
     start_step: int = 3
-    """The first step that looks ahead, counted from 1 (METHODS.md 3)."""
+    """The first step that looks ahead, counted from 1."""
     candidates: int = 3
-    """Different actions that are simulated (METHODS.md 3)."""
+    """Different actions that are simulated."""
     candidate_temperature: float = 1.0
-    """Temperature of those after the first (METHODS.md 3)."""
+    """Temperature of those after the first."""
     tries: int = 2
-    """How often a further candidate is asked for before there is none [D]."""
+    """How often a further candidate is asked for before there is none."""
     depth: int = 1
-    """Steps simulated after each, its own included (METHODS.md 3: 1, optionally 2)."""
+    """Steps simulated after each, its own included (the paper: 1, optionally 2)."""
     critic_temperature: float = 0.0
-    """Temperature of the critic [D]."""
+    """Temperature of the critic."""
     critic_tokens: int = 16
-    """Most tokens of the critic's score [D]."""
+    """Most tokens of the critic's score."""
     critic_adapter: str | None = None
     """Adapter that scores; None for the one that acts."""
     future_tokens: int = 384
-    """Most tokens of the simulated future in the critic's prompt [D]."""
+    """Most tokens of the simulated future in the critic's prompt."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_whole(self, 1, "start_step", "candidates", "tries", "depth", "critic_tokens")
-        require_whole(self, 1, "future_tokens")
-        require_between(self, 0, 10, "candidate_temperature", "critic_temperature")
+    limits = (
+        (1, math.inf, "start_step candidates tries depth critic_tokens future_tokens"),
+        (0, 10, "candidate_temperature critic_temperature"),
+    )
 
-    def needs(self) -> frozenset[str]:
+    def required_capabilities(self) -> frozenset[str]:
         """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings."""
-        return super().needs() | {"prefix"}
+        return super().required_capabilities() | {"prefix"}
 
 
 class WebEvolverAgent:
@@ -77,7 +77,7 @@ class WebEvolverAgent:
     drafts; a critic, the language model, gives each future a score from 0 to 1; the first of the
     best is taken.
 
-    Deviations from METHODS.md 3: observations are the environment's text, not an accessibility tree;
+    Deviations: observations are the environment's text, not an accessibility tree;
     a draft that cannot be read goes to the environment as it is; a further candidate that repeats an
     earlier one is asked for again, then left out, and so is one without an ``Action:`` line; one
     candidate alone is taken without simulation; a critic's reply without a number counts as 0; with
@@ -111,12 +111,19 @@ class WebEvolverAgent:
             return Decision(draft.action, notes=draft.notes() | {"candidates": []})
         futures = yield from self._simulate(view, drafts, replies)
         scores = yield from self._score(view, drafts, futures)
-        told = [score if score is not None else 0.0 for score in scores]
-        best = max(range(len(told)), key=lambda i: (told[i], -i))
-        chosen = drafts[best]
-        replies[view.step] = chosen.text
-        notes = draft.notes() | {"candidates": _notes(drafts, futures, scores)}
-        return Decision(chosen.action, futures[best][0], notes)
+        best = max(range(len(drafts)), key=lambda i: (scores[i] or 0.0, -i))
+        replies[view.step] = drafts[best].text
+        candidates = [
+            {
+                "action": each.action,
+                "future": [[step.action, step.observation] for step in future],
+                "score": round(score or 0.0, 6),
+                "score_parsed": score is not None,
+            }
+            for each, future, score in zip(drafts, futures, scores, strict=True)
+        ]
+        notes = draft.notes() | {"candidates": candidates}
+        return Decision(drafts[best].action, futures[best][0], notes)
 
     def _candidates(
         self, view: View, first: Draft, replies: dict[int, str]
@@ -170,18 +177,11 @@ class WebEvolverAgent:
     ) -> Generator[Request, Reply, list[list[Imagined]]]:
         """Return what follows each candidate, `depth` steps of it."""
         firsts: list[Imagined] = yield [Imagine(draft.action) for draft in drafts]
-        further = self.config.depth - 1
+        config, further = self.config, self.config.depth - 1
         if not further:
             return [[first] for first in firsts]
         rollouts = [
-            roll_out(
-                view,
-                self.config,
-                further,
-                start=[first],
-                replies=replies,
-                purpose=f"simulation {number}",
-            )
+            roll_out(view, config, further, [first], replies, f"simulation {number}")
             for number, first in enumerate(firsts, 1)
         ]
         return (yield from together(rollouts))
@@ -190,39 +190,23 @@ class WebEvolverAgent:
         self, view: View, drafts: Sequence[Draft], futures: Sequence[Sequence[Imagined]]
     ) -> Generator[Request, Reply, list[float | None]]:
         """Return the critic's score of each candidate; None where it tells no number."""
-        asked = [
-            self._question(view, draft, future, number)
-            for number, (draft, future) in enumerate(zip(drafts, futures, strict=True), 1)
-        ]
+        config, count = self.config, view.count_tokens
+        tokens, room = config.critic_tokens, min(config.future_tokens, config.max_length // 3)
+        asked = []
+        for number, (draft, future) in enumerate(zip(drafts, futures, strict=True), 1):
+            action = cut_text(draft.action, config.max_length // 8, count)
+            slots = {"action": action, "future": steps_as_text(future, view, room)}
+            critic = ask_text(
+                view,
+                config,
+                ask_apart(view, config, "webevolver_critic", tokens + _BEGUN, **slots),
+                f"critic {number}",
+                tokens,
+                prefix="Score:",
+                temperature=config.critic_temperature,
+                top_p=1.0,
+                adapter=config.critic_adapter,
+            )
+            asked.append(critic)
         said: list[Completion] = yield asked
         return [number_in(completion.text, 0.0, 1.0) for completion in said]
-
-    def _question(
-        self, view: View, draft: Draft, future: Sequence[Imagined], number: int
-    ) -> Generate:
-        config, count = self.config, view.count_tokens
-        action = cut_text(draft.action, config.max_length // 8, count)
-        text = told_steps(future, view, min(config.future_tokens, config.max_length // 3))
-        tokens, heat = config.critic_tokens, config.critic_temperature
-        slots = {"action": action, "future": text}
-        messages = ask_apart(view, config, "webevolver_critic", tokens + _BEGUN, **slots)
-        seed = seed_for(config, view, f"critic {number}")
-        sampling = config.sampling(tokens, (), seed, temperature=heat, top_p=1.0)
-        adapter = config.critic_adapter or config.adapter
-        return Generate(messages, sampling, "Score:", adapter=adapter, purpose=f"critic {number}")
-
-
-def _notes(
-    drafts: Sequence[Draft],
-    futures: Sequence[Sequence[Imagined]],
-    scores: Sequence[float | None],
-) -> list[dict[str, Any]]:
-    return [
-        {
-            "action": draft.action,
-            "future": [[step.action, step.observation] for step in future],
-            "score": round(score or 0.0, 6),
-            "score_parsed": score is not None,
-        }
-        for draft, future, score in zip(drafts, futures, scores, strict=True)
-    ]

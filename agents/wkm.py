@@ -2,35 +2,220 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import jsonl
 from ..envs import state_text
-from ..lm import Completion, Generate, Message, WordProbabilities, Words
+from ..lm import Completion, Generate, Message, NextWord, WordProbabilities
 from ..lm.prompts import cut_text
-from .acting import STOP, choose_action, draft_action, seed_for
+from ..trajectory import Trajectory
+from ..worldmodel import Query, transitions_of
 from .base import Decision, Reply, Request, View
-from .checks import require_whole
 from .config import AgentConfig
-from .knowing import state_request, task_request
-from .knowledge import KnowledgeBase
 from .parsing import clean_action, parse_action
-from .prompting import converse, fill
-from .ranges import require_between
+from .prompting import (
+    STOP,
+    ask_apart,
+    ask_text,
+    choose_action,
+    converse,
+    draft_action,
+    fill,
+    instructions,
+)
 from .react import replies_in
-from .verbs import mixed_verbs, next_verbs, normalized, verb_of
 
-__all__ = ["WKMAgent", "WKMConfig", "acting_prompt"]
+_WORD = re.compile(r"\w+")
+
+
+class Knowledge(NamedTuple):
+    """What was known in a state, and which actions came before and after."""
+
+    knowledge: str
+    previous_action: str
+    action: str
+
+
+def belief_knowledge(query: Query) -> str:
+    """Return the belief in words, as state knowledge that needs no language model."""
+    return state_text(query.env_id, query.goal, query.history, query.state)
+
+
+class KnowledgeBase:
+    """Remembers states in words with the actions around them, and finds those that read alike.
+
+    Likeness is the cosine of two bags of words, in which rare words weigh more (inverse document
+    frequency). WKM compares sentence embeddings; this needs no further model.
+
+    Args:
+        entries: What it shall know from the start.
+
+    Example:
+        >>> base = KnowledgeBase([Knowledge("The safe is closed.", "look", "open safe 1"),
+        ...                       Knowledge("A pen is on the desk.", "look", "take pen 1")])
+        >>> base.retrieve("the desk has a pen", 1)[0].action
+        'take pen 1'
+    """
+
+    def __init__(self, entries: Iterable[Knowledge] = ()):
+        self._entries = list(entries)
+        self._index: _Index | None = None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Knowledge]:
+        return iter(self._entries)
+
+    def add(self, entry: Knowledge) -> None:
+        """Remember one more state."""
+        self._entries.append(entry)
+        self._index = None
+
+    def retrieve(self, knowledge: str, k: int) -> list[Knowledge]:
+        """Return the `k` entries most like a state, most like first, the older of equals first."""
+        if not self._entries or k < 1:
+            return []
+        if self._index is None:
+            self._index = _Index([entry.knowledge for entry in self._entries])
+        likeness = self._index.likeness(knowledge)
+        order = np.argsort(-likeness, kind="stable")[:k]
+        return [self._entries[index] for index in order]
+
+    def save(self, path: Path) -> None:
+        """Write the entries, one line of JSON each: the whole new file or none."""
+        jsonl.write(path, (entry._asdict() for entry in self._entries))
+
+    @classmethod
+    def load(cls, path: Path) -> KnowledgeBase:
+        """Read what `save` wrote."""
+        expected = f"an object with the texts {', '.join(Knowledge._fields)} of a knowledge base"
+        return cls(jsonl.read(path, _entry, expected=expected))
+
+    @classmethod
+    def from_trajectories(
+        cls, trajectories: Iterable[Trajectory], tell: Callable[[Query], str] = belief_knowledge
+    ) -> KnowledgeBase:
+        """Return the knowledge of episodes: an entry for each real action."""
+        return cls(
+            Knowledge(tell(query), query.history[-1].action or "", query.action)
+            for trajectory in trajectories
+            for query, _ in transitions_of(trajectory)
+        )
+
+
+def _entry(record: dict[str, Any]) -> Knowledge:
+    values = [record[key] for key in Knowledge._fields]
+    if not all(isinstance(value, str) for value in values):
+        raise TypeError("a value is no text")
+    return Knowledge(*values)
+
+
+class _Index:
+    """Texts as bags of words, by word: which texts have it, with which weight."""
+
+    def __init__(self, texts: Sequence[str]):
+        bags = [Counter(_WORD.findall(text.lower())) for text in texts]
+        self._size = len(texts)
+        shared = Counter(word for bag in bags for word in bag)
+        self._weight = {
+            word: math.log((1 + self._size) / (1 + count)) + 1 for word, count in shared.items()
+        }
+        postings: dict[str, tuple[list[int], list[float]]] = {}
+        for index, bag in enumerate(bags):
+            for word, value in self._unit(bag).items():
+                indices, values = postings.setdefault(word, ([], []))
+                indices.append(index)
+                values.append(value)
+        self._postings = {
+            word: (np.array(indices, dtype=np.intp), np.array(values))
+            for word, (indices, values) in postings.items()
+        }
+
+    def likeness(self, text: str) -> NDArray[np.float64]:
+        """Return the cosine of a text with each of the texts."""
+        found = np.zeros(self._size)
+        for word, value in sorted(self._unit(Counter(_WORD.findall(text.lower()))).items()):
+            if word in self._postings:
+                indices, values = self._postings[word]
+                found[indices] += value * values
+        rounded: NDArray[np.float64] = found.round(9)
+        return rounded  # equal texts are equally like, whatever the order of summing
+
+    def _unit(self, bag: Counter[str]) -> dict[str, float]:
+        rare = math.log(1 + self._size) + 1
+        raw = {word: count * self._weight.get(word, rare) for word, count in bag.items()}
+        norm = math.sqrt(math.fsum(value * value for value in raw.values()))
+        return {word: value / norm for word, value in raw.items()}
+
+
+def verb_of(action: str) -> str:
+    """Return the first word of an action, in lower case: of ``search[pen]`` it is ``search``."""
+    found = _WORD.search(action)
+    return "" if found is None else found[0].lower()
+
+
+def next_verbs(neighbours: Sequence[Knowledge], previous_action: str) -> dict[str, float]:
+    """Return how the next verb is distributed among neighbours with the same verb before."""
+    before = verb_of(previous_action)
+    same = Counter(verb_of(n.action) for n in neighbours if verb_of(n.previous_action) == before)
+    total = sum(same.values())
+    return {verb: count / total for verb, count in sorted(same.items())}
+
+
+def mixed_verbs(agent: dict[str, float], known: dict[str, float], gamma: float) -> dict[str, float]:
+    """Return ``gamma * P_agent + (1 - gamma) * P_know`` over the agent's verbs."""
+    own = normalized(agent, agent)
+    base = normalized(known, agent)
+    if not base:
+        return own or dict.fromkeys(agent, 1 / len(agent)) if agent else {}
+    if not own:
+        return base
+    return {verb: gamma * own[verb] + (1 - gamma) * base[verb] for verb in agent}
+
+
+def normalized(values: dict[str, float], verbs: Iterable[str]) -> dict[str, float]:
+    """Return values over some verbs with the sum 1; empty where they have none."""
+    found = {verb: values.get(verb, 0.0) for verb in verbs}
+    found = {verb: value if 0 < value < math.inf else 0.0 for verb, value in found.items()}
+    total = sum(found.values())
+    return {verb: value / total for verb, value in found.items()} if total > 0 else {}
+
+
+def task_request(view: View, config: WKMConfig) -> Generate:
+    """Return the question for task knowledge: what to know before the task is begun."""
+    rules = instructions(view.env_id)
+    return _knowledge_request(view, config, "task", config.task_tokens, instructions=rules)
+
+
+def state_request(view: View, config: WKMConfig) -> Generate:
+    """Return the question for state knowledge: the present in words that fit like states too."""
+    return _knowledge_request(view, config, "state", config.state_tokens)
+
+
+def _knowledge_request(
+    view: View, config: WKMConfig, kind: str, tokens: int, **slots: str
+) -> Generate:
+    messages = ask_apart(view, config, f"wkm_{kind}", tokens, **slots)
+    temperature, stop, purpose = config.knowledge_temperature, ("\n---",), f"{kind} knowledge"
+    asked = ask_text(
+        view, config, messages, purpose, tokens, stop, temperature=temperature, top_p=1.0
+    )
+    return replace(asked, adapter=config.knowledge_adapter)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WKMConfig(AgentConfig):
     """How WKM uses knowledge.
-
-    Raises:
-        OptionError: A value is none of those allowed, or out of range.
 
     Example:
         >>> WKMConfig().gamma
@@ -38,33 +223,33 @@ class WKMConfig(AgentConfig):
     """
 
     gamma: float = 0.7
-    """Weight of the agent's own next verb against the knowledge base's (METHODS.md 3: the library's
-    default; the released runner passes 1.0)."""
+    """Weight of the agent's own next verb against the knowledge base's (the released library's
+    default; its runner passes 1.0)."""
     neighbours: int = 3000
-    """Entries retrieved, k (METHODS.md 3: the released runner)."""
+    """Entries retrieved, k (as in the released runner)."""
     state_knowledge: Literal["lm", "belief"] = "lm"
     """Who puts a state into words: the language model (as published), or the belief facts, for
-    models that cannot [D]. The knowledge base must have been made the same way."""
+    models that cannot. The knowledge base must have been made the same way."""
     task_knowledge: bool = True
-    """Whether to write task knowledge; False for models that cannot [D]."""
+    """Whether to write task knowledge; False for models that cannot."""
     task_tokens: int = 256
-    """Most tokens of the task knowledge [D]."""
+    """Most tokens of the task knowledge."""
     state_tokens: int = 128
-    """Most tokens of the state knowledge [D]."""
+    """Most tokens of the state knowledge."""
     knowledge_temperature: float = 0.0
-    """Temperature of both kinds of knowledge [D]."""
+    """Temperature of both kinds of knowledge."""
     knowledge_adapter: str | None = None
     """Adapter of the knowledge model; None for the language model without one."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_whole(self, 1, "neighbours", "task_tokens", "state_tokens")
-        require_between(self, 0, 1, "gamma")
-        require_between(self, 0, 10, "knowledge_temperature")
+    limits = (
+        (1, math.inf, "neighbours task_tokens state_tokens"),
+        (0, 1, "gamma"),
+        (0, 10, "knowledge_temperature"),
+    )
 
-    def needs(self) -> frozenset[str]:
+    def required_capabilities(self) -> frozenset[str]:
         """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings."""
-        return super().needs() | {"prefix", "words"}
+        return super().required_capabilities() | {"prefix", "words"}
 
 
 class WKMAgent:
@@ -76,7 +261,7 @@ class WKMAgent:
     this is mixed with the agent's own probabilities of the first word of its action. The agent
     completes the action after the best verb.
 
-    Deviations from METHODS.md 3: likeness is a cosine of bags of words, not of embeddings; candidate
+    Deviations: likeness is a cosine of bags of words, not of embeddings; candidate
     verbs are those of the admissible actions, or in an open action space those that the base knows;
     a word stands for its first distinguishing token; the knowledge model is whatever model or adapter
     it is given, trained or not; masked and scored decoding choose among the admissible actions with
@@ -95,9 +280,7 @@ class WKMAgent:
     name = "wkm"
 
     def __init__(
-        self,
-        config: WKMConfig | None = None,
-        knowledge: KnowledgeBase | str | Path | None = None,
+        self, config: WKMConfig | None = None, knowledge: KnowledgeBase | str | Path | None = None
     ):
         self.config = config or WKMConfig()
         if isinstance(knowledge, str | Path):
@@ -123,14 +306,12 @@ class WKMAgent:
             draft = yield from draft_action(view, self.config, messages)
             replies[view.step] = draft.text
             return Decision(draft.action, notes=notes | draft.notes() | {"gamma": 1.0})
-        mixed, told = yield from self._choose_verb(messages, lead, verbs, known)
+        mixed, how = yield from self._choose_verb(messages, lead, verbs, known)
         verb = max(verbs, key=lambda option: mixed[option])
         action = yield from self._complete(view, messages, lead, verb)
         replies[view.step] = f"{lead}Action: {action}"
-        return Decision(action, notes=notes | told | {"verb": verb, "decoding": self._kind(view)})
-
-    def _kind(self, view: View) -> str:
-        return self.config.decoding if view.admissible_actions else "free"
+        decoding = self.config.decoding if view.admissible_actions else "free"
+        return Decision(action, notes=notes | how | {"verb": verb, "decoding": decoding})
 
     def _verbs(self, view: View) -> tuple[str, ...]:
         """Return the verbs to choose from, in a fixed order."""
@@ -159,9 +340,8 @@ class WKMAgent:
         if config.state_knowledge == "lm":
             asked.append(state_request(view, config))
         if thinks and config.prompts == "standard":
-            seed = seed_for(config, view, "thought")
-            sampling = config.sampling(config.draft_tokens, ("Action:", *STOP), seed)
-            asked.append(Generate(messages, sampling, adapter=config.adapter, purpose="thought"))
+            stop = ("Action:", *STOP)
+            asked.append(ask_text(view, config, messages, "thought", config.draft_tokens, stop))
         said: list[Completion] = (yield asked) if asked else []
         texts = [completion.text.strip() for completion in said]
         if config.state_knowledge == "lm":
@@ -180,17 +360,17 @@ class WKMAgent:
     ) -> Generator[Request, Reply, tuple[dict[str, float], dict[str, Any]]]:
         """Return the mixed probabilities of the verbs, and what the notes say of them."""
         words = tuple(f" {verb}" for verb in verbs)
-        asked = Words(messages, words, f"{lead}Action:", self.config.adapter, "verb")
+        asked = NextWord(messages, words, f"{lead}Action:", self.config.adapter, "verb")
         found: WordProbabilities = yield asked
         agent = dict(zip(verbs, found.probabilities, strict=True))
         mixed = mixed_verbs(agent, known, self.config.gamma)
         useful = any(known.get(verb) for verb in verbs)
-        told = {
+        notes = {
             "agent_verbs": _rounded(normalized(agent, verbs)),
             "mixed_verbs": _rounded(mixed),
             "gamma": self.config.gamma if useful else 1.0,
         }
-        return mixed, told
+        return mixed, notes
 
     def _complete(
         self, view: View, messages: tuple[Message, ...], lead: str, verb: str
@@ -203,51 +383,27 @@ class WKMAgent:
                 view, config, messages, f"{lead}Action:", actions=actions, purpose="action"
             )
             return chosen[0]
-        sampling = config.sampling(config.draft_tokens, ("\n",), seed_for(config, view, "action"))
         prefix = f"{lead}Action: {verb}"
-        asked = Generate(messages, sampling, prefix, adapter=config.adapter, purpose="action")
-        said: Completion = yield asked
-        return _completed(verb, said.text)
+        said: Completion = yield ask_text(
+            view, config, messages, "action", config.draft_tokens, ("\n",), prefix
+        )
+        whole = parse_action(said.text)
+        if whole is not None and verb_of(whole) == verb:
+            return whole
+        line = said.text.partition("\n")[0].rstrip()
+        gap = " " if line[:1].isalnum() else ""
+        return clean_action(f"{verb}{gap}{line}") or verb
 
 
 def acting_prompt(
     view: View, config: WKMConfig, replies: Mapping[int, str] | None = None, knowledge: str = ""
 ) -> tuple[Message, ...]:
-    r"""Return the conversation that asks for an action, with what is known of the task in it.
-
-    Training makes its prompts by this too.
-
-    Args:
-        view: What the agent sees.
-        config: How it asks.
-        replies: What it wrote at each step.
-        knowledge: Task knowledge, cut where it is long; empty for none.
-
-    Example:
-        >>> from comap.facts import State
-        >>> from comap.trajectory import Turn
-        >>> view = View("id", "task", "Wait.", (Turn(None, "Hm."),), State(), None, 0, lambda: None)
-        >>> acting_prompt(view, WKMConfig(prompts="brief"), knowledge="Patience.")[-1].content
-        'known: Patience.\nHm.\nWait.'
-    """
+    r"""Return the conversation that asks for an action, with what is known of the task in it."""
     limit = min(2 * config.task_tokens, config.max_length // 4)
-    told = cut_text(knowledge.strip(), limit, view.count_tokens)
-    system = fill(config.prompts, "wkm_agent", knowledge=told)[-1].content if told else ""
+    text = cut_text(knowledge.strip(), limit, view.count_tokens)
+    system = fill(config.prompts, "wkm_agent", knowledge=text)[-1].content if text else ""
     room = config.draft_tokens  # the action comes on top of a thought of full length
     return converse(view, config, replies, reserve=room, system=system)
-
-
-def _completed(verb: str, text: str) -> str:
-    """Return the action that begins with a verb and goes on with a text.
-
-    Servers that cannot continue a reply may tell the whole action, or take off the blank.
-    """
-    whole = parse_action(text)
-    if whole is not None and verb_of(whole) == verb:
-        return whole
-    line = text.partition("\n")[0].rstrip()
-    gap = " " if line[:1].isalnum() else ""
-    return clean_action(f"{verb}{gap}{line}") or verb
 
 
 def _rounded(values: dict[str, float]) -> dict[str, float]:

@@ -1,1 +1,21 @@
-"""Experiments, speed benchmarks, reports, and their recorded results."""
+"""What one measures with: the demo, reports and the viewer, experiments, and recorded results."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .display import quiet
+    from .training_report import write_report
+    from .view import view_run
+
+_LAZY = {"quiet": "display", "view_run": "view", "write_report": "training_report"}
+
+__all__ = ["quiet", "view_run", "write_report"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_LAZY[name]}", __name__), name)

@@ -1,60 +1,236 @@
-"""The main job: learn a world model from transitions, score it, and act in imagination.
-
-``comap demo`` runs it on generated tasks, ``comap demo --data-dir DIR`` on official ones.
-"""
+"""The main job: learn a world model from transitions, score it, and act in imagination."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, TypeAlias
 
 import gymnasium
+import numpy as np
 
-from ..agents import Agent, ExpertAgent, RandomAgent, run_episode
-from ..envs import Describer, TextEnv
+from ..agents import Agent, ExpertAgent, RandomAgent, ReplayAgent, run_episode
+from ..agents.config import AgentConfig
+from ..agents.create import create_agent
+from ..agents.run import Tally
+from ..agents.runner import run_episodes
+from ..envs import Describer, Snapshot, TextEnv
 from ..envs.panel import evenly
-from ..envs.registered import (
-    belief_expert,
-    embedded_tasks,
-    engines_kept,
-    evaluated_splits,
-    is_slow,
-    listed_actions,
-)
-from ..errors import CoMapError, DataNotFound, MissingExtra, OptionError
+from ..envs.registry import env_class
+from ..errors import DataNotFound, MissingExtra, OptionError
+from ..facts import State
+from ..lm import create_language_model
+from ..lm.create import SHIPPED, ShippedModels, check_packages, hush, shipped_models
 from ..metrics import (
     Consistency,
     DeltaF1Report,
     Rate,
     consistency,
+    delta_f1,
     delta_f1_report,
     goal_condition_success,
+    success_rate,
 )
-from ..trajectory import Trajectory, write_trajectories
+from ..trainers.setup import Environments
+from ..trajectory import Step, Trajectory, write_trajectories
 from ..worldmodel import (
+    Grounded,
     ImaginedEnv,
     NoisyWorldModel,
     NullWorldModel,
     OracleWorldModel,
+    Query,
     RetrievalWorldModel,
     WorldModel,
+    ask,
     transitions_of,
 )
-from .imagination import RolloutPoint, predicted, replay, rollouts, success
-from .learned import MOST, Learned, chosen, learned_models, learned_table, play_learned
+from ..worldmodel.language import LanguageWorldModel
+from .display import print_table, progress, tracked
+from .plots import Plot, Series
 from .record import circumstances, write_result
-from .report import Episode, Plot, Series, Table, print_table, progress, write_report
+from .report import Episode, Section, render_page, write_whole
+from .tables import Table
 
-__all__ = ["DemoConfig", "run_demo"]
-
-_SHOWN = 12
-_MANY, _FEW = (300, 60), (14, 7)  # tasks to learn from and to measure on
+Env: TypeAlias = "gymnasium.Env[str, str]"
+Models: TypeAlias = "Mapping[str, WorldModel]"
+Advance: TypeAlias = "Callable[[], object]"
+Transition: TypeAlias = "tuple[State, State, State]"
+_EVERY = 4  # steps between the starts of two imagined rollouts
+_SHOWN = 12  # episodes beside their imagination
+_MANY, _FEW = (
+    (300, 60),
+    (14, 7),
+)  # tasks to learn from and to measure on; few where episodes are slow
 _PACKAGES = ("gymnasium", "numpy", "rapidfuzz", "torch", "transformers")
+_AGENT_NAMES = {"comap": "CoMap, with its own world model", "react": "ReAct, the same policy"}
+
+MOST = 8
+"""The most tasks that each learned agent plays: less than half a minute of one core's work."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutPoint:
+    """How well imagined rollouts of one length agree with the real ones."""
+
+    length: int
+    delta_f1: float
+    stderr: float
+    exact: float
+    n: int
+
+
+def predicted(
+    env: Env, models: Models, trajectories: Iterable[Trajectory]
+) -> dict[str, list[Transition]]:
+    """Return the beliefs before, as predicted and after each real transition, for each model."""
+    found: dict[str, list[Transition]] = {name: [] for name in models}
+    inner = _inner(env)
+    for trajectory in trajectories:
+        env.reset(options={"task": trajectory.task})
+        for before, step in trajectory.transitions():
+            history, admissible = inner.history(), inner.admissible_actions
+            query = Query(inner.env_id, inner.goal, history, before, step.action, admissible)
+            for name, model in models.items():
+                if isinstance(model, Grounded):
+                    model.ground(env)
+                (prediction,) = ask(model, [query])
+                update = inner.canonicalizer.update
+                guess = update(before, step.action, prediction.observation)
+                found[name].append((before, guess, step.facts))
+            env.step(step.action)
+    return found
+
+
+def rollouts(
+    env: Env, models: Models, trajectories: Iterable[Trajectory], lengths: Sequence[int]
+) -> dict[str, list[RolloutPoint]]:
+    """Return how imagined rollouts of growing length compare with the real ones."""
+    scores: dict[str, dict[int, list[tuple[float, bool]]]] = {
+        name: {length: [] for length in lengths} for name in models
+    }
+    inner = _inner(env)
+    for trajectory in trajectories:
+        env.reset(options={"task": trajectory.task})
+        snapshots = [inner.snapshot()]
+        for step in trajectory.steps:
+            env.step(step.action)
+            snapshots.append(inner.snapshot())
+        for name, model in models.items():
+            imagined = ImaginedEnv(env, model, horizon=10**9)
+            for start in range(0, len(trajectory.steps), _EVERY):
+                _roll_out(imagined, snapshots[start], trajectory.steps[start:], scores[name])
+    found: dict[str, list[RolloutPoint]] = {name: [] for name in models}
+    for name, by_length in scores.items():
+        for length, rows in by_length.items():
+            if n := len(rows):
+                f1, exact = np.array(rows, dtype=float).T
+                error = float(f1.std(ddof=1)) / n**0.5 if n > 1 else 0.0
+                found[name].append(RolloutPoint(length, fmean(f1), error, fmean(exact), n))
+    return found
+
+
+def _roll_out(
+    imagined: ImaginedEnv,
+    snapshot: Snapshot,
+    steps: Sequence[Step],
+    scores: dict[int, list[tuple[float, bool]]],
+) -> None:
+    imagined.restore(snapshot)
+    before = facts = snapshot.facts
+    ended, observation = False, ""
+    for length, step in enumerate(steps[: max(scores)], 1):
+        over = ended
+        if not over:  # an imagined episode that ended stays as it was
+            observation, _, terminated, truncated, info = imagined.step(step.action)
+            ended, facts = terminated or truncated, info["facts"]
+        if length in scores:
+            score = delta_f1(before, facts, step.facts)
+            scores[length].append((score, observation == step.observation and not over))
+
+
+def _inner(env: Env) -> TextEnv:
+    inner = env.unwrapped
+    assert isinstance(inner, TextEnv)
+    return inner
+
+
+def learned_models(env_id: str) -> ShippedModels:
+    """Return the models that comap ships for an environment, if they can be used here."""
+    if env_id not in SHIPPED:
+        raise DataNotFound(
+            f"expected models that comap ships for {env_id}, found none; give a model of yours to "
+            "comap run (--model)"
+        )
+    found = shipped_models(SHIPPED[env_id])
+    check_packages()
+    return found
+
+
+def play_learned(
+    make_env: Callable[[], Env],
+    tasks: Sequence[str],
+    models: ShippedModels,
+    *,
+    seed: int = 0,
+    advance: Advance = lambda: None,
+) -> tuple[list[dict[str, Any]], list[Trajectory]]:
+    """Play as CoMap's agent and as ReAct, both with the shipped policy; return how they did."""
+    import torch
+
+    hush()
+    policy = create_language_model("shipped:agent", device="cpu")
+    world = create_language_model("shipped:wm", device="cpu")
+    world_model = LanguageWorldModel(world, **models.settings["world_model"])
+    settings = {"seed": seed, **models.settings["agent"]}
+    shared = {part.name for part in fields(AgentConfig)}
+    of_react = {name: value for name, value in settings.items() if name in shared}
+    agents = create_agent("comap", **settings, head=models.head), create_agent("react", **of_react)
+    played, threads = [], torch.get_num_threads()
+    torch.set_num_threads(1)  # a small model's threads wait for each other longer than they work
+    try:
+        for agent in agents:
+            played.append(
+                run_episodes(
+                    make_env,
+                    agent,
+                    evenly(tasks, MOST),
+                    lm=policy,
+                    world_model=world_model,
+                    concurrency=MOST,
+                    on_done=lambda trials: advance(),
+                )
+            )
+    finally:
+        torch.set_num_threads(threads)
+    found = [_summary(a.name, episodes) for a, episodes in zip(agents, played, strict=True)]
+    return found, [episode for episodes in played for episode in episodes]
+
+
+def _summary(name: str, episodes: Sequence[Trajectory]) -> dict[str, Any]:
+    tally = Tally()
+    for episode in episodes:
+        tally.add(episode)
+    gates = [gate for episode in episodes for gate in _gates(episode)]
+    counts = {"reflected": len(gates), "revised": gates.count(True)}
+    return {"agent": name, **counts, **tally.summary()}
+
+
+def _gates(episode: Trajectory) -> list[bool]:
+    """Return for each decision with a reflection whether its draft was revised."""
+    notes = [step.notes for step in episode.steps]
+    return [note["gate"] for note in notes if note.get("path") == "reflected"]
+
+
+def chosen(episodes: Sequence[Trajectory], number: int = 2) -> list[Trajectory]:
+    """Return the episodes of CoMap's that show most: solved ones with a revised draft come first."""
+    own = [episode for episode in episodes if episode.agent == "comap"]
+    return sorted(own, key=lambda e: (not (e.success and any(_gates(e))), not e.success))[:number]
 
 
 @dataclass(frozen=True)
@@ -82,184 +258,152 @@ class DemoConfig:
     lengths: tuple[int, ...] = (1, 2, 4, 8, 16)
     """Lengths of imagined rollouts, in steps."""
 
+    def __post_init__(self) -> None:
+        for name in ("train_tasks", "test_tasks"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise OptionError(f"{name} must be at least 1, not {value}")
+        if min(self.lengths, default=0) < 1:
+            raise OptionError(f"lengths must be at least 1, not {self.lengths}")
+        if not all(0 <= rate <= 1 for rate in self.error_rates):
+            raise OptionError(f"error_rates must be from 0 to 1, not {self.error_rates}")
+
 
 @dataclass
 class _Results:
-    """What the demo found."""
-
     fingerprint: dict[str, str]
     counts: dict[str, int] = field(default_factory=dict)
     one_step: dict[str, dict[str, DeltaF1Report]] = field(default_factory=dict)
     rollouts: dict[str, list[RolloutPoint]] = field(default_factory=dict)
     agents: list[tuple[str, str, Rate, float]] = field(default_factory=list)
     plans: dict[str, Consistency] = field(default_factory=dict)
-    learned: list[Learned] = field(default_factory=list)
+    learned: list[dict[str, Any]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
 
 def run_demo(config: DemoConfig) -> Path:
-    """Run the main job and return the path of its report.
-
-    Args:
-        config: What to do.
-
-    Raises:
-        CoMapError: The data, the environment or an option is not right; the message says how.
-        MissingExtra: The extra ``viz`` is not installed.
-    """
-    for name in ("train_tasks", "test_tasks", "lengths"):
-        value = getattr(config, name)
-        if value is None:
-            continue
-        if not value or min(value if isinstance(value, tuple) else (value,)) < 1:
-            raise OptionError(f"{name} must be at least 1, not {value}")
-    for rate in config.error_rates:
-        if not 0 <= rate <= 1:
-            raise OptionError(f"error_rates must be from 0 to 1, not {rate}")
-    with engines_kept(config.env, 2):
-        return _run(_Demo(config))
-
-
-def _run(job: _Demo) -> Path:
-    """Do everything, phase by phase."""
-    with job.phase("gather"):
-        train = job.gather(job.train, job.train_tasks, "Gathering training episodes")
-        test = job.gather(job.test, len(job.tasks), "Gathering unseen episodes")
-    with job.phase("fit"):
-        models = job.fit(train)
-    with job.phase("one step"):
-        job.score_one_step(models, test)
-    with job.phase("rollouts"):
-        job.score_rollouts(models, test)
-    with job.phase("agents"):
-        pairs = job.act(models)
-    with job.phase("learned agent"):
-        shown = job.act_learned()
-    return job.report(shown + pairs)
+    """Run the main job and return the path of its report."""
+    with env_class(config.env).engine_pool(2):
+        job = _Demo(config)
+        with job.phase("gather"):
+            train = job.gather(job.train, job.train_tasks, "Gathering training episodes")
+            test = job.gather(job.test, len(job.tasks), "Gathering unseen episodes")
+        with job.phase("fit"):
+            models = job.fit(train)
+        with job.phase("one step"):
+            job.score_one_step(models, test)
+        with job.phase("rollouts"):
+            job.score_rollouts(models, test)
+        with job.phase("agents"):
+            pairs = job.act(models)
+        with job.phase("learned agent"):
+            episodes = job.act_learned()
+        return job.report([*episodes, *pairs])
 
 
 class _Demo:
-    """The job, phase by phase."""
-
     def __init__(self, config: DemoConfig):
+        cls = env_class(config.env)
         if config.test_split is None:
-            splits = evaluated_splits(config.env) or (config.train_split,)
+            splits = cls.test_splits or (config.train_split,)
             config = replace(config, test_split=splits[-1])
-        slow = is_slow(config.env)
-        train_tasks, test_tasks = _FEW if slow else _MANY
-        train_tasks, test_tasks = config.train_tasks or train_tasks, config.test_tasks or test_tasks
-        self.config = replace(config, train_tasks=train_tasks, test_tasks=test_tasks)
-        self.train_tasks, self.out = train_tasks, Path(config.out)
-        options = belief_expert(config.env) | listed_actions(config.env)
+        usual_train, usual_test = _FEW if cls.slow else _MANY
+        self.train_tasks = config.train_tasks or usual_train
+        test_tasks = config.test_tasks or usual_test
+        self.config = replace(config, train_tasks=self.train_tasks, test_tasks=test_tasks)
+        self.out = Path(config.out)
+        options = cls.belief_expert() | cls.listed_actions()
         if config.data_dir is not None:
             options["data_dir"] = config.data_dir
-        elif slow:
-            options |= embedded_tasks(config.env)
-        self.train = _make(config.env, config.train_split, options)
-        self.make_test = partial(_make, config.env, config.test_split or "", options)
+        elif cls.slow:
+            options |= cls.generated_options
+        make_env = Environments(config.env, options)
+        self.train = make_env(config.train_split)
+        self.make_test = partial(make_env, config.test_split)
         self.test = self.make_test()
-        self.tasks = evenly(_tasks(self.test), test_tasks)
-        inner = self.test.unwrapped
-        assert isinstance(inner, TextEnv)
+        self.tasks = evenly(_inner(self.test).tasks.ids, test_tasks)
         self.out.mkdir(parents=True, exist_ok=True)
-        self.results = _Results(inner.fingerprint())
+        self.results = _Results(_inner(self.test).fingerprint())
         self.learned_parameters = 0
         self.agents: tuple[Agent, ...] = (ExpertAgent(), RandomAgent(config.seed, mixed=0.1))
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Measure how long a phase takes."""
         start = time.perf_counter()
         yield
         self.results.seconds[name] = round(time.perf_counter() - start, 2)
 
-    def gather(self, env: gymnasium.Env[str, str], number: int, label: str) -> list[Trajectory]:
-        """Return an expert's and a random agent's episode of each task."""
-        tasks = evenly(_tasks(env), number)
-        found = []
-        with progress(label, total=len(tasks)) as advance:
-            for task in tasks:
-                found += [run_episode(env, agent, task=task) for agent in self.agents]
-                advance()
-        return found
+    def gather(self, env: Env, number: int, label: str) -> list[Trajectory]:
+        tasks = evenly(_inner(env).tasks.ids, number)
+        return [
+            run_episode(env, agent, task=task)
+            for task in tracked(tasks, label)
+            for agent in self.agents
+        ]
 
     def fit(self, train: Sequence[Trajectory]) -> dict[str, WorldModel]:
-        """Return the world models to compare, the learning one fitted and saved."""
         learner = RetrievalWorldModel()
-        with progress("Fitting the retrieval world model", total=len(train)) as advance:
-            for trajectory in train:
-                learner.fit(transitions_of(trajectory))
-                advance()
+        for trajectory in tracked(train, "Fitting the retrieval world model"):
+            learner.fit(transitions_of(trajectory))
         learner.save(self.out / "retrieval.jsonl")
         self.results.counts["training transitions"] = len(learner)
         noisy = {}
-        if isinstance(self.test.get_wrapper_attr("canonicalizer"), Describer):
+        if isinstance(_inner(self.test).canonicalizer, Describer):
             for rate in self.config.error_rates:
                 noisy[f"noisy {rate:g}"] = NoisyWorldModel(rate, seed=self.config.seed)
         else:
-            print("No noisy model is shown: facts cannot be told in this environment's words")
-        return {
-            "null": NullWorldModel(),
-            "retrieval": learner,
-            **noisy,
-            "oracle": OracleWorldModel(),
-        }
+            print("No noisy model is shown: facts have no words in this environment")
+        models: dict[str, WorldModel] = {"null": NullWorldModel(), "retrieval": learner, **noisy}
+        return models | {"oracle": OracleWorldModel()}
 
-    def score_one_step(self, models: dict[str, WorldModel], test: Sequence[Trajectory]) -> None:
-        """Score every model on the expert's and on the random agent's transitions."""
+    def score_one_step(self, models: Models, test: Sequence[Trajectory]) -> None:
         self.results.counts["test transitions"] = sum(len(t.steps) for t in test)
-        rows = {}
-        with progress("Scoring single predictions", total=len(test)) as advance:
-            for agent in self.agents:
-                own = [t for t in test if t.agent == agent.name]
-                rows[agent.name] = predicted(self.test, models, own, advance)
+        rows: dict[str, dict[str, list[Transition]]] = {}
+        for agent in self.agents:
+            own = [t for t in test if t.agent == agent.name]
+            label = f"Scoring single predictions: {agent.name}"
+            rows[agent.name] = predicted(self.test, models, tracked(own, label))
+        rows["all"] = {m: [row for found in rows.values() for row in found[m]] for m in models}
         for name, found in rows.items():
             self.results.one_step[name] = {m: delta_f1_report(found[m]) for m in models}
-        together = {m: [row for found in rows.values() for row in found[m]] for m in models}
-        self.results.one_step["all"] = {m: delta_f1_report(together[m]) for m in models}
 
-    def score_rollouts(self, models: dict[str, WorldModel], test: Sequence[Trajectory]) -> None:
-        """Score imagined rollouts of growing length."""
-        with progress("Scoring imagined rollouts", total=len(test)) as advance:
-            self.results.rollouts = rollouts(self.test, models, test, self.config.lengths, advance)
+    def score_rollouts(self, models: Models, test: Sequence[Trajectory]) -> None:
+        episodes = tracked(test, "Scoring imagined rollouts")
+        self.results.rollouts = rollouts(self.test, models, episodes, self.config.lengths)
 
-    def act(self, models: dict[str, WorldModel]) -> list[Episode]:
-        """Let the agents act, really and in each model's imagination; return pairs to look at."""
+    def act(self, models: Models) -> list[Episode]:
+        """Play as the agents, really and in each model's imagination; return pairs to look at."""
         real: list[Trajectory] = []
-        worlds: dict[str, gymnasium.Env[str, str]] = {"real": self.test}
+        worlds: dict[str, Env] = {"real": self.test}
         worlds |= {name: ImaginedEnv(self.test, model) for name, model in models.items()}
-        pairs = [
-            (agent, name)
+        expert_from = getattr(type(_inner(self.test)), "expert_from", None)
+        plays = [  # in imagination an expert must know what to do by beliefs
+            (agent, name, task)
             for agent in self.agents
             for name in worlds
-            if name == "real" or self._can_imagine(agent)
+            if name == "real" or agent.name != "expert" or expert_from is not TextEnv.expert_from
+            for task in self.tasks
         ]
-        total = len(self.tasks) * len(pairs)
-        with progress("Acting, really and in imagination", total=total) as advance:
-            for agent, name in pairs:
-                world = worlds[name]
-                rate, episodes = success(world, agent, self.tasks, advance)
-                score = goal_condition_success(e.score for e in episodes)
-                self.results.agents.append((agent.name, name, rate, score))
-                if agent.name == "expert" and name != "real":
-                    really = [replay(self.test, e) for e in episodes]
-                    self.results.plans[name] = consistency(
-                        [e.success for e in episodes], [e.success for e in really]
-                    )
-                if name == "real":
-                    real += episodes
+        played: dict[tuple[str, str], list[Trajectory]] = {}
+        for agent, name, task in tracked(plays, "Acting, really and in imagination"):
+            episode = run_episode(worlds[name], agent, task=task)
+            played.setdefault((agent.name, name), []).append(episode)
+        for (agent_name, name), episodes in played.items():
+            rate = success_rate(e.success for e in episodes)
+            score = goal_condition_success(e.score for e in episodes)
+            self.results.agents.append((agent_name, name, rate, score))
+            if name == "real":
+                real += episodes
+            elif agent_name == "expert":
+                really = [_replay(self.test, e).success for e in episodes]
+                self.results.plans[name] = consistency([e.success for e in episodes], really)
         write_trajectories(self.out / "trajectories.jsonl", real)
-        return self._pairs(real, models["retrieval"])
-
-    def _can_imagine(self, agent: Agent) -> bool:
-        """Return whether an agent knows what to do in imagination: experts must know by beliefs."""
-        own = type(self.test.unwrapped)
-        return (
-            agent.name != "expert" or getattr(own, "expert_from", None) is not TextEnv.expert_from
-        )
+        imagined = ImaginedEnv(self.test, models["retrieval"], horizon=10**6)
+        return [
+            Episode(f"{e.agent}: {e.goal}", e, _replay(imagined, e)) for e in evenly(real, _SHOWN)
+        ]
 
     def act_learned(self) -> list[Episode]:
-        """Let the agent act that comap ships; return episodes to look at, none where it cannot."""
         try:
             models = learned_models(self.config.env)
         except (DataNotFound, MissingExtra) as error:
@@ -274,140 +418,84 @@ class _Demo:
         write_trajectories(self.out / "learned.jsonl", episodes)
         return [Episode(f"{e.agent}, learned: {e.goal}", e, None) for e in chosen(episodes)]
 
-    def _pairs(self, episodes: Sequence[Trajectory], model: WorldModel) -> list[Episode]:
-        """Return some real episodes beside the same actions in imagination."""
-        imagined = ImaginedEnv(self.test, model, horizon=10**6)
-        chosen = evenly(episodes, _SHOWN)
-        return [Episode(f"{e.agent}: {e.goal}", e, replay(imagined, e)) for e in chosen]
-
     def report(self, episodes: Sequence[Episode]) -> Path:
-        """Print the tables, write the results and the report, and return the report's path."""
-        tables = _tables(self.results)
-        if self.results.learned:
-            tables.append(learned_table(self.results.learned, self.learned_parameters))
+        results = self.results
+        tables = [_delta_table(results), _rollout_table(results), _agent_table(results)]
+        if results.plans:
+            tables.append(_plan_table(results))
+        if results.learned:
+            tables.append(learned_table(results.learned, self.learned_parameters))
         for table in tables:
             print_table(table)
         record = circumstances(_PACKAGES) | {
             "config": asdict(self.config) | {"data_dir": None, "out": None},
-            **asdict(self.results),
+            **asdict(results),
         }
         write_result(self.out / "results.json", record)
+        kind = results.fingerprint.get("games", "")
+        summary = {
+            "environment": self.config.env,
+            "tasks": f"{kind}; split {self.config.test_split}, {len(self.tasks)} tasks",
+            **{name: f"{number:,}" for name, number in results.counts.items()},
+            "seconds": ", ".join(f"{k} {v:.1f}" for k, v in results.seconds.items()),
+        }
+        sections = [Section("", tables, _plots(results))]
         path = self.out / "report.html"
-        kind = self.results.fingerprint.get("games", "")
-        write_report(
-            path,
-            title="comap demo",
-            summary={
-                "environment": self.config.env,
-                "tasks": f"{kind}; split {self.config.test_split}, {len(self.tasks)} tasks",
-                **{name: f"{number:,}" for name, number in self.results.counts.items()},
-                "seconds": ", ".join(f"{k} {v:.1f}" for k, v in self.results.seconds.items()),
-            },
-            tables=tables,
-            plots=_plots(self.results),
-            episodes=episodes,
-        )
+        write_whole(path, render_page("comap demo", summary, sections, episodes))
         return path
 
 
-def _make(env_id: str, split: str, options: dict[str, Any]) -> gymnasium.Env[str, str]:
-    """Return an environment of comap, or say that it is none."""
-    try:
-        env = gymnasium.make(env_id, split=split, **options)
-    except (CoMapError, gymnasium.error.Error):
-        raise
-    except (ImportError, TypeError, ValueError) as error:
-        raise OptionError(f"expected an environment of comap, found {env_id!r} ({error})") from None
-    if not isinstance(env.unwrapped, TextEnv):
-        raise OptionError(f"expected an environment of comap, found {env_id!r}")
-    return env
-
-
-def _tasks(env: gymnasium.Env[str, str]) -> tuple[str, ...]:
-    ids: tuple[str, ...] = env.get_wrapper_attr("tasks").ids
-    return ids
-
-
-def _tables(results: _Results) -> list[Table]:
-    tables = [_delta_table(results), _rollout_table(results), _agent_table(results)]
-    return [*tables, _plan_table(results)] if results.plans else tables
+def _replay(env: Env, trajectory: Trajectory) -> Trajectory:
+    return run_episode(env, ReplayAgent(trajectory), task=trajectory.task)
 
 
 def _delta_table(results: _Results) -> Table:
+    every, expert, random = (results.one_step[name] for name in ("all", "expert", "random"))
     rows = []
-    for name, report in results.one_step["all"].items():
-        parts = [100 * results.one_step[agent][name].mean for agent in ("expert", "random")]
-        rows.append(
-            (
-                name,
-                100 * report.mean,
-                100 * report.stderr,
-                100 * report.nonempty_mean,
-                *parts,
-                100 * report.exact_share,
-                100 * report.parse_failure_rate,
-                report.n,
-            )
-        )
-    share = 100 * next(iter(results.one_step["all"].values())).no_op_share
+    for name, report in every.items():
+        shares = (report.mean, report.stderr, report.nonempty_mean, expert[name].mean)
+        further = (random[name].mean, report.exact_share, report.parse_failure_rate)
+        rows.append((name, *(100 * share for share in (*shares, *further)), report.n))
+    unchanged = 100 * next(iter(every.values())).no_op_share
     return Table(
         "World models: Delta-F1 of single predictions",
         ("model", "Delta-F1", "s.e.", "changes only", "expert", "random", "exact", "unparsed", "n"),
         tuple(rows),
-        f"Percent. In {share:.1f} % of the transitions nothing changes. 'changes only' leaves those "
+        f"Percent. In {unchanged:.1f} % of the transitions nothing changes. 'changes only' leaves those "
         "out; 'exact' is the share of changes predicted without any error.",
     )
 
 
 def _rollout_table(results: _Results) -> Table:
-    lengths = [point.length for point in next(iter(results.rollouts.values()))]
+    points = next(iter(results.rollouts.values()))
     rows = [
-        (name, *(100 * point.delta_f1 for point in points))
-        for name, points in results.rollouts.items()
+        (name, *(100 * point.delta_f1 for point in found))
+        for name, found in results.rollouts.items()
     ]
-    numbers = ", ".join(
-        f"{point.n} of {point.length}" for point in next(iter(results.rollouts.values()))
-    )
+    numbers = ", ".join(f"{point.n} of {point.length}" for point in points)
+    steps = (f"{point.length} step{'s' if point.length > 1 else ''}" for point in points)
     return Table(
         "World models: Delta-F1 of imagined rollouts, by length",
-        ("model", *(f"{length} steps" if length > 1 else "1 step" for length in lengths)),
+        ("model", *steps),
         tuple(rows),
         f"Percent, of the change over the whole rollout. Rollouts scored: {numbers} steps.",
     )
 
 
 def _agent_table(results: _Results) -> Table:
-    rows = [
-        (
-            agent,
-            world,
-            100 * rate.value,
-            f"{100 * rate.low:.1f} - {100 * rate.high:.1f}",
-            100 * score,
-            rate.n,
-        )
-        for agent, world, rate, score in results.agents
-    ]
     return Table(
         "Agents, really and in imagination: success",
-        ("agent", "world", "success", "95 % interval", "goal conditions", "n"),
-        tuple(rows),
+        ("agent", "world", "success (95 %)", "goal conditions"),
+        tuple((agent, world, str(r), 100 * score) for agent, world, r, score in results.agents),
         "Percent. In imagination success is what the imagined facts say.",
     )
 
 
 def _plan_table(results: _Results) -> Table:
-    rows = [
-        (
-            name,
-            100 * c.imagined.value,
-            100 * c.real.value,
-            100 * c.precision,
-            100 * c.agreement,
-            c.n,
-        )
-        for name, c in results.plans.items()
-    ]
+    rows = []
+    for name, plan in results.plans.items():
+        shares = (plan.imagined.value, plan.real.value, plan.precision, plan.agreement)
+        rows.append((name, *(100 * share for share in shares), plan.n))
     return Table(
         "The expert's imagined plans, carried out for real",
         ("model", "imagined success", "real success", "held up", "agreement", "n"),
@@ -416,29 +504,40 @@ def _plan_table(results: _Results) -> Table:
     )
 
 
+def learned_table(learned: Sequence[Mapping[str, Any]], parameters: int) -> Table:
+    """Return how the learned agents did."""
+    rows = []
+    for one in learned:
+        revised = 100 * one["revised"] / one["reflected"] if one["reflected"] else None
+        name, rate = _AGENT_NAMES.get(one["agent"], one["agent"]), str(Rate(**one["success"]))
+        rows.append((name, rate, 100 * one["score"], one["steps"]["per_episode"], revised))
+    failed = sum(count for one in learned for count in one["errors"].values())
+    return Table(
+        "A learned agent: success",
+        ("agent", "success (95 %)", "goal conditions", "steps", "revised"),
+        tuple(rows),
+        "Percent, but for steps. Policy and world model come with comap: "
+        f"{parameters / 1e6:.1f} M parameters each, trained on generated tasks. 'revised': of "
+        "the drafts that were reflected on, those that another action took the place of."
+        + (f" {failed} episodes failed." if failed else ""),
+    )
+
+
 def _plots(results: _Results) -> list[Plot]:
-    series = [
-        Series(
-            name,
-            tuple(float(point.length) for point in points),
-            tuple(100 * point.delta_f1 for point in points),
-            tuple(100 * max(0.0, point.delta_f1 - 1.96 * point.stderr) for point in points),
-            tuple(100 * min(1.0, point.delta_f1 + 1.96 * point.stderr) for point in points),
+    series = []
+    for name, points in results.rollouts.items():
+        x = tuple(float(point.length) for point in points)
+        y, low, high = (
+            tuple(100 * min(max(p.delta_f1 + side * 1.96 * p.stderr, 0), 1) for p in points)
+            for side in (0, -1, 1)
         )
-        for name, points in results.rollouts.items()
-    ]
-    reports = results.one_step["all"]
-    predicates = sorted(reports["retrieval"].by_predicate)
-    places = tuple(float(place) for place in range(len(predicates)))
-    bars = tuple(100 * reports["retrieval"].by_predicate[name].f1 for name in predicates)
+        series.append(Series(name, x, y, low, high))
+    by_predicate = results.one_step["all"]["retrieval"].by_predicate
+    predicates = sorted(by_predicate)
+    positions = tuple(float(position) for position in range(len(predicates)))
+    bars = Series("retrieval", positions, tuple(100 * by_predicate[name].f1 for name in predicates))
+    title, label = "Retrieval world model, by kind of fact", "F1 of its changes (%)"
     return [
         Plot("Imagined rollouts", "steps imagined in a chain", "Delta-F1 (%)", tuple(series)),
-        Plot(
-            "Retrieval world model, by kind of fact",
-            "predicate",
-            "F1 of its changes (%)",
-            (Series("retrieval", places, bars),),
-            kind="bar",
-            labels=tuple(predicates),
-        ),
+        Plot(title, "predicate", label, (bars,), kind="bar", labels=tuple(predicates)),
     ]

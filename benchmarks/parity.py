@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import lzma
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -14,14 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ..envs.alfworld.engine import NativeEngine
-from ..envs.alfworld.game import Game
-from ..envs.alfworld.problem import read_game
-from ..envs.archives import unpack
-from ..envs.datasets import Limits
+from ..envs.alfworld.game import Game, read_game
+from ..envs.data import Limits, unpack
 from ..errors import DataCorrupt, DataNotFound, OptionError, suggest
 from .record import circumstances, write_result
-
-__all__ = ["add_parser", "main", "run"]
 
 _ENVS = ("alfworld",)
 _FIELDS = ("observation", "admissible_commands", "facts", "not_facts", "won")
@@ -38,35 +32,12 @@ def run(
     out: str | Path | None = None,
     progress: Callable[[str], object] = lambda line: None,
 ) -> dict[str, Any]:
-    """Compare the native engine with what was recorded from the upstream engine.
-
-    Args:
-        env: ``"alfworld"``.
-        reference: Folder with ``games.tar.xz`` (official games), ``traces_*.jsonl.xz`` (states
-            recorded from TextWorld: observation, admissible commands, facts, negative facts, won)
-            and ``demos.jsonl.xz`` (demonstrations: observations).
-        out: File for the result, or None.
-        progress: Told of each part that begins.
-
-    Returns:
-        The result, as written to `out`: for each part how many there are and how many match.
-
-    Raises:
-        OptionError: There is no such environment.
-        DataNotFound: A file is missing.
-        DataCorrupt: A file is not what it should be.
-
-    Example:
-        >>> result = run("alfworld", reference="reference/alfworld")  # doctest: +SKIP
-        >>> result["all_match"]  # doctest: +SKIP
-        True
-    """
+    """Compare the native engine with what was recorded from the upstream engine."""
     if env not in _ENVS:
         raise OptionError(f"there is no environment {env!r} to compare; {suggest(env, _ENVS)}")
     folder = Path(reference)
-    archive, demos = _existing(folder, "games.tar.xz"), _existing(folder, "demos.jsonl.xz")
-    _existing(folder, "traces_*.jsonl.xz")
-    traces = sorted(folder.glob("traces_*.jsonl.xz"))
+    (archive,), (demos,) = _existing(folder, "games.tar.xz"), _existing(folder, "demos.jsonl.xz")
+    traces = _existing(folder, "traces_*.jsonl.xz")
     mismatches: list[_Row] = []
     with tempfile.TemporaryDirectory() as temporary:
         games = Path(temporary, "games")
@@ -88,42 +59,6 @@ def run(
     if out is not None:
         write_result(Path(out), result)
     return result
-
-
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command `parity`; `main` is set as its default ``run``.
-
-    Example:
-        >>> parser = argparse.ArgumentParser("comap bench")
-        >>> add_parser(parser.add_subparsers())
-        >>> parser.parse_args(["parity", "alfworld", "--reference", "reference"]).reference
-        'reference'
-    """
-    parser = subparsers.add_parser("parity", help="compare with what the upstream engine told")
-    parser.set_defaults(run=main)
-    parser.add_argument("env", choices=_ENVS, help="the environment to compare")
-    parser.add_argument(
-        "--reference", metavar="DIR", required=True, help="folder with games, traces and demos"
-    )
-    parser.add_argument("--out", metavar="FILE", help="write the result to this file, as JSON")
-
-
-def main(args: argparse.Namespace) -> int:
-    """Run `comap bench parity` with parsed arguments; 0 if all match, else 1.
-
-    Example:
-        >>> arguments = argparse.Namespace(env="alfworld", reference="reference", out=None)
-        >>> main(arguments)  # doctest: +SKIP
-        0
-    """
-    result = run(
-        args.env,
-        reference=args.reference,
-        out=args.out,
-        progress=lambda line: print(line, file=sys.stderr),
-    )
-    print(_table(result))
-    return 0 if result["all_match"] else 1
 
 
 def _compare(
@@ -184,14 +119,14 @@ def _play_walkthroughs(games: Path, mismatches: list[_Row]) -> dict[str, dict[st
     return {split: dict(counts) for split, counts in splits.items()}
 
 
-def _existing(folder: Path, pattern: str) -> Path:
+def _existing(folder: Path, pattern: str) -> list[Path]:
     found = sorted(folder.glob(pattern))
     if not found:
         raise DataNotFound(
             f"expected {pattern} in {folder}, found no such file; give the folder of the "
             "reference data: comap bench parity alfworld --reference DIR"
         )
-    return found[0]
+    return found
 
 
 def _lines(path: Path) -> Iterator[_Row]:
@@ -210,7 +145,7 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _table(result: Mapping[str, Any]) -> str:
+def table(result: Mapping[str, Any]) -> str:
     """Return the result for people."""
     lines = []
     for name, part in result.items():

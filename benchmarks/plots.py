@@ -1,55 +1,30 @@
-"""Plots as SVG that can stand inside a page with a strict content security policy.
-
-matplotlib draws, `comap.benchmarks.svg` makes what it wrote fit for a page.
-"""
+"""Plots as SVG images, for pages with a strict content security policy."""
 
 from __future__ import annotations
 
+import base64
 import io
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal
 
-from ..errors import MissingExtra, OptionError
-from .marks import one_line
-from .svg import embeddable
-
-__all__ = ["COLOURS", "SYMBOLS", "Plot", "Series", "render_plot"]
+from ..errors import MissingExtra
+from .tables import one_line
 
 SYMBOLS = "●■▲◆▼✚"
-"""The marker of each series as text, for a legend; after these, colours and markers repeat."""
+"""The marker of each series as text, for a legend; after these, colors and markers repeat."""
 
 _MARKERS = "os^DvP"
-COLOURS = ("#0b62a8", "#b84a00", "#08755a", "#93408a", "#7a5f00", "#4d5a68")
-"""The colour of each series; after these they repeat."""
+COLORS = ("#0b62a8", "#b84a00", "#08755a", "#93408a", "#7a5f00", "#4d5a68")
+"""The color of each series; after these they repeat."""
 _INK, _GRID, _HALO = "#2b3038", "#dcdfe4", "#fefefe"
-_CLASSES = {colour: f"series-{i}" for i, colour in enumerate(COLOURS)} | {
-    _INK: "ink",
-    _GRID: "grid",
-    _HALO: "halo",
-}
-_KINDS = ("line", "bar")
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line, or one colour of bars.
-
-    Attributes:
-        name: Its name in the legend.
-        x: Positions.
-        y: Values, as many as positions; NaN leaves a gap.
-        low: Lower ends of the intervals around the values, if they have any.
-        high: Upper ends.
-
-    Raises:
-        OptionError: The lengths differ, or only one end of the intervals is given.
-
-    Example:
-        >>> Series("react", (1.0, 2.0), (0.4, 0.5), low=(0.3, 0.4), high=(0.5, 0.6)).name
-        'react'
-    """
+    """One line, or one color of bars."""
 
     name: str
     x: tuple[float, ...]
@@ -57,52 +32,17 @@ class Series:
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
 
-    def __post_init__(self) -> None:
-        lengths = {
-            len(values) for values in (self.x, self.y, self.low, self.high) if values is not None
-        }
-        if len(lengths) != 1 or (self.low is None) != (self.high is None):
-            raise OptionError(
-                f"expected x, y, and both or neither of low and high of one length in the series "
-                f"{self.name!r}, found lengths {sorted(lengths)}"
-            )
-
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A plot.
-
-    Attributes:
-        title: What it shows.
-        xlabel: Name of the horizontal axis.
-        ylabel: Name of the vertical axis.
-        series: What is drawn.
-        kind: "line", or "bar" for bars side by side at each position.
-        labels: Names of the positions, from left to right, instead of numbers.
-
-    Raises:
-        OptionError: The kind is unknown, or there are not as many labels as positions.
-
-    Example:
-        >>> Plot("Success", "", "%", (Series("a", (0, 1), (40, 60)),), "bar", ("easy", "hard")).kind
-        'bar'
-    """
+    """A plot."""
 
     title: str
     xlabel: str
     ylabel: str
     series: tuple[Series, ...]
-    kind: str = "line"
+    kind: Literal["line", "bar"] = "line"
     labels: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if self.kind not in _KINDS:
-            raise OptionError(f"expected a plot of kind 'line' or 'bar', found {self.kind!r}")
-        if self.labels is not None and len(self.labels) != len(self.positions):
-            raise OptionError(
-                f"expected one label for each of the {len(self.positions)} positions of the plot "
-                f"{self.title!r}, found {len(self.labels)}"
-            )
 
     @property
     def positions(self) -> list[float]:
@@ -110,21 +50,19 @@ class Plot:
         return sorted({x for series in self.series for x in series.x})
 
 
-def render_plot(plot: Plot, name: str = "plot") -> str:
-    """Return a plot as an SVG element, the same bytes for the same plot.
+def image_of(plot: Plot) -> Any:
+    """Return a plot as an ``<img>`` element of a page: an image runs and loads nothing."""
+    from markupsafe import Markup  # a part of jinja2
 
-    Args:
-        plot: What to draw. Its title and its series' names are left to the page.
-        name: What the ids inside start with: different for each plot on a page.
+    names = "; ".join(one_line(series.name, 60) for series in plot.series)
+    described = f"{one_line(plot.title)}: {names}"
+    source = base64.b64encode(svg_of(plot)).decode("ascii")
+    return Markup('<img src="data:image/svg+xml;base64,{}" alt="{}">').format(source, described)
 
-    Raises:
-        MissingExtra: matplotlib is not installed.
 
-    Example:
-        >>> svg = render_plot(Plot("Success", "round", "%", (Series("react", (1, 2), (40, 60)),)))
-        >>> svg[:4], "style=" in svg
-        ('<svg', False)
-    """
+@lru_cache(maxsize=256)
+def svg_of(plot: Plot, alone: bool = False) -> bytes:
+    """Return a plot as an SVG file; one that stands alone has a legend and a white ground."""
     try:
         import matplotlib.style
         from matplotlib.figure import Figure
@@ -134,6 +72,7 @@ def render_plot(plot: Plot, name: str = "plot") -> str:
         "svg.fonttype": "none",
         "svg.hashsalt": "comap",
         "text.parse_math": False,
+        "font.family": "sans-serif",
         "text.color": _INK,
         "axes.labelcolor": _INK,
         "axes.edgecolor": _INK,
@@ -145,11 +84,15 @@ def render_plot(plot: Plot, name: str = "plot") -> str:
     with matplotlib.style.context(["default", settings]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure = Figure(figsize=(5.6, 3.3), layout="constrained")
-        _draw(figure.add_subplot(), plot)
-        figure.savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
-    names = "; ".join(one_line(series.name, 60) for series in plot.series)
-    description = f"{one_line(plot.title)}: {names}"
-    return embeddable(drawn.getvalue(), name, description, _CLASSES)
+        axes = figure.add_subplot()
+        _draw(axes, plot)
+        drawn_series, names = axes.get_legend_handles_labels()
+        if alone and (len(names) > 1 or (names and plot.kind == "line")):
+            figure.set_figheight(3.3 + 0.2 * len(names))
+            figure.legend(drawn_series, names, loc="outside lower left", frameon=False, fontsize=9)
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(drawn, format="svg", transparent=not alone, metadata=nothing)
+    return drawn.getvalue()
 
 
 def _draw(axes: Any, plot: Plot) -> None:
@@ -178,20 +121,21 @@ def _finite(values: tuple[float, ...] | None) -> list[float]:
 
 
 def _draw_line(axes: Any, series: Series, i: int) -> None:
-    colour = COLOURS[i % len(COLOURS)]
+    color = COLORS[i % len(COLORS)]
     if series.low is not None:
         axes.fill_between(
-            series.x, _finite(series.low), _finite(series.high), color=colour, alpha=0.18, lw=0
+            series.x, _finite(series.low), _finite(series.high), color=color, alpha=0.18, lw=0
         )
-    dashes = ("-", "--", ":", "-.")[i // len(COLOURS) % 4]
+    dashes = ("-", "--", ":", "-.")[i // len(COLORS) % 4]
     marker = _MARKERS[i % len(_MARKERS)] if len(series.x) <= 40 else None
-    axes.plot(series.x, _finite(series.y), dashes, marker=marker, ms=5, color=colour)
+    label = one_line(series.name, 70)
+    axes.plot(series.x, _finite(series.y), dashes, marker=marker, ms=5, color=color, label=label)
 
 
 def _draw_bars(axes: Any, series: Series, i: int, shift: float, width: float) -> None:
-    colour = COLOURS[i % len(COLOURS)]
+    color = COLORS[i % len(COLORS)]
     x, y = [x + shift for x in series.x], _finite(series.y)
-    axes.bar(x, y, width=0.92 * width, color=colour)
+    axes.bar(x, y, width=0.92 * width, color=color, label=one_line(series.name, 70))
     if series.low is not None:
         low, high = _finite(series.low), _finite(series.high)
         axes.vlines(x, low, high, colors=_HALO, lw=3.2)  # so that it is seen on the bar too

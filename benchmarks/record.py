@@ -1,36 +1,35 @@
-"""What every result file says beside its numbers (versions, hardware, date), and its writing."""
+"""What every result says beside its numbers: versions, hardware, date, and a folder's journal."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import re
 import statistics
-from collections.abc import Iterable, Sequence
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..jsonl import append, replacing_file
 
-__all__ = ["circumstances", "resident_bytes", "spread", "write_result"]
+JOURNAL = "journal.jsonl"
+"""The file of a folder with a line for each session of a command that wrote there."""
+
+_PACKAGES = ("gymnasium", "numpy", "torch", "transformers", "trl")
+_SECRET = re.compile(r"key|token$|secret|password|credential", re.IGNORECASE)
+_PATH = re.compile(r"(?:(?<=[=,\[\"'(])|^)(?:~|/|[A-Za-z]:[\\/])[^,\"'\])=]*")
+_URL = re.compile(r"(\w+://)(?:[^/@\s]*@)?([^?\s]*)(?:\?\S*)?")
 
 
 def circumstances(packages: Iterable[str] = ()) -> dict[str, Any]:
-    """Return when, with which versions and on what machine a benchmark runs.
-
-    Args:
-        packages: Distributions to name the versions of, beside comap and Python; those that are not
-            installed get None.
-
-    Returns:
-        ``date`` (UTC), ``versions`` and ``hardware``; nothing that names the machine or its user.
-
-    Example:
-        >>> sorted(circumstances(["gymnasium"]))
-        ['date', 'hardware', 'versions']
-    """
+    """Return when, with which versions and on what machine a benchmark runs."""
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "versions": {
@@ -48,12 +47,7 @@ def circumstances(packages: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Return smallest, quartiles and largest of one or more values.
-
-    Example:
-        >>> spread([1.0, 2.0, 3.0, 4.0, 5.0])
-        {'min': 1.0, 'q1': 2.0, 'median': 3.0, 'q3': 4.0, 'max': 5.0}
-    """
+    """Return smallest, quartiles and largest of one or more values."""
     if len(values) > 1:
         quartiles = statistics.quantiles(values, n=4, method="inclusive")
     else:
@@ -62,37 +56,19 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return dict(zip(("min", "q1", "median", "q3", "max"), shown, strict=True))
 
 
-def resident_bytes() -> int | None:
-    """Return how much memory this process holds (RSS), or None where that cannot be found out.
-
-    Example:
-        >>> (resident_bytes() or 0) >= 0
-        True
-    """
-    table = Path("/proc/self/statm")  # Linux tells without a further package
-    if table.exists():
-        return int(table.read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    try:
-        import psutil
-    except ImportError:
+def resident_bytes(process: int | None = None) -> int | None:
+    """Return how much memory a process holds (RSS), this one by default; None where unknown."""
+    try:  # as Linux has it
+        pages = Path(f"/proc/{process or 'self'}/statm").read_text("ascii").split()[1]
+    except OSError:
         return None
-    return int(psutil.Process().memory_info().rss)
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def write_result(path: Path, result: object) -> None:
-    """Write a result as JSON so that a reader finds the old file or the new one, whole.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_result(Path(folder, "new", "a.json"), {"n": 1})
-        ...     json.loads(Path(folder, "new", "a.json").read_text())
-        {'n': 1}
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".new")
-    draft.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    draft.replace(path)
+    """Write a result as JSON so that a reader finds the old file or the new one, whole."""
+    with replacing_file(path) as file:
+        file.write((json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _version(package: str) -> str | None:
@@ -110,3 +86,72 @@ def _cpu_model() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or "unknown"
+
+
+class Session:
+    """A session under way."""
+
+    exit = 70
+
+
+@contextmanager
+def journal(words: Sequence[str], folder: Path) -> Iterator[Session]:
+    """Add a line to the folder's journal when the block ends, however it does: what was done."""
+    session, started = Session(), circumstances()["date"]
+    try:
+        yield session
+    finally:
+        if folder.is_dir() and os.environ.get("RANK", "0") == "0":
+            about = circumstances(_PACKAGES)
+            line = {
+                "started": started,
+                "ended": about.pop("date"),
+                "exit": session.exit,
+                "command": public_words(words),
+                "commit": commit(),
+                **about,
+            }
+            with suppress(OSError):
+                append(folder / JOURNAL, [line])
+
+
+def public_words(words: Sequence[str]) -> list[str]:
+    """Return the words of a command without secrets, and of machine paths only the last name."""
+    shown, hide = [], False
+    for word in words:
+        name, equals, value = word.partition("=")
+        bare = name.lstrip("-").replace("-", "_")
+        secret = "://" not in name and bool(_SECRET.search(bare)) and not bare.endswith("_env")
+        if hide and not word.startswith("--"):
+            shown.append("***")
+        elif equals and value and secret:
+            shown.append(f"{name}=***")
+        elif "://" in word:
+            shown.append(_URL.sub(r"\1\2", word))
+        else:
+            shown.append(_PATH.sub(_last_name, word))
+        hide = word.startswith("--") and not equals and secret
+    return shown
+
+
+def _last_name(found: re.Match[str]) -> str:
+    name = re.split(r"[\\/]", found[0].rstrip("\\/"))[-1]
+    return f".../{name}" if name not in ("", "~") else "..."
+
+
+@cache
+def commit() -> str | None:
+    """Return the commit that this comap is, with ``-dirty`` where files were changed; None if unknown."""
+    root = Path(__file__).parents[1]
+    if (root / ".git").exists():
+        words = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
+        with suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run(
+                [*words, "--exclude=*"], capture_output=True, text=True, timeout=10, check=True
+            )
+            return done.stdout.strip() or None
+        return None
+    with suppress(metadata.PackageNotFoundError, ValueError, KeyError, TypeError):
+        source = metadata.distribution("comap").read_text("direct_url.json")
+        return str(json.loads(source or "{}")["vcs_info"]["commit_id"])
+    return None

@@ -1,135 +1,453 @@
-"""A benchmark's report: one HTML page that needs nothing else, and what the terminal shows.
-
-The page holds tables, plots and a trajectory viewer. Everything in it that came from a model or an
-environment stays text: Jinja escapes it, the viewer's script writes text nodes only, and a content
-security policy lets no other script, style or connection in.
-"""
+"""Pages of results: one HTML file that needs nothing else, with tables, plots and episodes to browse."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import math
+import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from .episode_pack import Pack
-from .episodes import Episode, script_json
-from .plots import Plot, Series, render_plot
-from .tables import Table, format_cells, numeric_columns
-from .terminal import Advance, print_table, progress
-from .training_page import page_environment, source_hash, template_text, write_whole
-
-__all__ = [
-    "Advance",
-    "Episode",
-    "Pack",
-    "Plot",
-    "Series",
-    "Table",
-    "print_table",
-    "progress",
-    "render_report",
-    "write_report",
-]
+from ..envs.alfworld.rooms import Difficulty
+from ..errors import CoMapError, MissingExtra
+from ..facts import Fact, State, apply, diff, fact_to_text
+from ..jsonl import replacing_file
+from ..metrics import delta_f1
+from ..trajectory import TOLD, Call, Predicted, Step, Trajectory
+from .plots import SYMBOLS, Plot, image_of
+from .tables import Table, format_cells, numeric_columns, one_line, pieces, visible
 
 _STYLES = ("report.css", "viewer.css")
-_SCRIPTS = (
-    "viewer_text.js",
-    "viewer_data.js",
-    "viewer_lists.js",
-    "viewer_filters.js",
-    "viewer_search.js",
-    "viewer_compare.js",
-    "viewer_thoughts.js",
-    "viewer_step.js",
-    "viewer_main.js",
-)
+_SCRIPTS = ("text", "data", "lists", "filters", "search", "compare", "thoughts", "step", "main")
+_MOST_CALLS = 100  # shown of a step: a tree search makes thousands
+_MOST_LETTERS = 20_000  # shown of a note
+_COMPRESSION = 6  # higher levels take twice the time for a few percent
+
+_Compared: TypeAlias = "tuple[float, int, int, int]"
 
 
-def write_report(
-    path: Path,
-    *,
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page."""
+
+    title: str
+    tables: Sequence[Table] = ()
+    plots: Sequence[Plot] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """An episode, with what a world model made of it."""
+
+    title: str
+    real: Trajectory
+    imagined: Trajectory | None
+    run: str = ""
+
+
+def render_page(
     title: str,
     summary: Mapping[str, str],
-    tables: Sequence[Table],
-    plots: Sequence[Plot],
-    episodes: Iterable[Episode] | Pack,
-    folded: bool = False,
-) -> None:
-    """Write a report, so that a reader finds the old page or the new one, whole.
-
-    Args:
-        path: The file; its folder is made where it is missing.
-        title: The page's title.
-        summary: What was run, in a few names and values.
-        tables: The results.
-        plots: The results, drawn.
-        episodes: What the trajectory viewer shows, packed already or not.
-        folded: Fold tables and plots away: the page is for its episodes.
-
-    Raises:
-        MissingExtra: jinja2, or for plots matplotlib, is not installed.
-
-    Example:
-        >>> import tempfile
-        >>> table = Table("Success", ("agent", "rate"), (("react", 0.5),))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     page = Path(folder, "report.html")
-        ...     write_report(page, title="Demo", summary={}, tables=[table], plots=[], episodes=[])
-        ...     page.read_text("utf-8").splitlines()[0]
-        '<!doctype html>'
-    """
-    page = render_report(
-        title=title,
-        summary=summary,
-        tables=tables,
-        plots=plots,
-        episodes=episodes,
-        folded=folded,
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, page)
-
-
-def render_report(
-    *,
-    title: str,
-    summary: Mapping[str, str],
-    tables: Sequence[Table],
-    plots: Sequence[Plot],
-    episodes: Iterable[Episode] | Pack,
+    sections: Sequence[Section],
+    episodes: Iterable[Episode] | Pack = (),
     folded: bool = False,
 ) -> str:
-    """Return the page that `write_report` writes; the same arguments give the same page.
-
-    Example:
-        >>> page = render_report(title="<b>", summary={}, tables=[], plots=[], episodes=[])
-        >>> "<b>" in page
-        False
-    """
+    """Return a page, in HTML; the same arguments give the same page."""
     environment = page_environment()
     from markupsafe import Markup  # a part of jinja2
 
     pack = episodes if isinstance(episodes, Pack) else Pack(episodes)
-    style = "".join(map(template_text, _STYLES))
-    script = _script() if len(pack) else ""
+    style = "".join(map(template_text, _STYLES[: 2 if len(pack) else 1]))
+    script = ""
+    if len(pack):  # the script's parts share one scope, and nothing of it is global
+        parts = "".join(template_text(f"viewer_{name}.js") for name in _SCRIPTS)
+        script = f'"use strict";\n(() => {{\n{parts}}})();\n'
+    shown = [
+        {
+            "title": section.title,
+            "note": section.note,
+            "tables": [(one, format_cells(one), numeric_columns(one)) for one in section.tables],
+            "plots": [(plot, image_of(plot)) for plot in section.plots],
+        }
+        for section in sections
+    ]
     return str(
         environment.get_template("report.html").render(
             title=title,
             summary=summary,
-            tables=[(table, format_cells(table), numeric_columns(table)) for table in tables],
-            plots=[(plot, Markup(render_plot(plot, f"plot-{i}"))) for i, plot in enumerate(plots)],
+            sections=shown,
             episodes=len(pack),
-            folded=folded,
+            folded=folded and any(section.tables or section.plots for section in sections),
             style=Markup(style),
             style_hash=source_hash(style),
             script=Markup(script),
             script_hash=source_hash(script),
             index=Markup(script_json(pack.index())),
-            parts=[Markup(part) for part in pack.parts()],
+            parts=[Markup(part) for part in pack.parts],
         )
     )
 
 
-def _script() -> str:
-    """Return the viewer's script: its parts share one scope, and nothing of it is global."""
-    parts = "".join(map(template_text, _SCRIPTS))
-    return f'"use strict";\n(() => {{\n{parts}}})();\n'
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that a reader finds the old one or the new one, whole."""
+    with replacing_file(path) as file:
+        file.write(text.encode("utf-8", errors="replace"))
+
+
+def page_environment() -> Any:
+    """Return jinja2's environment of our pages: what is filled in is escaped."""
+    try:
+        from jinja2 import Environment, FunctionLoader, StrictUndefined
+    except ImportError as error:
+        raise MissingExtra.of("viz", "writing a report") from error
+    environment = Environment(
+        loader=FunctionLoader(template_text),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"pieces": pieces, "visible": visible}
+    environment.globals["symbols"] = SYMBOLS
+    return environment
+
+
+def source_hash(source: str) -> str:
+    """Return how a content security policy names an inline script or style."""
+    digest = hashlib.sha256(source.encode("utf-8")).digest()
+    return f"sha256-{base64.b64encode(digest).decode('ascii')}"
+
+
+def template_text(name: str) -> str:
+    """Return one of our templates, or a style or script that belongs to one."""
+    return (files(__package__) / "templates" / name).read_text(encoding="utf-8")
+
+
+def script_json(data: Mapping[str, Any]) -> str:
+    r"""Return data as JSON for a script element: pure ASCII, without ``<``, ``>`` and ``&``."""
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for char in "<>&":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text
+
+
+class Pack:
+    """Episodes as a page holds them: an index, and each one compressed."""
+
+    def __init__(self, episodes: Iterable[Episode] = ()) -> None:
+        self._entries: list[dict[str, Any]] = []
+        self._names: dict[str, int] = {}
+        self.parts: list[str] = []
+        for episode in episodes:
+            self.add(episode)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, episode: Episode) -> None:
+        """Add an episode."""
+        record = episode_record(episode)
+        text = json.dumps(record, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+        packed = zlib.compress(text.encode("ascii"), _COMPRESSION)
+        self.parts.append(base64.b64encode(packed).decode("ascii"))
+        self._entries.append(self._entry(episode, record))
+
+    def index(self) -> dict[str, Any]:
+        """Return the index: names, and for each episode what is known before it is unpacked."""
+        return {"names": list(self._names), "episodes": self._entries}
+
+    def _entry(self, episode: Episode, record: dict[str, Any]) -> dict[str, Any]:
+        """Return an episode's line in the index; names that many share are numbers there."""
+        real, imagined = episode.real, episode.imagined
+        named = {
+            "run": episode.run,
+            "environment": real.env_id,
+            "agent": real.agent,
+            "split": real.split,
+            "type": task_type(real.env_id, real.task, real.split),
+            "task": real.task,
+        }
+        outcome = "solved" if real.success else "not solved"
+        flags = {
+            "imagined": real.imagined or imagined is not None,
+            "predicted": any(step.prediction is not None for step in real.steps),
+            "revised": any(was_revised(step.notes) for step in real.steps),
+            "refused": any(step.invalid_action for step in real.steps),
+            "tokens": any(call.logprobs for step in real.steps for call in step.calls),
+        }
+        entry: dict[str, Any] = {
+            "title": episode.title,
+            **{key: self._names.setdefault(n, len(self._names)) for key, n in named.items()},
+            "outcome": outcome if real.error is None else "failed",
+            "steps": max(len(real.steps), len(imagined.steps) if imagined else 0),
+            "flags": [name for name, is_set in flags.items() if is_set],
+        }
+        if real.trial > 1:
+            entry["trial"] = real.trial
+        scores = [score for score in record["delta_f1"] if score is not None]
+        if scores:
+            entry["f1"] = round(sum(scores) / len(scores), 4)
+        return entry
+
+
+_GENERATED_GAME = re.compile(
+    r"generated/[a-z_]+/([a-z0-9.-]{1,80})/[0-9]{1,18}-([0-9]{6,12})", re.ASCII
+)
+
+
+def task_type(env_id: str, task: str, split: str = "") -> str:
+    """Return the kind of a task; empty where the id does not say it."""
+    parts = task.removeprefix("generated/").split("/")
+    if env_id != "comap/ALFWorld-v0":
+        return parts[0] if len(parts) > 1 and parts[0] != split else ""
+    if generated := _GENERATED_GAME.fullmatch(task):  # its number gives the family
+        with suppress(CoMapError):
+            families = Difficulty.of(generated[1]).families
+            return families[int(generated[2]) % len(families)]
+        return ""
+    return parts[1].partition("-")[0] if len(parts) == 3 else ""
+
+
+def was_revised(notes: Mapping[str, Any]) -> bool:
+    """Return whether the action that was taken is not the one that was drafted."""
+    return notes.get("gate") is True or notes.get("changed") is True
+
+
+def gates_of(notes: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what was weighed, and how; None where the notes name no draft and no gate."""
+
+    def first(*names: str) -> str | None:
+        return next((notes[name] for name in names if isinstance(notes.get(name), str)), None)
+
+    parts = notes.get("gate_parts")
+    parts = parts if isinstance(parts, Mapping) else {}
+    draft, numbers = first("draft_action", "proposal"), _gate_numbers(notes, parts, settings)
+    weighed = isinstance(notes.get("gate"), bool) or isinstance(notes.get("changed"), bool)
+    if not (numbers or (draft is not None and weighed)):
+        return None
+    changed = parts.get("changed")
+    found = {
+        "draft": draft,
+        "reflected": first("ref_action", "choice"),
+        "taken": first("exec_action"),
+        "path": first("path"),
+        "decision": first("decision"),
+        "context": first("context_source"),
+        "numbers": numbers,
+        "revised": was_revised(notes) if weighed else None,
+        "changed": changed if isinstance(changed, bool) else None,
+        "gated": settings.get("action_gate") is not False,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _gate_numbers(
+    notes: Mapping[str, Any], parts: Mapping[str, Any], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, threshold, passed in (
+        ("p", "tau_p", parts.get("p")),
+        ("q", "tau_q", parts.get("q")),
+        ("agreement", "tau_wm", notes.get("wm_gate")),
+    ):
+        value, source = _finite(notes.get(name)), notes.get(f"{name}_source")
+        if value is not None:
+            found[name] = {
+                "value": value,
+                "threshold": _finite(settings.get(threshold)),
+                "source": source if isinstance(source, str) else None,
+                "enough": passed if isinstance(passed, bool) else None,
+            }
+    return found
+
+
+def _finite(value: object) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    with suppress(OverflowError):  # a whole number may be longer than any float
+        return round(float(value), 6) if math.isfinite(value) else None
+    return None
+
+
+def _number(value: object) -> float | str:
+    """Return a number that JSON has, or else what there is, as text: files may hold anything."""
+    found = _finite(value)
+    return one_line(str(value)) if found is None else found
+
+
+def episode_record(episode: Episode) -> dict[str, Any]:
+    """Return what the viewer shows of an episode, as data that JSON can hold."""
+    writer = _Writer(episode.real.settings)
+    record = writer.episode(episode)
+    return {"texts": list(writer.texts), "facts": list(writer.fact_texts), **record}
+
+
+class _Writer:
+    """Turns an episode into plain data in which each text and fact is written once."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.texts: dict[str, int] = {}
+        self.fact_texts: dict[str, int] = {}
+        self.settings = settings
+
+    def text(self, value: object) -> int:
+        text = value if isinstance(value, str) else str(value)  # files may hold anything
+        return self.texts.setdefault(text, len(self.texts))
+
+    def named(self, values: Mapping[str, object]) -> dict[str, int]:
+        return {name: self.text(value) for name, value in values.items() if value is not None}
+
+    def pairs(self, named: Mapping[str, Any]) -> list[list[int]]:
+        return [[self.text(name), self.text(_note_text(value))] for name, value in named.items()]
+
+    def facts(self, facts: Iterable[Fact]) -> list[int]:
+        known = self.fact_texts
+        return [known.setdefault(fact_to_text(fact), len(known)) for fact in sorted(facts)]
+
+    def change(self, before: State, after: State) -> dict[str, Any]:
+        delta = diff(before, after)
+        both = {"added": self.facts(delta.added), "removed": self.facts(delta.removed)}
+        return {key: facts for key, facts in both.items() if facts}
+
+    def episode(self, episode: Episode) -> dict[str, Any]:
+        real, imagined = episode.real, episode.imagined
+        names = ("task", "split", "goal", "agent", "seed")
+        about = {
+            "title": episode.title,
+            "environment": real.env_id,
+            **{name: getattr(real, name) for name in names},
+            "trial": real.trial if real.trial > 1 else None,
+            "run": episode.run or None,
+        }
+        scores = _compared(real, imagined)
+        return {
+            "about": self.named(about),
+            "real": self.trajectory(real),
+            "imagined": self.predictions(real) if imagined is None else self.trajectory(imagined),
+            "delta_f1": [score and score[0] for score in scores],
+            "deltas": [score and list(score[1:]) for score in scores],
+            **({"settings": self.pairs(real.settings)} if real.settings else {}),
+        }
+
+    def trajectory(self, trajectory: Trajectory) -> dict[str, Any]:
+        return {
+            "observation": self.text(trajectory.observation),
+            "facts": self.facts(trajectory.facts.facts),
+            "steps": [self.step(before, step) for before, step in trajectory.transitions()],
+            "success": trajectory.success,
+            "score": _number(trajectory.score),
+            **(self.calls("review", trajectory.review) if trajectory.review else {}),
+            **self.named({"world_model": trajectory.world_model, "error": trajectory.error}),
+        }
+
+    def predictions(self, trajectory: Trajectory) -> dict[str, Any] | None:
+        if not any(step.prediction for step in trajectory.steps):
+            return None
+        steps = [
+            step.prediction and self.prediction(before, step.action, step.prediction)
+            for before, step in trajectory.transitions()
+        ]
+        return {"predicted": True, "steps": steps}
+
+    def step(self, before: State, step: Step) -> dict[str, Any]:
+        gates = gates_of(step.notes, self.settings)
+        flags = {
+            "imagined": step.imagined,
+            "invalid action": step.invalid_action,
+            "not parsed": not step.facts.parsed,
+            "success": step.success,
+            "terminated": step.terminated,
+            "truncated": step.truncated,
+        }
+        record = {
+            "action": self.text(step.action),
+            "observation": self.text(step.observation),
+            "reward": _number(step.reward),
+            "score": _number(step.score),
+        }
+        optional = {
+            "gates": gates
+            and {key: self.text(v) if isinstance(v, str) else v for key, v in gates.items()},
+            "told": self.pairs(step.told),
+            "notes": self.pairs({key: v for key, v in step.notes.items() if key != TOLD}),
+            **self.calls("calls", step.calls),
+            **self.change(before, step.facts),
+            "flags": [name for name, is_set in flags.items() if is_set],
+        }
+        return record | {name: part for name, part in optional.items() if part}
+
+    def prediction(self, before: State, action: str, said: Predicted) -> dict[str, Any]:
+        record: dict[str, Any] = {
+            "action": self.text(action),
+            "observation": self.text(said.observation),
+            "source": self.text(said.source),
+            **self.change(before, said.facts),
+        }
+        if said.confidence is not None:
+            record["confidence"] = _number(said.confidence)
+        return record if said.facts.parsed else record | {"flags": ["not parsed"]}
+
+    def calls(self, name: str, calls: Sequence[Call]) -> dict[str, Any]:
+        """Return what language models were asked, under a name; how many more there were."""
+        left_out = max(len(calls) - _MOST_CALLS, 0)
+        written = [self.call(call) for call in calls[:_MOST_CALLS]]
+        return {name: written} | ({f"{name}_left_out": left_out} if left_out else {})
+
+    def call(self, call: Call) -> dict[str, Any]:
+        names = ("kind", "purpose", "prefix", "finish", "adapter")
+        record: dict[str, Any] = {
+            "text": self.text(call.text),
+            "tokens": [_number(call.prompt_tokens), _number(call.completion_tokens)],
+            **self.named({name: getattr(call, name) or None for name in names}),
+        }
+        if call.messages is not None:
+            record["messages"] = [[self.text(part) for part in pair] for pair in call.messages]
+        if call.logprobs is not None:  # of each token of a reply, or each option that was scored
+            record["logprobs"] = [_number(value) for value in call.logprobs]
+            if call.tokens is not None and len(call.tokens) == len(call.logprobs):
+                record["pieces"] = [self.text(token) for token in call.tokens]
+            elif call.token_ids is not None and len(call.token_ids) == len(call.logprobs):
+                record["ids"] = list(call.token_ids)
+        return record
+
+
+def _note_text(value: object) -> str:
+    text = (
+        value
+        if isinstance(value, str)
+        else json.dumps(value, ensure_ascii=False, indent=1, default=str)
+    )
+    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]} [...]"
+
+
+def _compared(real: Trajectory, imagined: Trajectory | None) -> list[_Compared | None]:
+    """Return how well each real step's change was foreseen, None where nothing was imagined."""
+    if imagined is None:
+        return [
+            None if step.prediction is None else _score(before, step.prediction.facts, step.facts)
+            for before, step in real.transitions()
+        ]
+    scores: list[_Compared | None] = []
+    for (before, step), (known, foreseen) in zip(
+        real.transitions(), imagined.transitions(), strict=False
+    ):
+        changed = apply(before, diff(known, foreseen.facts))  # what else drifted does not count
+        scores.append(_score(before, State(changed.facts, foreseen.facts.parsed), step.facts))
+    return scores + [None] * (len(real.steps) - len(scores))
+
+
+def _score(before: State, predicted: State, actual: State) -> _Compared:
+    """Return Delta-F1, and how many changes were foreseen, missed, and made up."""
+    guess, truth = diff(before, predicted), diff(before, actual)
+    shared = len(guess.added & truth.added) + len(guess.removed & truth.removed)
+    score = round(delta_f1(before, predicted, actual), 4)
+    return score, shared, len(truth) - shared, len(guess) - shared

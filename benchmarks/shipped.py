@@ -1,175 +1,353 @@
-"""Makes the small models that comap ships: ``comap bench shipped``.
-
-Everything they learn from is generated here: the tasks, the expert's demonstrations, and their own
-rollouts. They are warmed up as `coevolution_models` says, without recoveries, and co-evolved with the
-settings of the row CoMap of `coevolution_rows` but for `MADE_WITH`.
-"""
+"""Trains the small models that comap ships for ALFWorld: ``comap bench shipped``."""
 
 from __future__ import annotations
 
-import argparse
 import json
+import random
 import shutil
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..checksums import unseal
-from ..lm.shipped import model_folder
-from ..trajectory import Trajectory
-from .coevolution_models import PARTS, WarmUp, shown_by_experts, warm_up
-from .coevolution_rows import BASE, run_row, training_of
+import gymnasium
+
+from ..agents import Decision, RandomAgent, Reply, Request, View, run_episode
+from ..agents.config import AgentConfig
+from ..agents.prompting import converse
+from ..envs.panel import evenly
+from ..envs.registry import env_class
+from ..lm.tiny import Row, SFTConfig, build_tiny, fine_tune
+from ..trainers.comap.coevolution import CoEvolution
+from ..trainers.comap.config import CoMapTraining, preset
+from ..trainers.comap.samples import reading_samples
+from ..trainers.setup import expert_demonstrations
+from ..trainers.sft import ASIDE, is_shown
+from ..trajectory import Trajectory, Turn
+from ..worldmodel import transitions_of
+from ..worldmodel.language import LanguageWorldModel
+from .display import TrainingDisplay, training_progress
 from .record import circumstances, write_result
-from .small_training import PACKAGES
 
-__all__ = ["MADE_WITH", "add_parser", "make"]
-
-_COMMAND = "comap bench shipped"
-_SETTINGS = (
-    "prompts",
-    "state_text",
-    "decoding",
-    "form",
-    "draft_tokens",
-    "reflect_tokens",
-    "final_tokens",
-)
-_GATE = ("p_source", "q_source", "tau_p", "tau_q")
-
-MADE_WITH: dict[str, Any] = {
+ENV = "comap/ALFWorld-v0"
+PARTS = ("policy", "wm")
+SETTINGS: dict[str, Any] = {
+    "concurrency": 128,
     "decoding": "masked",
     "evaluation_temperature": 0.0,
     "suffix_temperature": 0.0,
+    "policy_rate": 5e-4,
+    "world_model_rate": 5e-4,
+    "exact": False,  # twice as fast; a training that is killed may then end slightly differently
+    "accumulate": 1,
+    "reflection_tasks": 400,
+    "states_per_episode": 6,
     "init_context": "mixed",
+    "init_epochs": 12,
     "balance": 2.0,
     "episode_filter": "none",
     "demonstrations": 64,
+    "round_balance": 3.0,
+    "rounds": 2,
+    "tasks_per_round": 64,
+    "logging_steps": 20,
+    "save_steps": 100,
+    "evaluation_tasks": 16,
+    "final_tasks": 70,
+    "frozen_transitions": 1000,
+    "diagnosed": 50,
 }
-"""What the shipped models were made with that differs from the settings of `coevolution_rows`."""
+"""The settings of the co-evolution, beside the preset ``tiny``."""
+
+_COMMAND = "comap bench shipped"
+_PACKAGES = ("torch", "transformers", "tokenizers", "gymnasium", "numpy")
+_ASKED = (
+    *(
+        "prompts",
+        "state_text",
+        "decoding",
+        "form",
+        "draft_tokens",
+        "reflect_tokens",
+        "final_tokens",
+    ),
+    *("p_source", "q_source", "tau_p", "tau_q"),
+)
+_HISTORY_TURNS = 3
+_FORM = "Reflection: Decision: KEEP\nDecision: REVISE\nFinal Action: go"
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """What policy and world model are warmed up on, and how long."""
+
+    tasks: int = 3500  # that the expert plays
+    parameters: int = 500_000  # about, of each model
+    vocabulary: int = 1024  # at most
+    policy_tokens: int = 8_000_000
+    world_model_tokens: int = 7_500_000
+    reading_share: float = 0.4  # of transitions whose privileged prompt the world model reads
+    max_episode_steps: int | None = None  # None: the environment's
+    side_tasks: int = 200  # in which expert and random actions alternate: more texts to read
+
+    def env(self, split: str, **options: Any) -> gymnasium.Env[str, str]:
+        """Return an environment of generated tasks."""
+        given: dict[str, Any] = dict(env_class(ENV).generated_options)
+        if self.max_episode_steps is not None:
+            given["max_episode_steps"] = self.max_episode_steps
+        return gymnasium.make(ENV, split=split, **{**given, **options})
+
+    def expert_env(self, steps: int) -> gymnasium.Env[str, str]:
+        """Return an environment whose expert knows only what it saw."""
+        return self.env("train", max_episode_steps=steps, expert="explore")
+
+
+def warm_up(
+    part: str,
+    seed: int,
+    config: WarmUp,
+    shown: Sequence[Trajectory],
+    folder: Path,
+    display: TrainingDisplay,
+) -> Path:
+    """Fine-tune one model from random weights, unless it is there, and return its folder."""
+    out = folder / f"{part}-{seed}"
+    if (out / "training.json").is_file():
+        return out
+    start = time.process_time()
+    base = folder / f"untrained-{part}-{seed}"
+    build_tiny(
+        base,
+        list(_texts(shown)),
+        seed=seed,
+        parameters=config.parameters,
+        vocabulary=config.vocabulary,
+    )
+    if part == "policy":
+        rows, tokens = list(_policy_rows(shown, _agent("belief"))), config.policy_tokens
+    else:
+        rows, tokens = _world_model_rows(shown, seed, config), config.world_model_tokens
+    prepared = time.process_time()
+
+    def on_step(done: int, total: int, loss: float) -> None:
+        display.show({"event": "warmup", "done": done, "of": total, "loss": loss})
+
+    report = fine_tune(base, out, rows, SFTConfig(tokens=tokens, seed=seed), on_step)
+    display.say(f"warmed up: {out}")
+    seconds = {
+        "prepare": round(prepared - start, 1),
+        "train": round(time.process_time() - prepared, 1),
+    }
+    result = {"part": part, "cpu_seconds": seconds, **report, **circumstances(_PACKAGES)}
+    write_result(out / "training.json", result)
+    return out
 
 
 def make(
-    out: Path, seed: int, target: Path, settings: Mapping[str, Any] | None = None
+    out: Path,
+    seed: int,
+    target: Path,
+    warm: WarmUp | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Train the models, unless that was done, put them where comap ships them, and return a record.
+    """Train the models, unless that was done, copy them to `target`, and return a record."""
+    from ..trainers.roles import Roles
 
-    Args:
-        out: Folder of the training.
-        seed: Its seed.
-        target: Folder that they go to.
-        settings: Settings of `CoMapTraining` that differ from the row's; None for `MADE_WITH`.
-    """
-    settings = MADE_WITH if settings is None else settings
-    warm = WarmUp(str(out), recoveries=0)
-    shown: Sequence[Trajectory] = ()
-    folder = out / "rows" / f"{BASE.name}-{seed}"
+    warm = warm or WarmUp()
+    config = preset("tiny", **{**SETTINGS, **(settings or {}), "seed": seed})
+    folder = out / "rows" / f"comap-{seed}"
     if not (folder / "summary.json").is_file():
-        shown = shown_by_experts(warm)
-        for part in PARTS:
-            print(f"warmed up: {warm_up(part, seed, warm, shown)}", flush=True)
-        folder = run_row(BASE, seed, warm, shown, settings, _tell)
-    stages = unseal((folder / "summary.json").read_bytes())["stages"]
+        env = warm.expert_env(200)
+        ids = env.get_wrapper_attr("tasks").ids
+        tasks = ids[:: max(len(ids) // warm.tasks, 1)][: warm.tasks]
+        shown = list(expert_demonstrations(env, tasks))
+        with training_progress() as display:
+            models = {
+                name: str(warm_up(part, seed, warm, shown, out, display))
+                for name, part in zip(("agent", "wm"), PARTS, strict=True)
+            }
+            how: dict[str, Any] = {"dtype": "float32", "device": "cpu", "seed": seed}
+            roles = Roles.open(models, kind="full", roles=config.roles(), **how)
+            given: dict[str, Any] = {"about": {"row": "comap"}, "session": circumstances(_PACKAGES)}
+            given |= {"tell": display.show, "warmed_up": True}
+            CoEvolution(config, roles, warm.env, shown, folder, **given).run()
+    record = _record(folder, out, seed, config)
+    _ship(folder, target, record, config.describe())
+    return record
+
+
+def _record(folder: Path, out: Path, seed: int, config: CoMapTraining) -> dict[str, Any]:
+    """Return what is known of the training: settings, costs and the last evaluation."""
+    stages = json.loads((folder / "summary.json").read_bytes())["stages"]
     last = [value for name, value in stages.items() if name.endswith("-evaluation")][-1]
-    config = training_of(BASE, seed, settings)
-    record = {
+    wanted = ("parameters", "rows", "trained_tokens", "epochs", "cpu_seconds")
+    warmed = {}
+    for part in PARTS:
+        whole = json.loads((out / f"{part}-{seed}" / "training.json").read_bytes())
+        warmed[part] = {key: whole[key] for key in wanted}
+    return {
         "command": f"{_COMMAND} --seed {seed}",
         "seed": seed,
-        "warm_up": {part: _told(out / f"{part}-{seed}") for part in PARTS},
+        "warm_up": warmed,
         "training": config.describe(),
         "cpu_seconds": round(sum(value["cpu_seconds"] for value in stages.values()), 1),
         "evaluation": {
             "splits": {
-                split: {"n": told["episodes"], "success": round(told["success"], 4)}
-                for split, told in last["splits"].items()
+                split: {"n": result["episodes"], "success": round(result["success"], 4)}
+                for split, result in last["splits"].items()
             },
             "delta_f1": {
                 name: {group: scores[group]["delta_f1"] for group in ("all", "nonempty")}
                 for name, scores in last["world_model"].items()
             },
         },
-        **circumstances(PACKAGES),
+        **circumstances(_PACKAGES),
     }
+
+
+def _ship(
+    folder: Path, target: Path, record: Mapping[str, Any], settings: Mapping[str, Any]
+) -> None:
+    """Copy models, and write their settings, record and card beside them."""
     for name in ("agent", "wm"):
         shutil.rmtree(target / name, ignore_errors=True)
         shutil.copytree(folder / "models" / name, target / name)
     shutil.copyfile(folder / "models" / "head.safetensors", target / "head.safetensors")
     for path in target.rglob("*.safetensors"):
         path.chmod(0o644)  # for all who install comap, not only for who made them
-    told = config.describe()
     write_result(
         target / "settings.json",
         {
-            "env": "comap/ALFWorld-v0",
-            "agent": {name: told[name] for name in (*_SETTINGS, *_GATE)} | {"temperature": 0.0},
+            "env": ENV,
+            "agent": {name: settings["agent"][name] for name in _ASKED} | {"temperature": 0.0},
             "world_model": {
-                "prompts": told["prompts"],
-                "state_text": told["state_text"],
-                "max_new_tokens": told["predict_tokens"],
+                "prompts": settings["agent"]["prompts"],
+                "state_text": settings["agent"]["state_text"],
+                "max_new_tokens": settings["predict_tokens"],
             },
-            "made_by": f"{_COMMAND} --seed {seed}",
+            "made_by": record["command"],
         },
     )
     write_result(target / "training.json", record)
-    (target / "CARD.md").write_text(card(record), "utf-8")
-    return record
+    (target / "CARD.md").write_text(_card(record), "utf-8")
 
 
-def card(record: Mapping[str, Any]) -> str:
-    """Return what stands beside the models: what they are, and how they were made."""
-    warm, told = record["warm_up"], record["evaluation"]
+def _card(record: Mapping[str, Any]) -> str:
+    """Return the models' card: what they are, and how they were made."""
+    warm, evaluated = record["warm_up"], record["evaluation"]
     success = "; ".join(
         f"{split}: {100 * rate['success']:.1f} % (n = {rate['n']})"
-        for split, rate in told["splits"].items()
+        for split, rate in evaluated["splits"].items()
     )
-    delta = "; ".join(
+    delta_f1 = "; ".join(
         f"{name.replace('_', '-')}: {scores['all']:.1f}"
-        for name, scores in told["delta_f1"].items()
+        for name, scores in evaluated["delta_f1"].items()
     )
-    return f"""# A small CoMap agent for ALFWorld
-
-Two language models of {warm["policy"]["parameters"]:,} parameters each (Qwen3's architecture, a
-word-level tokenizer of their own) and a refinement head: the policy in `agent`, the world model in
-`wm`, the head in `head.safetensors`. `settings.json` says how they are asked.
-
-They were trained from random weights on tasks that comap generates, on its own expert's demonstrations
-of these and on their own rollouts: no text of any benchmark's data is in them. They know ALFWorld's
-household tasks and nothing else. They are for trying things out, for tests and for teaching; they are
-no measure of the method.
-
-- Warm-up: policy {warm["policy"]["trained_tokens"]:,} tokens, world model
-  {warm["wm"]["trained_tokens"]:,} tokens of demonstrations; then CoMap's reflection initialisation and
-  {record["training"]["rounds"]} rounds of co-evolution ({record["cpu_seconds"]:,.0f} CPU seconds).
-- Success of the CoMap agent on generated tasks that it was not trained on, greedy: {success}.
-- Delta-F1 of the world model, times 100 ({delta}).
-- Made on {record["date"][:10]} with seed {record["seed"]}; settings and versions: `training.json`.
-
-One command makes them again, on a CPU: `{record["command"]}`
-"""
+    template = Path(__file__).parent / "templates" / "shipped_card.md"
+    return template.read_text("utf-8").format(
+        **{name: record[name] for name in ("cpu_seconds", "seed", "command")},
+        parameters=warm["policy"]["parameters"],
+        policy_tokens=warm["policy"]["trained_tokens"],
+        wm_tokens=warm["wm"]["trained_tokens"],
+        rounds=record["training"]["rounds"],
+        success=success,
+        delta_f1=delta_f1,
+        date=record["date"][:10],
+    )
 
 
-def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``comap bench shipped``."""
-    parser = kinds.add_parser("shipped", help="make the small models that comap ships")
-    parser.add_argument("--out", default="runs/shipped", help="folder for the training")
-    parser.add_argument("--target", help="folder for the models (default: where comap has them)")
-    parser.add_argument("--seed", type=int, default=0, help="seed (default: %(default)s)")
-    parser.set_defaults(run=_run)
+def _agent(state_text: str) -> AgentConfig:
+    """Return the settings of an agent that a policy learns to act for."""
+    turns = {"history_turns": _HISTORY_TURNS} if state_text == "history" else {}
+    return AgentConfig(state_text=state_text, prompts="brief", **turns)  # type: ignore[arg-type]
 
 
-def _run(options: argparse.Namespace) -> int:
-    target = Path(options.target) if options.target else model_folder()
-    record = make(Path(options.out), options.seed, target)
-    print(json.dumps(record["evaluation"], indent=1))
-    print(f"models: {target}")
-    return 0
+class _TokenCounter:
+    """Stands for the language model while prompts are built: counts tokens, roughly."""
+
+    name = "none"
+
+    def count_tokens(self, text: str) -> int:
+        return len(text) // 4
 
 
-def _told(folder: Path) -> dict[str, Any]:
-    told = json.loads((folder / "training.json").read_bytes())
-    wanted = ("parameters", "rows", "trained_tokens", "epochs", "cpu_seconds")
-    return {key: told[key] for key in wanted}
+def _prompt_maker() -> LanguageWorldModel:
+    return LanguageWorldModel(_TokenCounter(), prompts="brief", state_text="belief")  # type: ignore[arg-type]
 
 
-def _tell(event: Mapping[str, Any]) -> None:
-    if event["event"] in ("stage", "done"):
-        print(f"{event['event']} {event['stage']}", flush=True)
+def _policy_rows(shown: Iterable[Trajectory], config: AgentConfig) -> Iterator[Row]:
+    """Yield a row for each step of the expert's: an agent's prompt, and the action."""
+    for trajectory in shown:
+        turns = [Turn(None, trajectory.observation)]
+        env_id, task, goal = trajectory.env_id, trajectory.task, trajectory.goal
+        for facts, step in trajectory.transitions():
+            seen = tuple(turns)
+            view = View(env_id, task, goal, seen, facts, None, step.t - 1, lambda: None)
+            if is_shown(step):
+                yield Row(converse(view, config), f"Action: {step.action}")
+            turns.append(Turn(step.action, step.observation))
+
+
+def _transition_rows(shown: Iterable[Trajectory]) -> Iterator[Row]:
+    """Yield a row for each transition: the world model's prompt, and what was observed."""
+    model = _prompt_maker()
+    for trajectory in shown:
+        for query, observation in transitions_of(trajectory):
+            yield Row(model.prompt(query), observation)
+
+
+def _world_model_rows(shown: Sequence[Trajectory], seed: int, config: WarmUp) -> list[Row]:
+    """Return transitions, and samples of reading the privileged prompt."""
+    env = config.expert_env(24)
+    agent = _Wanderer(seed, 0.5)
+    tasks = evenly(env.get_wrapper_attr("tasks").ids, config.side_tasks)
+    others = [
+        step.observation for task in tasks for step in run_episode(env, agent, task=task).steps
+    ]  # the expert never sees a refusal, but the world model has to read them too
+    reading = reading_samples(
+        shown, _prompt_maker(), share=config.reading_share, seed=seed, others=others
+    )
+    return [*_transition_rows(shown), *(Row(sample.messages, sample.text) for sample in reading)]
+
+
+class _Wanderer:
+    """An expert that takes a random action for a share of the time."""
+
+    name = "side steps"
+
+    def __init__(self, seed: int, share: float):
+        self._seed, self._share = seed, share
+        self._random = RandomAgent(seed, mixed=0.6)
+
+    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+        rng = random.Random(f"{self._seed}\n{view.task}\n{view.step}\nside".encode())
+        planned = view.expert_action()
+        if planned is None or rng.random() < self._share:
+            aside = yield from self._random.decide(view)
+            return replace(aside, notes={**aside.notes, ASIDE: True})
+        return Decision(planned)
+
+
+def _texts(shown: Sequence[Trajectory]) -> Iterator[str]:
+    """Yield the text whose words become tokens: the same for both models and all seeds."""
+    some = shown[::10]
+    rows = [
+        *_policy_rows(some, _agent("belief")),
+        *_policy_rows(some, _agent("history")),
+        *_transition_rows(some),
+    ]
+    for row in rows:
+        yield from (message.content for message in row.messages)
+        yield row.answer
+    words = [
+        "Nothing happens. You are facing the. Next to it, you see. You are carrying. help look"
+    ]
+    for package in ("agents", "worldmodel"):
+        folder = files(__package__.rpartition(".")[0]) / package / "prompts" / "brief"
+        words += [path.read_text("utf-8") for path in sorted(folder.iterdir(), key=str)]
+    yield from words * 2
+    for sample in reading_samples(shown[::50], _prompt_maker(), share=1.0):
+        yield from (message.content for message in sample.messages)
+    yield from [_FORM] * 2

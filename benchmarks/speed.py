@@ -1,227 +1,404 @@
-"""`comap bench speed`: steps and resets for each CPU second, beside the upstream engine's.
+"""``comap bench speed ENV|runner``: what a step costs, beside the original where it is installed.
 
-This is ALFWorld's part; `comap.benchmarks.webshop_speed` is WebShop's, `scienceworld_speed` beside it
-ScienceWorld's, and `searchqa_speed` search QA's.
+Every measurement runs in fresh processes, one after another, ours and the peer's in turns. The processes
+run this file as a script and use nothing but the public interface, so that another checkout of comap can
+be measured beside this one by the same program: ``--against FOLDER`` names the folder that it lies in.
+
+Times are CPU seconds of the process and of its children (a JVM) unless named otherwise: ``first`` is the
+mean step when an episode is played for the first time, ``again`` when it was played before.
 """
 
 from __future__ import annotations
 
-import argparse
-import itertools
+import importlib
+import inspect
 import json
+import os
+import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..envs.alfworld.tasks import open_source
-from ..errors import DataNotFound, OptionError, suggest
-from . import scienceworld_speed, searchqa_speed, stabletoolbench_speed, webshop_speed
-from .alfworld_speed import first_pass, make_env, time_game
-from .record import write_result
-from .speed_report import result_of, table
-from .textworld_peer import TextWorldPeer
+Plan = list[tuple[str, list[str]]]
+"""Episodes: a task and the actions to take in it."""
 
-__all__ = ["add_parser", "main", "run"]
 
-_MEMORY_PROGRAM = """
-import json, sys
-from comap.benchmarks.alfworld_speed import memory_of_resets
-print(json.dumps(memory_of_resets(*json.loads(sys.argv[1]))))
-"""
-_ENVS = ("alfworld", "scienceworld", "searchqa", "stabletoolbench", "webshop")
-_PEERS = ("textworld", "upstream")
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """An environment to measure: how it is made, and what it is compared with."""
+
+    env: str
+    split: str
+    options: Mapping[str, Any] = field(default_factory=lambda: {"source": "generated"})
+    ways: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"ours": {}})
+    peer: str | None = None
+    episodes: int = 40
+    steps: int = 50
+    passes: int = 6
+    skipped: str | None = None
+
+
+TARGETS: Mapping[str, Target] = {
+    "alfworld": Target(
+        env="comap/ALFWorld-v0", split="valid_unseen", peer="TextWorld", episodes=20
+    ),
+    "scienceworld": Target(
+        env="comap/ScienceWorld-v0",
+        split="test",
+        options={"task_limits": False},
+        ways={
+            "ours": {"backend": "jpype"},
+            "with admissible actions": {"backend": "jpype", "admissible_actions": True},
+        },
+        peer="scienceworld",
+        episodes=8,
+        steps=30,
+        passes=8,  # Java compiles while it runs
+        skipped="mendelian",  # their gold paths take 20 s each to find
+    ),
+    "webshop": Target(env="comap/WebShop-v0", split="all"),
+    "stabletoolbench": Target(env="comap/StableToolBench-v0", split="train", episodes=100),
+    "searchqa": Target(env="comap/SearchQA-v0", split="test", episodes=200),
+}
+PACKAGES = ("gymnasium", "numpy", "alfworld", "textworld", "scienceworld", "JPype1")
+_WARM = 2  # episodes that are played first, so that no measured one pays for imports
 
 
 def run(
-    env: str,
-    peer: str | None = None,
+    target: str,
     *,
-    data_dir: str | Path | None = None,
-    games: int = 12,
-    out: str | Path | None = None,
-    split: str = "valid_unseen",
-    seed: int = 0,
+    peer: bool = False,
+    against: Path | None = None,
+    data_dir: str | None = None,
+    episodes: int | None = None,
+    processes: int = 3,
+    out: Path | None = None,
     progress: Callable[[str], object] = lambda line: None,
 ) -> dict[str, Any]:
-    """Measure an environment's speed, and its peer's in the same process on the same games.
+    """Measure a target and return the result, as written to `out`."""
+    from ..errors import MissingExtra, OptionError, suggest
+    from .record import circumstances, spread, write_result
 
-    Args:
-        env: ``"alfworld"``; the others have modules of their own.
-        peer: ``"textworld"``, or None to measure ours alone.
-        data_dir: Folder of the official games, as for the environment; a peer needs them.
-        games: How many games of the split, taken at equal distances; 0 for all.
-        out: File for the result, or None.
-        split: The split that the games are from.
-        seed: Seeds the side steps.
-        progress: Told of each game that is done.
-
-    Returns:
-        The result, as written to `out`: times in CPU seconds, ratios peer / ours.
-
-    Raises:
-        OptionError: There is no such environment or peer, or `games` is negative.
-        DataNotFound: A peer is asked for and there are no official games.
-        MissingExtra: The peer is not installed.
-
-    Example:
-        >>> result = run("alfworld", games=2)
-        >>> result["ours"]["per_second"]["step"] > 100
-        True
-    """
-    for name, value, known in (
-        ("environment", env, _ENVS[:1]),
-        ("peer", peer or "textworld", _PEERS[:1]),
-    ):
-        if value not in known:
-            raise OptionError(f"there is no {name} {value!r} to measure; {suggest(value, known)}")
-    if games < 0:
-        raise OptionError(f"games must be 0 (all) or more, not {games}")
-    source = "official" if peer else "auto"
-    ours = make_env(data_dir, split, source)
-    ids = ours.get_wrapper_attr("tasks").ids
-    _warm_up()
-    opponent = TextWorldPeer(_paths(split, data_dir)) if peer else None
-    count = min(games, len(ids)) or len(ids)
-    chosen = [ids[number * len(ids) // count] for number in range(count)]
-    measured = []
-    for number, (task, other) in enumerate(zip(chosen, _others(ids, chosen), strict=False), 1):
-        measured.append(time_game(ours, task, other, opponent, seed))
-        progress(f"{number}/{len(chosen)} {task}")
-    if opponent is not None:
-        opponent.close()
-    once = first_pass(ours, ids, seed)
-    memory = _memory(data_dir, split, source)
-    result = result_of(env, peer, split, seed, measured, memory, once)
+    if target not in (names := (*TARGETS, "runner")):
+        raise OptionError(
+            f"there is nothing to measure named {target!r:.40}; {suggest(target, names)}"
+        )
+    if processes < 1 or (episodes is not None and episodes < 1):
+        raise OptionError(f"expected counts of at least 1, found {episodes=}, {processes=}")
+    result: dict[str, Any] = {"benchmark": "speed", "target": target, "processes": processes}
+    result |= circumstances(PACKAGES)
+    known = TARGETS.get(target)
+    given = {"target": target, "data_dir": data_dir, "episodes": episodes}
+    jobs: dict[str, dict[str, Any]] = {"ours": given}
+    if known is not None:
+        plan = _in_process({**given, "do": "plan"})
+        result |= {"env": known.env, "units": "CPU seconds, children (a JVM) included"}
+        result |= {"episodes": len(plan) - _WARM, "steps": sum(len(p[1]) for p in plan[_WARM:])}
+        given["plan"] = plan
+        jobs = {way: {**given, "way": way} for way in known.ways}
+        if peer and known.peer is not None:
+            if find_spec(known.peer.lower()) is None:
+                raise MissingExtra.of(target, f"the peer {known.peer}")
+            jobs[known.peer] = {**given, "way": known.peer}
+    if against is not None:
+        jobs["against"] = {**jobs["ours"], "against": str(against.resolve())}
+    measured: dict[str, list[dict[str, Any]]] = {name: [] for name in jobs}
+    for number in range(1, processes + 1):
+        for name, job in jobs.items():
+            measured[name].append(_in_process({**job, "do": "measure"}))
+            progress(f"process {number} of {processes}, {name}: {_shown(measured[name][-1])}")
+    result["measured"] = {
+        name: {
+            key: spread([one[key] for one in some]) if isinstance(value, float) else value
+            for key, value in some[0].items()
+            if key != "texts"
+        }
+        for name, some in measured.items()
+    }
+    result |= _compared(measured)
     if out is not None:
-        write_result(Path(out), result)
+        write_result(out, result)
     return result
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command `speed`; `main` is set as its default ``run``.
+def _compared(measured: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return how many times longer others take, and in how many steps they answered the same."""
 
-    Example:
-        >>> parser = argparse.ArgumentParser("comap bench")
-        >>> add_parser(parser.add_subparsers())
-        >>> parser.parse_args(["speed", "alfworld", "--peer", "textworld"]).peer
-        'textworld'
-    """
-    parser = subparsers.add_parser("speed", help="steps and resets for each CPU second")
-    parser.set_defaults(run=main)
-    parser.add_argument("env", choices=_ENVS, help="the environment to measure")
-    parser.add_argument("--peer", choices=_PEERS, help="measure this engine too, in turns")
-    parser.add_argument("--data-dir", metavar="DIR", help="folder of the official data")
-    parser.add_argument("--split", default="valid_unseen", help="default: valid_unseen")
-    parser.add_argument(
-        "--games",
-        type=int,
-        default=12,
-        metavar="N",
-        help="number of games, 0 for all (default: 12)",
+    def median(name: str, key: str) -> float:
+        return float(statistics.median(one[key] for one in measured[name]))
+
+    found: dict[str, Any] = {"ratios": {}, "same_answers": {}}
+    mine = measured["ours"][0]
+    for name, (other, *_) in measured.items():
+        if name != "ours":
+            keys = [key for key, value in other.items() if isinstance(value, float) and key in mine]
+            found["ratios"][name] = {key: median(name, key) / median("ours", key) for key in keys}
+            pairs = list(zip(mine["texts"], other["texts"], strict=True))
+            found["same_answers"][name] = [sum(a == b for a, b in pairs), len(pairs)]
+    return found
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Return a result as lines for a terminal."""
+    lines = [", ".join(f"{result[key]} {key}" for key in ("episodes", "steps") if key in result)]
+    for name, parts in result["measured"].items():
+        medians = {k: v["median"] if isinstance(v, dict) else v for k, v in parts.items()}
+        lines.append(f"{name}: {_shown(medians)}")
+    for name, ratios in result["ratios"].items():
+        shown = ", ".join(f"{key} {ratio:,.2f}" for key, ratio in ratios.items())
+        lines.append(f"{name} / ours: {shown}")
+    for name, (same, answers) in result["same_answers"].items():
+        lines.append(f"{name}: the same answers as ours in {same} of {answers}")
+    return "\n".join(line for line in lines if line)
+
+
+def _shown(parts: Mapping[str, Any]) -> str:
+    """Return seconds in microseconds, and rates as they are."""
+    return ", ".join(
+        f"{name} {value:,.2f}" if "per second" in name else f"{name} {1e6 * value:,.1f} us"
+        for name, value in parts.items()
+        if isinstance(value, float)
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the side steps (default: 0)")
-    parser.add_argument(
-        "--sessions",
-        nargs="+",
-        default=(),
-        metavar="FILE",
-        help="webshop: recorded sessions to replay (default: the expert's episodes)",
+
+
+def _in_process(job: Mapping[str, Any]) -> Any:
+    """Return what a fresh process that runs this file returns for a job."""
+    from ..errors import EngineError
+
+    path = [job.get("against"), os.environ.get("PYTHONPATH")]
+    done = subprocess.run(
+        [sys.executable, __file__],
+        input=json.dumps(job),
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(part for part in path if part)},
     )
-    parser.add_argument(
-        "--products",
-        nargs="*",
-        type=int,
-        metavar="N",
-        help="webshop: numbers of products to search (default: 1000 100000 1000000)",
-    )
-    parser.add_argument(
-        "--passages",
-        nargs="*",
-        type=int,
-        metavar="N",
-        help="searchqa: numbers of invented passages to search (default: 1000000)",
-    )
-    parser.add_argument(
-        "--kinds",
-        nargs="+",
-        metavar="KIND",
-        help="searchqa: kinds of indexes to measure (default: fts5 bm25s)",
-    )
-    parser.add_argument("--out", metavar="FILE", help="write the result to this file, as JSON")
+    if done.returncode:
+        raise EngineError(f"expected measurements of {job['target']}, found a failed process")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def main(args: argparse.Namespace) -> int:
-    """Run `comap bench speed` with parsed arguments and return the exit status.
-
-    Example:
-        >>> parser = argparse.ArgumentParser("comap bench")
-        >>> add_parser(parser.add_subparsers())
-        >>> main(parser.parse_args(["speed", "alfworld"]))  # doctest: +SKIP
-        0
-    """
-    if args.env == "webshop":
-        return webshop_speed.main(args)
-    if args.env == "searchqa":
-        return searchqa_speed.main(args)
-    if args.env == "scienceworld":
-        return scienceworld_speed.main(args)
-    if args.env == "stabletoolbench":
-        return stabletoolbench_speed.main(args)
-    result = run(
-        args.env,
-        args.peer,
-        data_dir=args.data_dir,
-        games=args.games,
-        out=args.out,
-        split=args.split,
-        seed=args.seed,
-        progress=lambda line: print(line, file=sys.stderr),
-    )
-    print(table(result))
-    return 0
+def _work(job: Mapping[str, Any]) -> Any:
+    """Do a job in a process of its own: from here on everything is public interface."""
+    importlib.import_module("comap")
+    if job["target"] == "runner":
+        return _runner(job["episodes"] or 64)
+    target = TARGETS[job["target"]]
+    if job["do"] == "plan":
+        return _plan(target, job["data_dir"], job["episodes"] or target.episodes)
+    if job["way"] == "scienceworld":
+        return _measure(_UpstreamScienceWorld(), job["plan"], 4, opened=0.0)
+    before = _cpu_seconds()
+    options = {"engine": "textworld"} if job["way"] == "TextWorld" else target.ways[job["way"]]
+    env = _made(target, job["data_dir"], **options)
+    passes = 1 if job["way"] == "TextWorld" else target.passes  # it remembers nothing
+    return _measure(env, job["plan"], passes, opened=_cpu_seconds() - before)
 
 
-def _others(ids: Sequence[str], chosen: Sequence[str]) -> Iterator[str]:
-    """Return, without end, games to play between those that are measured.
+def _made(target: Target, data_dir: str | None, **options: Any) -> Any:
+    import gymnasium
 
-    None of those, since the environment remembers the games it has read last; where all games are
-    measured, the ones that are farthest away in the order.
-    """
-    half = len(ids) // 2
-    return itertools.cycle(sorted(set(ids) - set(chosen)) or [*ids[half:], *ids[:half]])
-
-
-def _warm_up() -> None:
-    """Play one generated game, so that the first one measured pays for no import or cache."""
-    env = make_env(None, "train", "generated")
-    env.reset(seed=0)
-    env.step("look")
+    given = dict(target.options)
+    if data_dir is not None:
+        given["data_dir"] = data_dir
+        given.pop("source", None)
+    return gymnasium.make(target.env, split=target.split, **{**given, **options})
 
 
-def _paths(split: str, data_dir: str | Path | None) -> Callable[[str], Path]:
-    """Return what tells the file of a task."""
-    source = open_source(split, data_dir, "official", "normal", 0)
+def _plan(target: Target, data_dir: str | None, episodes: int) -> Plan:
+    """Return an expert's episodes of tasks spread evenly over a split, and `_WARM` before them."""
+    env = _made(target, data_dir, **target.ways["ours"])
+    ids = [id for id in env.unwrapped.tasks.ids if not (target.skipped and target.skipped in id)]
+    count = min(episodes + _WARM, len(ids))
+    plan: Plan = []
+    for task in (ids[number * len(ids) // count] for number in range(count)):
+        env.reset(options={"task": task})
+        actions: list[str] = []
+        over = False
+        while not over and len(actions) < target.steps:
+            action = env.unwrapped.expert_action()
+            if action is None:
+                break
+            actions.append(action)
+            _, _, terminated, truncated, _ = env.step(action)
+            over = terminated or truncated
+        plan.append((task, actions))
+    env.close()
+    return plan
 
-    def path_of(task: str) -> Path:
-        path = source.game(task, "move")[1]
-        if path is None:
-            raise DataNotFound(f"expected a file for the task {task!r}, found none")
-        return path
 
-    return path_of
+def _measure(env: Any, plan: Plan, passes: int, opened: float) -> dict[str, Any]:
+    """Play a plan several times and return CPU seconds of a reset and of a step."""
+    for task, actions in plan[:_WARM]:
+        env.reset(options={"task": task})
+        for action in actions:
+            env.step(action)
+    clock = _cpu_seconds if _children() else time.process_time  # looking for children takes time
+    plan = plan[_WARM:]
+    steps = sum(len(actions) for _, actions in plan)
+    means, resets, texts = [], 0.0, []
+    for number in range(passes):
+        spent = 0.0
+        for task, actions in plan:
+            started = clock()
+            observation = env.reset(options={"task": task})[0]
+            ready = clock()
+            answers = [env.step(action)[0] for action in actions]
+            spent += clock() - ready
+            resets += ready - started
+            if number == 0:
+                texts += [observation, *answers]
+        means.append(spent / steps)
+    env.close()
+    again = statistics.median(means[1:] or means)
+    reset = resets / passes / len(plan)
+    return {"open": opened, "reset": reset, "first": means[0], "again": again, "texts": texts}
 
 
-def _memory(data_dir: str | Path | None, split: str, source: str) -> dict[str, Any]:
-    """Return what `memory_of_resets` measures, in a fresh process."""
-    where = None if data_dir is None else str(data_dir)
-    arguments = json.dumps([where, split, source])
-    command = [sys.executable, "-c", _MEMORY_PROGRAM, arguments]
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
-    memory: dict[str, Any] = json.loads(told)
-    held = memory["resident_bytes"]
-    if None in held:
-        return memory
-    half = held[len(held) // 2 :]
-    return memory | {"growth": held[-1] - held[0], "growth_in_second_half": half[-1] - half[0]}
+class _UpstreamScienceWorld:
+    """The original's own Python package, behind `reset` and `step`."""
+
+    def __init__(self) -> None:
+        package = importlib.import_module("scienceworld")
+        self._env = package.ScienceWorldEnv("", envStepLimit=1_000_000)
+
+    def reset(self, options: Mapping[str, str]) -> tuple[str, Any]:
+        name, _, variation = options["task"].rpartition("/")
+        self._env.load(name, int(variation), "easy")
+        return "", self._env.reset()  # where ours shows the look, it shows the task
+
+    def step(self, action: str) -> tuple[str, Any]:
+        observation, *rest = self._env.step(action)
+        return observation, rest
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU seconds of this process and its children."""
+    spent = time.process_time()
+    for process in _children():
+        try:
+            text = Path(f"/proc/{process}/stat").read_text("ascii", "replace")
+        except OSError:
+            continue
+        user, system = text.rpartition(")")[2].split()[11:13]
+        spent += (int(user) + int(system)) / float(os.sysconf("SC_CLK_TCK"))
+    return spent
+
+
+def _children() -> list[int]:
+    try:
+        tasks = list(Path("/proc/self/task").iterdir())
+        return [int(c) for task in tasks for c in (task / "children").read_text("ascii").split()]
+    except OSError:
+        return []
+
+
+class _ConstantLanguageModel:
+    """Answers every request with one text at once, so that what is left is the runner's time."""
+
+    name = "constant"
+
+    def __init__(self) -> None:
+        lm = importlib.import_module("comap.lm")
+        self.capabilities = lm.CAPABILITIES
+        self.usage = lm.Usage()
+        self._reply = lm.Completion("look", prompt_tokens=64, completion_tokens=2)
+
+    def generate(self, requests: Sequence[Any]) -> list[Any]:
+        return [self._reply for _ in requests]
+
+    score = words = encode = generate  # never asked for
+
+    def count_tokens(self, text: str) -> int:
+        return len(text.split())
+
+    def config(self) -> dict[str, Any]:
+        return {"kind": "constant"}
+
+
+class _OneCallAgent:
+    """Makes one request a decision, then takes admissible actions in turn, whatever the reply."""
+
+    name = "one-call"
+
+    def decide(self, view: Any) -> Any:
+        lm, agents = importlib.import_module("comap.lm"), importlib.import_module("comap.agents")
+        number = view.task.rpartition("-")[2]  # of equal requests only one is sent
+        text = f"{number} {view.goal}\n{view.history[-1].observation}"
+        yield lm.Generate((lm.Message("user", text),), lm.Sampling(16))
+        actions = view.admissible_actions or ("look",)
+        return agents.Decision(actions[view.step % len(actions)])
+
+
+def _runner(episodes: int) -> dict[str, Any]:
+    """Return the runner's own CPU time a decision, and episodes a second 32 at a time and singly."""
+    import gymnasium
+
+    agents = importlib.import_module("comap.agents")
+    create = importlib.import_module("comap.lm.create").create_language_model
+    limit = inspect.signature(agents.stream_episodes).parameters
+    concurrency = "concurrency" if "concurrency" in limit else "live"
+    inside = [0.0]
+
+    class Timed(gymnasium.Wrapper[str, str, str, str]):
+        """Adds up the CPU time inside an environment."""
+
+        def reset(self, **options: Any) -> Any:
+            start = time.process_time()
+            answer = self.env.reset(**options)
+            inside[0] += time.process_time() - start
+            return answer
+
+        def step(self, action: str) -> Any:
+            start = time.process_time()
+            answer = self.env.step(action)
+            inside[0] += time.process_time() - start
+            return answer
+
+    def make_env(**options: Any) -> Any:
+        start = time.process_time()
+        env = Timed(
+            gymnasium.make("comap/ALFWorld-v0", source="generated", split="train", **options)
+        )
+        inside[0] += time.process_time() - start
+        return env
+
+    ids = make_env().get_wrapper_attr("tasks").ids
+
+    def play(lm: Any, at_once: int, count: int, **options: Any) -> tuple[float, float, list[Any]]:
+        inside[0], start, cpu = 0.0, time.perf_counter(), time.process_time()
+        played = agents.run_episodes(
+            lambda: make_env(**options),
+            _OneCallAgent(),
+            ids[:count],
+            lm=lm,
+            **{concurrency: at_once},
+        )
+        used = time.process_time() - cpu - inside[0]
+        return time.perf_counter() - start, used, played
+
+    play(_ConstantLanguageModel(), 32, episodes)  # pays for imports and caches
+    _, used, played = play(_ConstantLanguageModel(), 32, episodes)
+    small = create("shipped:agent", device="cpu")
+    play(small, 32, 4, max_episode_steps=1)
+    found: dict[str, Any] = {"decision": used / sum(len(one.steps) for one in played)}
+    texts = [step.observation for one in played for step in one.steps]
+    for at_once in (32, 1):
+        count = episodes if at_once > 1 else max(episodes // 4, 1)
+        seconds, _, played = play(small, at_once, count, max_episode_steps=8)
+        found[f"episodes per second, {at_once} at a time"] = count / seconds
+        texts += [step.observation for one in played for step in one.steps]
+    return {**found, "texts": texts}
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # this folder: its modules are no packages of their own
+    print("\n" + json.dumps(_work(json.load(sys.stdin))))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-
-from ..errors import OptionError
-
-__all__ = ["Table", "format_cells", "numeric_columns"]
 
 _MISSING = "—"
 _NUMBER = re.compile(r"[-+−~<≤]?\d[\d\s.,:%±()\[\]/<n=–−+-]*")  # "45.0 % [40.1, 50.0] (n=200)"
@@ -19,54 +16,22 @@ _MAX_DECIMALS = 3
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table.
-
-    Attributes:
-        title: What it shows.
-        columns: Its column heads.
-        rows: Its rows, each as long as `columns`.
-        note: A line below it.
-
-    Raises:
-        OptionError: A row is not as long as `columns`.
-
-    Example:
-        >>> Table("Speed", ("environment", "steps/s"), (("ALFWorld", 41000),)).columns
-        ('environment', 'steps/s')
-    """
+    """A table."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
     note: str = ""
 
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row) != len(self.columns):
-                raise OptionError(
-                    f"expected {len(self.columns)} values in each row of the table "
-                    f"{self.title!r}, found {len(row)}: {row!r:.80}"
-                )
-
 
 def format_cells(table: Table) -> list[list[str]]:
-    """Return the rows as text; the numbers of a column have the same number of decimals.
-
-    Example:
-        >>> format_cells(Table("", ("a", "b"), ((0.5, True), (0.25, None))))
-        [['0.50', 'yes'], ['0.25', '—']]
-    """
+    """Return the rows as text; the numbers of a column have the same number of decimals."""
     columns = [_format_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
     return [list(cells) for cells in zip(*columns, strict=True)]
 
 
 def numeric_columns(table: Table) -> list[bool]:
-    """Return for each column whether it holds numbers, which are aligned to the right.
-
-    Example:
-        >>> numeric_columns(Table("", ("agent", "success"), (("react", "50.0 % [40, 60]"),)))
-        [False, True]
-    """
+    """Return for each column whether it holds numbers, which are aligned to the right."""
     cells = format_cells(table)
     result = []
     for i in range(len(table.columns)):
@@ -75,13 +40,11 @@ def numeric_columns(table: Table) -> list[bool]:
     return result
 
 
-def _is_float(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, Integral)
-
-
 def _format_column(values: Sequence[object]) -> list[str]:
-    floats = [float(value) for value in values if isinstance(value, Real) and _is_float(value)]
-    decimals = _decimals([value for value in floats if math.isfinite(value)])
+    reals = [
+        value for value in values if isinstance(value, Real) and not isinstance(value, Integral)
+    ]
+    decimals = _decimals([float(value) for value in reals if math.isfinite(value)])
     return [_format(value, decimals) for value in values]
 
 
@@ -100,8 +63,42 @@ def _format(value: object, decimals: int) -> str:
         return _MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, Real) and _is_float(value):
+    if isinstance(value, Real) and not isinstance(value, Integral):
         number = float(value)
         small = number != 0 and round(number, decimals) == 0
         return f"{number:.1e}" if small else f"{number:.{decimals}f}"
     return str(value)
+
+
+_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_KEPT = {"\n", "\t"}
+
+
+def _is_hidden(char: str) -> bool:
+    code = ord(char)
+    noncharacter = code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
+    return noncharacter or (char not in _KEPT and unicodedata.category(char) in _HIDDEN)
+
+
+def pieces(text: str) -> Iterator[tuple[bool, str]]:
+    r"""Yield the runs of plain text (False) and the name of each hidden character (True)."""
+    start = 0
+    for position, char in enumerate(text):
+        if _is_hidden(char):
+            if start < position:
+                yield False, text[start:position]
+            yield True, f"U+{ord(char):04X}"
+            start = position + 1
+    if start < len(text):
+        yield False, text[start:]
+
+
+def visible(text: str) -> str:
+    r"""Return `text` with each hidden character as its code point in brackets."""
+    return "".join(f"[{piece}]" if hidden else piece for hidden, piece in pieces(text))
+
+
+def one_line(text: str, limit: int = 120) -> str:
+    r"""Return `visible` text on one line of at most `limit` characters."""
+    line = " ".join(visible(text).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,4 +1,4 @@
-"""What the folder of a training tells: settings, sessions, and what each stage ended with and cost."""
+"""The folder of a training of any method: settings, sessions, and what its stages or updates came to."""
 
 from __future__ import annotations
 
@@ -8,58 +8,41 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..checksums import unseal
 from ..errors import DataCorrupt, DataNotFound
+from ..jsonl import read_json
+from ..metrics import Rate, success_rate
+from ..trainers.paw.training import EVALUATIONS, FAULTS, METRICS, read_lines
 from ..trainers.run_folder import FORMAT, StageFolder
 
-__all__ = [
-    "Fault",
-    "StageRecord",
-    "TrainingRecord",
-    "flat_metrics",
-    "get",
-    "members",
-    "number",
-    "read_training",
-]
-
 _FOLDER = re.compile(r"(\d+)-([a-z0-9-]+)")
-_EVALUATION = re.compile(r"round-(\d+)-evaluation")
-_ROLLOUTS = re.compile(r"round-(\d+)-rollouts")
-_LONG = ("log", "weights", "histogram", "stage")  # not among the flat metrics
+_MOST_EPISODES = 10**7  # more than anybody plays; a number that large is a fault
+_LONG = ("log", "weights", "stage")  # not among the flat metrics
+_SPENT = {"calls": "calls", "read": "prompt_tokens", "written": "completion_tokens"}
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Episodes of a stage that an error of one kind ended.
-
-    Attributes:
-        kind: The error's type.
-        count: How many.
-        first: The message of the first.
-    """
+class Fault(NamedTuple):
+    """Episodes of a stage, or of all updates, that an error of one kind ended."""
 
     kind: str
-    count: int
+    n: int
     first: str
+
+
+class Evaluated(NamedTuple):
+    """An evaluation of a split after a round or an update; 0 where there is only one."""
+
+    at: int
+    rate: Rate
+    score: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class StageRecord:
-    """A stage.
+    """A stage."""
 
-    Attributes:
-        place: Its number.
-        name: Its name.
-        result: What it ended with; None while it has not.
-        spent: What its episodes cost so far: ``episodes``, ``calls`` to models, tokens ``read`` and
-            ``written``.
-        faults: What went wrong in its episodes.
-    """
-
-    place: int
+    number: int
     name: str
     result: Mapping[str, Any] | None
     spent: Mapping[str, int] = field(default_factory=dict)
@@ -68,17 +51,17 @@ class StageRecord:
 
 @dataclass(frozen=True, slots=True)
 class TrainingRecord:
-    """A training.
+    """A training: in stages, as CoMap's and the baselines', or in updates, as PaW's."""
 
-    Attributes:
-        described: Its settings, environment and models.
-        sessions: When it ran, and with which versions.
-        stages: All stages that were begun, in order.
-    """
-
-    described: Mapping[str, Any]
-    sessions: tuple[Mapping[str, Any], ...]
-    stages: tuple[StageRecord, ...]
+    described: Mapping[str, Any] = field(default_factory=dict)
+    sessions: tuple[Mapping[str, Any], ...] = ()
+    stages: tuple[StageRecord, ...] = ()
+    updates: tuple[Mapping[str, Any], ...] = ()
+    """What each update measured."""
+    tests: tuple[Mapping[str, Any], ...] = ()
+    """The evaluations between updates."""
+    faults: tuple[Fault, ...] = ()
+    """The faults in the episodes of updates."""
 
     def done(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield name and result of each stage that has ended."""
@@ -88,53 +71,68 @@ class TrainingRecord:
 
     def evaluations(self) -> list[tuple[int, Mapping[str, Any]]]:
         """Return the number of each round that was evaluated, and what came out."""
-        return list(self._of_rounds(_EVALUATION))
+        return self._of_rounds("evaluation")
 
     def rollouts(self) -> list[tuple[int, Mapping[str, Any]]]:
         """Return the number of each round that was played, and what came out."""
-        return list(self._of_rounds(_ROLLOUTS))
+        return self._of_rounds("rollouts")
 
     def learned(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Return name and result of each stage in which a model learned."""
         return [(name, found) for name, found in self.done() if isinstance(found.get("role"), str)]
 
-    def _of_rounds(self, pattern: re.Pattern[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        for name, result in self.done():
-            match = pattern.fullmatch(name)
-            if match:
-                yield int(match[1]), result
+    def _of_rounds(self, part: str) -> list[tuple[int, Mapping[str, Any]]]:
+        matches = ((re.fullmatch(rf"round-(\d+)-{part}", name), r) for name, r in self.done())
+        return [(int(match[1]), result) for match, result in matches if match]
+
+    def curve(self, name: str, times: float = 1.0) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return the updates that tell a measure, and its finite values."""
+        points = [(number(line, "update"), number(line, name)) for line in self.updates]
+        known = [(x, times * y) for x, y in points if x is not None and y is not None]
+        return tuple(x for x, _ in known), tuple(y for _, y in known)
+
+    def evaluated(self) -> dict[str, list[Evaluated]]:
+        """Return the evaluations of each split."""
+        splits: dict[str, list[Evaluated]] = {}
+        for at, split, result in self._evaluated():
+            found = splits.setdefault(split, [])
+            share, n = number(result, "success"), number(result, "episodes")
+            n = number(result, "n") if n is None else n
+            if at is None or share is None or n is None:
+                continue
+            if 0 <= share <= 1 and 0 < n <= _MOST_EPISODES:
+                successes = round(share * n)
+                rate = success_rate([True] * successes + [False] * (int(n) - successes))
+                low, high = number(result, "success_low"), number(result, "success_high")
+                if low is not None and high is not None:
+                    rate = Rate(share, low, high, int(n))
+                found.append(Evaluated(int(at), rate, number(result, "score")))
+        return {split: found for split, found in splits.items() if found}
+
+    def _evaluated(self) -> Iterator[tuple[float | None, str, object]]:
+        for line in self.tests:
+            yield number(line, "update"), str(get(line, "split")), line
+        single = [(0, found) for name, found in self.done() if name == "evaluation"]
+        for at, found in (*self.evaluations(), *single):
+            for split, result in members(found, "splits").items():
+                yield at, str(split), result
 
 
 def get(value: object, *keys: str) -> Any:
-    """Return what is at a path of keys in JSON data; None where there is nothing.
-
-    Example:
-        >>> get({"a": {"b": 1}}, "a", "b"), get({"a": 2}, "a", "b")
-        (1, None)
-    """
+    """Return what is at a path of keys in JSON data; None where there is nothing."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
 def members(value: object, *keys: str) -> Mapping[str, Any]:
-    """Return the object at a path of keys in JSON data; an empty one where there is none.
-
-    Example:
-        >>> members({"a": {"b": 1}}, "a"), members({"a": 2}, "a")
-        ({'b': 1}, {})
-    """
+    """Return the object at a path of keys in JSON data; an empty one where there is none."""
     found = get(value, *keys)
     return found if isinstance(found, Mapping) else {}
 
 
 def number(value: object, *keys: str) -> float | None:
-    """Return the finite number at a path of keys in JSON data; None where there is none.
-
-    Example:
-        >>> number({"a": 2}, "a"), number({"a": "2"}, "a")
-        (2, None)
-    """
+    """Return the finite number at a path of keys in JSON data; None where there is none."""
     found = get(value, *keys)
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
         return None
@@ -142,90 +140,76 @@ def number(value: object, *keys: str) -> float | None:
 
 
 def read_training(folder: str | Path) -> TrainingRecord:
-    """Read the folder of a training, finished or not.
-
-    Raises:
-        DataNotFound: There is no training.
-        DataCorrupt: A file is not what a training writes.
-
-    Example:
-        >>> read_training("no/such/training")
-        Traceback (most recent call last):
-        comap.errors.DataNotFound: expected a training at no/such/training, found no run.json; \
-'comap train' makes one
-    """
-    place = Path(folder)
-    path = place / "run.json"
-    if not path.is_file():
+    """Read the folder of a training, finished or not."""
+    root = Path(folder)
+    path = root / "run.json"
+    if not path.is_file() and not (root / METRICS).is_file():
         raise DataNotFound(
-            f"expected a training at {place}, found no run.json; 'comap train' makes one"
+            f"expected a training at {root}, found no run.json; 'comap train' makes one"
         )
-    known = _json(path)
+    known = read_json(path) if path.is_file() else {"format": FORMAT, "described": {}}
     described, sessions = get(known, "described"), get(known, "sessions")
     if get(known, "format") != FORMAT or not isinstance(described, Mapping):
         raise DataCorrupt(f"expected the run.json of a training at {path}, found something else")
     listed = sessions if isinstance(sessions, list) else []
-    kept = [one for one in listed if isinstance(one, Mapping)]
-    found = [(match, path) for path in place.glob("stages/*") if (match := _named(path))]
-    stages = [
-        _stage(int(match[1]), StageFolder(path, match[2]))
-        for match, path in sorted(found, key=lambda one: int(one[0][1]))
-    ]
-    return TrainingRecord(described, tuple(kept), tuple(stages))
+    kept = tuple(one for one in listed if isinstance(one, Mapping))
+    matches = [(_FOLDER.fullmatch(path.name), path) for path in root.glob("stages/*/")]
+    named = sorted((int(match[1]), match[2], path) for match, path in matches if match)
+    stages = tuple(_stage(number, StageFolder(path, name)) for number, name, path in named)
+    if stages or (described and "algorithm" not in members(described, "config")):
+        return TrainingRecord(described, kept, stages)
+    # a training that was killed writes the updates since its checkpoint again: the last line counts
+    updates = {line["update"]: line for line in read_lines(root / METRICS)}
+    tests = {
+        (line["update"], str(line.get("split"))): line for line in read_lines(root / EVALUATIONS)
+    }
+    in_order = (tests[key] for key in sorted(tests, key=lambda key: key[0]))
+    by_update = (updates[number] for number in sorted(updates))
+    errors = [str(line["error"]) for line in read_lines(root / FAULTS, "task", "error")]
+    faults = _faults((error.partition(": ")[0], 1, error) for error in errors)
+    return TrainingRecord(described, kept, (), tuple(by_update), tuple(in_order), faults)
 
 
-def _named(path: Path) -> re.Match[str] | None:
-    return _FOLDER.fullmatch(path.name) if path.is_dir() else None
-
-
-def _json(path: Path) -> Any:
-    try:
-        return unseal(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise DataCorrupt(f"expected JSON in {path}, found something else ({error})") from error
+def _faults(errors: Iterable[tuple[str, int, str]]) -> tuple[Fault, ...]:
+    """Return how often each kind of error came, and the first message."""
+    counts: Counter[str] = Counter()
+    first: dict[str, str] = {}
+    for kind, count, message in errors:
+        counts[kind] += count
+        first.setdefault(kind, message.removeprefix(f"{kind}: "))
+    return tuple(Fault(kind, counts[kind], first[kind]) for kind in sorted(counts))
 
 
 def _stage(place: int, folder: StageFolder) -> StageRecord:
     spent: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    first: dict[str, str] = {}
+    errors: list[tuple[str, int, str]] = []
     for path in sorted(folder.path.glob("**/summary.json")):
-        summary = _json(path)
+        summary = read_json(path)
         spent["episodes"] += int(number(summary, "n") or 0)
         for whose in ("language_model", "world_model"):
-            for name, told in _SPENT.items():
-                spent[name] += int(number(summary, whose, "all", told) or 0)
+            for name, key in _SPENT.items():
+                spent[name] += int(number(summary, whose, "all", key) or 0)
         for kind in members(summary, "errors"):
-            counts[str(kind)] += int(number(summary, "errors", kind) or 0)
-            first.setdefault(str(kind), str(get(summary, "first_errors", kind) or ""))
-    faults = tuple(Fault(kind, counts[kind], first[kind]) for kind in sorted(counts))
-    return StageRecord(place, folder.name, folder.result(), dict(spent), faults)
-
-
-_SPENT = {"calls": "calls", "read": "prompt_tokens", "written": "completion_tokens"}
+            count = int(number(summary, "errors", kind) or 0)
+            errors.append((str(kind), count, str(get(summary, "first_errors", kind) or "")))
+    return StageRecord(place, folder.name, folder.result(), dict(spent), _faults(errors))
 
 
 def flat_metrics(training: TrainingRecord) -> list[dict[str, Any]]:
-    """Return a flat line of numbers and texts for each stage that has ended, in order.
-
-    Names are paths such as ``splits/valid_seen/success``; what is a list, as histograms and logs are,
-    is left out.
-
-    Example:
-        >>> stage = StageRecord(3, "round-1-rollouts", {"gates": {"opened": 0.5}, "log": []})
-        >>> flat_metrics(TrainingRecord({}, (), (stage,)))
-        [{'stage': 'round-1-rollouts', 'number': 3, 'gates/opened': 0.5}]
-    """
-    return [
-        {"stage": stage.name, "number": stage.place, **dict(_flat(stage.result.items()))}
-        for stage in training.stages
-        if stage.result is not None
-    ]
+    """Return a flat line of numbers and texts for each stage that has ended, in order."""
+    lines = []
+    for stage in training.stages:
+        if stage.result is not None:
+            short = {name: part for name, part in stage.result.items() if name not in _LONG}
+            flat = {k: v for k, v in leaves(short, "/") if not isinstance(v, list)}
+            lines.append({"stage": stage.name, "number": stage.number, **flat})
+    return lines
 
 
-def _flat(items: Iterable[tuple[str, Any]], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in items:
-        if isinstance(value, Mapping) and key not in _LONG:
-            yield from _flat(value.items(), f"{prefix}{key}/")
-        elif not isinstance(value, list | Mapping) and (prefix or key not in _LONG):
-            yield f"{prefix}{key}", value
+def leaves(value: Mapping[str, Any], between: str = " / ") -> Iterator[tuple[str, Any]]:
+    """Yield what nested data hold, with the path of names to it."""
+    for key, part in value.items():
+        if isinstance(part, Mapping):
+            yield from ((f"{key}{between}{name}", leaf) for name, leaf in leaves(part, between))
+        else:
+            yield str(key), part

@@ -1,26 +1,34 @@
-"""`comap view`: the trajectory viewer for runs, or any files of trajectories."""
+"""Runs: their results as tables, and `comap view`, the page that shows their episodes."""
 
 from __future__ import annotations
 
 import os
 import sys
 import webbrowser
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from ..agents.run import TRAJECTORIES
-from ..agents.run_summary import Tally, check_count
-from ..errors import DataCorrupt, DataNotFound, OptionError
-from ..trajectory import Trajectory
-from .report import Episode, Pack, write_report
-from .run_display import Played, failures, runs_table, summary_table
-
-__all__ = ["MOST", "show", "view_run"]
+from ..agents.run import RUN, TRAJECTORIES, Tally, check_count, differences, read_run
+from ..errors import DataNotFound, OptionError
+from ..metrics import Rate
+from ..trajectory import read_trajectories
+from .report import Episode, Pack, Section, render_page, write_whole
+from .tables import Table, one_line
+from .training_record import members
 
 MOST = 5_000
 """So many episodes of a run are shown, if nobody says how many."""
 
-PAGE, TOGETHER = "view.html", "view-together.html"
+
+@dataclass
+class _Played:
+    name: str
+    tally: Tally = field(default_factory=Tally)
+    environments: set[str] = field(default_factory=set)
+    agents: set[str] = field(default_factory=set)
+    summary: Mapping[str, Any] = field(default_factory=dict)
 
 
 def view_run(
@@ -29,30 +37,30 @@ def view_run(
     """Write the page that shows the episodes of a run, or of several, and return its path.
 
     Args:
-        run: The folder of a run, or a file of trajectories; or several of these.
-        out: The page; None for ``view.html`` beside the trajectories, or for several runs
-            ``view-together.html`` beside the first one's.
-        most: Show so many episodes of each run at most, the first ones.
+        run: The folder of a run or a file of trajectories, or several of these.
+        out: The page; None for ``view.html`` in the run, ``view-together.html`` in the first of several.
+        most: So many episodes of each run are shown.
 
     Raises:
-        DataNotFound: There is no such run or file.
-        DataCorrupt: The file does not hold trajectories.
-        OptionError: `most` is not at least 1, no run or the same run twice is given, or the page would
-            replace trajectories.
-        MissingExtra: The extra ``viz`` is not installed.
+        DataNotFound: There are no trajectories.
+        OptionError: A run is given twice, or the page would replace trajectories.
 
     Example:
-        >>> view_run("no/such/run")
-        Traceback (most recent call last):
-        comap.errors.DataNotFound: expected a run or a file of trajectories at no/such/run, found \
-nothing; 'comap run' makes one
+        >>> from comap.agents import ExpertAgent, Run, run_to
+        >>> import gymnasium as gym, comap
+        >>> make_env = lambda: gym.make("comap/ALFWorld-v0", split="train", source="generated")
+        >>> tasks = make_env().get_wrapper_attr("tasks").ids[:1]
+        >>> summary = run_to("runs/first", Run(make_env=make_env, agent=ExpertAgent(), tasks=tasks))
+        >>> view_run("runs/first").name
+        'view.html'
     """
     if most < 1:
         raise OptionError(f"--max must be at least 1, not {most}")
     runs = [Path(run)] if isinstance(run, str | Path) else [Path(one) for one in run]
-    files = [_trajectories_of(one) for one in runs]
-    _check_different(runs, files)
-    page = _page_of(files) if out is None else Path(out)
+    files = _files_of(runs)
+    together, first = len(runs) > 1, files[0]
+    name = "view.html" if first.name == TRAJECTORIES else f"{first.stem}.html"
+    page = first.with_name("view-together.html" if together else name) if out is None else Path(out)
     for file in files:
         if page.exists() and page.samefile(file):
             raise OptionError(
@@ -62,86 +70,62 @@ nothing; 'comap run' makes one
     played = [_packed(pack, file, name, most) for file, name in zip(files, names, strict=True)]
     if not len(pack):
         raise DataNotFound(f"expected trajectories in {files[0]}, found none; has the run begun?")
-    together = len(runs) > 1
-    tables = [runs_table("Results", played)] if together else []
-    tables += [summary_table(one.name if together else "Results", one.summary) for one in played]
-    write_report(
-        page,
-        title="comap runs" if together else f"comap run: {names[0] or runs[0].name}",
-        summary=_told(played, most),
-        tables=tables,
-        plots=[],
-        episodes=pack,
-        folded=True,
-    )
+    table = _together_table(played) if together else summary_table("Results", played[0].summary)
+    title = "comap runs" if together else f"comap run: {runs[0].name}"
+    summary, sections = _page_summary(played, most), [Section("", [table])]
+    write_whole(page, render_page(title, summary, sections, pack, folded=True))
     return page
 
 
 def show(page: Path) -> bool:
-    """Open a page in the web browser, if there is a display; return whether it was opened.
-
-    Example:
-        >>> show(Path("report.html"))  # doctest: +SKIP
-        True
-    """
+    """Open a page in the web browser, if there is a display; return whether it was opened."""
     screens = ("DISPLAY", "WAYLAND_DISPLAY")
     if sys.platform.startswith("linux") and not any(os.environ.get(name) for name in screens):
         return False
     return webbrowser.open(page.resolve().as_uri())
 
 
-def _packed(pack: Pack, file: Path, name: str, most: int) -> Played:
-    """Add a file's episodes to the page's, and return what they come to."""
-    tally, environments, agents, number = Tally(), set[str](), set[str](), 0
-    for number, trajectory in enumerate(_read(file), 1):
-        tally.add(trajectory)
+def _packed(pack: Pack, file: Path, name: str, most: int) -> _Played:
+    played = _Played(name)
+    for number, trajectory in enumerate(read_trajectories(file), 1):
+        played.tally.add(trajectory)
         if number <= most:
             pack.add(Episode(trajectory.goal or trajectory.task, trajectory, None, name))
-            environments.add(trajectory.env_id)
-            agents.add(trajectory.agent)
-    check_count(file, number)
-    return Played(name, tally.summary(), environments, agents, number)
+            played.environments.add(trajectory.env_id)
+            played.agents.add(trajectory.agent)
+    check_count(file, played.tally.trials)
+    played.summary = played.tally.summary()
+    return played
 
 
-def _told(played: Sequence[Played], most: int) -> dict[str, str]:
-    """Return what a page says at its top."""
-    count = sum(one.episodes for one in played)
-    cut = any(one.episodes > most for one in played)
-    each = " of each run" if len(played) > 1 else ""
-    told = {
+def _page_summary(played: Sequence[_Played], most: int) -> dict[str, str]:
+    together = len(played) > 1
+    counts = [one.tally.trials for one in played]
+    cut = f", the first {most:,}{' of each run' if together else ''} shown"
+    summary = {
         "environment": ", ".join(sorted(set().union(*(one.environments for one in played)))),
         "agent": ", ".join(sorted(set().union(*(one.agents for one in played)))),
-        "episodes": f"{count:,}" + (f", the first {most:,}{each} shown" if cut else ""),
+        "episodes": f"{sum(counts):,}{cut if max(counts) > most else ''}",
     }
-    if len(played) > 1:
-        told = {"runs": str(len(played))} | told
-    else:
-        told["success"] = f"{100 * played[0].summary['success']['value']:.1f} %"
-    failed = "; ".join(
-        f"{one.name}: {failures(one.summary)}" if one.name else failures(one.summary)
-        for one in played
-        if failures(one.summary)
-    )
-    return told | ({"failed": failed} if failed else {})
+    failed = [(one.name, failures(one.summary)) for one in played if one.summary["errors"]]
+    if failed:
+        summary["failed"] = "; ".join(f"{name}: {text}" if name else text for name, text in failed)
+    return summary
 
 
-def _page_of(files: Sequence[Path]) -> Path:
-    """Return where the page goes by itself."""
-    first = files[0]
-    if len(files) > 1:
-        return first.with_name(TOGETHER)
-    return first.with_name(PAGE if first.name == TRAJECTORIES else f"{first.stem}.html")
-
-
-def _check_different(runs: Sequence[Path], files: Sequence[Path]) -> None:
-    """Raise an error where there is no run, or one is given twice."""
-    if not runs:
-        raise OptionError("expected a run to show, found none; name its folder")
-    seen: set[Path] = set()
-    for run, file in zip(runs, files, strict=True):
-        if file.resolve() in seen:
+def _files_of(runs: Sequence[Path]) -> list[Path]:
+    """Return the files of trajectories that are meant, each once."""
+    files: list[Path] = []
+    for run in runs:
+        file = run / TRAJECTORIES if run.is_dir() else run
+        if not file.is_file():
+            raise DataNotFound(
+                f"expected trajectories at {file}, found no such file; 'comap run' makes one"
+            )
+        if any(file.resolve() == other.resolve() for other in files):
             raise OptionError(f"expected different runs, found {run} twice; name it once")
-        seen.add(file.resolve())
+        files.append(file)
+    return files
 
 
 def _names_of(runs: Sequence[Path]) -> list[str]:
@@ -156,29 +140,67 @@ def _names_of(runs: Sequence[Path]) -> list[str]:
     return names
 
 
-def _trajectories_of(run: Path) -> Path:
-    """Return the file of trajectories that is meant."""
-    if run.is_dir():
-        file = run / TRAJECTORIES
-        if not file.is_file():
-            raise DataNotFound(
-                f"expected {TRAJECTORIES} in the folder {run}, found none; 'comap run' makes one"
-            )
-        return file
-    if not run.is_file():
-        raise DataNotFound(
-            f"expected a run or a file of trajectories at {run}, found nothing; 'comap run' makes one"
-        )
-    return run
+def summary_table(title: str, summary: Mapping[str, Any]) -> Table:
+    """Return the results of a run as a table."""
+    return Table(title, ("", "value"), tuple(_summary_rows(summary).items()))
 
 
-def _read(file: Path) -> Iterator[Trajectory]:
-    """Yield the trajectories of a file that may be growing: a half line at its end is left out."""
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                yield Trajectory.from_line(line)
-            except ValueError as error:
-                raise DataCorrupt(f"{file}, line {number}: {error}") from error
+def _together_table(played: Sequence[_Played]) -> Table:
+    """Return the results of several runs as a table, a run in a column."""
+    columns = [
+        {"agent": ", ".join(sorted(one.agents)), **_summary_rows(one.summary)} for one in played
+    ]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = ((name, *(column.get(name) for column in columns)) for name in names)
+    return Table("Results", ("", *(one.name for one in played)), tuple(rows))
+
+
+def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
+    rows = {"success": str(Rate(**summary["success"]))}
+    if "trials" in summary:
+        rows["success in the first trial"] = str(Rate(**summary["trials"]["first"]))
+    rows |= {
+        "score": f"{100 * summary['score']:.1f} %",
+        "steps in an episode": f"{summary['steps']['per_episode']:.1f}",
+        "steps in all": f"{summary['steps']['all']:,}",
+        "refused actions": f"{100 * summary['invalid_actions']:.1f} %",
+    }
+    for name, counts in summary.get("told", {}).items():
+        n = sum(counts.values())
+        words = [f"{one_line(word, 40)} {100 * m / max(n, 1):.1f} %" for word, m in counts.items()]
+        rows[one_line(name, 40).replace("_", " ")] = f"{', '.join(words)} (n={n:,})"
+    for key, whose in (("language_model", "model"), ("world_model", "world model")):
+        every, each = summary[key]["all"], summary[key]["per_step"]
+        if every["calls"]:
+            calls = f"{each['calls']:.2f} in a step, {every['calls']:,} in all"
+            rows[f"{whose} calls"] = calls
+            for name, what in (("prompt", "tokens read"), ("completion", "tokens written")):
+                n, m = each[f"{name}_tokens"], every[f"{name}_tokens"]
+                rows[f"{whose}: {what}"] = f"{n:,.0f} in a step, {m:,} in all"
+    if "seconds" in summary:
+        seconds = summary["seconds"]
+        per_step = f"{seconds['per_step']:.3f} a step, " if summary["steps"]["all"] else ""
+        rows["seconds"] = f"{per_step}{seconds['all']:,.1f} in all"
+    return rows
+
+
+def failures(summary: Mapping[str, Any]) -> str:
+    """Return in a line how many episodes failed and why; empty where none did."""
+    errors = summary["errors"]
+    if not errors:
+        return ""
+    listed = ", ".join(
+        f"{one_line(kind, 60)} {count} (the first: {one_line(summary['first_errors'][kind], 200)})"
+        for kind, count in errors.items()
+    )
+    return f"{sum(errors.values())} of {summary['n']} episodes failed: {listed}"
+
+
+def version_note(folder: Path, about: Mapping[str, Any]) -> str:
+    """Return what to say where a run goes on with other versions than before; empty if it does not."""
+    if not (folder / RUN).is_file():
+        return ""
+    sessions = read_run(folder / RUN)["sessions"]
+    before = members(sessions[-1] if sessions else None, "versions")
+    changed = differences(before, {name: about["versions"].get(name) for name in before}, set())
+    return changed and f"this run goes on with other versions than before: {one_line(changed, 400)}"

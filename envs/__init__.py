@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from .actions import canonical_action
-from .base import Info, Outcome, Snapshot, TextEnv
+from .base import Info, Outcome, Snapshot, TextEnv, restore, snapshot
 from .canon import Canonicalizer, Describer, Revealer
-from .moments import restore, snapshot
 from .panel import Panel
-from .state_text import state_text
+from .registry import canonical_action, state_text
 
 __all__ = [
     "Canonicalizer",

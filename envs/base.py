@@ -1,16 +1,15 @@
-"""`TextEnv`, the environment that all five benchmarks share.
-
-A benchmark supplies an engine behind four small methods; everything else (checking actions, folding
-beliefs, `info`, snapshots, faults) is written once, here.
-"""
+"""`TextEnv`, the environment that all five benchmarks share."""
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn, TypedDict
 
 import gymnasium
 
@@ -22,19 +21,81 @@ from ..errors import (
     NoEpisode,
     OptionError,
     SnapshotError,
+    check_number,
     suggest,
 )
 from ..facts import Delta, State, diff
 from ..spaces import Unicode
 from ..trajectory import Step, Turn
-from .canon import Canonicalizer
+from .canon import Canonicalizer, plain_state_text
 from .panel import Panel
-from .records import Info, Outcome, Snapshot
-from .state_text import plain_state_text
 
-__all__ = ["Info", "Outcome", "Snapshot", "TextEnv"]
+
+class _Fault(TypedDict, total=False):
+    error: str
+
+
+class Info(_Fault):
+    """What `reset` and `step` return beside the observation; the same keys in both.
+
+    Attributes:
+        task: Id of the task; ids of generated tasks start with ``generated/``.
+        split: The split it belongs to.
+        goal: The task in words.
+        admissible_actions: The actions that would do something now; None where the action space is open.
+        facts: The belief: what follows from the goal and the observations so far.
+        delta: What the last step changed in `facts`.
+        score: Progress, 0 to 1.
+        success: Whether the task is solved.
+        invalid_action: Whether the last action meant nothing here.
+        step: Number of steps taken.
+        imagined: Whether a world model predicted this step.
+        error: Only where the episode ended by a fault: its type and message.
+    """
+
+    task: str
+    split: str
+    goal: str
+    admissible_actions: tuple[str, ...] | None
+    facts: State
+    delta: Delta
+    score: float
+    success: bool
+    invalid_action: bool
+    step: int
+    imagined: bool
+
+
+class Outcome(NamedTuple):
+    """The engine's answer to one step."""
+
+    observation: str
+    reward: float = 0.0
+    score: float = 0.0
+    success: bool = False
+    terminated: bool = False
+    invalid: bool = False
+    admissible: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One moment of one episode; picklable, and valid in any process that has the same data."""
+
+    env_id: str
+    settings: tuple[tuple[str, str], ...]
+    task: str
+    step: int
+    running: bool
+    history: tuple[Turn, ...]
+    facts: State
+    delta: Delta
+    outcome: Outcome
+    engine: Any
+
 
 _NO_DELTA = Delta()
+_MOST_ENGINES = 8
 
 
 class TextEnv(gymnasium.Env[str, str]):
@@ -42,14 +103,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
     Subclasses set `env_id` and `canonicalizer` and write `tasks`, `_open`, `_act`, `_save` and
     `_load`; `expert_action`, `goal_reached`, `ended`, `score_of`, `admissible_of` and `refused`
-    where they can, and `keep_engines` where engines are slow to start. `info_extras` has the keys
-    that `info` has beside those of `Info`, with what they tell where there is nothing to tell,
-    `info_kept` those of them that records of episodes keep, `test_splits` the splits to evaluate
-    on, the hardest last, and `embedded` the options that choose embedded tasks whatever data is on
-    the machine; `slow` says whether an episode takes seconds, so that few are played where some are
-    wanted; `nothing` is the answer to an action that does nothing, None where what was last
-    observed is shown again; `places` are the options that say where something outside is (files,
-    programs, servers, models), which nobody takes from a record (see `offline`).
+    where they can, and `keep_engines` where engines are slow to start.
 
     Args:
         max_episode_steps: Steps after which the episode is truncated, or None for no limit.
@@ -63,13 +117,22 @@ class TextEnv(gymnasium.Env[str, str]):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 (as in Gymnasium)
     env_id: ClassVar[str]
+    # Keys that `info` has beside those of `Info`, with their values where there is nothing to tell.
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    # Those of them that records of episodes keep.
     info_kept: ClassVar[tuple[str, ...]] = ()
+    # The splits to evaluate on, the hardest last.
     test_splits: ClassVar[tuple[str, ...]] = ()
-    embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    # The options that choose generated tasks, whatever data is on the machine.
+    generated_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    # Whether an episode takes seconds: then short runs play fewer of them.
     slow: ClassVar[bool] = False
-    nothing: ClassVar[str | None] = "Nothing happens."
-    places: ClassVar[frozenset[str]] = frozenset(("data_dir",))
+    # The answer to an action that does nothing; None where the last observation is shown again.
+    idle_answer: ClassVar[str | None] = "Nothing happens."
+    # Options that name files, programs, servers or models: never taken from a record (see `offline`).
+    local_options: ClassVar[frozenset[str]] = frozenset(("data_dir",))
+    # A belief in words, for prompts: see `comap.envs.state_text`.
+    state_text: ClassVar[Callable[..., str]] = staticmethod(plain_state_text)
     canonicalizer: Canonicalizer
 
     def __init__(
@@ -84,12 +147,8 @@ class TextEnv(gymnasium.Env[str, str]):
             raise _unknown_option(type(self), next(iter(unknown)))
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise OptionError(f"render_mode must be 'ansi' or None, not {render_mode!r}")
-        if max_episode_steps is not None and (
-            type(max_episode_steps) is not int or max_episode_steps < 1
-        ):
-            raise OptionError(
-                f"max_episode_steps must be a whole number of at least 1, not {max_episode_steps!r}"
-            )
+        if max_episode_steps is not None:
+            check_number("max_episode_steps", max_episode_steps)
         self.render_mode = render_mode
         self.observation_space = Unicode(max_text_length)
         self.action_space = Unicode(max_text_length)
@@ -134,6 +193,31 @@ class TextEnv(gymnasium.Env[str, str]):
         return {}
 
     @classmethod
+    def takes(cls, option: str) -> bool:
+        """Return whether the environment has an option of this name."""
+        return option in inspect.signature(cls).parameters
+
+    @classmethod
+    def belief_expert(cls) -> dict[str, Any]:
+        """Return the option that chooses an expert which knows only observations, if there is one."""
+        return {"expert": "explore"} if cls.takes("expert") else {}
+
+    @classmethod
+    def listed_actions(cls) -> dict[str, Any]:
+        """Return the option that lists admissible actions, where they are not listed anyway."""
+        return {"admissible_actions": True} if cls.takes("admissible_actions") else {}
+
+    @classmethod
+    @contextmanager
+    def engine_pool(cls, number: int) -> Iterator[None]:
+        """Keep engines of closed environments for the next ones, while the block runs."""
+        before = cls.keep_engines(min(number, _MOST_ENGINES))
+        try:
+            yield
+        finally:
+            cls.keep_engines(before)
+
+    @classmethod
     def keep_engines(cls, number: int) -> int:
         """Let so many engines of closed environments of this class wait for the next ones.
 
@@ -170,20 +254,13 @@ class TextEnv(gymnasium.Env[str, str]):
         return False
 
     @classmethod
-    def state_text(
-        cls, goal: str, history: Sequence[Turn], state: State, action: str | None = None
-    ) -> str:
-        """Return a belief in words, for prompts: see `comap.envs.state_text`."""
-        return plain_state_text(goal, history, state, action)
-
-    @classmethod
     def offline(cls, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options with which recorded episodes are replayed, asking nobody outside.
 
         Args:
             options: Those that the episodes were played with, as somebody wrote them down.
         """
-        return {name: value for name, value in options.items() if name not in cls.places}
+        return {name: value for name, value in options.items() if name not in cls.local_options}
 
     def recall(self, steps: Sequence[Step]) -> frozenset[int]:
         """Answer from a record what only somebody outside knows, until this is called again.
@@ -300,11 +377,7 @@ class TextEnv(gymnasium.Env[str, str]):
         return tuple(self._turns)
 
     def require_episode(self) -> None:
-        """Do nothing, if there is an episode, running or over.
-
-        Raises:
-            NoEpisode: There was no `reset` yet.
-        """
+        """Raise `NoEpisode` before the first `reset`."""
         if not self._task:
             self._refuse_step()
 
@@ -450,8 +523,6 @@ class TextEnv(gymnasium.Env[str, str]):
 
 def _unknown_option(env: type[TextEnv], name: str) -> OptionError:
     """Return the error for a keyword argument that the environment does not have."""
-    import inspect
-
     known = {
         parameter.name
         for cls in env.__mro__
@@ -460,3 +531,34 @@ def _unknown_option(env: type[TextEnv], name: str) -> OptionError:
         if parameter.kind is parameter.KEYWORD_ONLY
     }
     return OptionError(f"{env.env_id} has no option {name!r}; {suggest(name, sorted(known), 20)}")
+
+
+def snapshot(env: gymnasium.Env[str, str]) -> Snapshot:
+    """Return the moment that the (wrapped) environment is in.
+
+    Example:
+        >>> import gymnasium as gym, comap
+        >>> env = gym.make("comap/ALFWorld-v0")
+        >>> observation, info = env.reset(seed=1)
+        >>> moment = snapshot(env)
+        >>> after = env.step(info["admissible_actions"][0])
+        >>> restore(env, moment)[0] == observation
+        True
+    """
+    taken: Snapshot = env.get_wrapper_attr("snapshot")()
+    return taken
+
+
+def restore(env: gymnasium.Env[str, str], snapshot: Snapshot) -> tuple[str, dict[str, Any]]:
+    """Bring a (wrapped) environment back to `snapshot`, its `TimeLimit` included."""
+    observation, info = env.get_wrapper_attr("restore")(snapshot)
+    layer: gymnasium.Env[Any, Any] = env
+    while isinstance(layer, gymnasium.Wrapper):
+        if isinstance(layer, gymnasium.wrappers.TimeLimit):
+            layer._elapsed_steps = info["step"]
+        elif isinstance(layer, gymnasium.wrappers.OrderEnforcing):
+            layer._has_reset = True
+        elif isinstance(layer, gymnasium.wrappers.PassiveEnvChecker):
+            layer._previous_data = (observation, {})  # else its first step expects a reset
+        layer = layer.env
+    return observation, info

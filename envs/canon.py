@@ -1,9 +1,4 @@
-"""What turns text into facts.
-
-A canonicalizer sees only what an agent sees, the goal, the actions and the observations, and folds
-them into a belief `State`. It never asks the engine, so real and predicted observations go through
-exactly the same code.
-"""
+"""What turns text into facts."""
 
 from __future__ import annotations
 
@@ -13,8 +8,6 @@ from typing import Protocol, runtime_checkable
 
 from ..facts import State
 from ..trajectory import Turn
-
-__all__ = ["Canonicalizer", "Describer", "Revealer", "collapse", "names"]
 
 
 @runtime_checkable
@@ -84,20 +77,19 @@ class Revealer(Protocol):
 
 
 def names(action: str, thing: str) -> bool:
-    """Return whether an action names a thing, in whole words.
-
-    Example:
-        >>> names("take pen 12 from desk 1", "pen 12"), names("take pen 12 from desk 1", "pen 1")
-        (True, False)
-    """
+    """Return whether an action names a thing, in whole words."""
     return re.search(rf"(?<!\w){re.escape(thing)}(?!\w)", action) is not None
 
 
 def collapse(text: str) -> str:
-    """Return `text` in lower case, with single blanks and without full stops at its end.
-
-    Example:
-        >>> collapse("  Go to  the fridge. ")
-        'go to the fridge'
-    """
+    """Return `text` in lower case, with single blanks and without full stops at its end."""
     return " ".join(text.lower().split()).rstrip(". ")
+
+
+def plain_state_text(
+    goal: str, history: Sequence[Turn], state: State, action: str | None = None
+) -> str:
+    """Return the goal, all facts and the last turns, for environments without words of their own."""
+    lines = [f"goal: {goal}", "facts: " + "; ".join(state.to_text().splitlines())]
+    lines += [f"last: {t.action} -> {t.observation}" for t in history[1:][-2:]]
+    return "\n".join(lines)

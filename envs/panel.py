@@ -1,8 +1,4 @@
-"""Panels: frozen lists of tasks.
-
-A panel's order comes from the task ids alone, never from the file system, and its SHA-256 names it
-in every result, so that two runs can tell whether they played the same tasks.
-"""
+"""Panels: frozen lists of tasks."""
 
 from __future__ import annotations
 
@@ -13,18 +9,11 @@ from typing import TypeVar
 
 from ..errors import TaskNotFound, suggest
 
-__all__ = ["Panel", "evenly"]
-
 _Item = TypeVar("_Item")
 
 
 def evenly(items: Sequence[_Item], number: int | None) -> list[_Item]:
-    """Return so many items, spread evenly over all; all of them where there are no more, or for None.
-
-    Example:
-        >>> evenly("abcdef", 3), evenly("ab", None)
-        (['a', 'c', 'e'], ['a', 'b'])
-    """
+    """Return so many items, spread evenly over all; all of them where there are no more, or for None."""
     if number is None or number >= len(items):
         return list(items)
     return [items[place * len(items) // number] for place in range(number)]

@@ -1,8 +1,8 @@
-"""Give a game of TextArena state facts, learn a world model of it, and play it in imagination.
+"""Add state facts to a game of TextArena, fit a world model on it, and play it in imagination.
 
-The Tower of Hanoi says where its disks are; a few lines of a canonicalizer read facts from that. A
-world model that remembers what it saw learns from random play what follows a move; it is scored by
-Delta-F1, and a plan is made in imagination and then carried out in the game.
+The Tower of Hanoi prints where its disks are, and a small canonicalizer reads facts from that. A world
+model stores the transitions of random play. The example scores it by Delta-F1, lets the expert plan in
+imagination, and executes the plan in the game.
 
     pip install "comap[textarena]"
     python examples/adapt_textarena.py --out runs/hanoi
@@ -20,8 +20,7 @@ from pathlib import Path
 
 from comap.agents import ExpertAgent, RandomAgent, ReplayAgent, run_episode
 from comap.facts import State
-from comap.integrations.adapter import AdaptedEnv, Words, adapt
-from comap.integrations.textarena import TextArenaGame
+from comap.integrations.adapter import AdaptedEnv, TextArenaGame, Wording, adapt
 from comap.metrics import delta_f1_report
 from comap.worldmodel import ImaginedEnv, Prediction, imagine, transitions_of
 
@@ -48,7 +47,7 @@ class HanoiCanonicalizer:
 
 
 class Memory:
-    """A world model that remembers what followed a move in a state, and expects nothing of others."""
+    """A world model that stores transitions and predicts a refusal for all others."""
 
     def __init__(self) -> None:
         self.seen: dict[tuple[State, str], str] = {}
@@ -77,7 +76,7 @@ def moves(state: State) -> list[str]:
 
 
 def moved(state: State, move: str) -> State:
-    """Return the state after a move: the rules again, for the expert."""
+    """Return the state after a move, by the rules; the expert uses it."""
     disk = f"disk {min(towers_of(state)[move[1]])}"
     rest = {fact for fact in state.facts if fact[1] != disk}
     return State(frozenset({*rest, ("on", disk, f"tower {move[3].lower()}")}))
@@ -103,7 +102,7 @@ def expert(state: State) -> str | None:
 
 
 def make_env(game: str = "TowerOfHanoi-v0") -> AdaptedEnv:
-    words = Words(
+    words = Wording(
         goal="Move all disks to tower C.",
         legal=moves,
         reached=solved,
@@ -144,20 +143,20 @@ def main() -> None:
     scores = delta_f1_report(rows)
     print(f"Delta-F1 of {scores.n} predictions: {100 * scores.mean:.1f}")
 
-    dreamt = run_episode(ImaginedEnv(env, model), ExpertAgent(), task="seeds/0")
-    really = run_episode(env, ReplayAgent(dreamt), task="seeds/0")
-    print(f"a plan of {len(dreamt.steps)} moves made in imagination: {dreamt.success}")
-    print(f"the same moves in the game: {really.success}")
+    imagined = run_episode(ImaginedEnv(env, model), ExpertAgent(), task="seeds/0")
+    real = run_episode(env, ReplayAgent(imagined), task="seeds/0")
+    print(f"a plan of {len(imagined.steps)} moves, success in imagination: {imagined.success}")
+    print(f"the same moves, success in the game: {real.success}")
 
     options.out.mkdir(parents=True, exist_ok=True)
-    told = {
+    result = {
         "delta_f1": scores.mean,
         "predictions": scores.n,
-        "moves": len(dreamt.steps),
-        "imagined": dreamt.success,
-        "really": really.success,
+        "moves": len(imagined.steps),
+        "imagined": imagined.success,
+        "real": real.success,
     }
-    (options.out / "hanoi.json").write_text(json.dumps(told, indent=2) + "\n")
+    (options.out / "hanoi.json").write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

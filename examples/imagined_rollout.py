@@ -1,9 +1,8 @@
-"""Learn a world model from a few episodes, imagine with it, and hold it against what really follows.
+"""Fit a world model on a few episodes, imagine with it, and compare with the real environment.
 
-A retrieval model learns what followed the actions of an expert and of a random player. Then, on tasks
-that it has not seen, it is asked before every step of the expert what will be observed (Delta-F1: are
-the facts that changed those that it said would?), and the expert makes whole plans in imagination,
-which are afterwards carried out.
+A retrieval model stores the transitions of an expert and of a random agent. On held-out tasks, it
+predicts each step of the expert, scored by Delta-F1 (are the changed facts the predicted ones?). Then
+the expert plans whole episodes in imagination, and the plans are executed.
 
     python examples/imagined_rollout.py --out runs/imagined
 
@@ -25,7 +24,7 @@ from comap.worldmodel import ImaginedEnv, RetrievalWorldModel, imagine, transiti
 
 
 def learn(env_id: str, tasks: int) -> RetrievalWorldModel:
-    """Return a world model of what an expert and a random player saw on some training tasks."""
+    """Return a world model fitted on an expert's and a random agent's episodes of training tasks."""
     env = gym.make(env_id, split="train", source="generated", expert="explore")
     model = RetrievalWorldModel()
     for task in env.unwrapped.tasks.ids[:tasks]:
@@ -34,8 +33,8 @@ def learn(env_id: str, tasks: int) -> RetrievalWorldModel:
     return model
 
 
-def foresee(env: gym.Env[str, str], task: str, model: RetrievalWorldModel) -> list[tuple]:
-    """Return what was, what was predicted and what really followed, at each step of the expert."""
+def predict(env: gym.Env[str, str], task: str, model: RetrievalWorldModel) -> list[tuple]:
+    """Return the facts before, the predicted facts and the real facts of each step of the expert."""
     found = []
     observation, info = env.reset(options={"task": task})
     ended = False
@@ -49,16 +48,16 @@ def foresee(env: gym.Env[str, str], task: str, model: RetrievalWorldModel) -> li
 
 
 def plan(env: gym.Env[str, str], task: str, model: RetrievalWorldModel) -> tuple[bool, bool]:
-    """Return whether a plan made in imagination succeeds there, and whether it really does."""
-    dreamt = run_episode(ImaginedEnv(env, model), ExpertAgent(), task=task)
-    really = run_episode(env, ReplayAgent(dreamt), task=task)
-    return dreamt.success, really.success
+    """Return whether a plan succeeds in imagination, and whether it succeeds in the environment."""
+    imagined = run_episode(ImaginedEnv(env, model), ExpertAgent(), task=task)
+    real = run_episode(env, ReplayAgent(imagined), task=task)
+    return imagined.success, real.success
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--env", default="comap/ALFWorld-v0", help="the environment")
-    parser.add_argument("--split", default="valid_unseen", help="the split to look at")
+    parser.add_argument("--split", default="valid_unseen", help="the split of the test tasks")
     parser.add_argument("--train-tasks", type=int, default=30)
     parser.add_argument("--test-tasks", type=int, default=10)
     parser.add_argument("--out", type=Path, default=Path("runs/imagined"))
@@ -67,28 +66,28 @@ def main() -> None:
     model = learn(options.env, options.train_tasks)
     env = gym.make(options.env, split=options.split, source="generated", expert="explore")
     tasks = env.unwrapped.tasks.ids[: options.test_tasks]
-    scores = delta_f1_report(row for task in tasks for row in foresee(env, task, model))
+    scores = delta_f1_report(row for task in tasks for row in predict(env, task, model))
     print(f"Delta-F1 of {scores.n} predictions: {100 * scores.mean:.1f}")
     for name, score in scores.by_predicate.items():
         print(f"  {name:10} F1 {100 * score.f1:5.1f} of {score.support} changes")
 
     pairs = [plan(env, task, model) for task in tasks]
-    plans = consistency([dreamt for dreamt, _ in pairs], [really for _, really in pairs])
-    print(f"plans that succeed in imagination: {plans.imagined}")
-    print(f"plans that really succeed:         {plans.real}")
+    plans = consistency([imagined for imagined, _ in pairs], [real for _, real in pairs])
+    print(f"plans that succeed in imagination:    {plans.imagined}")
+    print(f"plans that succeed when executed:     {plans.real}")
 
     options.out.mkdir(parents=True, exist_ok=True)
-    told = {
+    result = {
         "env": options.env,
         "split": options.split,
         "delta_f1": scores.mean,
         "delta_f1_of_changes": scores.nonempty_mean,
         "predictions": scores.n,
         "plans": plans.imagined.n,
-        "succeed_in_imagination": plans.imagined.value,
-        "really_succeed": plans.real.value,
+        "imagined_success": plans.imagined.value,
+        "real_success": plans.real.value,
     }
-    (options.out / "rollout.json").write_text(json.dumps(told, indent=2) + "\n")
+    (options.out / "rollout.json").write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Let the small CoMap agent that comap ships play a few tasks, and write a page that shows its steps.
+"""Run the small CoMap agent that comap ships on a few tasks, and write an HTML page of its steps.
 
-It drafts an action, asks its world model what would follow, reflects on that, and a gate chooses. The
-page shows all of it, step by step: open it in a browser.
+The agent drafts an action, asks its world model what follows, reflects, and a gate chooses. The page
+shows every draft, prediction and reflection: open it in a browser.
 
     python examples/run_and_view.py --out runs/viewed
 
@@ -18,9 +18,8 @@ import gymnasium as gym
 
 import comap  # registers the environments
 from comap.agents import Run, create_agent, run_to
-from comap.benchmarks.view import view_run
-from comap.lm import create_language_model
-from comap.lm.shipped import shipped
+from comap.benchmarks import view_run
+from comap.lm import create_language_model, shipped_models
 from comap.trajectory import read_trajectories
 from comap.worldmodel import LanguageWorldModel
 
@@ -36,7 +35,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/viewed"))
     options = parser.parse_args()
 
-    models = shipped()
+    models = shipped_models()
     agent = create_agent("comap", head=models.head, **models.settings["agent"])
     world_model = LanguageWorldModel(
         create_language_model("shipped:wm"), **models.settings["world_model"]
@@ -49,12 +48,12 @@ def main() -> None:
         world_model=world_model,
         keep="prompts",
     )
-    summary = run_to(options.out, run, live=options.episodes)
+    summary = run_to(options.out, run, concurrency=options.episodes)
     for episode in read_trajectories(options.out / "trajectories.jsonl"):
         revised = sum(bool(step.notes.get("gate")) for step in episode.steps)
-        end = "won" if episode.success else "not won"
+        end = "success" if episode.success else "failure"
         print(f"{episode.task}: {end} in {len(episode.steps)} steps, {revised} revised")
-    print(f"won {summary['success']['value']:.0%} of {summary['success']['n']}")
+    print(f"success: {summary['success']['value']:.0%} of {summary['success']['n']} episodes")
     print(f"page: {view_run(options.out)}")
 
 

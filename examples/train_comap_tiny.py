@@ -1,15 +1,15 @@
-"""Train a policy and a world model together by CoMap, as small and as short as that can be.
+"""Train a policy and a world model with CoMap, in less than a minute.
 
-All stages of the paper run: warm-up on demonstrations, the reflect mode's initialisation from suffix
-rollouts, then a round in which the policy plays with both gates, the world model learns from its
-transitions and the policy from its reflections. The settings are those of the preset ``tiny`` with far
-fewer tasks, so that it is over in less than a minute; the policy wins nothing then. Leave the changed
-settings away (or run ``comap train comap --preset tiny``) for one that does.
+All stages of the paper run: warm-up on demonstrations, initialization of reflection from suffix
+rollouts, and one round, in which the policy plays with both gates, the world model learns from its
+transitions and the policy from its reflections. The settings are the preset ``tiny`` with far fewer
+tasks, too few to learn anything. Remove the changed settings, or run
+``comap train comap --preset tiny``, for a training of some minutes.
 
     python examples/train_comap_tiny.py --out runs/tiny-comap
 
 It needs ``pip install "comap[viz,train]"`` and writes models, results of each stage and
-``report.html``. Stop it and start it again: it goes on where it was.
+``report.html``. If you interrupt it, start it again to resume.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ import argparse
 from pathlib import Path
 
 import comap  # registers the environments
-from comap.benchmarks.training_report import write_report
-from comap.trainers.coevolution import CoEvolution
-from comap.trainers.config import preset
-from comap.trainers.setup import Environments, show_expert
-from comap.trainers.setup_models import open_models, tiny_for_training
+from comap.benchmarks import write_report
+from comap.trainers import (
+    CoEvolution,
+    Environments,
+    open_models,
+    preset,
+    show_expert,
+    tiny_for_training,
+)
 
 ENV = "comap/ALFWorld-v0"
 SHORT = {
@@ -45,7 +49,9 @@ SHORT = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--eta", type=float, default=0.5, help="weight of the self-distillation")
+    parser.add_argument(
+        "--eta", type=float, default=0.5, help="weight of the self-distillation loss"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/tiny-comap"))
     options = parser.parse_args()
 

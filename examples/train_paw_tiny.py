@@ -1,15 +1,15 @@
-"""Train a policy by reinforcement learning, with PaW's loss on what follows its actions or without.
+"""Train a policy by reinforcement learning, with PaW's next-observation loss or without it.
 
-The policy that comap ships for ALFWorld, which wins now and then, plays generated tasks in groups; GRPO
-makes advantages of what each group's episodes earned; PaW lets the same update also predict the
-observations that followed the most uncertain actions. The settings are those of the preset ``tiny``
-with fewer tasks and two updates, so that it is over in less than a minute: too few to learn anything.
+The policy that comap ships for ALFWorld plays generated tasks in groups. GRPO computes advantages from
+the returns of each group. PaW adds a loss on the observations that follow the most uncertain actions to
+the same update. The settings are the preset ``tiny`` with fewer tasks and two updates: it takes less
+than a minute, too short to learn anything.
 
     python examples/train_paw_tiny.py --out runs/tiny-paw
     python examples/train_paw_tiny.py --out runs/tiny-gigpo --algorithm gigpo --plain
 
 It needs ``pip install "comap[viz,train]"`` and writes the policy, ``metrics.jsonl`` and
-``report.html``. Stop it and start it again: it goes on where it was.
+``report.html``. If you interrupt it, start it again to resume.
 """
 
 from __future__ import annotations
@@ -19,12 +19,9 @@ import json
 from pathlib import Path
 
 import comap  # registers the environments
-from comap.benchmarks.paw_report import write_report
-from comap.benchmarks.training_display import quiet
-from comap.lm.shipped import folder_of
-from comap.trainers.paw.presets import paw_preset
-from comap.trainers.paw.training import train
-from comap.trainers.setup import Environments
+from comap.benchmarks import quiet, write_report
+from comap.lm import shipped_models
+from comap.trainers import Environments, paw_preset, train_paw
 
 
 def main() -> None:
@@ -50,17 +47,19 @@ def main() -> None:
         evaluation_splits=("valid_seen",),
         evaluation_tasks=4,
     )
-    print(f"{config.row}: {config.updates} updates of {config.groups} x {config.members} episodes")
+    print(
+        f"{config.title}: {config.updates} updates of {config.groups} x {config.members} episodes"
+    )
     with quiet():  # of what the libraries print
-        policy = train(
+        policy = train_paw(
             config,
-            model=folder_of("shipped:agent"),
+            model=shipped_models().agent,
             make_env=Environments("comap/ALFWorld-v0", steps | {"source": "generated"}),
             out=options.out,
         )
     for line in (options.out / "metrics.jsonl").read_text("utf-8").splitlines():
-        told = json.loads(line)
-        shown = {name: value for name, value in told.items() if isinstance(value, float)}
+        update = json.loads(line)
+        shown = {name: value for name, value in update.items() if isinstance(value, float)}
         print(", ".join(f"{name} {value:.3g}" for name, value in list(shown.items())[:8]))
     print(f"report: {write_report(options.out)}")
     print(f"policy: {policy}")

@@ -1,13 +1,12 @@
 """comap's environments in other people's stacks, and theirs here; each stack is loaded when it is used.
 
 - `comap.integrations.agentgym`: an HTTP server with ``/create``, ``/reset`` and ``/step``
-- `comap.integrations.agentgym_client`: its client
 - `comap.integrations.trl`: what TRL's ``environment_factory`` takes
 - `comap.integrations.mcp`: tools of the Model Context Protocol
 - `comap.integrations.openenv`: an OpenEnv server
 - `comap.integrations.verifiers`: ``load_environment`` for verifiers
-- `comap.integrations.adapter`: facts for text environments of others
-- `comap.integrations.textarena`: TextArena's games for `comap.integrations.adapter`
+- `comap.integrations.adapter`: facts for text environments of others, TextArena's games among them
+- `comap.integrations.hub`: trajectories and models on the Hugging Face Hub
 - `comap.integrations.sessions`: what servers let clients make, and the episodes that are open
 """
 

@@ -1,44 +1,29 @@
-"""Text environments of others with state facts: ``adapt(env, canonicalizer)``."""
+"""Text environments of others with state facts: ``adapt(env, canonicalizer)``; TextArena's games for it."""
 
 from __future__ import annotations
 
+import random
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 
 from ..envs import Canonicalizer, Outcome, Panel, TextEnv
-from ..errors import OptionError, SnapshotError
+from ..errors import InvalidAction, MissingExtra, NoEpisode, OptionError, SnapshotError
 from ..facts import State
-
-__all__ = ["AdaptedEnv", "Words", "adapt"]
+from ..spaces import Unicode
 
 _SPLIT = "seeds"
 _METHODS = ("initial", "update", "action")
+_RANDOM = threading.Lock()
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """What comap is told of an environment that is none of its own; only what is known need be told.
-
-    Attributes:
-        goal: The task in words, or a function that reads it in the first observation.
-        observe: Makes a text of an observation; None where observations are texts.
-        act: Makes an action of a text; None where actions are texts. A text that means nothing raises
-            ``ValueError`` or gives None, and is answered by `refusal`.
-        admissible: Tells the actions that would do something, from the observation's text and the
-            environment's ``info``.
-        legal: Tells them from facts: for imagined episodes.
-        success: Tells from reward, whether the episode terminated, and ``info`` whether the task is
-            solved; by default a reward above 0 at the end.
-        score: Tells the progress, 0 to 1, from facts; by default 1 for success.
-        reached: Tells from facts whether the task is solved: for imagined episodes.
-        over: Tells from facts whether the episode is over, solved or not.
-        refused: Tells of an observation's text whether it refuses the action.
-        expert: Tells from facts the next action of a correct plan.
-        refusal: The answer to a text that is no action.
-    """
+class Wording:
+    """What comap is told of an environment that is none of its own; only what is known need be told."""
 
     goal: str | Callable[[str], str] = ""
     observe: Callable[[Any], str] | None = None
@@ -55,28 +40,13 @@ class Words:
 
 
 class AdaptedEnv(TextEnv):
-    """A Gymnasium environment of others as one of comap: see `adapt`.
-
-    A task is a seed, and its id ``seeds/N``. Snapshots are the actions so far, which `restore` takes
-    again after ``reset(seed=N)``; it raises `SnapshotError` where other texts come of them.
-
-    Args:
-        env: The environment.
-        canonicalizer: Reads facts from its texts.
-        words: What else is known of it.
-        name: Its id in records; None for that of ``env.spec``.
-        seeds: The seeds of its tasks.
-        **common: See `TextEnv`.
-
-    Attributes:
-        adapted: The environment itself.
-    """
+    """A Gymnasium environment of others as one of comap: see `adapt`."""
 
     def __init__(
         self,
         env: gymnasium.Env[Any, Any],
         canonicalizer: Canonicalizer,
-        words: Words | None = None,
+        words: Wording | None = None,
         *,
         name: str | None = None,
         seeds: Iterable[int] = range(100),
@@ -94,7 +64,7 @@ class AdaptedEnv(TextEnv):
         spec = getattr(env, "spec", None)
         self.env_id = name or (spec.id if spec is not None else type(env).__name__)  # type: ignore[misc]
         self.adapted, self.canonicalizer = env, canonicalizer
-        self._words = words or Words()
+        self._words = words or Wording()
         self._seeds = {f"{_SPLIT}/{seed}": int(seed) for seed in seeds}
         self._panel = Panel.of(self._seeds, _SPLIT, [_SPLIT])
         self._own_limit = self._limit
@@ -103,42 +73,33 @@ class AdaptedEnv(TextEnv):
 
     @property
     def tasks(self) -> Panel:
-        """The tasks: one for each seed."""
         return self._panel
 
     def expert_action(self) -> str | None:
-        """Return the next action of the expert, where there is one."""
         return self.expert_from(self._state, None) if self._running else None
 
     def expert_from(self, state: State, admissible: tuple[str, ...] | None) -> str | None:
-        """Return the expert's next action in a belief, where there is an expert."""
         return None if self._words.expert is None else self._words.expert(state)
 
     def goal_reached(self, state: State) -> bool | None:
-        """Return whether the facts say that the task is solved, where it is known."""
         return None if self._words.reached is None else self._words.reached(state)
 
     def ended(self, state: State) -> bool:
-        """Return whether the facts say that the episode is over, where it is known."""
         return self._words.over is not None and bool(self._words.over(state))
 
     def score_of(self, state: State) -> float | None:
-        """Return the progress that the facts tell, where it is known."""
         return None if self._words.score is None else float(self._words.score(state))
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
-        """Return the actions that the facts allow, where it is known."""
         legal = None if self._words.legal is None else self._words.legal(state)
         return None if legal is None else tuple(legal)
 
     def refused(self, observation: str) -> bool:
-        """Return whether an observation refuses the action."""
         if observation == self._words.refusal:
             return True
         return self._words.refused is not None and bool(self._words.refused(observation))
 
     def close(self) -> None:
-        """Close the environment."""
         self.adapted.close()
 
     def _open(self, task: str) -> tuple[str, str, Outcome]:
@@ -201,7 +162,7 @@ class AdaptedEnv(TextEnv):
         if not isinstance(text, str):
             raise OptionError(
                 f"expected observations to be texts, found {type(text).__name__}; give a function "
-                "that makes a text of one: Words(observe=...)"
+                "that makes a text of one: Wording(observe=...)"
             )
         return str(text)
 
@@ -230,7 +191,7 @@ class AdaptedEnv(TextEnv):
 def adapt(
     env: gymnasium.Env[Any, Any],
     canonicalizer: Canonicalizer,
-    words: Words | None = None,
+    words: Wording | None = None,
     *,
     name: str | None = None,
     seeds: Sequence[int] | range = range(100),
@@ -263,7 +224,7 @@ def adapt(
         ...         return State(frozenset({("at", "agent", observation)}))
         ...     def action(self, text):
         ...         return text.strip()
-        >>> words = Words(observe=lambda cell: f"cell {cell}",
+        >>> words = Wording(observe=lambda cell: f"cell {cell}",
         ...               act=lambda text: ["left", "down", "right", "up"].index(text))
         >>> env = adapt(gym.make("FrozenLake-v1", is_slippery=False), Place(), words)
         >>> observation, info = env.reset(seed=0)
@@ -272,3 +233,75 @@ def adapt(
         ('cell 4', 'at(agent, cell 4)', True)
     """
     return AdaptedEnv(env, canonicalizer, words, name=name, seeds=seeds, **common)
+
+
+class TextArenaGame(gymnasium.Env[str, str]):
+    """One game of TextArena for one player."""
+
+    def __init__(self, game: str, *, max_text_length: int = 32_768, **options: Any):
+        try:
+            import textarena
+        except ImportError as error:
+            raise MissingExtra.of("textarena", "TextArena") from error
+        make: Any = textarena.make
+        self._make: Callable[[], Any] = lambda: make(game, **options)
+        try:
+            self._game: Any = self._make()
+        except ValueError as error:
+            raise OptionError(f"expected a game of TextArena, found {game!r} ({error})") from error
+        self.observation_space = Unicode(max_text_length)
+        self.action_space = Unicode(max_text_length)
+        self._stream: Any = random.Random(0).getstate()
+        self._running = self._used = False
+        self._seen = ""
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        drawn = int(self.np_random.integers(2**31))
+        if self._used:  # its wrappers keep what earlier games said
+            self._game = self._alone(self._make)
+        self._used = True
+        self._alone(lambda: self._game.reset(num_players=1, seed=drawn))
+        self._running, self._seen = True, ""
+        return self._new(""), {"reason": "", "invalid_move": False}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        if not isinstance(action, str):
+            raise InvalidAction(f"expected a move (text), found {type(action).__name__}")
+        if not self._running:
+            raise NoEpisode("expected a running game, found none; call env.reset() first")
+        done, _ = self._alone(lambda: self._game.step(action=action))
+        if not done:
+            return self._new(action), 0.0, False, False, {"reason": "", "invalid_move": False}
+        self._running = False
+        text = self._new(action)
+        rewards, told = self._game.close()
+        about = (told or {}).get(0, {})
+        reason, invalid = str(about.get("reason", "")), bool(about.get("invalid_move"))
+        text = text if reason in text else f"{text}\n{reason}".strip()
+        worth = float((rewards or {}).get(0, 0.0))
+        return text, worth, True, False, {"reason": reason, "invalid_move": invalid}
+
+    def _new(self, action: str) -> str:
+        """Return what the game says that it did not say before."""
+        _, text = self._alone(self._game.get_observation)
+        text = str(text)
+        new = text[len(self._seen) :] if text.startswith(self._seen) else text
+        self._seen = text
+        lines = [line.removeprefix("[GAME] ") for line in new.strip("\n").splitlines()]
+        said = lines[0].removeprefix("[Player] ") if action and lines else ""
+        own = said.strip("[]") == action.strip().strip("[]") and bool(said)
+        return "\n".join(lines[1:] if own else lines).strip("\n")
+
+    def _alone(self, work: Callable[[], _T]) -> _T:
+        """Do work with this game's own random numbers as the global ones."""
+        with _RANDOM:
+            before = random.getstate()
+            random.setstate(self._stream)
+            try:
+                return work()
+            finally:
+                self._stream = random.getstate()
+                random.setstate(before)

@@ -8,12 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from .. import __version__
-from ..envs.json_server import MAX_REQUEST_BYTES, is_loopback
+from ..envs.http import MAX_REQUEST_BYTES, Guard, is_loopback
 from ..errors import CoMapError, MissingExtra, OptionError, suggest
-from .guard import Guard
 from .sessions import Offered, Session, seed_of, task_of
-
-__all__ = ["EpisodeTools", "Result", "http_app", "mcp_server", "serve_stdio"]
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _RESET: dict[str, Any] = {
@@ -43,13 +40,7 @@ _INSTRUCTIONS = (
 
 
 class Result(NamedTuple):
-    """What a call came to.
-
-    Attributes:
-        text: For the model: the observation, or what is wrong.
-        told: What else there is to tell, as JSON data: see `EnvironmentServer`; None after an error.
-        tools_changed: Whether there are other tools now.
-    """
+    """What a call came to."""
 
     text: str
     told: dict[str, Any] | None = None
@@ -57,24 +48,7 @@ class Result(NamedTuple):
 
 
 class EpisodeTools:
-    """One environment as tools, for one client.
-
-    There are ``reset`` and ``observe``, and ``act``, or where the task has functions of its own
-    (StableToolBench) one tool for each of them, with its JSON schema. An episode begins at the first
-    use.
-
-    Args:
-        offered: Its first environment is the one.
-
-    Example:
-        >>> import comap
-        >>> tools = EpisodeTools(Offered(["comap/StableToolBench-v0"], {"source": "generated"}))
-        >>> names = [tool["name"] for tool in tools.listed()]
-        >>> names[:2], names[-1]
-        (['reset', 'observe'], 'Finish')
-        >>> tools.call("observe", {}).told["step"]
-        0
-    """
+    """One environment as tools, for one client."""
 
     def __init__(self, offered: Offered):
         self._offered = offered
@@ -164,14 +138,7 @@ class EpisodeTools:
 
 
 def mcp_server(offered: Offered) -> Any:
-    """Return a server of the official package ``mcp``; each connection has its `EpisodeTools`.
-
-    Args:
-        offered: Its first environment is served.
-
-    Raises:
-        MissingExtra: The package ``mcp`` is not installed.
-    """
+    """Return a server of the official package ``mcp``; each connection has its `EpisodeTools`."""
     try:
         import anyio
         from mcp import types
@@ -201,7 +168,8 @@ def mcp_server(offered: Offered) -> Any:
             result = await anyio.to_thread.run_sync(tools.call, name, arguments)
         if result.tools_changed:
             await context.session.send_tool_list_changed()
-        content: list[Any] = [types.TextContent(type="text", text=_sendable(result.text))]
+        text = result.text.encode("utf-8", "replace").decode()  # without halves of characters
+        content: list[Any] = [types.TextContent(type="text", text=text)]
         return types.CallToolResult(
             content=content, structuredContent=result.told, isError=result.told is None
         )
@@ -214,19 +182,7 @@ def mcp_server(offered: Offered) -> Any:
 def http_app(
     offered: Offered, *, host: str, token: str | None = None, limit: int = 64, idle: float = 3600.0
 ) -> Any:
-    """Return the web application with the route ``/mcp``, MCP's streamable HTTP.
-
-    Args:
-        offered: Its first environment is served.
-        host: Where it will listen.
-        token: What requests must tell as ``Authorization: Bearer TOKEN``.
-        limit: How many clients may be connected.
-        idle: Seconds after which a client that asked nothing is forgotten.
-
-    Raises:
-        OptionError: Other machines reach the address and there is no token.
-        MissingExtra: The package ``mcp`` is not installed.
-    """
+    """Return the web application with the route ``/mcp``, MCP's streamable HTTP."""
     server = mcp_server(offered)
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
@@ -256,10 +212,7 @@ def http_app(
 
 
 def _worth_telling(record: logging.LogRecord) -> bool:
-    """Return whether a record of ``mcp`` tells more than that a client said good-bye.
-
-    The package takes the end of that client's stream for a failure, and logs a traceback of it.
-    """
+    """Return whether a record of ``mcp`` tells more than that a client said good-bye."""
     error = record.exc_info[1] if record.exc_info else None
     return type(error).__name__ != "ClosedResourceError"
 
@@ -275,11 +228,7 @@ class _Handler:
 
 
 def serve_stdio(offered: Offered) -> None:
-    """Serve the client at standard input and output until it hangs up.
-
-    Raises:
-        MissingExtra: The package ``mcp`` is not installed.
-    """
+    """Serve the client at standard input and output until it hangs up."""
     server = mcp_server(offered)
     import anyio
     from mcp.server.lowlevel import NotificationOptions
@@ -291,8 +240,3 @@ def serve_stdio(offered: Offered) -> None:
             await server.run(reading, writing, options)
 
     anyio.run(run)
-
-
-def _sendable(text: str) -> str:
-    """Return a text without halves of characters, which UTF-8 cannot say."""
-    return text.encode("utf-8", "replace").decode()

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from .. import __version__
 from ..envs import Panel
-from ..envs.json_server import Refused
+from ..envs.http import Guard, Refused
 from ..errors import CoMapError, MissingExtra, NoEpisode, OptionError, TaskNotFound
-from .guard import Guard
 from .sessions import Offered, Session, seed_of, task_of
-
-__all__ = ["Parts", "openenv_app", "openenv_parts"]
 
 _STANDING = ("task", "split", "goal", "score", "success", "facts")
 _STATUSES = ((TaskNotFound, 404), (NoEpisode, 409), (OptionError, 422))
 
 
 class Parts(NamedTuple):
-    """What an OpenEnv server is made of.
-
-    Attributes:
-        environment: Subclass of ``openenv``'s ``Environment``; made without arguments.
-        action: Subclass of its ``Action``: the text ``action``.
-        observation: Subclass of its ``Observation``: what `EnvironmentServer` tells of a moment.
-        state: Subclass of its ``State``: task, split, goal, score, success and facts.
-    """
+    """What an OpenEnv server is made of."""
 
     environment: Any
     action: Any
@@ -36,19 +27,8 @@ class Parts(NamedTuple):
 def openenv_parts(offered: Offered) -> Parts:
     """Return the classes of an OpenEnv server for the first environment that is offered.
 
-    ``reset`` takes ``seed``, ``episode_id``, and to choose the task its id (``task``) or its place
-    (``index`` or ``data_idx``), with ``split`` where clients may give that option.
-
-    Raises:
-        MissingExtra: The package ``openenv`` is not installed.
-
-    Example:
-        >>> import comap
-        >>> parts = openenv_parts(Offered(["comap/ALFWorld-v0"], {"source": "generated"}))
-        >>> env = parts.environment()
-        >>> told = env.reset(index=0)
-        >>> env.step(parts.action(action="inventory")).observation
-        'You are not carrying anything.'
+    Its ``reset`` takes ``seed``, ``episode_id``, and for the task ``task`` (an id), ``index`` or
+    ``data_idx``, with ``split`` where clients may give that option.
     """
     action, observation, state = _types()
     try:
@@ -148,30 +128,15 @@ class _Tasks:
         panel: Panel = self.session.env.get_wrapper_attr("tasks")
         if split is None or split == panel.split:
             return panel
-        env = self._offered.make(None, {"split": split})
-        try:
+        with closing(self._offered.make(None, {"split": split})) as env:
             panel = env.get_wrapper_attr("tasks")
-        finally:
-            env.close()
         return panel
 
 
 def openenv_app(
     offered: Offered, *, host: str, token: str | None = None, limit: int = 64, idle: float = 3600.0
 ) -> Any:
-    """Return the web application of an OpenEnv server.
-
-    Args:
-        offered: Its first environment is served.
-        host: Where it will listen.
-        token: What requests must tell as ``Authorization: Bearer TOKEN``.
-        limit: How many clients may be connected.
-        idle: Seconds after which a session without a connection is forgotten.
-
-    Raises:
-        OptionError: Other machines reach the address and there is no token.
-        MissingExtra: The package ``openenv`` is not installed.
-    """
+    """Return the web application of an OpenEnv server."""
     parts = openenv_parts(offered)
     from openenv.core.env_server import create_fastapi_app
     from openenv.core.env_server.types import ConcurrencyConfig

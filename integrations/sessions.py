@@ -8,22 +8,32 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import gymnasium
 
 from ..envs import TextEnv
-from ..envs.classes import class_of
-from ..envs.json_server import Refused
+from ..envs.http import Refused
+from ..envs.registry import class_of
 from ..errors import NoEpisode, OptionError, TaskNotFound, suggest
-
-__all__ = ["Offered", "Session", "Sessions", "seed_of", "task_of"]
 
 _LONGEST_NAME = 300
 _MOST_OPTIONS = 32
 _OF_PLACES = frozenset("/\\:")
 _IDS = 2**53  # whole numbers that JSON keeps exactly in every language
 _SEEDS = 2**32
+
+Worth: TypeAlias = Literal["return", "score", "success"]
+"""What a rollout is worth: the sum of its rewards, its score at the end, or 1 for success."""
+
+
+def text_env_class(env_id: str) -> type[TextEnv]:
+    """Return the class of a registered environment of comap."""
+    gymnasium.spec(env_id)
+    made = class_of(env_id)
+    if made is None or not issubclass(made, TextEnv):
+        raise OptionError(f"expected an environment of comap (a TextEnv), found {env_id!r}")
+    return made
 
 
 class Offered:
@@ -64,46 +74,29 @@ class Offered:
         self.env_ids, self.options = tuple(env_ids), dict(options or {})
         self.allowed = tuple(sorted(set(allowed)))
         for env_id in self.env_ids:
-            gymnasium.spec(env_id)
-            made = class_of(env_id)
-            if made is None or not issubclass(made, TextEnv):
-                raise OptionError(f"expected an environment of comap (a TextEnv), found {env_id!r}")
+            made = text_env_class(env_id)
             for name in self.allowed:
-                if name in made.places or name == "render_mode":
+                if name in made.local_options or name == "render_mode":
                     raise OptionError(
                         f"clients may not choose {name!r}: it says where something on this machine is; "
                         f"give it to the server itself (--env-option {name}=...)"
                     )
 
     def chosen(self, env_id: Any) -> str:
-        """Return the id that a client asked for, or the default where it asked for none.
-
-        Raises:
-            Refused: It is not offered.
-        """
+        """Return the id that a client asked for, or the default where it asked for none."""
         if env_id is None:
             return self.env_ids[0]
         if not isinstance(env_id, str) or env_id not in self.env_ids:
             shown = env_id[:_LONGEST_NAME] if isinstance(env_id, str) else type(env_id).__name__
+            known = ", ".join(map(repr, self.env_ids))
             raise Refused(
-                404,
-                f"expected an environment of this server, found {shown!r}; known: {self._shown}",
+                404, f"expected an environment of this server, found {shown!r}; known: {known}"
             )
         return env_id
 
     def make(self, env_id: Any = None, asked: Any = None) -> gymnasium.Env[str, str]:
-        """Return a new environment.
-
-        Args:
-            env_id: What a client asked for; None for the default.
-            asked: The options that it gave, as JSON data.
-
-        Raises:
-            Refused: There is no such environment here.
-            OptionError: An option is not allowed, or has a value that it cannot have.
-        """
-        chosen = self.chosen(env_id)
-        return gymnasium.make(chosen, **self.options | self.checked(asked))
+        """Return a new environment with the options that a client gave, if both are allowed."""
+        return gymnasium.make(self.chosen(env_id), **self.options | self.checked(asked))
 
     def checked(self, asked: Any) -> dict[str, Any]:
         """Return the options that a client gave, if they are allowed."""
@@ -127,20 +120,11 @@ class Offered:
                 )
         return dict(asked)
 
-    @property
-    def _shown(self) -> str:
-        return ", ".join(map(repr, self.env_ids))
-
 
 class Session:
-    """One environment that a client has open, and the moment it is in.
+    """One environment that a client has open: `moment` is what its last `reset` or `step` returned.
 
-    Attributes:
-        env_id: The environment's id.
-        env: The environment.
-        lock: Held while it is used.
-        used: When it was last used.
-        moment: What the last `reset` or `step` told; None before the first.
+    Whoever uses it holds `lock`; `used` is when that was last.
     """
 
     def __init__(self, env_id: str, env: gymnasium.Env[str, str], now: float = 0.0):
@@ -229,12 +213,7 @@ class Sessions:
         return len(self._open)
 
     def create(self, env_id: Any = None, options: Any = None) -> tuple[int, Session]:
-        """Open an environment; return its number and itself.
-
-        Raises:
-            Refused: It is not offered, or as many as may be are open.
-            OptionError: See `Offered.make`.
-        """
+        """Open an environment, if it is offered and there is room; return its number and itself."""
         chosen = self.offered.chosen(env_id)
         self.close_idle()
         with self._lock:
@@ -261,11 +240,7 @@ class Sessions:
 
     @contextmanager
     def use(self, number: Any) -> Iterator[Session]:
-        """Lend an open environment to one user at a time.
-
-        Raises:
-            Refused: None is open with this number.
-        """
+        """Lend an open environment to one user at a time."""
         session = self._open.get(number) if type(number) is int else None
         if session is None:
             raise self._unknown(number)
@@ -315,12 +290,7 @@ class Sessions:
 
 
 def task_of(session: Session, asked: Mapping[str, Any]) -> str | None:
-    """Return the task that a request names, by its id (``task``) or its place (``data_idx``, ``game``).
-
-    Raises:
-        OptionError: It is named twice, or is neither a text nor a whole number.
-        TaskNotFound: There is no such task.
-    """
+    """Return the task that a request names, by its id (``task``) or its place (``data_idx``, ``game``)."""
     names = [name for name in ("task", "data_idx", "game") if asked.get(name) is not None]
     if not names:
         return None
@@ -347,11 +317,7 @@ def task_of(session: Session, asked: Mapping[str, Any]) -> str | None:
 
 
 def seed_of(asked: Mapping[str, Any]) -> int | None:
-    """Return the seed of a request, or None where it has none.
-
-    Raises:
-        OptionError: It is no whole number from 0 to 2**32 - 1.
-    """
+    """Return the seed of a request, or None where it has none."""
     seed = asked.get("seed")
     if seed is None:
         return None

@@ -1,33 +1,17 @@
-"""Our environments for TRL's GRPOTrainer: what its ``environment_factory`` takes.
-
-TRL (from 1.16 on) makes an environment for each rollout, calls its `reset` with the row of the data
-set, shows its public methods to the model as tools, and asks `get_reward` when the rollout is over.
-"""
+"""Our environments for TRL's GRPOTrainer: what its ``environment_factory`` takes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from contextlib import closing
+from typing import Any, get_args
 
 import gymnasium
 
-from ..envs import TextEnv
-from ..envs.classes import class_of
+from ..envs.panel import evenly
 from ..errors import NoEpisode, OptionError, suggest
+from .sessions import Worth, text_env_class
 
-__all__ = [
-    "ActEnvironment",
-    "CallEnvironment",
-    "Reward",
-    "SearchEnvironment",
-    "environment_factory",
-    "task_rows",
-]
-
-Reward: TypeAlias = Literal["return", "score", "success"]
-"""What a rollout is worth: the sum of its rewards, its score at the end, or 1 for success."""
-
-_REWARDS = ("return", "score", "success")
 _PROMPT = (
     "Solve the following task by calling the tools, one call at a time. The task is over when a tool "
     "says so.\n\n"
@@ -36,34 +20,20 @@ _OVER = "\n\nThe task is over."
 
 
 class _Environment:
-    """What the environments for TRL share; public methods of classes below are tools.
+    """What the environments for TRL share; public methods of the classes below are tools.
 
-    Args:
-        env: The environment.
-        reward: What a rollout is worth.
-        show_actions: Whether observations end with the admissible actions, where there are such.
-
-    Attributes:
-        env: The environment.
-        info: What it told last.
-        total: The sum of the episode's rewards.
-        over: Whether no episode is running.
+    TRL makes a tool's JSON schema from its docstring, so Args and Returns of these are needed.
     """
 
     def __init__(
-        self, env: gymnasium.Env[str, str], reward: Reward = "return", show_actions: bool = False
+        self, env: gymnasium.Env[str, str], reward: Worth = "return", show_actions: bool = False
     ):
         self.env, self.info = env, dict[str, Any]()
         self.total, self.over = 0.0, True
         self._reward, self._show = reward, show_actions
 
     def reset(self, **row: Any) -> str:
-        """Start the episode that a row of the data set names and return its first observation.
-
-        Args:
-            **row: Its columns ``task`` and ``seed`` count; one of them must be there, so that all
-                rollouts of a group have the same task.
-        """
+        """Start the episode that a row of the data set names and return its first observation."""
         task, seed = row.get("task"), row.get("seed")
         if task is None and seed is None:
             raise OptionError(
@@ -165,7 +135,7 @@ class SearchEnvironment(_Environment):
 
 
 def environment_factory(
-    env_id: str, *, reward: Reward = "return", show_actions: bool = False, **options: Any
+    env_id: str, *, reward: Worth = "return", show_actions: bool = False, **options: Any
 ) -> Callable[[], Any]:
     """Return what GRPOTrainer's ``environment_factory`` takes, for one of our environments.
 
@@ -191,9 +161,10 @@ def environment_factory(
         >>> environment.act("inventory"), environment.get_reward()
         ('You are not carrying anything.', 0.0)
     """
-    if reward not in _REWARDS:
-        raise OptionError(f"reward cannot be {reward!r}; {suggest(str(reward), _REWARDS)}")
-    cls = _known(env_id)
+    if reward not in get_args(Worth):
+        hint = suggest(str(reward), get_args(Worth))
+        raise OptionError(f"reward cannot be {reward!r}; {hint}")
+    cls = text_env_class(env_id)
     base = _BASES.get(cls.env_id, ActEnvironment)
     name = cls.env_id.rpartition("/")[2].partition("-v")[0]
     kind: Any = type(name, (base,), {"__doc__": base.__doc__, "__module__": __name__})
@@ -213,37 +184,9 @@ _BASES: Mapping[str, type[_Environment]] = {
 def task_rows(
     env_id: str, number: int | None = None, prompt: str = _PROMPT, **options: Any
 ) -> list[dict[str, Any]]:
-    """Return rows of a data set for GRPOTrainer: ``prompt``, to which `reset` adds, and ``task``.
-
-    ``datasets.Dataset.from_list`` makes a data set of them; for several environments in one training
-    add a column ``environment`` with the name that ``environment_factory`` has for each.
-
-    Args:
-        env_id: A registered id of an environment of comap.
-        number: How many tasks, evenly from the split; None for all.
-        prompt: What the user says before the first observation.
-        **options: Of the environment, its split for one.
-
-    Example:
-        >>> import comap
-        >>> [row["task"] for row in task_rows("comap/ALFWorld-v0", 2, split="valid_seen")]
-        ['generated/valid_seen/normal/0-000000', 'generated/valid_seen/normal/0-000070']
-    """
-    from ..envs.panel import evenly
-
-    _known(env_id)
-    env = gymnasium.make(env_id, **options)
-    try:
+    """Return rows of a data set for GRPOTrainer: ``prompt``, to which `reset` adds, and ``task``."""
+    text_env_class(env_id)
+    with closing(gymnasium.make(env_id, **options)) as env:
         ids: Sequence[str] = env.get_wrapper_attr("tasks").ids
-    finally:
-        env.close()
     said = [{"role": "user", "content": prompt}]
     return [{"prompt": said, "task": task} for task in evenly(ids, number)]
-
-
-def _known(env_id: str) -> type[TextEnv]:
-    gymnasium.spec(env_id)
-    cls = class_of(env_id)
-    if cls is None or not issubclass(cls, TextEnv):
-        raise OptionError(f"expected an environment of comap (a TextEnv), found {env_id!r}")
-    return cls

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias
+from contextlib import closing
+from typing import Any, Literal, TypeAlias, get_args
 
 import gymnasium
 
-from ..agents.parsing import parse_action
-from ..agents.tags import text_between
-from ..envs import TextEnv
-from ..envs.classes import class_of
+from ..agents.parsing import parse_action, text_between
 from ..envs.panel import evenly
 from ..errors import MissingExtra, OptionError, suggest
-from .sessions import Session
-
-__all__ = ["Reading", "Worth", "load_environment", "read_action"]
-
-Worth: TypeAlias = Literal["return", "score", "success"]
-"""What a rollout is worth: the sum of its rewards, its score at the end, or 1 for success."""
+from .sessions import Session, Worth, text_env_class
 
 Reading: TypeAlias = Literal["tags", "whole"]
 """Whether an action is what stands in tags, or the whole reply."""
 
-_WORTHS = ("return", "score", "success")
-_READINGS = ("tags", "whole")
 _WHOLE = ("comap/StableToolBench-v0", "comap/SearchQA-v0")  # they read calls and tags themselves
 _TAGS_PROMPT = (
     "You act in an environment of texts. Think first if you like; then write one action between "
@@ -42,14 +33,7 @@ _STATE = "comap_session"
 
 
 def read_action(reply: str, reading: Reading = "tags") -> str:
-    """Return the action of a reply; a reply without one is the action itself, and means nothing.
-
-    Example:
-        >>> read_action("Hm. <action> open fridge 1 </action>"), read_action("Action: look")
-        ('open fridge 1', 'look')
-        >>> read_action("<search>Emma</search>", "whole"), read_action(" I wait. ")
-        ('<search>Emma</search>', 'I wait.')
-    """
+    """Return the action of a reply; a reply without one is the action itself, and means nothing."""
     if reading == "whole":
         return reply.strip()
     found = text_between(reply, "action", last=True) or parse_action(reply)
@@ -95,14 +79,12 @@ def load_environment(
         OptionError: An option has a value that it cannot have, or the id is none of comap's.
         gymnasium.error.Error: The id is not registered.
     """
-    gymnasium.spec(env_id)
-    cls = class_of(env_id)
-    if cls is None or not issubclass(cls, TextEnv):
-        raise OptionError(f"expected an environment of comap (a TextEnv), found {env_id!r}")
+    cls = text_env_class(env_id)
     reading = reading or ("whole" if cls.env_id in _WHOLE else "tags")
-    for name, value, known in (("reward", reward, _WORTHS), ("reading", reading, _READINGS)):
-        if value not in known:
-            raise OptionError(f"{name} cannot be {value!r}; {suggest(str(value), known)}")
+    for name, value, known in (("reward", reward, Worth), ("reading", reading, Reading)):
+        if value not in get_args(known):
+            hint = suggest(str(value), get_args(known))
+            raise OptionError(f"{name} cannot be {value!r}; {hint}")
     vf, dataset_of = _libraries()
     if eval_split is None:
         eval_split = cls.test_splits[0] if cls.test_splits else split
@@ -112,9 +94,8 @@ def load_environment(
         return gymnasium.make(env_id, **options | ({} if split is None else {"split": split}))
 
     def rows(split: str | None, number: int | None) -> Any:
-        env = make(split)
-        panel = env.get_wrapper_attr("tasks")
-        env.close()
+        with closing(make(split)) as env:
+            panel = env.get_wrapper_attr("tasks")
         prompt = [{"role": "system", "content": system}, {"role": "user", "content": ""}]
         listed = [{"task_id": task, "split": panel.split} for task in evenly(panel.ids, number)]
         return dataset_of([{"prompt": prompt, "answer": "", "info": info} for info in listed])

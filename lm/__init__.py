@@ -12,24 +12,22 @@ from .base import (
     LMReply,
     LMRequest,
     Message,
+    NextWord,
     Sampling,
     Score,
     Scores,
     TokenTexts,
     Usage,
     WordProbabilities,
-    Words,
     answer,
 )
-from .cache import CachedLanguageModel
-from .create import create_language_model
+from .create import ShippedModels, create_language_model, shipped_models
 from .hf import HFLanguageModel
 from .openai import OpenAILanguageModel
 from .replay import ReplayLanguageModel
 
 __all__ = [
     "CAPABILITIES",
-    "CachedLanguageModel",
     "Completion",
     "Encode",
     "Encoding",
@@ -39,15 +37,17 @@ __all__ = [
     "LMRequest",
     "LanguageModel",
     "Message",
+    "NextWord",
     "OpenAILanguageModel",
     "ReplayLanguageModel",
     "Sampling",
     "Score",
     "Scores",
+    "ShippedModels",
     "TokenTexts",
     "Usage",
     "WordProbabilities",
-    "Words",
     "answer",
     "create_language_model",
+    "shipped_models",
 ]

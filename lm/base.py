@@ -1,37 +1,14 @@
-"""What a language model is here: four kinds of requests, answered in batches.
-
-Agents and world models make requests; a backend answers them. All of a request is plain data, so
-that requests can be batched over episodes, recorded and replayed.
-"""
+"""What a language model is here: four kinds of requests, answered in batches."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from ..errors import LanguageModelError, OptionError
-
-__all__ = [
-    "CAPABILITIES",
-    "Completion",
-    "Encode",
-    "Encoding",
-    "Generate",
-    "LMReply",
-    "LMRequest",
-    "LanguageModel",
-    "Message",
-    "Sampling",
-    "Score",
-    "Scores",
-    "TokenTexts",
-    "Usage",
-    "WordProbabilities",
-    "Words",
-    "answer",
-]
 
 CAPABILITIES = frozenset({"generate", "choices", "prefix", "tokens", "score", "words", "encode"})
 """What a backend may be able to do: free text, text restricted to choices, continuing a reply that
@@ -104,7 +81,7 @@ class Generate:
         reply_ids: Of a conversation that goes on token for token: the tokens of each assistant's
             message in it, in order, as they were sampled (empty: those of its text). A backend that
             makes prompts of tokens puts them there as they are, and the user's message after each by
-            itself (`comap.lm.turns`); others read the texts.
+            itself (`comap.lm.chat`); others read the texts.
     """
 
     messages: tuple[Message, ...]
@@ -125,8 +102,7 @@ class Score:
         completions: How the model's message might go on; each is scored by itself.
         prefix: The beginning of the model's message, which is given and not scored.
         ended: Score the end of the message too, so that "shelf 1" and "shelf 12" compare fairly.
-        adapter: Which adapter answers.
-        purpose: What it is for.
+        adapter, purpose: As of `Generate`.
     """
 
     messages: tuple[Message, ...]
@@ -138,7 +114,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class NextWord:
     """A request for the probabilities of chosen words as the next one; `WordProbabilities` reply.
 
     Each word stands for its first token that tells it from the other words (its first token, where
@@ -148,8 +124,7 @@ class Words:
         messages: The conversation.
         words: The words, with the space before them where there is one (``" KEEP"``).
         prefix: The beginning of the model's message.
-        adapter: Which adapter answers.
-        purpose: What it is for.
+        adapter, purpose: As of `Generate`.
     """
 
     messages: tuple[Message, ...]
@@ -261,11 +236,20 @@ class Usage:
     cost: float = 0.0
 
 
-LMRequest: TypeAlias = "Generate | Score | Words | Encode"
+LMRequest: TypeAlias = "Generate | Score | NextWord | Encode"
 """Any of the four requests."""
 
 LMReply: TypeAlias = "Completion | Scores | WordProbabilities | Encoding"
 """The reply to one of them."""
+
+
+KINDS: dict[str, tuple[type, type]] = {
+    "generate": (Generate, Completion),
+    "score": (Score, Scores),
+    "words": (NextWord, WordProbabilities),
+    "encode": (Encode, Encoding),
+}
+"""The methods of a language model, with the types of their requests and replies."""
 
 
 @runtime_checkable
@@ -294,7 +278,7 @@ class LanguageModel(Protocol):
         """Score given texts."""
         ...
 
-    def words(self, requests: Sequence[Words]) -> list[WordProbabilities | LanguageModelError]:
+    def words(self, requests: Sequence[NextWord]) -> list[WordProbabilities | LanguageModelError]:
         """Return next-word probabilities."""
         ...
 
@@ -311,6 +295,34 @@ class LanguageModel(Protocol):
         ...
 
 
+class BaseLanguageModel(ABC):
+    """The four methods of a `LanguageModel`, made of one that answers requests of any kind."""
+
+    name: str
+    capabilities: frozenset[str]
+    usage: Usage
+
+    def generate(self, requests: Sequence[Generate]) -> list[Completion | LanguageModelError]:
+        """Return the text that answers each request."""
+        return self._answer(requests)
+
+    def score(self, requests: Sequence[Score]) -> list[Scores | LanguageModelError]:
+        """Return the log-probabilities of given texts."""
+        return self._answer(requests)
+
+    def words(self, requests: Sequence[NextWord]) -> list[WordProbabilities | LanguageModelError]:
+        """Return next-word probabilities."""
+        return self._answer(requests)
+
+    def encode(self, requests: Sequence[Encode]) -> list[Encoding | LanguageModelError]:
+        """Return hidden states."""
+        return self._answer(requests)
+
+    @abstractmethod
+    def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
+        """Return one reply, or the error that stands for it, for each request, in order."""
+
+
 @runtime_checkable
 class TokenTexts(Protocol):
     """A backend that can say what its token ids are in words; for records, to be looked at."""
@@ -318,6 +330,27 @@ class TokenTexts(Protocol):
     def token_texts(self, token_ids: Sequence[int]) -> tuple[str, ...]:
         """Return the text of each token of one reply, as `Completion.tokens` has them."""
         ...
+
+
+def checked_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return a conversation whose roles are known and whose texts can be encoded, or raise."""
+    if not messages:
+        raise LanguageModelError("expected at least one message, found none")
+    for role, _ in messages:
+        if role not in ROLES:
+            raise LanguageModelError(f"expected a role of {', '.join(ROLES)}, found {role!r:.40}")
+    return tuple(Message(role, valid_text(content)) for role, content in messages)
+
+
+def valid_text(value: Any) -> str:
+    """Return a text that can be encoded: half a surrogate pair, which JSON can carry, is replaced."""
+    if not isinstance(value, str):
+        raise LanguageModelError(f"expected text, found {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
 
 
 def answer(model: LanguageModel, requests: Sequence[LMRequest]) -> list[Any]:
@@ -330,22 +363,16 @@ def answer(model: LanguageModel, requests: Sequence[LMRequest]) -> list[Any]:
         LanguageModelError: The backend did not return one reply for each request.
     """
     replies: list[Any] = [None] * len(requests)
-    kinds: tuple[tuple[type, Any], ...] = (
-        (Generate, model.generate),
-        (Score, model.score),
-        (Words, model.words),
-        (Encode, model.encode),
-    )
-    for kind, ask in kinds:
-        places = [i for i, request in enumerate(requests) if isinstance(request, kind)]
-        if not places:
+    for method, (kind, _) in KINDS.items():
+        indices = [i for i, request in enumerate(requests) if isinstance(request, kind)]
+        if not indices:
             continue
-        found = ask([requests[i] for i in places])
-        if not isinstance(found, list) or len(found) != len(places):
+        found = getattr(model, method)([requests[i] for i in indices])
+        if not isinstance(found, list) or len(found) != len(indices):
             raise LanguageModelError(
-                f"expected a list of {len(places)} replies from {model.name}, "
+                f"expected a list of {len(indices)} replies from {model.name}, "
                 f"found {type(found).__name__}"
             )
-        for place, reply in zip(places, found, strict=True):
-            replies[place] = reply
+        for index, reply in zip(indices, found, strict=True):
+            replies[index] = reply
     return replies

@@ -1,37 +1,118 @@
-"""From conversations to tokens and back, for models with a chat template.
-
-The text of messages is not trusted: it comes from tools, web pages and other models. Whatever in it
-is written like one of the model's control tokens (``<|im_end|>``) is broken up by a space, so that
-no text can end its own message and speak as somebody else.
-"""
+"""From conversations to tokens and back, for models with a chat template."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import LanguageModelError
-from .base import Encode, Generate, Message, Score, Words
-from .turns import Turns, conversation
+from .base import Generate, LMRequest, Message, checked_messages, valid_text
 
-__all__ = ["ChatTokenizer", "control_tokens"]
-
-_ROLES = ("system", "user", "assistant")
-_PROBE = "Xyzzy7"
+_REPLY, _TEXT = "Xyzzy7", "Plugh5"  # stand for texts, to see what a template puts around them
 _THOUGHT = ("<think>", "</think>")
 _LONGEST = 5  # tokens in a character that is cut up, and the one before them
 
 
-def control_tokens(tokenizer: Any) -> dict[str, int]:
-    """Return the tokens that text must not be able to write, with their ids.
+class Following(NamedTuple):
+    """The tokens that follow a reply; all empty where no text follows."""
 
-    These are the special tokens and those added tokens that have a sign in them (``<tool_call>``);
-    added words and added runs of blanks are ordinary text. So are the marks of a thought, where a
-    tokenizer does not call them special: prompts must be able to ask for them, and within a message
-    they end nothing.
-    """
+    header: tuple[int, ...] = ()
+    observation: tuple[int, ...] = ()
+    footer: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What a chat template puts around the user's message after a reply, in tokens."""
+
+    after_end: tuple[int, ...]
+    with_end: tuple[int, ...]
+    footer: tuple[int, ...]
+    opening: tuple[int, ...]
+    trims: bool
+    ends: frozenset[int]
+
+    @classmethod
+    def of(
+        cls,
+        render: Callable[[Sequence[Message], bool], str],
+        tokenize: Callable[[list[str]], list[list[int]]],
+        end: int,
+        ends: Collection[int],
+    ) -> Turns:
+        """Return what a template does."""
+        header, footer = _around(render, _TEXT, False)
+        _, opened = _around(render, _TEXT, True)
+        if not opened.startswith(footer):
+            raise _hidden(opened)
+        between, behind, opening = tokenize([header, footer, opened[len(footer) :]])
+        ended = next((i for i, token in enumerate(between, 1) if token in ends), 0)
+        return cls(
+            tuple(between[ended:]),
+            tuple(between if ended else [end, *between]),
+            tuple(behind),
+            tuple(opening),
+            _around(render, f"\t{_TEXT}\t", False) == (header, footer),
+            frozenset(ends),
+        )
+
+    def shown(self, text: str) -> str:
+        """Return the user's text as the template shows it."""
+        return text.strip() if self.trims else text
+
+    def following(self, response: Sequence[int], heard: Sequence[int]) -> Following:
+        """Return a message behind a reply."""
+        ended = bool(response) and response[-1] in self.ends
+        header = self.after_end if ended else self.with_end
+        return Following(header, tuple(heard), self.footer)
+
+    def after(self, response: Sequence[int], heard: Sequence[int]) -> list[int]:
+        """Return what a prompt gets more by a reply and the message after it, up to the next reply."""
+        header, observation, footer = self.following(response, heard)
+        return [*response, *header, *observation, *footer, *self.opening]
+
+
+def conversation(
+    messages: Sequence[Message], reply_ids: Sequence[Sequence[int]]
+) -> tuple[tuple[Message, ...], list[tuple[str, str, Sequence[int]]]]:
+    """Return the messages before the first reply, and each reply, what follows it, and its tokens."""
+    first = next((n for n, one in enumerate(messages) if one.role == "assistant"), len(messages))
+    rest = messages[first:]
+    roles = [message.role for message in rest]
+    if roles != ["assistant", "user"] * len(reply_ids):
+        raise LanguageModelError(
+            f"expected {len(reply_ids)} replies whose tokens are given, each followed by a "
+            f"message of the user, found {', '.join(roles) or 'no reply'}"
+        )
+    texts = [message.content for message in rest]
+    return tuple(messages[:first]), list(zip(texts[::2], texts[1::2], reply_ids, strict=True))
+
+
+def _around(
+    render: Callable[[Sequence[Message], bool], str], text: str, begins: bool
+) -> tuple[str, str]:
+    """Return what the template puts between a reply and the probe in a text, and behind it."""
+    talk = [Message("user", "Hello"), Message("assistant", _REPLY), Message("user", text)]
+    rendered = render(talk, begins)
+    _, said, rest = rendered.rpartition(_REPLY)
+    header, shown, footer = rest.partition(_TEXT)
+    if not (said and shown):
+        raise _hidden(rendered)
+    return header, footer
+
+
+def _hidden(rendered: str) -> LanguageModelError:
+    return LanguageModelError(
+        "expected a chat template that shows what assistant and user say, in this order, "
+        f"found {rendered!r:.200}; use a model with another template"
+    )
+
+
+def control_tokens(tokenizer: Any) -> dict[str, int]:
+    """Return the tokens that text must not be able to write, with their ids."""
     found = {}
     for number, token in tokenizer.added_tokens_decoder.items():
         text = str(token)
@@ -44,20 +125,7 @@ def control_tokens(tokenizer: Any) -> dict[str, int]:
 
 
 class ChatTokenizer:
-    """Makes prompts of requests, tokens of texts, and texts of tokens.
-
-    Attributes:
-        tokenizer: The tokenizer of the transformers library.
-        end: The token that ends an assistant's message.
-        ends: All tokens that end generation; `end` is one of them.
-
-    Args:
-        tokenizer: A tokenizer that has a chat template.
-        ends: Tokens that end generation, from the model's configuration.
-
-    Raises:
-        LanguageModelError: There is no chat template, it cannot be used, or no token ends a message.
-    """
+    """Makes prompts of requests, tokens of texts, and texts of tokens."""
 
     def __init__(self, tokenizer: Any, ends: Iterable[int] = ()) -> None:
         if not getattr(tokenizer, "chat_template", None):
@@ -72,29 +140,25 @@ class ChatTokenizer:
         longest_first = sorted(self._control, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self._known: dict[str, tuple[int, ...]] = {}
-        self._takes_system = self._system_is_shown()
+        try:
+            talk = [Message("system", _REPLY), Message("user", "Hello")]
+            self._takes_system = _REPLY in self._render(talk)
+        except LanguageModelError:
+            self._takes_system = False
         self.end = self._end_of_message()
         self.ends = frozenset({self.end, *ends} | ({tokenizer.eos_token_id} - {None}))
-        self.count = lru_cache(maxsize=8192)(self._count)
+        self.count = lru_cache(maxsize=8192)(lambda text: len(self.tokens([text])[0]))
         self._skeleton = lru_cache(maxsize=1024)(self._control_tokens_of)
         self._turns: Turns | None = None
 
     @property
     def turns(self) -> Turns:
-        """What the template puts around the user's message after a reply.
-
-        Raises:
-            LanguageModelError: The template does not show what is said.
-        """
+        """What the template puts around the user's message after a reply."""
         if self._turns is None:
-            self._turns = Turns.of(self._render, self._tokenise, self.end, self.ends)
+            self._turns = Turns.of(self._render, self._tokenize, self.end, self.ends)
         return self._turns
 
-    # -- prompts ---------------------------------------------------------------------------------
-
-    def prompts(
-        self, requests: Sequence[Generate | Score | Words | Encode]
-    ) -> list[list[int] | LanguageModelError]:
+    def prompts(self, requests: Sequence[LMRequest]) -> list[list[int] | LanguageModelError]:
         """Return the tokens of each request's conversation and prefix, or what is wrong with it."""
         whole = [request for request in requests if not getattr(request, "reply_ids", ())]
         found = iter(self._rendered(whole))
@@ -105,63 +169,50 @@ class ChatTokenizer:
             for request in requests
         ]
 
-    def _rendered(
-        self, requests: Sequence[Generate | Score | Words | Encode]
-    ) -> list[list[int] | LanguageModelError]:
-        """Return the tokens of conversations that the template renders as a whole."""
-        written: dict[tuple[tuple[Message, ...], str], int] = {}
-        texts: list[str] = []
-        places: list[int | LanguageModelError] = []
+    def _rendered(self, requests: Sequence[LMRequest]) -> list[list[int] | LanguageModelError]:
+        """Return the tokens of conversations that the template renders as a whole, each only once."""
+        written: dict[tuple[tuple[Message, ...], str], str] = {}
+        asked: list[tuple[tuple[Message, ...], str] | LanguageModelError] = []
         for request in requests:
             try:
                 messages = self._checked(request.messages)
-                key = messages, _text(request.prefix)
+                key = messages, valid_text(request.prefix)
                 if key not in written:
-                    texts.append(self._render(messages) + self.defuse(key[1]))
-                    written[key] = len(written)
-                places.append(written[key])
+                    written[key] = self._render(messages) + self.defuse(key[1])
+                asked.append(key)
             except LanguageModelError as error:
-                places.append(error)
-        found = [
-            self._without_forgery(tokens, messages)
-            for tokens, (messages, _) in zip(self._tokenise(texts), written, strict=True)
-        ]
-        return [
-            place if isinstance(place, LanguageModelError) else found[place] for place in places
-        ]
+                asked.append(error)
+        tokens = self._tokenize(list(written.values()))
+        found = {
+            key: self._without_forgery(some, key[0])
+            for key, some in zip(written, tokens, strict=True)
+        }
+        return [key if isinstance(key, LanguageModelError) else found[key] for key in asked]
 
     def _continued(self, request: Generate) -> list[int] | LanguageModelError:
         """Return the tokens of a conversation that goes on token for token."""
         try:
             head, later = conversation(self._checked(request.messages), request.reply_ids)
-            turns = self.turns
+            (found,) = self._rendered([Generate(head)])
+            if isinstance(found, LanguageModelError):
+                raise found
+            for reply, text, ids in later:
+                own, user = self.tokens([reply, self.turns.shown(text)])
+                if self._controls(user):
+                    raise _forgery(text)
+                found = found + self.turns.after(ids or own, user)
         except LanguageModelError as error:
             return error
-        (found,) = self._rendered([Generate(head)])
-        if isinstance(found, LanguageModelError):
-            return found
-        for reply, told, ids in later:
-            spoken, heard = self.tokens([reply, turns.shown(told)])
-            if self._controls(heard):
-                return LanguageModelError(
-                    f"the text of a message becomes control tokens: {told!r:.80}; take out what "
-                    "looks like one"
-                )
-            found = [*found, *turns.after(ids or spoken, heard)]
         return found + self.tokens([request.prefix])[0] if request.prefix else found
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of each text by itself, as the continuation of some prompt.
-
-        A text is not tokenised together with what stands before it, so that its tokens do not
-        depend on the prompt. Tokenizers that put a space before every text do so here too.
-        """
+        """Return the tokens of each text by itself, as the continuation of some prompt."""
         known, missing = self._known, [text for text in texts if text not in self._known]
         if missing:
             if len(known) > 65_536:
                 known.clear()
                 missing = list(texts)
-            found = self._tokenise([self.defuse(_text(text)) for text in missing])
+            found = self._tokenize([self.defuse(valid_text(text)) for text in missing])
             known.update(zip(missing, map(tuple, found), strict=True))
         return [list(known[text]) for text in texts]
 
@@ -176,25 +227,20 @@ class ChatTokenizer:
         return whole[len(start) :] if whole.startswith(start) else self.text(tokens)
 
     def texts(self, tokens: Sequence[int]) -> tuple[str, ...]:
-        """Return the text of each generated token, control tokens as they are written.
+        """Return the text of each generated token, control tokens as they are written."""
 
-        A token that ends inside a character is empty, and a later one has the character.
-        """
+        def written(some: Sequence[int]) -> str:
+            return str(self.tokenizer.decode(some, clean_up_tokenization_spaces=False))
+
         found: list[str] = []
-        start, before = (
-            0,
-            "",
-        )  # a tokenizer may drop the space of a first token: decode its neighbour
+        start, before = 0, ""  # a tokenizer may drop a first token's space: decode its neighbor too
         for end in range(1, len(tokens) + 1):
-            text = self._as_written(tokens[start:end])
+            text = written(tokens[start:end])
             whole = not text.endswith("\ufffd") or end == len(tokens) or end - start > _LONGEST
             found.append(text[len(before) :] if whole else "")
             if whole:
-                start, before = end - 1, self._as_written(tokens[end - 1 : end])
+                start, before = end - 1, written(tokens[end - 1 : end])
         return tuple(found)
-
-    def _as_written(self, tokens: Sequence[int]) -> str:
-        return str(self.tokenizer.decode(tokens, clean_up_tokenization_spaces=False))
 
     def defuse(self, text: str) -> str:
         """Return the text with a space inside whatever is written like a control token."""
@@ -205,8 +251,6 @@ class ChatTokenizer:
         while self._pattern.search(text):  # a token of one sign: a space does not break it
             text = self._pattern.sub("", text)
         return text
-
-    # -- what the template does ------------------------------------------------------------------
 
     def _render(self, messages: Sequence[Message], reply_begins: bool = True) -> str:
         conversation = [
@@ -222,40 +266,21 @@ class ChatTokenizer:
         except Exception as error:  # a template is a program and may fail in any way
             roles = ", ".join(message.role for message in messages)
             raise LanguageModelError(
-                f"the chat template refuses messages of {roles}: {_first_line(error)}"
+                f"the chat template refuses messages of {roles}: {str(error).strip()[:200]!r}"
             ) from error
         return str(rendered)
 
     def _checked(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return the messages that the template is given, or raise what is wrong with them."""
-        if not messages:
-            raise LanguageModelError("expected at least one message, found none")
-        checked = []
-        for message in messages:
-            if not isinstance(message, tuple) or len(message) != 2:
-                raise LanguageModelError(
-                    f"expected a message's role and text, found {message!r:.80}"
-                )
-            role, content = message
-            if role not in _ROLES:
-                raise LanguageModelError(
-                    f"expected a message of {', '.join(_ROLES)}, found {role!r}"
-                )
-            checked.append(Message(role, _text(content)))
-        return tuple(checked) if self._takes_system else _without_system(checked)
-
-    def _system_is_shown(self) -> bool:
-        try:
-            return _PROBE in self._render([Message("system", _PROBE), Message("user", "Hello")])
-        except LanguageModelError:
-            return False
+        checked = checked_messages(messages)
+        return checked if self._takes_system else _without_system(checked)
 
     def _end_of_message(self) -> int:
         """Return the token that the template puts after an assistant's message, or else eos."""
-        talk = [Message("user", "Hello"), Message("assistant", _PROBE)]
+        talk = [Message("user", "Hello"), Message("assistant", _REPLY)]
         rendered = self._render(talk, reply_begins=False)
-        after = rendered.rpartition(_PROBE)[2]
-        found = self._tokenise([after])[0] if _PROBE in rendered else []
+        after = rendered.rpartition(_REPLY)[2]
+        found = self._tokenize([after])[0] if _REPLY in rendered else []
         if found and found[0] in set(self.tokenizer.all_special_ids):
             return found[0]
         if self.tokenizer.eos_token_id is None:
@@ -268,37 +293,31 @@ class ChatTokenizer:
     def _control_tokens_of(self, form: tuple[tuple[str, bool], ...]) -> list[int]:
         """Return the control tokens that the template itself writes around such messages."""
         messages = [Message(role, "x" if full else "") for role, full in form]
-        return self._controls(self._tokenise([self._render(messages)])[0])
+        return self._controls(self._tokenize([self._render(messages)])[0])
 
     def _without_forgery(
         self, tokens: list[int], messages: tuple[Message, ...]
     ) -> list[int] | LanguageModelError:
         """Return the tokens if all control tokens among them are the template's own."""
         try:
-            expected = self._skeleton(_form(messages))
+            form = tuple((message.role, bool(message.content.strip())) for message in messages)
+            expected = self._skeleton(form)
         except LanguageModelError as error:
             return error
-        found = self._controls(tokens)
-        if found == expected:
+        if self._controls(tokens) == expected:
             return tokens
-        return LanguageModelError(
-            f"the text of a message becomes control tokens: expected {len(expected)} from the chat "
-            f"template, found {len(found)}; take out what looks like a control token"
-        )
+        return _forgery(messages[-1].content)
 
     def _controls(self, tokens: Sequence[int]) -> list[int]:
         return [token for token in tokens if token in self._control_ids]
 
-    def _tokenise(self, texts: list[str]) -> list[list[int]]:
+    def _tokenize(self, texts: list[str]) -> list[list[int]]:
         if not texts:
             return []
         found: list[list[int]] = self.tokenizer(texts, add_special_tokens=False, verbose=False)[
             "input_ids"
         ]
         return found
-
-    def _count(self, text: str) -> int:
-        return len(self.tokens([text])[0])
 
 
 def _without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -317,20 +336,7 @@ def _without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
     )
 
 
-def _form(messages: Sequence[Message]) -> tuple[tuple[str, bool], ...]:
-    return tuple((message.role, bool(message.content.strip())) for message in messages)
-
-
-def _text(value: Any) -> str:
-    """Return a text that can be encoded, or raise that it is none."""
-    if not isinstance(value, str):
-        raise LanguageModelError(f"expected text, found {type(value).__name__}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can carry
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return value
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+def _forgery(text: str) -> LanguageModelError:
+    return LanguageModelError(
+        f"the text of a message becomes control tokens: {text!r:.80}; take out what looks like one"
+    )

@@ -1,40 +1,29 @@
-"""Making language models from a short text: for the command line and for configs."""
+"""Making language models from a short text, and the small models that comap ships."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import OptionError
+from ..errors import DataNotFound, MissingExtra, OptionError, suggest
 from .base import LanguageModel
-from .shipped import check_packages, folder_of, full_name
+from .hf import HFLanguageModel
+from .openai import OpenAILanguageModel
+from .replay import ReplayLanguageModel
 
-__all__ = ["create_language_model", "kind_of"]
+SHIPPED: Mapping[str, str] = {"comap/ALFWorld-v0": "alfworld"}
+"""The name of the shipped models for each environment's id that has some."""
 
 _REPLAY = "replay:"
 _URLS = ("http://", "https://")
-_LOCAL = ("device", "dtype", "batch_tokens", "batch_rows", "max_length", "revision")
-_PATIENCE = ("concurrency", "timeout", "max_retries", "backoff", "max_wait")
-_REMOTE = ("api_key_env", "prefix_mode", "choices_mode", "extra_body", "prices", "logprobs")
-_BOTH = ("adapters", "name")
-
-
-def kind_of(spec: str, base_url: str | None = None) -> Literal["local", "remote", "replay"]:
-    """Return which kind of model `spec` describes: options of one kind mean nothing to another.
-
-    Args:
-        spec: See `create_language_model`.
-        base_url: The same.
-
-    Example:
-        >>> kind_of("tiny"), kind_of("http://127.0.0.1:8000/v1#m"), kind_of("replay:calls.jsonl")
-        ('local', 'remote', 'replay')
-    """
-    spec = spec.strip()
-    if base_url is not None or spec.startswith(_URLS):
-        return "remote"
-    return "replay" if spec.startswith(_REPLAY) else "local"
+_WEIGHTS = "model.safetensors"
 
 
 def create_language_model(
@@ -49,7 +38,7 @@ def create_language_model(
     ============================  ==================================================================
     ``tiny``                      an untrained tiny model, from the folder that `build_tiny` returns
     ``shipped``                   the small policy that comap ships for ALFWorld; ``shipped:wm`` is its
-                                  world model (see `comap.lm.shipped`)
+                                  world model (see `shipped_models`)
     ``replay:FILE``               what a `ReplayLanguageModel` recorded
     ``http://HOST:PORT/v1#NAME``  the model of this name on a server; also NAME with a `base_url`
     a folder, or a hub's name     a Hugging Face model in this process
@@ -74,57 +63,174 @@ def create_language_model(
     """
     given = {name: value for name, value in options.items() if value is not None}
     spec = spec.strip()
-    if not spec:
-        raise OptionError("expected the name of a language model, found an empty text")
     kind = kind_of(spec, base_url)
     if kind == "remote":
-        return _remote(spec, base_url, given)
+        model = spec
+        if base_url is None:
+            base_url, _, model = spec.partition("#")
+        elif spec.startswith(_URLS):
+            raise OptionError("give the server's address once: in the model or as base_url")
+        if not model:
+            raise OptionError(
+                f"expected a server's model (http://HOST:PORT/v1#NAME), found {spec!r}"
+            )
+        return _made(OpenAILanguageModel, spec, (model, base_url), given)
     if kind == "replay":
-        return _replayed(spec.removeprefix(_REPLAY), given)
-    from .hf import HFLanguageModel
-
-    _check(given, (*_LOCAL, *_BOTH), spec)
+        path = Path(spec.removeprefix(_REPLAY))
+        if not path.is_file():
+            raise OptionError(f"expected a record of a language model at {path}, found no file")
+        return _made(ReplayLanguageModel, spec, (path,), given)
     if spec == "tiny":
         if build_tiny is None:
-            raise OptionError(
-                "the tiny model must be built first; give the folder it was built into"
-            )
-        return HFLanguageModel(build_tiny(), **{"name": "tiny", **given})
+            raise OptionError("the tiny model must be built first; give its folder instead")
+        return _made(HFLanguageModel, spec, (build_tiny(),), {"name": "tiny", **given})
     if (shipped := full_name(spec)) is not None:
         check_packages()
-        return HFLanguageModel(folder_of(shipped), **{"name": shipped, **given})
-    return HFLanguageModel(spec, **given)
+        return _made(HFLanguageModel, spec, (folder_of(shipped),), {"name": shipped, **given})
+    return _made(HFLanguageModel, spec, (spec,), given)
 
 
-def _remote(spec: str, base_url: str | None, options: dict[str, Any]) -> LanguageModel:
-    from .openai import OpenAILanguageModel
-
-    model = spec
-    if spec.startswith(_URLS):
-        if base_url is not None:
-            raise OptionError("give the server's address once: in the model or as base_url")
-        base_url, _, model = spec.partition("#")
-    if not model:
-        raise OptionError(
-            f"expected a server's address and a model's name (http://HOST:PORT/v1#NAME), found "
-            f"{spec!r:.120}"
-        )
-    _check(options, (*_REMOTE, *_PATIENCE, *_BOTH), spec)
-    return OpenAILanguageModel(model, base_url, **options)
+def kind_of(spec: str, base_url: str | None = None) -> Literal["local", "remote", "replay"]:
+    """Return which kind of model `spec` describes: options of one kind mean nothing to another."""
+    spec = spec.strip()
+    if not spec:
+        raise OptionError("expected the name of a language model, found an empty text")
+    if base_url is not None or spec.startswith(_URLS):
+        return "remote"
+    return "replay" if spec.startswith(_REPLAY) else "local"
 
 
-def _replayed(path: str, options: dict[str, Any]) -> LanguageModel:
-    from .replay import ReplayLanguageModel
-
-    _check(options, ("name",), _REPLAY)
-    if not Path(path).is_file():
-        raise OptionError(f"expected a record of a language model at {path!r}, found no such file")
-    return ReplayLanguageModel(path, **options)
-
-
-def _check(options: dict[str, Any], known: tuple[str, ...], spec: str) -> None:
-    wrong = [name for name in options if name not in known]
-    if wrong:
+def _made(
+    kind: Any, spec: str, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> LanguageModel:
+    """Return a model of this kind; names and types of options come from outside."""
+    parameters = inspect.signature(kind).parameters.values()
+    known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    if wrong := [name for name in options if name not in known]:
         raise OptionError(
             f"the language model {spec!r:.80} has no option {wrong[0]!r}; it has {', '.join(known)}"
         )
+    try:
+        made: LanguageModel = kind(*arguments, **options)
+    except TypeError as error:
+        raise OptionError(f"an option of {spec!r:.80} has another type: {error}") from error
+    return made
+
+
+def hush() -> None:
+    """Keep the progress bars and the warnings of libraries from the terminal."""
+    try:
+        import huggingface_hub.utils
+        from transformers.utils import logging
+    except ImportError:
+        return
+    hub: Any = huggingface_hub.utils.logging
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    hub.set_verbosity_error()
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedModels:
+    """The small models of one benchmark that come with comap.
+
+    Attributes:
+        folder: Where they are.
+        agent: The folder of the policy, for ``shipped:agent``.
+        world_model: The folder of the world model, for ``shipped:wm``.
+        head: The file of the refinement head.
+        settings: The settings of agent and world model that they were made for.
+    """
+
+    folder: Path
+    agent: Path
+    world_model: Path
+    head: Path
+    settings: Mapping[str, Any]
+
+    @property
+    def parameters(self) -> int:
+        """Number of the policy's parameters."""
+        return parameters_in(self.agent / _WEIGHTS)
+
+
+def shipped_models(name: str = "alfworld", root: Path | None = None) -> ShippedModels:
+    """Return where the small models are that come with comap, and the settings to ask them with.
+
+    Args:
+        name: Of the benchmark.
+        root: Where models are; None for those of the package.
+
+    Raises:
+        DataNotFound: There are none of this name, or comap was built without them.
+
+    Example:
+        >>> models = shipped_models()
+        >>> sorted(models.settings)[:2], models.parameters < 1_200_000
+        (['agent', 'env'], True)
+    """
+    folder = model_folder(name, root)
+    agent, world_model = folder / "agent", folder / "wm"
+    head, settings = folder / "head.safetensors", folder / "settings.json"
+    for file in (settings, agent / _WEIGHTS, world_model / _WEIGHTS, head):
+        if not file.is_file():
+            raise DataNotFound(
+                f"expected the models that comap ships in {folder}, found no "
+                f"{file.relative_to(folder).as_posix()}; this comap was built without them: give a "
+                "model of yours (--model), or make them (comap bench shipped)"
+            )
+    return ShippedModels(folder, agent, world_model, head, json.loads(settings.read_bytes()))
+
+
+def model_folder(name: str = "alfworld", root: Path | None = None) -> Path:
+    """Return the folder where shipped models belong, whether they are there or not."""
+    known = sorted(SHIPPED.values())
+    if name not in known:
+        raise DataNotFound(
+            f"expected the name of models that comap ships, found {name!r:.80}; "
+            f"{suggest(str(name), known)}; for another environment give a model of yours"
+        )
+    return (_package_folder() if root is None else root) / name
+
+
+def full_name(spec: str) -> str | None:
+    """Return the whole name of a shipped model, ``shipped:agent`` for short ``shipped``; else None."""
+    kind, colon, part = spec.partition(":")
+    if kind != "shipped":
+        return None
+    if colon and part not in ("agent", "wm"):
+        raise OptionError(f"expected shipped:agent or shipped:wm, found {spec!r:.80}")
+    return f"shipped:{part or 'agent'}"
+
+
+def folder_of(spec: str) -> Path:
+    """Return the folder of a shipped model, by its whole name."""
+    found = shipped_models()
+    return found.world_model if spec == "shipped:wm" else found.agent
+
+
+def check_packages() -> None:
+    """Refuse shipped models where the packages are missing that they run on; load none of those."""
+    for package in ("torch", "transformers"):
+        if find_spec(package) is None:
+            raise MissingExtra.of("local", "the small model that comap ships")
+
+
+def parameters_in(path: Path) -> int:
+    """Return the number of values in a file of safe tensors, after a look at its header alone."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        rest = path.stat().st_size - 8 - size
+        if rest < 0 or size > 100 * 2**20:
+            raise ValueError("its header does not fit into it")
+        header = json.loads(file.read(size))
+    tensors = [entry for name, entry in header.items() if name != "__metadata__"]
+    for entry in tensors:
+        begin, end = entry["data_offsets"]
+        if not 0 <= begin <= end <= rest:
+            raise ValueError("a tensor lies outside of it")
+    return sum(math.prod(entry["shape"]) for entry in tensors)
+
+
+def _package_folder() -> Path:
+    return Path(str(files(__package__) / "models"))

@@ -2,50 +2,55 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 from ..errors import LanguageModelError, OptionError
-from . import hf_answers
-from .adapters import Adapters
 from .base import (
     CAPABILITIES,
+    BaseLanguageModel,
     Completion,
     Encode,
     Encoding,
     Generate,
+    LMReply,
+    LMRequest,
     Score,
     Scores,
     Usage,
     WordProbabilities,
-    Words,
 )
 from .chat import ChatTokenizer
-from .hf_batch import Engine
-from .hf_load import (
+from .decode import (
+    Branches,
+    Engine,
+    Row,
+    TokenTrie,
+    branch_logprobs,
+    decode,
+    last_hidden,
+    split,
+    until_unique,
+)
+from .load import (
+    Adapters,
     check_usable,
     context_of,
     device_of,
     ends_of,
     load_model,
     load_tokenizer,
-    place_of,
+    source_of,
 )
 
-__all__ = ["HFLanguageModel"]
 
-AnyRequest = TypeVar("AnyRequest", Generate, Score, Words, Encode)
-Work: TypeAlias = Callable[
-    [Engine, ChatTokenizer, Sequence[AnyRequest], Sequence[list[int]]], list[Any]
-]
-
-
-class HFLanguageModel:
+class HFLanguageModel(BaseLanguageModel):
     """A causal language model in this process, with LoRA adapters; it obeys `LanguageModel`.
 
     What an answer depends on: the request, the weights, and with sampling the request's own seed;
@@ -53,9 +58,18 @@ class HFLanguageModel:
     the last digit of a text; in lower precision a matrix product of another shape may round
     differently, and where two tokens are equally probable to within that, either may be chosen.
 
-    Completions, choices and words are tokenised by themselves, not together with the prompt, so that
+    Completions, choices and words are tokenized by themselves, not together with the prompt, so that
     their tokens do not depend on it. A model that was trained on whole texts reads " shelf 1" after
     a prefix that ends without a space best with that space.
+
+    * `Generate`: with `choices` the text is exactly one of them, whatever `max_new_tokens` and `stop`
+      say; of choices with the same tokens it is the first.
+    * `Score`: one forward pass for all completions of a request. An empty one has the log-probability
+      of the end token only, or with `ended` False none.
+    * `NextWord`: a word's probability is the product of those of its tokens, up to and with the first
+      that no other word has there. A word that is the beginning of others counts only as far as none
+      of these follows. So the events of different words exclude each other.
+    * `Encode`: the last layer's hidden state, after its norm, at the last token of the prompt.
 
     Attributes:
         name: How results call this model.
@@ -110,14 +124,14 @@ class HFLanguageModel:
         name: str | None = None,
         revision: str | None = None,
     ) -> None:
-        where = device_of(device)
-        place = place_of(model)
-        tokenizer = load_tokenizer(place, revision)
+        where, source = device_of(device), source_of(model)
+        tokenizer = load_tokenizer(source, revision)
         ChatTokenizer(tokenizer)  # before the weights, which may take minutes
-        loaded = load_model(place, revision, where, dtype)
-        self._source = place.name if isinstance(place, Path) else place
-        self._revision = None if isinstance(place, Path) else revision
-        self._set_up(loaded, tokenizer, batch_tokens, batch_rows, max_length, name)
+        loaded = load_model(source, revision, where, dtype)
+        self._source = source.name if isinstance(source, Path) else source
+        self._revision = None if isinstance(source, Path) else revision
+        self._set_up(loaded, tokenizer, batch_tokens, batch_rows, max_length)
+        self.name = name or self._source.rpartition("/")[2]
         for key, directory in (adapters or {}).items():
             self.add_adapter(key, directory)
         self._adapters.check(adapter)
@@ -143,51 +157,39 @@ class HFLanguageModel:
             model: A causal language model of the transformers library or a `PeftModel` around one.
             tokenizer: Its tokenizer, with a chat template.
             adapter: The default adapter's name.
-            batch_tokens: The most tokens of a batch.
-            batch_rows: The most sequences of a batch.
-            max_length: The most tokens of prompt and answer together.
-            name: How results shall call it.
+            batch_tokens: As of the class.
+            batch_rows: As of the class.
+            max_length: As of the class.
+            name: How results call it.
 
         Raises:
             LanguageModelError: The model is of a kind that cannot be used, or has no such adapter.
         """
         made = cls.__new__(cls)
-        made._source, made._revision = name, None
-        made._set_up(model, tokenizer, batch_tokens, batch_rows, max_length, name)
+        made._source, made._revision, made.name = name, None, name
+        made._set_up(model, tokenizer, batch_tokens, batch_rows, max_length)
         made._adapters.check(adapter)
         made.adapter = adapter
         return made
 
     def _set_up(
-        self,
-        model: Any,
-        tokenizer: Any,
-        batch_tokens: int,
-        batch_rows: int,
-        max_length: int | None,
-        name: str | None,
+        self, model: Any, tokenizer: Any, batch_tokens: int, batch_rows: int, max_length: int | None
     ) -> None:
-        for what, value in (
-            ("batch_tokens", batch_tokens),
-            ("batch_rows", batch_rows),
-            ("max_length", 1 if max_length is None else max_length),
-        ):
-            if type(value) is not int or value < 1:
-                raise OptionError(f"{what} must be a whole number of at least 1, not {value!r}")
+        sizes = {"batch_tokens": batch_tokens, "batch_rows": batch_rows, "max_length": max_length}
+        for what, value in sizes.items():
+            if value is not None and value < 1:
+                raise OptionError(f"{what} must be at least 1, not {value!r}")
         self._adapters = Adapters(model)
         base = self._adapters.base
         known = [limit for limit in (context_of(base.config), max_length) if limit]
         self.context = min(known, default=None)
         self.tokenizer = tokenizer
         self.device = base.device
-        self.name = name or self._source.rpartition("/")[2]
         self.usage = Usage()
         check_usable(tokenizer, base)
         self._chat = ChatTokenizer(tokenizer, ends_of(base))
-        self._engine = Engine(base, base.device, batch_rows, batch_tokens, self.context)
+        self._engine = Engine(base, base.device, batch_rows, batch_tokens)
         self._lock = threading.RLock()
-
-    # -- the model and its adapters --------------------------------------------------------------
 
     @property
     def model(self) -> Any:
@@ -216,50 +218,6 @@ class HFLanguageModel:
                 self._adapters.load(name, adapter)
             else:
                 self._adapters.create(name, adapter)
-
-    # -- answers ---------------------------------------------------------------------------------
-
-    def generate(self, requests: Sequence[Generate]) -> list[Completion | LanguageModelError]:
-        """Generate text.
-
-        `max_new_tokens`, `stop` and what a model might rather say do not matter where there are
-        `choices`: the text is exactly one of them. Of choices with the same tokens it is the first.
-
-        Returns:
-            A completion, or what is wrong with the request, for each request, in order.
-        """
-        return self._answer(requests, hf_answers.generate)
-
-    def score(self, requests: Sequence[Score]) -> list[Scores | LanguageModelError]:
-        """Score given texts, all those of a request in one forward pass.
-
-        An empty completion has the end token's log-probability only, or with `ended` False none.
-
-        Returns:
-            Scores, or what is wrong with the request, for each request, in order.
-        """
-        return self._answer(requests, hf_answers.score)
-
-    def words(self, requests: Sequence[Words]) -> list[WordProbabilities | LanguageModelError]:
-        """Return the probabilities of words as the next one.
-
-        A word's probability is the product of those of its tokens, up to and with the first that no
-        other word has there. A word that is the beginning of others counts only as far as none of
-        these follows. So the events of different words exclude each other. Words with equal tokens
-        have equal probabilities.
-
-        Returns:
-            Probabilities, or what is wrong with the request, for each request, in order.
-        """
-        return self._answer(requests, hf_answers.words)
-
-    def encode(self, requests: Sequence[Encode]) -> list[Encoding | LanguageModelError]:
-        """Return the last layer's hidden state, after its norm, at the last token of each prompt.
-
-        Returns:
-            A vector, or what is wrong with the request, for each request, in order.
-        """
-        return self._answer(requests, hf_answers.encode)
 
     def count_tokens(self, text: str) -> int:
         """Return the number of tokens of a text, without what a chat template puts around it."""
@@ -291,31 +249,33 @@ class HFLanguageModel:
             "torch": str(torch.__version__),
         }
 
-    # -- the work --------------------------------------------------------------------------------
-
-    def _answer(self, requests: Sequence[AnyRequest], work: Work[AnyRequest]) -> list[Any]:
-        """Answer requests: each different one once, those of an adapter together."""
+    def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
+        """Answer requests of one kind: each different one once, those of an adapter together."""
         with self._lock:
-            replies: list[Any] = [None] * len(requests)
-            first: dict[Any, int] = {}
+            replies: list[Any] = list(self._chat.prompts(requests))
+            first: dict[LMRequest, int] = {}
             leader = list(range(len(requests)))
+            items: dict[int, Any] = {}
             groups: dict[str | None, list[int]] = defaultdict(list)
-            prompts = self._chat.prompts(requests)
-            for i, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
+            for i, (request, prompt) in enumerate(zip(requests, replies, strict=True)):
+                if isinstance(prompt, LanguageModelError):
+                    continue
                 adapter = self.adapter if request.adapter is None else request.adapter
-                replies[i] = prompt if isinstance(prompt, LanguageModelError) else None
-                replies[i] = replies[i] or self._misfit(request, adapter)
-                if replies[i] is None:
-                    leader[i] = first.setdefault(_key(request, adapter), i)
-                    if leader[i] == i:
-                        groups[adapter].append(i)
-            for adapter, places in groups.items():
-                asked = [requests[i] for i in places]
-                given = [prompt for i in places if isinstance(prompt := prompts[i], list)]
+                leader[i] = first.setdefault(_question(request, adapter), i)
+                if leader[i] < i:
+                    continue
+                try:
+                    self._adapters.check(adapter)
+                    items[i] = self._prepared(request, prompt)
+                    groups[adapter].append(i)
+                except LanguageModelError as error:
+                    replies[i] = error
+            for adapter, indices in groups.items():
                 with self._adapters.using(adapter), self._ready():
-                    found = work(self._engine, self._chat, asked, given)
-                for i, reply in zip(places, found, strict=True):
-                    replies[i] = reply
+                    some = [items[i] for i in indices]
+                    computed = _computed(self._engine, type(requests[0]), some)
+                for i, result in zip(indices, computed, strict=True):
+                    replies[i] = self._reply(requests[i], items[i], result)
             replies = [replies[i] for i in leader]
             self._record(replies)
             return replies
@@ -335,21 +295,89 @@ class HFLanguageModel:
             for module in training:
                 module.training = True
 
-    def _misfit(self, request: Any, adapter: str | None) -> LanguageModelError | None:
-        """Return what is wrong with a request besides its conversation."""
-        try:
-            self._adapters.check(adapter)
-        except LanguageModelError as error:
-            return error
-        for what in ("choices", "completions", "words"):
-            texts = getattr(request, what, None)
-            if texts is None:
-                continue
-            if len(texts) == 0 or not all(isinstance(text, str) for text in texts):
-                return LanguageModelError(f"expected {what} that are texts, found {texts!r:.80}")
-            if what == "words" and "" in texts:
-                return LanguageModelError("expected words, found an empty one")
-        return None
+    def _prepared(self, request: LMRequest, prompt: list[int]) -> Any:
+        """Return what is computed for a request, or raise what is wrong with it."""
+        if isinstance(request, Generate):
+            return self._row(request, prompt)
+        if isinstance(request, Encode):
+            self._check_length(prompt, 0)
+            return prompt
+        sequences: Sequence[Sequence[int]]
+        if isinstance(request, Score):
+            end = [self._chat.end] if request.ended else []
+            sequences = [tokens + end for tokens in self._chat.tokens(request.completions)]
+            parts = split(self._engine, len(prompt), sequences)
+        else:
+            sequences = until_unique(self._chat.tokens(request.words))
+            parts = [list(range(len(sequences)))]
+            if not all(sequences):
+                raise LanguageModelError(f"expected words, found an empty one in {request.words}")
+        if not sequences:
+            raise LanguageModelError("expected completions or words, found none")
+        self._check_length(prompt, max(map(len, sequences)))
+        return [Branches(prompt, TokenTrie([sequences[i] for i in part]), part) for part in parts]
+
+    def _row(self, request: Generate, prompt: list[int]) -> Row:
+        chat, sampling = self._chat, request.sampling
+        if request.choices is not None:
+            if not request.choices:
+                raise LanguageModelError("expected choices, found none")
+            trie = TokenTrie([[*tokens, chat.end] for tokens in chat.tokens(request.choices)])
+            self._check_length(prompt, max(trie.depths))
+            return Row(prompt, sampling, max(trie.depths), chat.ends, trie=trie)
+        self._check_length(prompt, 1, asked=sampling.max_new_tokens)
+        room = math.inf if self.context is None else self.context - len(prompt)
+        stopped = _stop_test(chat, sampling.stop, request.prefix) if sampling.stop else None
+        limit = int(min(sampling.max_new_tokens, room))
+        return Row(prompt, sampling, limit, chat.ends, stopped=stopped)
+
+    def _check_length(self, prompt: Sequence[int], needed: int, asked: int | None = None) -> None:
+        """Raise unless a prompt and the tokens that must follow it fit the context."""
+        if self.context is not None and len(prompt) + needed > self.context:
+            raise LanguageModelError(
+                f"the model's context has {self.context:,} tokens, but the prompt has "
+                f"{len(prompt):,} and up to {asked or needed:,} follow; shorten the conversation"
+            )
+
+    def _reply(self, request: LMRequest, item: Any, result: Any) -> LMReply | LanguageModelError:
+        """Return the reply that a result is; an error stays one."""
+        if isinstance(result, LanguageModelError):
+            return result
+        if isinstance(request, Generate):
+            reply: LMReply = self._completion(request, item)
+            numbers: Sequence[float] = item.logprobs
+        elif isinstance(request, Encode):
+            return Encoding(tuple(result), len(item))
+        else:
+            prompt = len(item[0].prompt)
+            numbers = [number for values in result for number in values]
+            if isinstance(request, Score):
+                reply = Scores(_in_order(len(request.completions), item, result), prompt)
+            else:
+                reply = WordProbabilities(_probabilities(item[0].trie, result[0]), prompt)
+        if any(map(math.isnan, numbers)):
+            return LanguageModelError(
+                "the model's output is not a number; its weights are damaged, or it needs another "
+                "dtype (bfloat16 or float32 where float16 overflows)"
+            )
+        return reply
+
+    def _completion(self, request: Generate, row: Row) -> Completion:
+        if row.trie is not None and request.choices is not None:
+            text = request.choices[row.trie.ends.index(row.node)]
+        else:
+            ended = row.tokens[-1] in row.ends
+            text = self._chat.text(row.tokens[:-1] if ended else row.tokens, request.prefix)
+            cuts = [text.find(stop) for stop in request.sampling.stop if stop in text]
+            text = text[: min(cuts, default=None)]
+        return Completion(
+            text,
+            tuple(row.tokens),
+            tuple(row.logprobs),
+            row.finish,
+            len(row.prompt),
+            len(row.tokens),
+        )
 
     def _record(self, replies: Sequence[Any]) -> None:
         for reply in replies:
@@ -363,18 +391,69 @@ class HFLanguageModel:
                 self.usage.prompt_tokens += sum(map(len, reply.logprobs))
 
 
-def _key(request: Any, adapter: str | None) -> tuple[Any, ...]:
-    """Return what the answer to a request depends on."""
-    sampling = getattr(request, "sampling", None)
-    if sampling is not None and sampling.temperature == 0:
-        sampling = replace(sampling, top_p=1.0, seed=0)
-    texts = [getattr(request, what, None) for what in ("choices", "completions", "words")]
-    return (
-        tuple(request.messages),
-        request.prefix,
-        adapter,
-        sampling,
-        getattr(request, "ended", None),
-        getattr(request, "reply_ids", ()),
-        *(None if some is None else tuple(some) for some in texts),
-    )
+def _question(request: LMRequest, adapter: str | None) -> LMRequest:
+    """Return a request that is equal for all that have the same answer."""
+    if isinstance(request, Generate) and request.sampling.temperature == 0:
+        request = replace(request, sampling=replace(request.sampling, top_p=1.0, seed=0))
+    return replace(request, adapter=adapter)
+
+
+def _stop_test(
+    chat: ChatTokenizer, stops: Sequence[str], prefix: str
+) -> Callable[[list[int]], bool]:
+    """Return a test whether one of the stop texts is in the text of some tokens."""
+    # Every token but a few adds a byte at least, so a stop text that has just come is among these.
+    window = max(len(stop.encode("utf-8", "replace")) for stop in stops) + 8
+
+    def stopped(tokens: list[int]) -> bool:
+        if len(tokens) > window:
+            tail = chat.text(tokens[-window:])
+            if not any(stop in tail for stop in stops):
+                return False
+        text = chat.text(tokens, prefix)
+        return any(stop in text for stop in stops)
+
+    return stopped
+
+
+def _computed(engine: Engine, kind: type, items: Sequence[Any]) -> list[Any]:
+    """Return what the model computes for each item, or the error that stands for it."""
+    if kind is Generate:
+        work: Any = decode
+        lengths = [len(row.prompt) + row.limit for row in items]
+    elif kind is Encode:
+        work, lengths = last_hidden, [len(prompt) for prompt in items]
+    else:
+        return _scored(engine, items)
+    return engine.run(lengths, lambda chunk: work(engine, [items[i] for i in chunk]))
+
+
+def _scored(engine: Engine, items: Sequence[Sequence[Branches]]) -> list[Any]:
+    """Return for each item the log-probabilities of all its branches, or an error."""
+    found = iter(branch_logprobs(engine, [branches for item in items for branches in item]))
+    results = [[next(found) for _ in item] for item in items]
+    return [
+        next((part for part in parts if isinstance(part, LanguageModelError)), parts)
+        for parts in results
+    ]
+
+
+def _in_order(
+    count: int, item: Sequence[Branches], result: Sequence[Sequence[float]]
+) -> tuple[tuple[float, ...], ...]:
+    """Return the log-probabilities of each sequence's tokens."""
+    found: list[tuple[float, ...]] = [()] * count
+    for branches, values in zip(item, result, strict=True):
+        for i, end in zip(branches.indices, branches.trie.ends, strict=True):
+            found[i] = tuple(values[node] for node in branches.trie.path(end))
+    return tuple(found)
+
+
+def _probabilities(trie: TokenTrie, values: Sequence[float]) -> tuple[float, ...]:
+    """Return the probability of each word, as far as no longer one follows."""
+    found = []
+    for end in trie.ends:
+        whole = math.exp(math.fsum(values[node] for node in trie.path(end)))
+        longer = math.fsum(math.exp(values[node]) for node in trie.children[end].values())
+        found.append(whole * max(1.0 - longer, 0.0))
+    return tuple(found)

@@ -1,110 +1,119 @@
-"""Language models behind servers that speak OpenAI's chat completions."""
+"""Language models behind servers that speak OpenAI's chat completions.
+
+Connections, retries and waiting are the ``openai`` package's own. This module makes the requests, and
+reads the answers without trust: a server may be another kind of server, or a broken one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+import codecs
+import ipaddress
+import json
+import math
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import PureWindowsPath
+from typing import Any, Literal, NamedTuple
 
-from ..errors import LanguageModelError, suggest
+from ..errors import LanguageModelError, MissingExtra, OptionError, check_url, suggest
 from .base import (
+    BaseLanguageModel,
     Completion,
-    Encode,
-    Encoding,
     Generate,
+    LMRequest,
+    NextWord,
     Score,
-    Scores,
     Usage,
     WordProbabilities,
-    Words,
-)
-from .openai_accounting import Accounting, checked_prices, estimate_tokens, prompt_estimate
-from .openai_answers import (
-    Chat,
-    cut_at_stop,
-    token_probabilities,
-    without_prefix,
-    word_probabilities,
-)
-from .openai_asking import Asker, Question
-from .openai_bodies import Dialect, checked_extra_body, generate_body, words_body
-from .openai_connection import address_of, key_from
-from .openai_failures import Failure
-from .openai_options import Patience, check_one_of, check_texts, public_name
-
-__all__ = ["OpenAILanguageModel"]
-
-_TOP_WORDS = 20
-_INSTEAD_OF_SCORES = (
-    "if they are for an agent's confidence in its action, the server told no log-probabilities of "
-    "the tokens that wrote it, or not their texts: set q_source='proxy'; or use a model that runs "
-    "in this process, such as a Hugging Face one"
+    checked_messages,
+    valid_text,
 )
 
+CONTINUE = (
+    "Your last message was cut off. Continue it from exactly where it stopped. Write only what "
+    "comes next, without repeating any of it."
+)
+"""Asks for the rest of a message that was begun, where a server cannot continue one by itself."""
+MAX_ANSWER_BYTES = 8 * 2**20
+"""A larger answer is refused: no completion with log-probabilities comes near."""
 
-class OpenAILanguageModel:
+_OURS = (
+    "add_generation_prompt continue_final_message frequency_penalty logprobs max_completion_tokens "
+    "max_tokens messages model n presence_penalty seed stop stream structured_outputs temperature "
+    "tools top_logprobs top_p"
+)
+_TOP_WORDS, _MOST_STOPS = 20, 4
+_NO_KEY = "none"
+_KEY_PART = 8  # characters of a key in a row that nobody writes by chance
+_FINISHES = dict.fromkeys(("stop", "eos", "eos_token", "stop_sequence", "end_turn"), "stop")
+_FINISHES |= dict.fromkeys(("length", "max_tokens"), "length")
+_ADVICE = {
+    401: "check the key in the environment variable {variable}",
+    403: "check that the key in the environment variable {variable} may use this model",
+    404: "check the model's name and base_url (usually ending in /v1)",
+    413: "send a shorter prompt",
+    429: "lower concurrency, or try later",
+}
+_CHECK_URL = "check that base_url is an OpenAI-compatible server's, and its log"
+_LOCAL_MODEL = "use a model that runs in this process, such as a Hugging Face one"
+_THINKS = (
+    "if the model thinks first, give it more tokens or switch that off, for vLLM with "
+    "extra_body={'chat_template_kwargs': {'enable_thinking': False}}"
+)
+_NO_SCORES = (
+    "if they are for an agent's confidence in its action, the server returned no log-probabilities of "
+    f"the tokens that wrote it, or not their texts: set q_source='proxy'; or {_LOCAL_MODEL}"
+)
+
+
+class OpenAILanguageModel(BaseLanguageModel):
     """Asks a server through OpenAI's chat completions: vLLM, ``transformers serve``, hosted ones.
 
-    Requests of a batch are sent at the same time, up to `concurrency`. A try that times out, breaks
-    off, is refused for now (408, 409, 429, 5xx) or brings something that is no chat completion is
-    repeated, after waiting as long as ``Retry-After`` says or else twice as long each time. What
-    fails for good has its error in its place. Redirects are not followed, answers of more than
-    8 MiB are refused, and half surrogate pairs in an answer become U+FFFD.
+    Requests of a batch are sent at the same time, up to `concurrency`. A request that times out, whose
+    connection breaks, or that is refused for now (408, 409, 429, 5xx) is sent again, after waiting as
+    the ``openai`` package does. What fails for good has its error in its place. Redirects are not
+    followed, and answers of more than 8 MiB are refused.
 
-    What servers do that one should know:
-
-    * Control tokens: a server may read what is written like one in a message (``<|im_end|>``) as
-      one, so that hostile text in an observation can end its message. Only the server could tell
-      its control tokens; this class sends texts as they are.
-    * Seeds: the server makes the same request with the same seed give the same answer, or not; many
-      hosted ones promise nothing.
-    * `Completion.logprobs` are what the server says, mostly without the end token; with vLLM those
-      of the model itself, unless it runs with another ``--logprobs-mode``. They cover the whole
-      answer, also what is cut off at a stop string; there are none where a repeated prefix was
-      taken off. A server that refuses to tell them is not asked again. `Completion.tokens` come
-      with them, where the server tells every token's text.
-    * vLLM (written after its documentation of ``/v1/chat/completions``, and tested here against a
-      stand-in only) applies the model's own ``generation_config.json``, such as a ``top_k``; start
-      it with ``--generation-config vllm`` for plain sampling. `Completion.token_ids` come with
+    * A server may read text like ``<|im_end|>`` in a message as a control token, so that hostile text
+      in an observation can end its message. Texts are sent as they are.
+    * `Completion.logprobs` are what the server says; they cover the whole answer, also what is cut off
+      at a stop string. There are none where a repeated prefix was taken off. A server that refuses to
+      return them is not asked again. `Completion.tokens` come with them, if every token has its text.
+    * Words have probabilities from the 20 likeliest tokens; one that none of these begins has 0.
+    * vLLM (tested against a stand-in only) applies the model's ``generation_config.json``; start it
+      with ``--generation-config vllm`` for plain sampling. `Completion.token_ids` come with
       ``extra_body={"return_token_ids": True}``. Choices need vLLM 0.12 or newer.
-    * ``transformers serve`` (5.23, tested): the model must be called exactly as the server was
-      started; it ignores ``logprobs``, so that there are none; it samples only where the model's
-      ``generation_config.json`` has ``do_sample``, else temperature changes nothing; a seed counts
-      for the whole process, so that answers repeat with ``concurrency=1`` only; ``stop`` works; it
-      refuses ``prefix_mode="continue"`` and most extra fields with status 422; and special tokens
-      may appear in its text.
+    * ``transformers serve`` (5.23, tested) ignores ``logprobs``, repeats seeded answers with
+      ``concurrency=1`` only, and refuses ``prefix_mode="continue"`` with status 422.
 
     Args:
         model: The model's name on the server.
         base_url: Such as ``"http://127.0.0.1:8000/v1"``; None for OpenAI's own server.
         api_key_env: The environment variable that holds the key. It may be unset for a server on
-            this machine. No other variable is sent; proxies that the environment names are used,
-            though not for a server on this machine.
+            this machine.
         concurrency: The most requests under way at once.
-        timeout: The most seconds for one try, from its start to the last byte of the answer. A
-            request may take this times the number of tries, and the waiting between them.
+        timeout: The most seconds to wait for an answer.
         max_retries: How often a request is sent again after a failure.
         prices: Money per million prompt tokens and per million completion tokens.
         prefix_mode: How a reply that was begun is continued. ``"continue"`` lets the server do it,
             as vLLM can. ``"ask"`` sends what there is and asks for the rest in a further message,
             which any model may misunderstand; a repetition is taken off.
-        extra_body: Further fields of each request, such as
-            ``{"chat_template_kwargs": {"enable_thinking": False}}``, which stops Qwen3 on vLLM from
-            thinking first. Nothing of the kind is sent without it.
+        extra_body: Further fields of each request.
         choices_mode: ``"vllm"`` where the server restricts answers as vLLM does.
         adapters: What the server calls our adapters; vLLM serves each LoRA as a model.
-        logprobs: Whether to ask for the log-probabilities of what is written. Say False for a server
-            that does not tell them, so that agents which need them are refused beforehand.
-        backoff: Seconds to wait after a first failure.
-        max_wait: The most seconds to wait. A server that asks for more is given up.
+        logprobs: Whether to ask for the log-probabilities of what is written.
         name: How results call this model; the model's name if None.
 
     Attributes:
         name: As given.
         capabilities: ``generate`` and ``prefix``; with ``prefix_mode="continue"`` also ``words``,
-            with ``choices_mode="vllm"`` also ``choices``, and with ``logprobs`` also ``tokens``,
-            which takes the server at its word: whether it tells them is known only once it answers.
+            with ``choices_mode="vllm"`` also ``choices``, and with ``logprobs`` also ``tokens``.
             Never ``score`` or ``encode``: chat completions offer neither.
-        usage: Sums so far, of the tokens the server told of, else of characters divided by four.
+        usage: Sums so far, of the tokens that the server counted, else of characters divided by four.
 
     Raises:
         OptionError: An option has a value that it cannot have.
@@ -126,75 +135,45 @@ class OpenAILanguageModel:
         concurrency: int = 16,
         timeout: float = 60,
         max_retries: int = 5,
-        prices: tuple[float, float] | None = None,
+        prices: tuple[float, float] = (0.0, 0.0),
         prefix_mode: Literal["ask", "continue"] = "ask",
         extra_body: Mapping[str, Any] | None = None,
         choices_mode: Literal["none", "vllm"] = "none",
         adapters: Mapping[str, str] | None = None,
         logprobs: bool = True,
-        backoff: float = 0.5,
-        max_wait: float = 60,
         name: str | None = None,
     ):
-        check_texts(model, api_key_env, name, adapters)
-        check_one_of("prefix_mode", prefix_mode, ("ask", "continue"))
-        check_one_of("choices_mode", choices_mode, ("none", "vllm"))
-        self.name = public_name(model) if name is None else name
-        self._model, self._adapters = model, dict(adapters or {})
-        self._prefix_mode, self._choices_mode = prefix_mode, choices_mode
-        self._address = address_of(base_url)
-        self._extra = checked_extra_body(extra_body, key_from(api_key_env, self._address))
-        self._accounting = Accounting(checked_prices(prices))
-        self._ask_logprobs = bool(logprobs)
-        patience = Patience(concurrency, timeout, max_retries, backoff, max_wait)
-        dialect = Dialect(self._ask_logprobs)
-        self._asker = Asker(
-            self.name, self._address, api_key_env, patience, self._accounting, dialect
-        )
-        self.capabilities = _capabilities(prefix_mode, choices_mode, self._ask_logprobs)
-        self.usage: Usage = self._accounting.usage
-
-    def __repr__(self) -> str:
-        return f"OpenAILanguageModel({self.name!r}, host={self._address.host!r})"
-
-    def generate(self, requests: Sequence[Generate]) -> list[Completion | LanguageModelError]:
-        """Return the text that answers each request.
-
-        With `Generate.choices`, a text that is none of them is an error.
-        """
-        questions: list[Question[Completion] | LanguageModelError] = []
-        for request in requests:
-            try:
-                questions.append(self._generation(request))
-            except LanguageModelError as error:
-                questions.append(error)
-        return self._asker.ask(questions)
-
-    def words(self, requests: Sequence[Words]) -> list[WordProbabilities | LanguageModelError]:
-        """Return next-word probabilities, from the 20 likeliest tokens that the server tells of.
-
-        A word that none of the 20 begins has probability 0.
-        """
-        questions: list[Question[WordProbabilities] | LanguageModelError] = []
-        for request in requests:
-            try:
-                questions.append(self._next_word(request))
-            except LanguageModelError as error:
-                questions.append(error)
-        return self._asker.ask(questions)
-
-    def score(self, requests: Sequence[Score]) -> list[Scores | LanguageModelError]:
-        """Return an error for each request: chat completions cannot score a given text."""
-        what, advice = "the log-probabilities of given texts", _INSTEAD_OF_SCORES
-        return [self._unable(what, advice) for _ in requests]
-
-    def encode(self, requests: Sequence[Encode]) -> list[Encoding | LanguageModelError]:
-        """Return an error for each request: chat completions tell no hidden states."""
-        return [self._unable("hidden states") for _ in requests]
+        continues, vllm = prefix_mode == "continue", choices_mode == "vllm"
+        paid = len(prices) == 2 and all(0 <= price < math.inf for price in prices)
+        for fine, rule, value in (
+            (model.strip(), "model must not be empty", model),
+            (continues or prefix_mode == "ask", "prefix_mode must be ask or continue", prefix_mode),
+            (vllm or choices_mode == "none", "choices_mode must be none or vllm", choices_mode),
+            (concurrency >= 1, "concurrency must be at least 1", concurrency),
+            (max_retries >= 0, "max_retries must be at least 0", max_retries),
+            (0 < timeout < math.inf, "timeout must be a number of seconds above 0", timeout),
+            (paid, "prices must be two numbers of at least 0", prices),
+        ):
+            if not fine:
+                raise OptionError(f"{rule}, not {value!r:.80}")
+        self.name = name or public_name(model)
+        self._model, self._prefix_mode, self._choices_mode = model, prefix_mode, choices_mode
+        self._adapters, self._prices = dict(adapters or {}), prices
+        self._address, self._variable = address_of(base_url), api_key_env
+        self._extra = _checked_extra_body(extra_body or {}, key_from(api_key_env, self._address))
+        self._timeout, self._max_retries, self._concurrency = timeout, max_retries, concurrency
+        self._slots, self._lock = threading.BoundedSemaphore(concurrency), threading.Lock()
+        self._logprobs = self._ask_logprobs = logprobs
+        self._limit = "max_tokens"
+        self._client: tuple[int, Any] = (0, None)
+        able = {"generate": True, "prefix": True, "tokens": logprobs}
+        able |= {"words": continues, "choices": vllm}
+        self.capabilities = frozenset(name for name, can in able.items() if can)
+        self.usage = Usage()
 
     def count_tokens(self, text: str) -> int:
         """Return an estimate of a text's tokens: its characters divided by four, rounded up."""
-        return estimate_tokens(text)
+        return math.ceil(len(text) / 4)
 
     def config(self) -> dict[str, Any]:
         """Return JSON data: what answers may depend on, without key, URL and local paths."""
@@ -206,113 +185,462 @@ class OpenAILanguageModel:
             "choices_mode": self._choices_mode,
             "extra_body": dict(self._extra),
             "adapters": {ours: public_name(theirs) for ours, theirs in self._adapters.items()},
-            "logprobs": self._ask_logprobs,
+            "logprobs": self._logprobs,
             "name": self.name,
         }
 
-    def _generation(self, request: Generate) -> Question[Completion]:
-        served = self._served(request.adapter)
-        if request.choices is not None:
-            self._check_choices(request.choices)
-        continues = self._prefix_mode == "continue"
+    def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
+        if not requests:
+            return []
+        client = self._connected()
+        with ThreadPoolExecutor(min(self._concurrency, len(requests)), "comap-lm") as pool:
+            return list(pool.map(lambda request: self._ask(client, request), requests))
 
-        def body(dialect: Dialect) -> dict[str, Any]:
-            return {"model": served} | generate_body(request, dialect, self._extra, continues)
+    def _connected(self) -> Any:
+        """Return the client; a forked process makes its own, as connections are not shared."""
+        with self._lock:
+            if self._client[0] != os.getpid():
+                key = key_from(self._variable, self._address)
+                client = _new_client(self._address, key, self._timeout, self._max_retries)
+                self._client = (os.getpid(), client)
+            return self._client[1]
 
-        return Question(body, lambda chat: self._completion(request, chat))
+    def _ask(self, client: Any, request: LMRequest) -> Any:
+        """Return the reply to a request, or the error that stands for it."""
+        import openai
 
-    def _next_word(self, request: Words) -> Question[WordProbabilities]:
+        start = time.monotonic()
+        key = "" if client.api_key == _NO_KEY else client.api_key
+        try:
+            with self._slots:
+                while True:
+                    body = self._body(request)
+                    try:
+                        answer = client.chat.completions.with_raw_response.create(**body)
+                        break
+                    except openai.APIStatusError as error:
+                        if not self._can_ask_otherwise(error, body):
+                            raise
+            with self._lock:
+                self.usage.retries += answer.retries_taken
+            return self._reply(request, read_chat(answer.content, key))
+        except BadAnswer as error:
+            found, advice = error.args
+        except LanguageModelError as error:
+            return error.with_traceback(None)
+        except openai.APITimeoutError:
+            found = f"no whole answer within {self._timeout:g} s"
+            advice = "raise timeout, lower concurrency or ask for fewer tokens"
+        except openai.APIStatusError as error:
+            found, advice = _refusal(error.response, key, self._variable)
+        except openai.APIConnectionError as error:
+            found, advice = _broken(error)
+        took = time.monotonic() - start
+        return LanguageModelError(
+            f"expected an answer of {self.name} ({self._address.host}), found {found}, over "
+            f"{took:.1f} s and up to {self._max_retries} retries; {advice}"
+        )
+
+    def _can_ask_otherwise(self, error: Any, sent: Mapping[str, Any]) -> bool:
+        """Return whether a refusal names a field of ours that can be sent otherwise, from now on."""
+        text = error.response.text if error.status_code in (400, 422) else ""
+        unsupported = re.search(r"unsupported|not supported|instead", text, re.IGNORECASE)
+        echoed = '"logprobs":' in text  # the server repeats the request, whatever is wrong with it
+        if "max_tokens" in sent and "max_completion_tokens" in text and unsupported:
+            self._limit = "max_completion_tokens"
+        elif (
+            "logprobs" in sent and "top_logprobs" not in sent and "logprobs" in text and not echoed
+        ):
+            self._ask_logprobs = False
+        else:
+            return False
+        with self._lock:
+            self.usage.retries += 1
+        return True
+
+    def _body(self, request: LMRequest) -> dict[str, Any]:
+        """Return the arguments of the chat completion that answers a request."""
+        if isinstance(request, Generate):
+            return self._generation(request)
+        if isinstance(request, Score):
+            raise self._unable("the log-probabilities of given texts", _NO_SCORES)
+        if not isinstance(request, NextWord):
+            raise self._unable("hidden states", _LOCAL_MODEL)
         if "words" not in self.capabilities:
-            raise self._unable(
-                "next-word probabilities with prefix_mode='ask'",
-                "use prefix_mode='continue' with a server that continues messages, as vLLM does",
-            )
-        served = self._served(request.adapter)
-        if not request.words or not all(isinstance(w, str) and w for w in request.words):
-            raise LanguageModelError(
-                f"expected words, none of them empty, found {request.words!r:.80}; name some"
-            )
+            advice = "use prefix_mode='continue' with a server that can do so, as vLLM can"
+            raise self._unable("next-word probabilities with prefix_mode='ask'", advice)
+        body = self._conversation(request, True)
+        body |= {"temperature": 1.0, "top_p": 1.0, self._limit: 1}
+        return body | {"logprobs": True, "top_logprobs": _TOP_WORDS}
 
-        def body(dialect: Dialect) -> dict[str, Any]:
-            return {"model": served} | words_body(request, dialect, self._extra, _TOP_WORDS)
+    def _generation(self, request: Generate) -> dict[str, Any]:
+        sampling, continues = request.sampling, self._prefix_mode == "continue"
+        body = self._conversation(request, continues) | {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "seed": sampling.seed,
+            self._limit: sampling.max_new_tokens,
+        }
+        if self._ask_logprobs:
+            body["logprobs"] = True
+        if request.choices is not None:
+            if "choices" not in self.capabilities:
+                advice = "use choices_mode='vllm' with vLLM 0.12 or newer, or ask for free text"
+                raise self._unable("an answer out of given choices", advice)
+            if not all(request.choices) or not request.choices:
+                raise LanguageModelError("expected choices, none of them empty; name some")
+            body["extra_body"]["structured_outputs"] = {"choice": list(request.choices)}
+        else:
+            # A model that is asked to continue may repeat the prefix first, and must not stop inside.
+            repeated = "" if continues else request.prefix
+            if stops := [stop for stop in sampling.stop if stop not in repeated][:_MOST_STOPS]:
+                body["stop"] = stops
+        return body
 
-        def read(chat: Chat) -> WordProbabilities:
-            probabilities = word_probabilities(token_probabilities(chat), request.words)
-            prompt = self._account(request, chat)[0]
-            return WordProbabilities(probabilities, prompt)
+    def _conversation(self, request: Generate | NextWord, continues: bool) -> dict[str, Any]:
+        """Return model and messages of a request, and the further fields that its prefix needs."""
+        model, extra = self._model, dict(self._extra)
+        if request.adapter is not None:
+            if request.adapter not in self._adapters:
+                known = suggest(str(request.adapter), self._adapters)
+                raise LanguageModelError(
+                    f"expected an adapter that {self.name} has, found {request.adapter!r:.80}; "
+                    f"{known}; name what the server calls it in the option adapters"
+                )
+            model = self._adapters[request.adapter]
+        messages = [message._asdict() for message in checked_messages(request.messages)]
+        if request.prefix:
+            messages.append({"role": "assistant", "content": valid_text(request.prefix)})
+            if continues:
+                extra |= {"continue_final_message": True, "add_generation_prompt": False}
+            else:
+                messages.append({"role": "user", "content": CONTINUE})
+        return {"model": model, "messages": messages, "extra_body": extra}
 
-        return Question(body, read)
-
-    def _completion(self, request: Generate, chat: Chat) -> Completion:
-        text, logprobs, token_ids = chat.text, chat.token_logprobs(), chat.token_ids
-        tokens = chat.token_texts()
+    def _reply(self, request: LMRequest, chat: Chat) -> Completion | WordProbabilities:
+        if isinstance(request, NextWord):
+            probabilities = word_probabilities(chat.likeliest_tokens(), request.words)
+            return WordProbabilities(probabilities, self._count(request, chat)[0])
+        assert isinstance(request, Generate)  # others have no body
+        text, finish, token_ids = chat.text, chat.finish, chat.token_ids
+        logprobs, tokens = chat.logprobs(), chat.tokens()
         if request.prefix and self._prefix_mode == "ask":
             text = without_prefix(text, request.prefix)
             if text != chat.text:
                 logprobs = token_ids = tokens = None
-        finish = chat.finish
         if request.choices is None:
-            text, cut = cut_at_stop(text, request.sampling.stop)
-            finish = "stop" if cut else finish
+            starts = [start for stop in request.sampling.stop if (start := text.find(stop)) >= 0]
+            text, finish = (text[: min(starts)], "stop") if starts else (text, finish)
         elif text not in request.choices:
-            raise _no_choice(chat)
-        prompt, completion = self._account(request, chat)
-        return Completion(text, token_ids, logprobs, finish, prompt, completion, tokens)
+            if finish == "length":
+                raise BadAnswer("a choice that was cut off", "raise max_new_tokens")
+            raise BadAnswer(
+                "a text that is none of the choices",
+                "the server does not restrict answers as vLLM 0.12 does: use choices_mode='none'",
+            )
+        return Completion(text, token_ids, logprobs, finish, *self._count(request, chat), tokens)
 
-    def _account(self, request: Generate | Words, chat: Chat) -> tuple[int, int]:
-        """Count an answer, and return the tokens of its prompt and its own."""
+    def _count(self, request: Generate | NextWord, chat: Chat) -> tuple[int, int]:
+        """Add an answer to the usage, and return the tokens of its prompt and its own."""
         prompt, completion = chat.prompt_tokens, chat.completion_tokens
         if prompt is None:
-            prompt = prompt_estimate(request.messages, request.prefix)
+            texts = "".join(content for _, content in request.messages)
+            prompt = self.count_tokens(texts + request.prefix)
         if completion is None:
-            completion = estimate_tokens(chat.text)
-        self._accounting.answered(prompt, completion)
+            completion = self.count_tokens(chat.text)
+        with self._lock:
+            self.usage.requests += 1
+            self.usage.prompt_tokens += prompt
+            self.usage.completion_tokens += completion
+            self.usage.cost += (prompt * self._prices[0] + completion * self._prices[1]) / 1e6
         return prompt, completion
 
-    def _served(self, adapter: str | None) -> str:
-        if adapter is None:
-            return self._model
-        if adapter not in self._adapters:
-            known = suggest(str(adapter), self._adapters) if self._adapters else "none is known"
-            raise LanguageModelError(
-                f"expected an adapter that {self.name} has, found {adapter!r:.80}; {known}; name "
-                "what the server calls it in the option adapters"
-            )
-        return self._adapters[adapter]
-
-    def _check_choices(self, choices: tuple[str, ...]) -> None:
-        if "choices" not in self.capabilities:
-            raise self._unable(
-                "an answer out of given choices",
-                "use choices_mode='vllm' with vLLM 0.12 or newer, or ask for free text",
-            )
-        if not choices or not all(isinstance(choice, str) and choice for choice in choices):
-            raise LanguageModelError(
-                f"expected choices, none of them empty, found {choices!r:.80}; name some"
-            )
-
-    def _unable(self, what: str, advice: str = "") -> LanguageModelError:
-        advice = (
-            advice or "use a model that runs in this process for that, such as a Hugging Face one"
-        )
+    def _unable(self, what: str, advice: str) -> LanguageModelError:
         return LanguageModelError(
             f"expected a request that {self.name} can answer, found one for {what}, which it cannot "
             f"get from its server; {advice}"
         )
 
 
-def _capabilities(prefix_mode: str, choices_mode: str, logprobs: bool) -> frozenset[str]:
-    words = {"words"} if prefix_mode == "continue" else set()
-    choices = {"choices"} if choices_mode == "vllm" else set()
-    tokens = {"tokens"} if logprobs else set()
-    return frozenset({"generate", "prefix"} | words | choices | tokens)
+class Address(NamedTuple):
+    """Where a server is: the URL to call, what to call its host, whether it is this machine."""
+
+    url: str
+    host: str
+    loopback: bool
 
 
-def _no_choice(chat: Chat) -> Failure:
-    if chat.finish == "length":
-        return Failure("a choice that was cut off", "raise max_new_tokens", again=False)
-    return Failure(
-        "a text that is none of the choices",
-        "the server does not restrict answers as vLLM 0.12 does: use choices_mode='none'",
-        again=False,
+def address_of(base_url: str | None) -> Address:
+    """Return the address that a base URL names; None is OpenAI's own server."""
+    url = "https://api.openai.com/v1" if base_url is None else base_url
+    host = check_url("base_url", url, "http://host:8000/v1").hostname or ""
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = host == "localhost"
+    return Address(url, "loopback" if loopback else host, loopback)
+
+
+def key_from(variable: str, address: Address) -> str:
+    """Return the key that an environment variable holds, or "none" where none is needed."""
+    key = os.environ.get(variable, "").strip()
+    if not key and not address.loopback:
+        raise LanguageModelError(
+            f"expected the key for the server at {address.host} in the environment variable "
+            f"{variable}, found none there; set it, or name another with api_key_env"
+        )
+    if not re.fullmatch("[!-~]*", key):
+        raise LanguageModelError(
+            f"expected a key in the environment variable {variable}, found spaces or characters in "
+            "it that cannot be sent; set it again"
+        )
+    return key or _NO_KEY
+
+
+def public_name(model: str) -> str:
+    """Return a model's name, of a path on some machine only the last part."""
+    path = PureWindowsPath(model)  # it reads both kinds of slashes
+    local = path.drive or model.startswith(("/", ".", "~")) or "\\" in model
+    return (path.name or "model") if local else model
+
+
+def _new_client(address: Address, key: str, timeout: float, max_retries: int) -> Any:
+    """Return the SDK's client, with bounds on what it reads."""
+    try:
+        import openai
+    except ImportError as error:
+        raise MissingExtra.of("llm", "asking a server for a language model") from error
+    # The SDK's HTTP package: httpx, or httpx2 in newer versions.
+    httpx = __import__(openai.DefaultHttpxClient.__base__.__module__.partition(".")[0])
+
+    class Bounded(httpx.SyncByteStream):  # type: ignore[misc, name-defined, unused-ignore]
+        """The bytes of an answer, up to a number of them and for a time."""
+
+        def __init__(self, stream: Any):
+            self.stream = stream
+
+        def __iter__(self) -> Iterator[bytes]:
+            size, end = 0, time.monotonic() + timeout
+            for chunk in self.stream:
+                if (size := size + len(chunk)) > MAX_ANSWER_BYTES:
+                    raise BadAnswer(f"an answer of more than {MAX_ANSWER_BYTES:,} bytes")
+                if time.monotonic() > end:
+                    raise httpx.ReadTimeout("no whole answer in time")
+                yield chunk
+
+        def close(self) -> None:
+            self.stream.close()
+
+    def bound(response: Any) -> None:
+        if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise BadAnswer("a compressed answer, which was not asked for")
+        response.stream = Bounded(response.stream)
+
+    client = openai.OpenAI(
+        api_key=key,
+        base_url=address.url,
+        timeout=timeout,
+        max_retries=max_retries,
+        default_headers={"accept-encoding": "identity"},
+        http_client=openai.DefaultHttpxClient(
+            follow_redirects=False,  # a redirect could lead anywhere
+            trust_env=not address.loopback,  # a server on this machine is never behind a proxy
+            event_hooks={"response": [bound]},
+        ),
     )
+    client.organization = client.project = None  # the SDK takes them from the environment
+    return client
+
+
+def _broken(error: BaseException) -> tuple[str, str]:
+    """Return what a broken connection is called; only kinds of errors, no addresses or keys."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, BadAnswer):
+        return error.args[0], error.args[1]
+    advice = "check that the server runs and that base_url is right"
+    return f"a broken connection ({type(error).__name__})", advice
+
+
+def _refusal(response: Any, key: str, variable: str) -> tuple[str, str]:
+    """Return what an HTTP status other than 200 stands for, and what to do about it."""
+    status, text = response.status_code, one_line(response.text, key)
+    if 300 <= status < 400:
+        advice = "redirects are not followed: set base_url to where the server really is"
+    elif status >= 500:
+        advice = "the server is at fault: look at its log, or try later"
+    else:
+        otherwise = "change what the request asks for, or the options of this language model"
+        advice = _ADVICE.get(status, otherwise).format(variable=variable)
+    return (f'HTTP {status} ("{text}")' if text else f"HTTP {status}"), advice
+
+
+def _checked_extra_body(extra_body: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return further fields for request bodies, as a copy."""
+    expected = "extra_body must be a mapping of further fields of the request"
+    try:
+        text = json.dumps(dict(extra_body), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise OptionError(f"{expected}, of JSON data; found {type(error).__name__}") from None
+    if taken := sorted(set(_OURS.split()) & set(extra_body)):
+        raise OptionError(f"{expected} and cannot set {taken}: requests and options set these")
+    if key != _NO_KEY and key in text:
+        raise OptionError(f"{expected}, without the key: it is sent in the header")
+    return dict(json.loads(text))
+
+
+class BadAnswer(Exception):
+    """An answer that is no good: what was found, and what to do."""
+
+    def __init__(self, found: str, advice: str = _CHECK_URL):
+        super().__init__(found, advice)
+
+
+class Chat(NamedTuple):
+    """A chat completion as a server gave it."""
+
+    text: str
+    finish: str
+    entries: list[dict[str, Any]] | None
+    token_ids: tuple[int, ...] | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+
+    def logprobs(self) -> tuple[float, ...] | None:
+        """Return the log-probability of each token, if the server sent them."""
+        if self.entries is None:
+            return None
+        found = tuple(_logprob(entry) for entry in self.entries)
+        if self.token_ids is not None and len(self.token_ids) != len(found):
+            raise _malformed(f"{len(found)} log-probabilities of {len(self.token_ids)} tokens")
+        return found
+
+    def tokens(self) -> tuple[str, ...] | None:
+        """Return the text of each token, if the server sent them all."""
+        if self.entries is None or not all(isinstance(e.get("token"), str) for e in self.entries):
+            return None
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return tuple(decoder.decode(_token_bytes(entry)) for entry in self.entries)
+
+    def likeliest_tokens(self) -> dict[bytes, float]:
+        """Return the probabilities of the likeliest first tokens, by the tokens' bytes."""
+        tops = self.entries[0].get("top_logprobs") if self.entries else None
+        if not tops or not _is_list_of(dict, tops):
+            raise BadAnswer(
+                "an answer without the probabilities of the likeliest tokens",
+                "ask for words only where the server returns them (vLLM does)",
+            )
+        found: dict[bytes, float] = {}
+        for top in tops:
+            token = _token_bytes(top)
+            found[token] = found.get(token, 0.0) + math.exp(_logprob(top))
+        return found
+
+
+def read_chat(body: bytes, key: str = "") -> Chat:
+    """Return the chat completion in an answer's body, which must not repeat the key."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        shown = one_line(body.decode("utf-8", "replace"), key, 60)
+        raise _malformed(f"no JSON ({shown!r})" if shown else "an empty body") from None
+    choices = data.get("choices") if isinstance(data, dict) else None
+    if not choices or not _is_list_of(dict, choices):
+        raise _malformed("JSON without a list of choices")
+    message, finish = choices[0].get("message"), choices[0].get("finish_reason")
+    if finish == "content_filter":
+        raise BadAnswer("a text that the server's filter withheld", "change the prompt")
+    if not isinstance(finish, str) or finish not in _FINISHES:
+        raise _malformed("an unknown finish reason")
+    text = message.get("content") if isinstance(message, dict) else message
+    if not isinstance(text, str):
+        advice = _THINKS if text is None else _CHECK_URL
+        raise _malformed(f"a message whose content is {type(text).__name__}, not text", advice)
+    entries, token_ids = choices[0].get("logprobs"), choices[0].get("token_ids")
+    entries = entries.get("content") if isinstance(entries, dict) else entries
+    if entries is not None and not _is_list_of(dict, entries):
+        raise _malformed("log-probabilities of another shape")
+    if token_ids is not None and not _is_list_of(int, token_ids):
+        raise _malformed("token ids that are no whole numbers")
+    usage = data.get("usage")
+    counts = usage if isinstance(usage, dict) else {}
+    chat = Chat(
+        valid_text(text),
+        _FINISHES[finish],
+        entries,
+        None if token_ids is None else tuple(token_ids),
+        _whole_number(counts.get("prompt_tokens")),
+        _whole_number(counts.get("completion_tokens")),
+    )
+    if len(key) >= 2 * _KEY_PART and key in chat.text + "".join(chat.tokens() or ()):
+        raise BadAnswer("an answer that repeats the key", "do not use this server; replace the key")
+    return chat
+
+
+def one_line(text: str, key: str = "", limit: int = 200) -> str:
+    """Return a text from outside as one short line, withheld where it has a part of the key."""
+    parts = range(len(key) - _KEY_PART + 1)
+    if (key and key in text) or any(key[i : i + _KEY_PART] in text for i in parts):
+        return "its text is withheld, as it repeats the key"
+    text = "".join(c if c.isprintable() else " " for c in text[: 4 * limit])
+    return " ".join(text.split())[:limit]
+
+
+def without_prefix(text: str, prefix: str) -> str:
+    """Return an answer without a repetition of what it was asked to continue."""
+    start, whole = text.lstrip(), prefix.strip()
+    for repeated in (whole, whole.rpartition("\n")[2].strip()):
+        if not repeated or not start.startswith(repeated):
+            continue
+        rest = start[len(repeated) :]
+        inside_a_word = repeated[-1].isalnum() and rest[:1].isalnum()
+        if not inside_a_word or " " in repeated:
+            return rest.lstrip() if prefix[-1].isspace() else rest
+    return text
+
+
+def word_probabilities(tokens: Mapping[bytes, float], words: Sequence[str]) -> tuple[float, ...]:
+    """Return the probability of each word's first token that no other word begins with."""
+    own, shared = [0.0] * len(words), 0.0
+    for token, probability in tokens.items():
+        begins = [i for i, word in enumerate(words) if token and word.encode().startswith(token)]
+        if len(begins) == 1:
+            own[begins[0]] = max(own[begins[0]], probability)
+        elif begins:
+            shared = max(shared, probability)
+    pairs = ((a, b) for i, a in enumerate(words) for j, b in enumerate(words) if i != j)
+    if shared > math.fsum(own) or any(a.startswith(b) for a, b in pairs):
+        raise LanguageModelError(
+            f"expected words that begin with different tokens, found {list(words)!r:.120} which "
+            "begin alike; choose words that begin differently"
+        )
+    return tuple(own)
+
+
+def _malformed(found: str, advice: str = _CHECK_URL) -> BadAnswer:
+    return BadAnswer(f"{found} instead of a chat completion", advice)
+
+
+def _is_list_of(kind: type, values: object) -> bool:
+    return isinstance(values, list) and all(type(value) is kind for value in values)
+
+
+def _whole_number(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value <= 10**9 else None
+
+
+def _logprob(entry: Mapping[str, Any]) -> float:
+    value: Any = entry.get("logprob")
+    # Rounding on the server may leave a certain token a hair above zero.
+    if type(value) not in (int, float) or math.isnan(value) or value > 1e-3:
+        raise _malformed("a log-probability that is no number of at most 0")
+    return min(float(value), 0.0)
+
+
+def _token_bytes(entry: Mapping[str, Any]) -> bytes:
+    listed, token = entry.get("bytes"), entry.get("token")
+    if _is_list_of(int, listed) and all(0 <= byte < 256 for byte in listed or ()):
+        return bytes(listed or ())
+    if not isinstance(token, str):
+        raise _malformed("a token that is no text")
+    return token.encode("utf-8", "replace")

@@ -17,8 +17,6 @@ from ..errors import OptionError
 from ..trajectory import Turn
 from .base import Message
 
-__all__ = ["OVERHEAD", "cut_text", "fill_template", "load_template", "recent_turns"]
-
 OVERHEAD = 8
 """Tokens that a chat template puts around a message, generously."""
 
@@ -28,20 +26,7 @@ _CUT = " [...]"
 
 @lru_cache(maxsize=256)
 def load_template(package: str, style: str, name: str) -> tuple[tuple[str, str], ...]:
-    """Return the messages of a template, with their slots, as pairs of role and text.
-
-    Args:
-        package: The package whose folder ``prompts`` holds it.
-        style: The folder in that: ``standard``, ``brief``.
-        name: The file's name, without ``.txt``.
-
-    Raises:
-        OptionError: There is no such template.
-
-    Example:
-        >>> [role for role, text in load_template("comap.agents", "standard", "act")]
-        ['system']
-    """
+    """Return the messages of a template, with their slots, as pairs of role and text."""
     path = files(package) / "prompts" / style / f"{name}.txt"
     if not re.fullmatch(r"[\w.-]+", name) or not path.is_file():
         raise OptionError(f"there is no prompt {name!r} in the style {style!r} of {package}")
@@ -52,16 +37,7 @@ def load_template(package: str, style: str, name: str) -> tuple[tuple[str, str],
 
 
 def fill_template(package: str, style: str, name: str, **slots: str) -> tuple[Message, ...]:
-    """Return a prompt with its slots filled.
-
-    Raises:
-        OptionError: There is no such template.
-        KeyError: The template has a slot that was not given.
-
-    Example:
-        >>> fill_template("comap.agents", "brief", "act", situation="$goal")[-1].content
-        '$goal'
-    """
+    """Return a prompt with its slots filled."""
     return tuple(
         Message(role, Template(text).substitute(slots))
         for role, text in load_template(package, style, name)
@@ -69,23 +45,9 @@ def fill_template(package: str, style: str, name: str, **slots: str) -> tuple[Me
 
 
 def recent_turns(
-    turns: Sequence[Turn],
-    budget: int,
-    count: Callable[[str], int],
-    overhead: int = OVERHEAD,
+    turns: Sequence[Turn], budget: int, count: Callable[[str], int], overhead: int = OVERHEAD
 ) -> tuple[Turn, ...]:
-    """Return the newest turns that fit a budget, oldest first; the last is kept, cut if it must be.
-
-    Args:
-        turns: Turns, oldest first, each with an action.
-        budget: The most tokens.
-        count: Counts the tokens of a text.
-        overhead: What else a turn takes: twice `OVERHEAD` where it is two messages.
-
-    Example:
-        >>> recent_turns([Turn("look", "a b c"), Turn("wait", "d")], 20, len)
-        (Turn(action='wait', observation='d'),)
-    """
+    """Return the newest turns that fit a budget, oldest first; the last is kept, cut if it must be."""
     kept: list[Turn] = []
     for turn in reversed(turns):
         cost = count(turn.action or "") + count(turn.observation) + overhead
@@ -100,12 +62,7 @@ def recent_turns(
 
 
 def cut_text(text: str, budget: int, count: Callable[[str], int]) -> str:
-    """Return the beginning of a text that fits a budget, marked where it was cut.
-
-    Example:
-        >>> cut_text("abcdefghijklmnop", 12, len)
-        'abcdef [...]'
-    """
+    """Return the beginning of a text that fits a budget, marked where it was cut."""
     if count(text) <= budget:
         return text
     low, high = 0, len(text)

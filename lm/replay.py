@@ -1,65 +1,150 @@
-"""A language model that records another one, and that answers from the record."""
+"""Language models around others: one that records and replays, one that routes by adapter."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from ..errors import DataCorrupt, LanguageModelError
+import numpy as np
+from rapidfuzz import fuzz
+
+from ..errors import DataCorrupt, DataNotFound, LanguageModelError, suggest
+from ..jsonl import RecordedCalls
 from .base import (
     CAPABILITIES,
+    KINDS,
+    BaseLanguageModel,
     Completion,
-    Encode,
     Encoding,
     Generate,
     LanguageModel,
+    LMReply,
     LMRequest,
-    Score,
     Scores,
     Usage,
     WordProbabilities,
-    Words,
     answer,
 )
-from .record_file import RecordFile
-from .records import nearest, reply_from_json, reply_to_json, request_key, request_to_json
 
-__all__ = ["ReplayLanguageModel"]
-
-_SCHEMA = 1
-_REPLIES: dict[type, Any] = {
-    Generate: Completion,
-    Score: Scores,
-    Words: WordProbabilities,
-    Encode: Encoding,
-}
-Reply = TypeVar("Reply", Completion, Scores, WordProbabilities, Encoding)
+_SCHEMA = 2
+_KINDS = {kind: name for name, kinds in KINDS.items() for kind in kinds}
 
 
-def _checked_header(line: Any) -> dict[str, Any]:
-    """Return the first line of a record.
+def request_to_json(request: LMRequest) -> dict[str, Any]:
+    """Return what a request asks as JSON data: its kind and all fields except its purpose."""
+    data = _data_of(request)
+    del data["purpose"]
+    if isinstance(request, Generate):
+        sampling = request.sampling
+        numbers = {"temperature": float(sampling.temperature), "top_p": float(sampling.top_p)}
+        data["sampling"] = asdict(sampling) | numbers
+        if not request.reply_ids:  # as in records that were made before there were any
+            del data["reply_ids"]
+    return data
 
-    Raises:
-        DataCorrupt: It is none.
-    """
-    header = line if isinstance(line, dict) else {}
-    if header.get("kind") != "header" or header.get("schema") != _SCHEMA:
-        raise DataCorrupt(
-            f"expected the header of a record of schema {_SCHEMA}, found {line!r:.80}"
+
+def request_key(request: LMRequest | Mapping[str, Any]) -> str:
+    """Return the key of a request, or of its JSON data: the SHA-256 of the data in one spelling."""
+    data = request if isinstance(request, Mapping) else request_to_json(request)
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def reply_to_json(reply: LMReply) -> dict[str, Any]:
+    """Return a reply as JSON data; numbers come back exactly as they were."""
+    data = _data_of(reply)
+    if isinstance(reply, Encoding):
+        data["vector"] = _vector_to_json(reply.vector)
+    if isinstance(reply, Completion) and reply.tokens is None:
+        del data["tokens"]
+    return data
+
+
+def reply_from_json(data: Any) -> LMReply:
+    """Return the reply that `reply_to_json` wrote."""
+    try:
+        kind, (prompt,) = data["kind"], _tuple_of([data["prompt_tokens"]], int)
+        if kind == "score":
+            logprobs = (_tuple_of(tokens, int, float) for tokens in data["logprobs"])
+            return Scores(tuple(logprobs), prompt)
+        if kind == "words":
+            return WordProbabilities(_tuple_of(data["probabilities"], int, float), prompt)
+        if kind == "encode":
+            return Encoding(_vector_from_json(data["vector"]), prompt)
+        text, finish = _tuple_of([data["text"], data["finish"]], str)
+        ids, logs, tokens = data["token_ids"], data["logprobs"], data.get("tokens")
+        if kind != "generate" or finish not in ("stop", "length"):
+            raise ValueError("another kind or finish")
+        return Completion(
+            text,
+            None if ids is None else _tuple_of(ids, int),
+            None if logs is None else _tuple_of(logs, int, float),
+            finish,
+            prompt,
+            _tuple_of([data["completion_tokens"]], int)[0],
+            None if tokens is None else _tuple_of(tokens, str),
         )
-    names, name, config = (header.get(part) for part in ("capabilities", "name", "config"))
-    if not isinstance(name, str) or not isinstance(config, dict) or not isinstance(names, list):
-        raise DataCorrupt("expected name, capabilities and config in a record's header")
-    if not set(map(str, names)) <= CAPABILITIES:
-        raise DataCorrupt(f"expected known capabilities in a record's header, found {names!r:.120}")
-    return header
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise DataCorrupt(f"expected a whole reply, found {found:.120}") from error
 
 
-class ReplayLanguageModel:
+def _data_of(one: LMRequest | LMReply) -> dict[str, Any]:
+    kind = {"kind": _KINDS[type(one)]}
+    return kind | {field.name: getattr(one, field.name) for field in fields(one)}
+
+
+def _tuple_of(values: Any, *kinds: type) -> tuple[Any, ...]:
+    if not isinstance(values, list | tuple) or not all(type(value) in kinds for value in values):
+        raise TypeError(f"{values!r:.40} has values of another type")
+    return tuple(values)
+
+
+def _vector_to_json(vector: tuple[float, ...]) -> Any:
+    """Return a vector as single-precision bytes where that loses nothing, else as numbers."""
+    with np.errstate(over="ignore"):
+        single = np.array(vector, "<f4")
+    if single.tolist() != list(vector):
+        return list(vector)
+    return {"float32": base64.b64encode(single.tobytes()).decode("ascii")}
+
+
+def _vector_from_json(data: Any) -> tuple[float, ...]:
+    if isinstance(data, list):
+        return _tuple_of(data, int, float)
+    single = np.frombuffer(base64.b64decode(data["float32"], validate=True), "<f4")
+    return tuple(single.tolist())
+
+
+def nearest(path: Path, request: LMRequest) -> str:
+    """Return what to say of the recorded request of the same kind that is most like another one."""
+
+    def last(one: Mapping[str, Any]) -> str:  # prompts mostly differ there
+        return str(one["messages"][-1][1])[-2000:] if one.get("messages") else ""
+
+    asked: dict[str, Any] = json.loads(json.dumps(request_to_json(request)))
+    best, best_score = None, -1.0
+    with suppress(OSError, ValueError), path.open("rb") as file:  # its last line may be torn
+        for line in file:
+            recorded = json.loads(line).get("request") or {}
+            if recorded.get("kind") == asked["kind"]:
+                same = sum(asked[part] == recorded.get(part) for part in asked)
+                if (score := fuzz.ratio(last(asked), last(recorded)) + same) > best_score:
+                    best, best_score = recorded, score
+    if best is None:
+        return "no request of this kind is in it"
+    differs = ", ".join(part for part in asked if asked[part] != best.get(part))
+    return f"the nearest in it has the last message {last(best)[:80]!r} and differs in {differs}"
+
+
+class ReplayLanguageModel(BaseLanguageModel):
     """Records what a model answers, or answers what was recorded.
 
     With a model, a request that is in the record is answered from it, and another one by the model,
@@ -111,43 +196,29 @@ class ReplayLanguageModel:
     def __init__(
         self, path: str | Path, model: LanguageModel | None = None, *, name: str | None = None
     ):
-        if model is not None and not isinstance(model, LanguageModel):
-            raise LanguageModelError(
-                f"expected a language model to record, found {type(model).__name__}; give an "
-                "object with the methods of comap.lm.LanguageModel, or None to replay"
-            )
-        self._model, self._header = model, dict[str, Any]()
-        self._answers: dict[str, dict[str, Any]] = {}
-        self._counts: dict[str, int] = {}
-        self._file = RecordFile(Path(path), self._read)
-        self._lock = threading.Lock()
-        if model is None:
-            self._file.refresh()
-            if not self._header:
-                raise DataCorrupt(
-                    f"expected a record in {path}, found an empty file; record again with a model"
+        path, head = Path(path), None
+        if model is not None:
+            if not isinstance(model, LanguageModel):
+                raise LanguageModelError(
+                    f"expected a language model, found {type(model).__name__}; give an object with "
+                    "the methods of comap.lm.LanguageModel"
                 )
-        else:
-            self._open(model)
+            config = json.loads(json.dumps(model.config()))
+            head = {"schema": _SCHEMA, "name": model.name}
+            head |= {"capabilities": sorted(model.capabilities), "config": config}
+        elif not path.is_file():
+            raise DataNotFound(
+                f"expected recorded answers in {path}, found no file; name a file that was recorded, "
+                "or give a model to record"
+            )
+        self._model = model
+        with _written(path):
+            self._calls = RecordedCalls(path, head, _answer_of)
+        self._header = _checked(self._calls, head)
+        self._lock = threading.Lock()
         self.name: str = self._header["name"] if name is None else name
         self.capabilities: frozenset[str] = frozenset(self._header["capabilities"])
         self.usage = Usage()
-
-    def generate(self, requests: Sequence[Generate]) -> list[Completion | LanguageModelError]:
-        """Return recorded texts, or those of the model."""
-        return self._answer(requests, Completion)
-
-    def score(self, requests: Sequence[Score]) -> list[Scores | LanguageModelError]:
-        """Return recorded log-probabilities, or those of the model."""
-        return self._answer(requests, Scores)
-
-    def words(self, requests: Sequence[Words]) -> list[WordProbabilities | LanguageModelError]:
-        """Return recorded next-word probabilities, or those of the model."""
-        return self._answer(requests, WordProbabilities)
-
-    def encode(self, requests: Sequence[Encode]) -> list[Encoding | LanguageModelError]:
-        """Return recorded hidden states, or those of the model."""
-        return self._answer(requests, Encoding)
 
     def count_tokens(self, text: str) -> int:
         """Return the recorded number of a text's tokens, or the model's.
@@ -155,122 +226,58 @@ class ReplayLanguageModel:
         Raises:
             LanguageModelError: It was not recorded and there is no model.
         """
-        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        if key not in self._counts:
+        key = f"tokens {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+        if key not in self._calls:
             if self._model is None:
                 raise LanguageModelError(
                     f"expected the number of tokens of the text {text!r:.80} in the record "
-                    f"{self._file.path}, found none; record again with the model"
+                    f"{self._calls.path}, found none; record again with the model"
                 )
-            line = {"kind": "count", "key": key, "tokens": self._model.count_tokens(text)}
-            self._file.append(lambda: [] if key in self._counts else [line])
-        return self._counts[key]
+            with _written(self._calls.path):
+                self._calls.add([{"key": key, "value": self._model.count_tokens(text)}])
+        return int(self._calls.get(key))
 
     def config(self) -> dict[str, Any]:
         """Return JSON data: the file's name, and how the recorded model was made."""
-        return {"id": "replay", "file": self._file.path.name, "model": self._header["config"]}
+        return {"id": "replay", "file": self._calls.path.name, "model": self._header["config"]}
 
-    def _open(self, model: LanguageModel) -> None:
-        """Read the record of a model, or begin it."""
-        header = {
-            "kind": "header",
-            "schema": _SCHEMA,
-            "name": model.name,
-            "capabilities": sorted(model.capabilities),
-            "config": model.config(),
-        }
-        try:
-            header = json.loads(json.dumps(header))
-        except (TypeError, ValueError) as error:
-            raise LanguageModelError(
-                f"expected JSON data from {model.name}.config(), found {error}; correct that model"
-            ) from error
-        self._file.append(lambda: [] if self._header else [header])
-        for part in ("name", "capabilities", "config"):
-            if self._header[part] != header[part]:
-                raise LanguageModelError(
-                    f"expected a record of {model.name} in {self._file.path}, found one of "
-                    f"{self._header['name']!r:.80} with another {part}; record to another file"
-                )
-
-    def _read(self, line: Any) -> None:
-        """Take in a line of the record."""
-        kind = line.get("kind") if isinstance(line, dict) else None
-        if not self._header:
-            self._header = _checked_header(line)
-        elif kind == "count":
-            key, tokens = line.get("key"), line.get("tokens")
-            if not isinstance(key, str) or type(tokens) is not int:
-                raise DataCorrupt("expected a token count, found another thing")
-            self._counts.setdefault(key, tokens)
-        elif kind == "answer":
-            request, reply, key = line.get("request"), line.get("reply"), line.get("key")
-            if not isinstance(request, dict) or request_key(request) != key:
-                raise DataCorrupt("expected a request that its key fits, found another")
-            reply_from_json(reply)
-            if reply["kind"] != request.get("kind"):
-                raise DataCorrupt(f"expected a reply of its request's kind, found {reply['kind']}")
-            self._answers.setdefault(key, reply)
-        else:
-            raise DataCorrupt(f"expected an answer or a token count, found {kind!r:.40}")
-
-    def _answer(
-        self, requests: Sequence[LMRequest], kind: type[Reply]
-    ) -> list[Reply | LanguageModelError]:
+    def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
         keys = [request_key(request) for request in requests]
-        errors: dict[str, LanguageModelError] = {}
         missing = {
             key: request
             for key, request in zip(keys, requests, strict=True)
-            if key not in self._answers
+            if key not in self._calls
         }
-        if missing and self._model is None:
-            errors = self._missing(missing)
-        elif missing and self._model is not None:
-            errors = self._record(self._model, missing)
-        return [self._reply(key, kind) if key in self._answers else errors[key] for key in keys]
-
-    def _reply(self, key: str, kind: type[Reply]) -> Reply:
-        reply = reply_from_json(self._answers[key])
-        assert isinstance(reply, kind)  # The key is made of the kind too.
+        errors = self._record(self._model, missing) if self._model else self._missing(missing)
+        replies = [self._calls.get(key) or errors[key] for key in keys]
         with self._lock:
-            self.usage.requests += 1
-            self.usage.prompt_tokens += reply.prompt_tokens
-            if isinstance(reply, Completion):
-                self.usage.completion_tokens += reply.completion_tokens
-        return reply
+            for reply in replies:
+                if not isinstance(reply, LanguageModelError):
+                    self.usage.requests += 1
+                    self.usage.prompt_tokens += reply.prompt_tokens
+                    self.usage.completion_tokens += getattr(reply, "completion_tokens", 0)
+        return replies
 
     def _record(
         self, model: LanguageModel, missing: dict[str, LMRequest]
     ) -> dict[str, LanguageModelError]:
         """Ask the model, record its answers, and return its errors."""
+        if not missing:
+            return {}
         retries, cost = model.usage.retries, model.usage.cost
-        replies: dict[str, Any] = dict(
-            zip(missing, answer(model, list(missing.values())), strict=True)
-        )
+        replies = dict(zip(missing, answer(model, list(missing.values())), strict=True))
         with self._lock:
             self.usage.retries += model.usage.retries - retries
             self.usage.cost += model.usage.cost - cost
-        errors: dict[str, LanguageModelError] = {}
-        lines = {}
-        for key, reply in replies.items():
-            request = missing[key]
-            if isinstance(reply, LanguageModelError):
-                errors[key] = reply
-                continue
-            if not isinstance(reply, _REPLIES[type(request)]):
-                raise LanguageModelError(
-                    f"expected {_REPLIES[type(request)].__name__} from {model.name}, found "
-                    f"{type(reply).__name__}; correct that model"
-                )
-            lines[key] = {
-                "kind": "answer",
-                "key": key,
-                "purpose": request.purpose,
-                "request": request_to_json(request),
-                "reply": reply_to_json(reply),
-            }
-        self._file.append(lambda: [line for key, line in lines.items() if key not in self._answers])
+        errors = {key: r for key, r in replies.items() if isinstance(r, LanguageModelError)}
+        records = [
+            {"key": key, "purpose": missing[key].purpose}
+            | {"request": request_to_json(missing[key]), "value": reply_to_json(reply)}
+            for key, reply in replies.items()
+            if key not in errors
+        ]
+        with _written(self._calls.path):
+            self._calls.add(records)
         return errors
 
     def _missing(self, missing: dict[str, LMRequest]) -> dict[str, LanguageModelError]:
@@ -278,11 +285,120 @@ class ReplayLanguageModel:
         errors: dict[str, LanguageModelError] = {}
         for key, request in missing.items():
             last = request.messages[-1].content if request.messages else ""
-            hint = f"; {nearest(self._file.path, request)}" if not errors else ""
+            hint = f"; {nearest(self._calls.path, request)}" if not errors else ""
             errors[key] = LanguageModelError(
-                f"expected a recorded answer in {self._file.path}, found none for the "
+                f"expected a recorded answer in {self._calls.path}, found none for the "
                 f"{type(request).__name__.lower()} request for {request.purpose or 'no purpose'!r} "
                 f"with the key {key} and the last message {last[:80]!r}{hint}; record again with "
                 "the model, or ask exactly what was recorded"
             )
         return errors
+
+
+def _checked(calls: RecordedCalls, head: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the header of a record, which must be one, and of the model if there is one."""
+    header = calls.header
+    names = header.get("capabilities")
+    if (
+        header.get("schema") != _SCHEMA
+        or not isinstance(header.get("name"), str)
+        or not isinstance(header.get("config"), dict)
+        or not isinstance(names, list)
+        or not set(map(str, names)) <= CAPABILITIES
+    ):
+        raise DataCorrupt(
+            f"expected a record of a language model (schema {_SCHEMA}) in {calls.path}, found the "
+            f"header {header!r:.80}; record again with a model, in another file"
+        )
+    for part in ("name", "capabilities", "config"):
+        if head is not None and header[part] != head[part]:
+            raise LanguageModelError(
+                f"expected a record of {head['name']} in {calls.path}, found one of "
+                f"{header['name']!r:.80} with another {part}; record to another file"
+            )
+    return header
+
+
+def _answer_of(record: Mapping[str, Any]) -> LMReply | int:
+    """Return the reply, or the number of tokens, of a line of the record."""
+    value, request = record["value"], record.get("request")
+    if request is None:
+        if not record["key"].startswith("tokens ") or type(value) is not int:
+            raise TypeError("no answer and no token count")
+        return int(value)
+    if request_key(request) != record["key"]:
+        raise ValueError("a request that its key does not fit")
+    reply = reply_from_json(value)
+    if value["kind"] != request["kind"]:
+        raise ValueError(f"a reply of the kind {value['kind']!r:.40} to another request")
+    return reply
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except DataNotFound:
+        raise
+    except OSError as error:
+        raise LanguageModelError(
+            f"cannot write the record {path}: {error.strerror}; make room or name another file"
+        ) from error
+
+
+class RoutedLanguageModel(BaseLanguageModel):
+    """Sends each request to the model that its `adapter` names; it obeys `LanguageModel`."""
+
+    def __init__(self, models: Mapping[str, LanguageModel], default: str, name: str | None = None):
+        self._models = dict(models)
+        self.default = default
+        self.name: str = models[default].name if name is None else name
+        self.adapters: tuple[str, ...] = tuple(sorted(models))
+        self.capabilities: frozenset[str] = frozenset.intersection(
+            *(model.capabilities for model in models.values())
+        )
+        self.usage: Usage = self._sum()
+
+    def count_tokens(self, text: str) -> int:
+        """Return the default model's number of tokens of a text."""
+        return self._models[self.default].count_tokens(text)
+
+    def config(self) -> dict[str, Any]:
+        """Return JSON data that says how all of the models were made."""
+        return {
+            "name": self.name,
+            "kind": "routed",
+            "adapters": list(self.adapters),
+            "adapter": self.default,
+            "models": {key: self._models[key].config() for key in self.adapters},
+        }
+
+    def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
+        """Answer requests, those of a model together."""
+        replies: list[Any] = [None] * len(requests)
+        groups: dict[int, tuple[LanguageModel, list[int]]] = {}
+        for i, request in enumerate(requests):
+            key = self.default if request.adapter is None else request.adapter
+            model = self._models.get(key)
+            if model is None:
+                replies[i] = LanguageModelError(
+                    f"there is no model {key!r}; {suggest(str(key), self.adapters)}"
+                )
+                continue
+            groups.setdefault(id(model), (model, []))[1].append(i)
+        for model, indices in groups.values():
+            asked = [replace(requests[i], adapter=None) for i in indices]
+            try:
+                found = answer(model, asked)
+            except LanguageModelError as error:  # this model's requests fail, not those of others
+                found = [error] * len(asked)
+            for i, reply in zip(indices, found, strict=True):
+                replies[i] = reply
+        self.usage = self._sum()
+        return replies
+
+    def _sum(self) -> Usage:
+        """Return what the models have done, each counted once."""
+        models = {id(model): model for model in self._models.values()}.values()
+        names = [part.name for part in fields(Usage)]
+        return Usage(**{name: sum(getattr(m.usage, name) for m in models) for name in names})

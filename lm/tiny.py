@@ -1,31 +1,26 @@
-"""Small language models of our own making, for tests and for learning on a laptop.
+"""Small language models, for tests and for learning on a laptop: built, and fine-tuned fast on a CPU.
 
-A tiny model is a Qwen3 of any size from 0.2 M to 100 M parameters with random weights, a tokenizer
-whose words come from a text that one gives, and a chat template. It is saved as Hugging Face saves
-models, so that everything which loads those loads it.
+`build_tiny` saves a Qwen3 model with random weights and its tokenizer; `fine_tune` trains all weights
+of a saved model on rows of conversations.
 """
 
 from __future__ import annotations
 
+import math
+import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..errors import MissingExtra, OptionError
-from .model_sums import write_model_sums
-from .quiet import without_bars
+from ..errors import LanguageModelError, OptionError
+from ..jsonl import read_json, write_json
+from .base import Generate, Message
+from .chat import ChatTokenizer
+from .load import imported, without_bars
 
-__all__ = ["CHAT_TEMPLATE", "Shape", "build_tiny", "shape_of", "tokenizer_of"]
-
-PAD, END, USER, ASSISTANT, SYSTEM = SPECIAL = (
-    "<|pad|>",
-    "<|end|>",
-    "<|user|>",
-    "<|assistant|>",
-    "<|system|>",
-)
+PAD, END, *_ROLES = SPECIAL = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
@@ -33,25 +28,13 @@ CHAT_TEMPLATE = (
 )
 """One token opens a message, one closes it: short prompts are what small models can afford."""
 
+_DTYPES = ("float32", "float64", "bfloat16")
 _PATTERN = r" ?[A-Za-z']+| ?[0-9]|[^\sA-Za-z0-9]|\s"
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The shape of a Qwen3 model.
-
-    Attributes:
-        hidden: Width of the residual stream.
-        layers: Number of layers.
-        heads: Number of query heads; there are as many key and value heads.
-        head: Width of a head.
-        inner: Width of the feed-forward layers.
-        vocabulary: Number of tokens.
-
-    Example:
-        >>> Shape(96, 4, 3, 32, 288, 226).parameters
-        502048
-    """
+    """The shape of a Qwen3 model."""
 
     hidden: int
     layers: int
@@ -69,21 +52,7 @@ class Shape:
 
 
 def shape_of(parameters: int, vocabulary: int) -> Shape:
-    """Return the shape whose number of parameters is nearest to `parameters`.
-
-    Widths are multiples of 32, and depth grows slowly with width.
-
-    Args:
-        parameters: 200,000 to 100,000,000.
-        vocabulary: Number of tokens.
-
-    Raises:
-        OptionError: `parameters` is out of that range, or the vocabulary is too large for it.
-
-    Example:
-        >>> shape_of(500_000, 226)
-        Shape(hidden=96, layers=4, heads=3, head=32, inner=288, vocabulary=226)
-    """
+    """Return the shape whose number of parameters is nearest to `parameters`."""
     if not 200_000 <= parameters <= 100_000_000:
         raise OptionError(f"parameters must be from 200,000 to 100,000,000, not {parameters:,}")
     shapes = [
@@ -111,35 +80,14 @@ def build_tiny(
     max_length: int = 2048,
     dtype: str = "float64",
 ) -> Path:
-    """Build a model with random weights and its tokenizer, and save both, with checksums.
-
-    The same arguments give the same files. Weights are saved in single precision.
-
-    Args:
-        directory: Where to save; made where it is missing.
-        corpus: The text that the tokenizer's words come from.
-        parameters: About how many the model shall have.
-        seed: Seed of the weights.
-        vocabulary: The most tokens the tokenizer may have.
-        max_length: The longest sequence, in tokens.
-        dtype: What the model computes with where nobody says otherwise. With double precision, which
-            costs such models little, answers do not depend on what else is in the batch.
-
-    Returns:
-        The directory.
-
-    Raises:
-        OptionError: An argument is out of range.
-        MissingExtra: The extra ``train`` is not installed.
-    """
-    try:
-        import torch
-        from transformers import Qwen3Config, Qwen3ForCausalLM
-    except ImportError as error:
-        raise MissingExtra.of("train", "building a tiny language model") from error
+    """Build a model with random weights and its tokenizer and save both."""
+    torch = imported("torch", "building a tiny language model")
+    transformers = imported("transformers", "building a tiny language model")
+    if dtype not in _DTYPES:
+        raise OptionError(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}")
     tokenizer = tokenizer_of(corpus, vocabulary, max_length)
     shape = shape_of(parameters, len(tokenizer))
-    config = Qwen3Config(
+    config = transformers.Qwen3Config(
         vocab_size=shape.vocabulary,
         hidden_size=shape.hidden,
         intermediate_size=shape.inner,
@@ -155,36 +103,15 @@ def build_tiny(
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen3ForCausalLM(config).float()
-    path = Path(directory)
-    with without_bars():
-        model.save_pretrained(path)
-    _declare(path / "config.json", dtype)
-    tokenizer.save_pretrained(path)
-    write_model_sums(path)
-    return path
+        model = transformers.Qwen3ForCausalLM(config).float()
+    return _saved(model, tokenizer, Path(directory), dtype)
 
 
 def tokenizer_of(corpus: Iterable[str], vocabulary: int = 1024, max_length: int = 2048) -> Any:
-    """Return a fast tokenizer whose tokens are the commonest words of a corpus.
+    """Return a fast tokenizer whose tokens are the commonest words of a corpus."""
+    transformers = imported("transformers", "building a tokenizer")
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
-    A word with the space before it is one token, a digit is one token, and every byte is one, so
-    that any text can be encoded and comes back as it was.
-
-    Args:
-        corpus: The text.
-        vocabulary: The most tokens; at least 320.
-        max_length: Recorded as the tokenizer's ``model_max_length``.
-
-    Raises:
-        OptionError: `vocabulary` is too small.
-        MissingExtra: The extra ``train`` is not installed.
-    """
-    try:
-        from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-        from transformers import PreTrainedTokenizerFast
-    except ImportError as error:
-        raise MissingExtra.of("train", "building a tokenizer") from error
     if vocabulary < 320:
         raise OptionError(f"vocabulary must be at least 320, not {vocabulary}")
     split = pre_tokenizers.Sequence(
@@ -196,7 +123,11 @@ def tokenizer_of(corpus: Iterable[str], vocabulary: int = 1024, max_length: int 
     counts: Counter[str] = Counter()
     for text in corpus:
         counts.update(word for word, _ in split.pre_tokenize_str(text))
-    tokens = _tokens(counts, sorted(pre_tokenizers.ByteLevel.alphabet()), vocabulary)
+    tokens = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    known = set(tokens)
+    words = [word for word, count in counts.items() if count > 1 and word not in known]
+    words.sort(key=lambda word: (-counts[word], word))
+    tokens += words[: max(vocabulary - len(tokens), 0)]
     inner = Tokenizer(
         models.WordPiece(  # greedy longest match; no mark on what continues a word
             {token: number for number, token in enumerate(tokens)},
@@ -207,11 +138,11 @@ def tokenizer_of(corpus: Iterable[str], vocabulary: int = 1024, max_length: int 
     )
     inner.pre_tokenizer = split
     inner.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=inner,
         pad_token=PAD,
         eos_token=END,
-        additional_special_tokens=[USER, ASSISTANT, SYSTEM],
+        additional_special_tokens=_ROLES,
         model_max_length=max_length,
         clean_up_tokenization_spaces=False,
         padding_side="left",
@@ -220,24 +151,154 @@ def tokenizer_of(corpus: Iterable[str], vocabulary: int = 1024, max_length: int 
     return tokenizer
 
 
-def _tokens(counts: Mapping[str, int], letters: list[str], vocabulary: int) -> list[str]:
-    """Return the vocabulary: special tokens, single bytes, then words by how often they occur."""
-    tokens = [*SPECIAL, *letters]
-    known = set(tokens)
-    words = sorted(
-        (word for word, count in counts.items() if count > 1 and word not in known),
-        key=lambda word: (-counts[word], word),
+def _saved(model: Any, tokenizer: Any, path: Path, dtype: str | None) -> Path:
+    """Save both, and write into the model's config what it computes with."""
+    with without_bars():
+        model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    if dtype is not None:
+        config = read_json(path / "config.json") | {"dtype": dtype}
+        write_json(path / "config.json", config, sort_keys=True)
+    return path
+
+
+class Row(NamedTuple):
+    """A conversation and the assistant message that shall follow it."""
+
+    messages: tuple[Message, ...]
+    answer: str
+    reply_ids: tuple[tuple[int, ...], ...] = ()
+
+
+class Encoded(NamedTuple):
+    """A row in tokens: those that are given, and those that carry loss, the end token included."""
+
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.answer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SFTConfig:
+    """How to fine-tune; the defaults suit models of about a million parameters."""
+
+    tokens: int = 7_000_000
+    """Tokens to train on, prompts included; more than the rows have means several epochs."""
+    batch_tokens: int = 2048
+    """Most tokens of a batch, padding included; rows with more are refused."""
+    learning_rate: float = 3e-3
+    """Highest learning rate; it falls linearly to 3 % of itself."""
+    warmup_steps: int = 60
+    """Steps over which the learning rate rises."""
+    seed: int = 0
+    """Seed of the order of rows."""
+
+
+def encode_rows(tokenizer: Any, rows: Iterable[Row]) -> list[Encoded]:
+    """Return rows in tokens: the chat template with the generation prompt, then answer and end."""
+    chat = ChatTokenizer(tokenizer)
+    rows = list(rows)
+    prompts = chat.prompts([Generate(row.messages, reply_ids=row.reply_ids) for row in rows])
+    answers = chat.tokens([row.answer for row in rows])
+    found = []
+    for prompt, answer in zip(prompts, answers, strict=True):
+        if isinstance(prompt, LanguageModelError):
+            raise prompt
+        found.append(Encoded(tuple(prompt), (*answer, chat.end)))
+    return found
+
+
+def batches_of(
+    rows: Sequence[Encoded], batch_tokens: int, rng: random.Random
+) -> list[list[Encoded]]:
+    """Return all rows once, in batches of like lengths and in random order."""
+    keyed = sorted(((len(row), rng.random(), row) for row in rows), key=lambda item: item[:2])
+    batches: list[list[Encoded]] = [[]]
+    for length, _, row in keyed:
+        if batches[-1] and length * (len(batches[-1]) + 1) > batch_tokens:
+            batches.append([])
+        batches[-1].append(row)
+    rng.shuffle(batches)
+    return batches
+
+
+def fine_tune(
+    model_directory: str | Path,
+    out: str | Path,
+    rows: Iterable[Row],
+    config: SFTConfig | None = None,
+    on_step: Callable[[int, int, float], None] = lambda done, total, loss: None,
+) -> dict[str, Any]:
+    """Train all weights of a saved model on rows, on the CPU in single precision, and save it."""
+    torch = imported("torch", "fine-tuning")
+    transformers = imported("transformers", "fine-tuning")
+    config = config or SFTConfig()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model_directory, trust_remote_code=False)
+    encoded = encode_rows(tokenizer, rows)
+    longest = max((len(row) for row in encoded), default=0)
+    if not 0 < longest <= config.batch_tokens:
+        found = f"one of {longest}" if encoded else "none"
+        raise OptionError(f"expected rows of 1 to {config.batch_tokens} tokens, found {found}")
+    with without_bars():
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            model_directory, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+        )
+    declared = read_json(Path(model_directory) / "config.json").get("dtype")
+    optimizer = torch.optim.AdamW(
+        model.train().parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
     )
-    return tokens + words[: max(vocabulary - len(tokens), 0)]
+    rng = random.Random(config.seed)
+    losses: list[tuple[int, float]] = []
+    done = 0
+    while done < config.tokens:
+        for batch in batches_of(encoded, config.batch_tokens, rng):
+            fall = 1 - 0.97 * (done / config.tokens)
+            rise = min((len(losses) + 1) / max(config.warmup_steps, 1), 1.0)
+            for group in optimizer.param_groups:
+                group["lr"] = config.learning_rate * fall * rise
+            optimizer.zero_grad(set_to_none=True)
+            loss = answer_loss(model, batch)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            done += sum(map(len, batch))
+            losses.append((done, float(loss.detach())))
+            if not math.isfinite(losses[-1][1]):
+                raise OptionError(f"the loss became {losses[-1][1]}; lower the learning rate")
+            on_step(done, config.tokens, losses[-1][1])
+            if done >= config.tokens:
+                break
+    _saved(model, tokenizer, Path(out), declared)
+    size, tenth = sum(map(len, encoded)), max(len(losses) // 10, 1)
+    parts = [losses[i : i + tenth] for i in range(0, len(losses), tenth)]
+    curve = [(part[-1][0], round(sum(x for _, x in part) / len(part), 4)) for part in parts]
+    return asdict(config) | {
+        "rows": len(encoded),
+        "row_tokens": size,
+        "epochs": round(done / size, 3),
+        "steps": len(losses),
+        "trained_tokens": done,
+        "losses": curve,
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+    }
 
 
-def _declare(path: Path, dtype: str) -> None:
-    """Write into a model's config what it computes with."""
-    import json
+def answer_loss(model: Any, batch: Sequence[Encoded]) -> Any:
+    """Return the mean cross-entropy of the answers' tokens; logits of no others are computed."""
+    import torch
 
-    allowed = ("float32", "float64", "bfloat16")
-    if dtype not in allowed:
-        raise OptionError(f"dtype must be one of {', '.join(allowed)}, not {dtype!r}")
-    config = json.loads(path.read_text("utf-8"))
-    config["dtype"] = dtype
-    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
+    width = max(len(row) for row in batch)
+    ids = torch.zeros((len(batch), width), dtype=torch.long)
+    mask = torch.zeros((len(batch), width), dtype=torch.long)
+    where: list[int] = []
+    for number, row in enumerate(batch):
+        ids[number, : len(row)] = torch.tensor(row.prompt + row.answer)
+        mask[number, : len(row)] = 1
+        end = number * width + len(row) - 1  # a token is predicted one before it
+        where += range(end - len(row.answer), end)
+    hidden = model.model(input_ids=ids, attention_mask=mask).last_hidden_state
+    logits = model.lm_head(hidden.reshape(-1, hidden.shape[-1])[torch.tensor(where)])
+    answers = torch.tensor([token for row in batch for token in row.answer])
+    return torch.nn.functional.cross_entropy(logits, answers)

@@ -23,20 +23,21 @@ gc.disable()  # until all is imported: see `pytest_collection_finish`
 
 LONG = (
     "test_examples.py",
-    "trainers/test_killed_training.py",
-    "trainers/test_paw_trainer.py",
-    "trainers/test_paw_training.py",
+    "trainers/coevolution/test_killed_training.py",
+    "trainers/paw/test_trainer.py",
+    "trainers/paw/test_training.py",
     "docs/test_docs_code.py",
     "benchmarks/test_demo.py",
-    "trainers/test_coevolution.py",
+    "trainers/coevolution/test_coevolution.py",
     "trainers/test_row_trainer.py",
-    "trainers/test_paw_killed.py",
-    "agents/test_runner_real_model.py",
-    "trainers/test_sharded.py",
     "trainers/test_two_processes.py",
     "worldmodel/test_conformance_imagined.py",
     "test_house.py",
-    "test_cli_environments.py",
+    "cli/test_environments.py",
+    "cli/test_train.py",
+    "trainers/paw/test_zerosearch.py",
+    "agents/test_ray.py",
+    "lm/test_shipped.py",
 )
 """Files that take longest: where several processes share the files, these begin first, so that none is
 left alone with one of them at the end."""

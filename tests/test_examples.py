@@ -68,15 +68,6 @@ def test_a_script_with_models_runs(name: str, tmp_path: Path) -> None:
     check(name, tmp_path, *processes.forked(command(name, tmp_path), environment(), tmp_path))
 
 
-def test_the_imagined_rollout_says_what_it_found(tmp_path: Path) -> None:
-    words = ["--train-tasks", "5", "--test-tasks", "3", "--out", str(tmp_path)]
-    script = str(EXAMPLES / "imagined_rollout.py")
-    subprocess.run([sys.executable, script, *words], check=True, env=environment(), cwd=tmp_path)
-    told = json.loads((tmp_path / "rollout.json").read_text("utf-8"))
-    assert told["plans"] == 3 and told["predictions"] > 10
-    assert 0.2 < told["delta_f1"] < 1
-
-
 def environment() -> dict[str, str]:
     """Return the variables of a script's process: offline, with the comap that is tested."""
     path = os.pathsep.join([str(EXAMPLES.parents[1]), os.environ.get("PYTHONPATH", "")])

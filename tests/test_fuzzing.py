@@ -16,17 +16,20 @@ from hypothesis import strategies as st
 
 import comap  # noqa: F401  (registers the environments)
 from comap.agents import parsing
-from comap.agents.tags import read_tags, text_between
-from comap.envs.classes import class_of
-from comap.envs.searchqa.retriever import CallableRetriever
-from comap.envs.searchqa.server import answer
-from comap.envs.stabletoolbench.calls import parse_call, write_call
-from comap.envs.stabletoolbench.serving import VirtualTools
-from comap.envs.stabletoolbench.values import NotJSON, canonical_json, read_json_text
+from comap.agents.parsing import read_tags, text_between
+from comap.envs.registry import class_of
+from comap.envs.searchqa.retriever import CallableRetriever, answer
+from comap.envs.stabletoolbench.backends import VirtualTools
+from comap.envs.stabletoolbench.calls import (
+    NotJSON,
+    canonical_json,
+    parse_call,
+    read_json_text,
+    write_call,
+)
 from comap.errors import CoMapError, DataCorrupt, FactSyntaxError, OptionError
 from comap.facts import State
-from comap.lm.openai_answers import read_chat
-from comap.lm.openai_failures import Failure
+from comap.lm.openai import BadAnswer, read_chat
 from comap.trajectory import Trajectory, read_trajectories
 
 ENVIRONMENTS = {
@@ -187,7 +190,7 @@ def test_json_is_read_or_refused(text: str) -> None:
 )
 @example(b"[" * 50_000)
 def test_servers_answers_are_read_or_refused(body: bytes) -> None:
-    with suppress(Failure, CoMapError):
+    with suppress(BadAnswer, CoMapError):
         read_chat(body)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import inspect
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ import comap
 ROOT = Path(comap.__file__).parent
 NOT_PACKAGED = {"tests", "docs", "examples", "build", "dist", "runs"}
 FLOORS = (
-    {"checksums", "facts", "errors", "spaces", "trajectory"},
+    {"facts", "errors", "spaces", "jsonl", "trajectory"},
     {"metrics", "lm"},
     {"envs"},
     {"worldmodel"},
@@ -29,31 +29,19 @@ FLOORS = (
     {"trainers"},
     {"integrations"},
     {"benchmarks"},
-    {"hub"},
-    {
-        "cli",
-        "cli_baselines",
-        "cli_bench",
-        "cli_build",
-        "cli_data",
-        "cli_hub",
-        "cli_paw",
-        "cli_progress",
-        "cli_run",
-        "cli_score",
-        "cli_serve",
-        "cli_serve_env",
-        "cli_train",
-        "cli_verify",
-        "cli_verify_built",
-    },
+    {"cli"},
     {"__main__"},
 )
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}
 FOLDERS = {"alfworld", "scienceworld", "webshop", "stabletoolbench", "searchqa"}
 HEAVY = {"torch", "transformers", "textworld", "alfworld", "matplotlib", "rich", "ray", "openai"}
 OPTIONAL = ("comap.benchmarks", "comap.integrations")
-MAX_MODULE, MAX_FUNCTION, MAX_IMPORT_SECONDS = 500, 80, 0.5
+MAX_MODULE, MAX_FUNCTION, MAX_IMPORT_SECONDS = 700, 80, 0.5
+MAX_LINES, MAX_PUBLIC = 72_000, 280  # on the way to 60,000
+LONGER: set[str] = set()
+"""Modules that are too long and still to be cut."""
+CHAPTER = 40
+"""A module of fewer lines that only one module of its folder imports is a chapter of that module."""
 
 
 def packaged_files() -> list[Path]:
@@ -113,7 +101,7 @@ def misplaced(path: Path, target: tuple[str, ...]) -> str:
     """Return what is wrong with an import of `target` in `path`, or nothing."""
     own = path.with_suffix("").parts
     here, there = FLOOR_OF.get(own[0], 0), FLOOR_OF.get(target[0] if target else "", 0)
-    if there > here:
+    if there > here and own != ("__init__",):  # the package's face shows what users meet first
         return f"imports {'.'.join(target)}, which is above it"
     if own[0] == "envs" and target[0:1] == ("envs",):
         mine, other = (set(parts[1:2]) & FOLDERS for parts in (own, target))
@@ -144,7 +132,7 @@ def test_the_floor_test_can_fail() -> None:
     assert not misplaced(Path("envs/alfworld/env.py"), ("envs", "alfworld", "goal"))
     assert not misplaced(Path("envs/alfworld/env.py"), ("envs", "base", "TextEnv"))
     assert not misplaced(Path("envs/base.py"), ("__version__",))
-    assert not misplaced(Path("cli.py"), ("benchmarks",))
+    assert not misplaced(Path("cli/run.py"), ("benchmarks",))
 
 
 def test_the_package_list_is_complete() -> None:
@@ -212,16 +200,10 @@ def test_import_touches_nothing(tmp_path: Path) -> None:
 
 
 def test_import_is_quick(tmp_path: Path) -> None:
-    def best(code: str) -> float:
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            python(code, tmp_path)
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    took = best("import comap") - best("pass")
-    assert took < MAX_IMPORT_SECONDS, f"importing comap took {took:.2f} s"
+    # Time of the processor, not of the clock: what else runs on the machine does not count.
+    code = "import comap, time; print(time.process_time())"
+    used = [float(python(code, tmp_path)) for _ in range(3)]
+    assert min(used) < MAX_IMPORT_SECONDS, f"importing comap took {min(used):.2f} s of a processor"
 
 
 @EACH_FILE
@@ -256,35 +238,108 @@ def public_names(tree: ast.Module) -> list[str]:
     return []
 
 
-def undocumented(tree: ast.Module) -> Iterator[str]:
-    """Yield the public names that a module defines without saying what they are."""
-    public = {name for name in public_names(tree) if not name.startswith("__")}
-    for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            if node.name in public and not ast.get_docstring(node):
-                yield node.name
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            said = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-            if ast.unparse(target) in public and not said:
-                yield ast.unparse(target)
+def package_of(path: Path) -> str:
+    return ".".join(("comap", *path.parts[:-1]))
+
+
+def test_only_packages_say_what_is_public() -> None:
+    outside = [str(p) for p in FILES if p.name != "__init__.py" and public_names(tree_of(p))]
+    assert not outside, f"__all__ belongs into the folder's __init__.py: {outside}"
+    public = {
+        (package_of(path), name)
+        for path in FILES
+        if path.name == "__init__.py"
+        for name in public_names(tree_of(path))
+    }
+    assert len(public) <= MAX_PUBLIC, f"{len(public)} public names; see ARCHITECTURE.md"
 
 
 def test_public_names_are_documented() -> None:
-    wrong = []
+    wrong = [f"{p} has no docstring" for p in FILES if not ast.get_docstring(tree_of(p))]
     for path in FILES:
-        tree = tree_of(path)
-        if not ast.get_docstring(tree):
-            wrong.append(f"{path} has no docstring")
-        wrong += [f"{path}: {name} is public and has no docstring" for name in undocumented(tree)]
+        names = public_names(tree_of(path)) if path.name == "__init__.py" else []
+        module = importlib.import_module(package_of(path)) if names else None
+        for name in names:
+            thing = getattr(module, name)
+            if (inspect.isclass(thing) or inspect.isfunction(thing)) and not thing.__doc__:
+                wrong.append(f"{package_of(path)}.{name} is public and has no docstring")
     assert not wrong, "\n".join(wrong)
+
+
+def folder_imports() -> dict[Path, set[Path]]:
+    """Return, for each module, the modules of its own folder that it imports, wherever it does."""
+    known = {path.with_suffix("").parts: path for path in FILES}
+    graph: dict[Path, set[Path]] = {path: set() for path in FILES}
+    for path in FILES:
+        for _, _, target in imported(path):
+            for parts in (target, target[:-1]):
+                other = known.get(parts)
+                if other is not None and other != path and other.parent == path.parent:
+                    graph[path].add(other)
+    return graph
+
+
+def circle(graph: dict[Path, set[Path]]) -> list[Path]:
+    """Return modules that import each other in a circle, or nothing."""
+    done: set[Path] = set()
+
+    def walk(path: Path, way: list[Path]) -> list[Path]:
+        if path in way:
+            return way[way.index(path) :]
+        if path in done:
+            return []
+        for other in sorted(graph[path]):
+            if found := walk(other, [*way, path]):
+                return found
+        done.add(path)
+        return []
+
+    for path in sorted(graph):
+        if found := walk(path, []):
+            return found
+    return []
+
+
+def test_no_folder_has_an_import_circle() -> None:
+    graph = {path: others for path, others in folder_imports().items() if path.stem != "__init__"}
+    found = circle({path: others & graph.keys() for path, others in graph.items()})
+    assert not found, " imports ".join(map(str, [*found, *found[:1]]))
+    a, b = Path("a.py"), Path("b.py")
+    assert circle({a: {b}, b: {a}}) == [a, b] and not circle({a: {b}, b: set()})
+
+
+def test_no_module_is_a_chapter_of_another() -> None:
+    graph = folder_imports()
+    users: dict[Path, set[Path]] = {path: set() for path in FILES}
+    known = {path.with_suffix("").parts: path for path in FILES}
+    for path in FILES:
+        for _, _, target in imported(path):
+            for parts in (target, target[:-1]):
+                if parts in known and known[parts] != path:
+                    users[known[parts]].add(path)
+    chapters = [
+        f"{path} ({len((ROOT / path).read_text('utf-8').splitlines())} lines) belongs into {user}"
+        for path, (user, *others) in ((p, sorted(u)) for p, u in users.items() if len(u) == 1)
+        if not others
+        and path in graph[user]
+        and user.name != "__init__.py"
+        and len((ROOT / path).read_text("utf-8").splitlines()) < CHAPTER
+    ]
+    assert not chapters, "\n".join(chapters)
+
+
+def test_the_house_stays_small() -> None:
+    lines = sum(len((ROOT / path).read_text("utf-8").splitlines()) for path in FILES)
+    assert lines <= MAX_LINES, (
+        f"{lines} lines; a line must earn its keep with somebody who uses comap"
+    )
 
 
 def test_modules_and_functions_are_short() -> None:
     wrong = []
     for path in FILES:
         lines = len((ROOT / path).read_text(encoding="utf-8").splitlines())
-        if lines > MAX_MODULE:
+        if lines > MAX_MODULE and path.as_posix() not in LONGER:
             wrong.append(f"{path} has {lines} lines")
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 import comap  # noqa: F401  (registers the environments)
 from comap.agents import parsing
-from comap.envs.classes import class_of
-from comap.envs.stabletoolbench.answers import read_answer
-from comap.envs.stabletoolbench.calls import parse_call
-from comap.envs.webshop.cleaning import read_action, read_written
+from comap.envs.registry import class_of
+from comap.envs.stabletoolbench.calls import parse_call, read_answer
+from comap.envs.webshop.parser import read_action, read_written
 from comap.facts import State
 
 _LONG = 60_000

@@ -15,8 +15,10 @@ from comap.metrics import (
     delta_f1,
     delta_f1_report,
     goal_condition_success,
+    histogram,
     revision_rates,
     success_rate,
+    wilson,
 )
 
 FACTS = st.frozensets(st.tuples(st.sampled_from("pqr"), st.sampled_from("abcd")), max_size=8)
@@ -87,11 +89,6 @@ def test_the_report_by_predicate() -> None:
     assert (scores["q"].precision, scores["q"].f1, scores["q"].support) == (0.0, 0.0, 0)
 
 
-def test_an_empty_report() -> None:
-    report = delta_f1_report([])
-    assert (report.n, report.mean, report.stderr, report.by_predicate) == (0, 0.0, 0.0, {})
-
-
 def test_wilson_by_hand() -> None:
     rate = success_rate([True] * 81 + [False] * 182)  # n = 263: 30.8 %, 25.5 to 36.6
     assert (rate.value, rate.n) == (pytest.approx(81 / 263), 263)
@@ -143,3 +140,19 @@ def test_goal_conditions_and_consistency() -> None:
     assert math.isclose(consistency([], []).agreement, 0.0)
     with pytest.raises(OptionError, match="2 and 1"):
         consistency([True, True], [True])
+
+
+@given(st.lists(st.floats(0, 1)), st.integers(1, 30))
+def test_every_value_is_in_one_part_of_a_histogram(values: list[float], bins: int) -> None:
+    counts = histogram(values, bins)
+    assert len(counts) == bins and sum(counts) == len(values)
+    assert histogram(k / 10 for k in range(11)) == [1] * 9 + [2], "borders: the upper part"
+
+
+def test_what_is_no_share_is_refused() -> None:
+    for value in (-0.1, 1.1, float("nan")):
+        with pytest.raises(OptionError):
+            histogram([0.5, value])
+        with pytest.raises(OptionError):
+            wilson(value, 3)
+    assert wilson(3 / 7, 7) == success_rate([True] * 3 + [False] * 4)

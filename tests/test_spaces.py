@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
-from gymnasium.vector.utils import batch_space, create_shared_memory, write_to_shared_memory
 
 from comap.errors import OptionError
 from comap.spaces import Unicode
@@ -44,15 +43,6 @@ def test_contains_any_text_up_to_its_length() -> None:
         assert other not in space
 
 
-def test_samples_are_in_the_space_and_follow_its_seed() -> None:
-    one, two = Unicode(3, seed=5), Unicode(3, seed=5)
-    samples = [one.sample() for _ in range(50)]
-    assert samples == [two.sample() for _ in range(50)]
-    assert all(sample and sample in one for sample in samples)
-    assert len(set(samples)) > 10
-    one.sample(mask=None, probability=None)
-
-
 def test_equality_hash_repr_and_pickle() -> None:
     assert Unicode(5) == Unicode(5) != Unicode(6)
     assert Unicode(5) != gymnasium.spaces.Text(5)
@@ -61,11 +51,6 @@ def test_equality_hash_repr_and_pickle() -> None:
     assert pickle.loads(pickle.dumps(Unicode(5))) == copy.deepcopy(Unicode(5)) == Unicode(5)
     assert len(pickle.dumps(Unicode())) < 2000
     assert not Unicode(5).is_np_flattenable
-
-
-def test_jsonable_comes_back() -> None:
-    space = Unicode(LONGEST)
-    assert space.from_jsonable(space.to_jsonable(TEXTS)) == TEXTS
 
 
 @pytest.mark.parametrize("length", [0, -1, 1.5, "9", True, None])
@@ -120,14 +105,3 @@ def test_a_too_long_text_says_what_to_do() -> None:
             envs.step(("say" + "!" * 598,))
     finally:
         envs.close(terminate=True)
-
-
-def test_a_nested_space_is_shared_too() -> None:
-    space = gymnasium.spaces.Dict({"text": Unicode(8), "number": gymnasium.spaces.Discrete(3)})
-    memory = create_shared_memory(space, n=2)
-    write_to_shared_memory(space, 1, {"text": "héllo", "number": 2}, memory)
-    from gymnasium.vector.utils import read_from_shared_memory
-
-    read = read_from_shared_memory(space, memory, n=2)
-    assert tuple(read["text"]) == ("", "héllo")
-    assert isinstance(batch_space(Unicode(8), 2), gymnasium.spaces.Tuple)

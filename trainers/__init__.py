@@ -1,1 +1,95 @@
-"""Trainers."""
+"""Trainers: CoMap, PaW and the reinforcement learning under it, SFT and the other baselines.
+
+Settings are plain frozen dataclasses that are there at once; what trains is imported, with torch, when
+it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .baselines.config import BASELINES, ITPTraining, IWMTraining, WKMTraining, baseline_preset
+from .comap.config import ABLATIONS, CoMapTraining, Distillation, preset
+from .config import LoRA, Optimization, SharedTraining
+from .paw.config import PaWTraining
+from .paw.config import preset as paw_preset
+from .sft import SFTTraining
+
+if TYPE_CHECKING:
+    from .baselines.itp import ITPRun
+    from .baselines.iwm import IWMRun
+    from .baselines.wkm import WKMRun
+    from .comap.coevolution import CoEvolution
+    from .comap.divergence import divergence, ema_update
+    from .comap.trainer import CoMapTrainer
+    from .evaluation import score_transitions
+    from .paw.training import train as train_paw
+    from .roles import Roles
+    from .row_trainer import RowTrainer
+    from .setup import Environments, describe_models, open_models, show_expert, tiny_for_training
+    from .sft import SFTRun
+
+_LAZY = {
+    "baselines.itp": "ITPRun",
+    "baselines.iwm": "IWMRun",
+    "baselines.wkm": "WKMRun",
+    "comap.coevolution": "CoEvolution",
+    "comap.divergence": "divergence ema_update",
+    "comap.trainer": "CoMapTrainer",
+    "evaluation": "score_transitions",
+    "paw.training": "train_paw",
+    "roles": "Roles",
+    "row_trainer": "RowTrainer",
+    "setup": "Environments describe_models open_models show_expert tiny_for_training",
+    "sft": "SFTRun",
+}
+_MODULE_OF = {name: module for module, names in _LAZY.items() for name in names.split()}
+
+__all__ = [
+    "ABLATIONS",
+    "BASELINES",
+    "CoEvolution",
+    "CoMapTrainer",
+    "CoMapTraining",
+    "Distillation",
+    "Environments",
+    "ITPRun",
+    "ITPTraining",
+    "IWMRun",
+    "IWMTraining",
+    "LoRA",
+    "Optimization",
+    "PaWTraining",
+    "Roles",
+    "RowTrainer",
+    "SFTRun",
+    "SFTTraining",
+    "SharedTraining",
+    "WKMRun",
+    "WKMTraining",
+    "baseline_preset",
+    "describe_models",
+    "divergence",
+    "ema_update",
+    "open_models",
+    "paw_preset",
+    "preset",
+    "score_transitions",
+    "show_expert",
+    "tiny_for_training",
+    "train_paw",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = import_module(f".{_MODULE_OF[name]}", __name__)
+    except ImportError as error:
+        from ..errors import MissingExtra
+
+        raise MissingExtra.of("train", f"comap.trainers.{name}") from error
+    found = globals()[name] = getattr(module, "train" if name == "train_paw" else name)
+    return found

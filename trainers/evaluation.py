@@ -1,41 +1,147 @@
-"""What is measured of CoMap training (METHODS.md 1.12): predictions and gates.
-
-Predictions are scored on a frozen set of transitions (see `comap.trainers.frozen_sets`), gates by
-what the episodes' notes say; revisions are in `comap.trainers.revisions`, the likelihood of what
-changed in `comap.trainers.change_tokens`. All results are JSON data. A share is from 0 to 1, Delta-F1
-and its like are times 100, and what no case stands behind is None.
-"""
+"""What is measured of trainings: episodes, predictions on frozen transitions, and gates."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from ..envs import Canonicalizer
-from ..errors import DataCorrupt, OptionError
+from ..envs import Canonicalizer, Revealer
+from ..errors import DataCorrupt, DataNotFound
 from ..facts import State
-from ..metrics import DeltaF1Report, delta_f1_report, histogram
-from ..trajectory import Step, Trajectory
-from ..worldmodel import Prediction, Transition, WorldModel, ask
-from .frozen_sets import fingerprint
-from .predictability import is_predictable
+from ..jsonl import replacing_file
+from ..metrics import delta_f1_report, histogram, success_rate
+from ..trajectory import Step, Trajectory, Turn
+from ..worldmodel import Prediction, Query, Transition, WorldModel, ask, transitions_of
 
-__all__ = ["gate_report", "score_transitions"]
+_FORMAT = "comap-transitions-1"
+
+
+def in_order(trajectories: Iterable[Trajectory]) -> list[Trajectory]:
+    """Return trajectories sorted by environment, task, trial, seed and agent."""
+    return sorted(
+        trajectories,
+        key=lambda t: (t.env_id, t.task, t.trial, -1 if t.seed is None else t.seed, t.agent),
+    )
+
+
+def freeze(trajectories: Iterable[Trajectory], n: int, seed: int) -> list[Transition]:
+    """Return `n` real transitions drawn at random, in the order of `in_order`; all if there are fewer."""
+    found = [step for trajectory in in_order(trajectories) for step in transitions_of(trajectory)]
+    picked = random.Random(seed).sample(range(len(found)), min(n, len(found)))
+    return [found[index] for index in sorted(picked)]
+
+
+def frozen_set(
+    expert: Iterable[Trajectory], policy: Iterable[Trajectory], n: int = 1000, seed: int = 0
+) -> list[Transition]:
+    """Return an evaluation set: half an expert's actions, half a policy's."""
+    return freeze(expert, n - n // 2, seed) + freeze(policy, n // 2, seed)
+
+
+def save_transitions(path: Path, transitions: Sequence[Transition]) -> None:
+    """Write transitions as JSON lines, after a line with their number and `fingerprint`."""
+    lines = _lines(transitions)
+    head = {"format": _FORMAT, "n": len(lines), "fingerprint": _digest(lines)}
+    with replacing_file(path) as file:
+        file.writelines(line + b"\n" for line in (json.dumps(head).encode(), *lines))
+
+
+def load_transitions(path: Path) -> list[Transition]:
+    """Return the transitions that `save_transitions` wrote."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise DataNotFound(
+            f"cannot read transitions at {path}: {error.strerror}; write them with "
+            "comap.trainers.evaluation.save_transitions"
+        ) from error
+    try:
+        head = json.loads(lines.pop(0) if lines else b"")
+        if head["format"] != _FORMAT:
+            raise ValueError(f"the format {head['format']!r:.80}")
+        if (head["n"], head["fingerprint"]) != (len(lines), _digest(lines)):
+            raise ValueError(f"{len(lines)} of {head['n']!r:.20} that are cut or changed")
+        return [transition_from_json(json.loads(line)) for line in lines]
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise DataCorrupt(
+            f"expected transitions in {path}, found something else ({type(error).__name__}: "
+            f"{error}); write the file again"
+        ) from error
+
+
+def _lines(transitions: Iterable[Transition]) -> list[bytes]:
+    return [json.dumps(transition_json(one)).encode("ascii") for one in transitions]
+
+
+def _digest(lines: Iterable[bytes]) -> str:
+    return hashlib.sha256(b"".join(line + b"\n" for line in lines)).hexdigest()[:16]
+
+
+def fingerprint(transitions: Iterable[Transition]) -> str:
+    """Return 16 hexadecimal digits that stand for exactly these transitions, for results."""
+    return _digest(_lines(transitions))
+
+
+def transition_json(transition: Transition) -> dict[str, Any]:
+    """Return a transition as plain data that `transition_from_json` reads."""
+    query, observation = transition
+    actions = query.admissible_actions
+    return {
+        "env_id": query.env_id,
+        "goal": query.goal,
+        "history": [list(turn) for turn in query.history],
+        "state": query.state.to_text(),
+        "action": query.action,
+        "admissible_actions": None if actions is None else list(actions),
+        "observation": observation,
+    }
+
+
+def transition_from_json(row: Any) -> Transition:
+    """Return the transition that `transition_json` described."""
+    actions = row["admissible_actions"]
+    query = Query(
+        row["env_id"],
+        row["goal"],
+        tuple(Turn(action, observation) for action, observation in row["history"]),
+        State.from_text(row["state"]),
+        row["action"],
+        None if actions is None else tuple(actions),
+    )
+    return Transition(query, row["observation"])
+
 
 _TAUS = (0.4, 0.6, 0.8)
 _DIGITS = 6
+
+
+def mean_of(values: Sequence[float]) -> float | None:
+    """Return the mean, rounded; None of nothing."""
+    return round(math.fsum(values) / len(values), _DIGITS) if values else None
+
+
+def is_predictable(query: Query, observation: str, canonicalizer: Canonicalizer) -> bool | None:
+    """Return whether what was observed follows from the belief, the texts so far and the action."""
+    if not isinstance(canonicalizer, Revealer):
+        return None
+    after = canonicalizer.update(query.state, query.action, observation)
+    if not after.parsed:
+        return None
+    return not canonicalizer.reveals(query.goal, query.history, query.state, query.action, after)
 
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
     """One transition with the beliefs before it, after the prediction and after the truth."""
 
-    before: State
-    said: State
-    real: State
+    beliefs: tuple[State, State, State]
     same_text: bool
     predictable: bool | None
 
@@ -47,42 +153,14 @@ def score_transitions(
     *,
     batch: int = 256,
 ) -> dict[str, Any]:
-    """Return how well a world model predicts transitions, by Delta-F1 (METHODS.md 1.12).
-
-    Args:
-        model: The world model; it is told the questions alone.
-        transitions: A frozen set; transitions whose truth fits no rule are dropped and counted.
-        canonicalizer: The environment's; reads predictions and truth.
-        batch: How many questions the model gets at once.
-
-    Returns:
-        ``transitions`` and ``fingerprint`` of the set, ``n`` scored and ``dropped``;
-        ``parse_failure_rate`` and ``no_op_share``; for each of ``all``, ``nonempty`` (something
-        changed), ``predictable`` and ``unpredictable`` (see `is_predictable`): ``n``, mean
-        ``delta_f1`` with its ``stderr``, ``exact_change`` (all changed facts right) and
-        ``exact_text`` (the same words), each times 100; and ``by_predicate`` shares.
-
-    Raises:
-        OptionError: `batch` is below 1.
-        WorldModelError: The model does not answer as world models do.
-
-    Example:
-        >>> from comap.envs.alfworld.canonicalizer import ALFWorldCanonicalizer
-        >>> from comap.worldmodel import NullWorldModel, Query
-        >>> query = Query("comap/ALFWorld-v0", "goal", (), State(), "open safe 1")
-        >>> frozen = [Transition(query, "Nothing happens.")]
-        >>> score_transitions(NullWorldModel(), frozen, ALFWorldCanonicalizer())["all"]["delta_f1"]
-        100.0
-    """
-    if batch < 1:
-        raise OptionError(f"batch must be at least 1, not {batch!r}")
+    """Return how well a world model predicts transitions, by Delta-F1."""
     scored: list[_Scored] = []
     for start in range(0, len(transitions), batch):
         some = transitions[start : start + batch]
-        said = ask(model, [query for query, _ in some])
-        scored += [_score(t, p, canonicalizer) for t, p in zip(some, said, strict=True)]
-    known = [row for row in scored if row.real.parsed]
-    report = _delta_f1(known)
+        predictions = ask(model, [query for query, _ in some])
+        scored += [_score(t, p, canonicalizer) for t, p in zip(some, predictions, strict=True)]
+    known = [row for row in scored if row.beliefs[2].parsed]
+    report = delta_f1_report(row.beliefs for row in known)
     return {
         "transitions": len(scored),
         "fingerprint": fingerprint(transitions),
@@ -91,7 +169,7 @@ def score_transitions(
         "parse_failure_rate": _rounded(report.parse_failure_rate) if known else None,
         "no_op_share": _rounded(report.no_op_share) if known else None,
         "all": _group(known),
-        "nonempty": _group([row for row in known if row.real.facts != row.before.facts]),
+        "nonempty": _group([row for row in known if row.beliefs[2].facts != row.beliefs[0].facts]),
         "predictable": _group([row for row in known if row.predictable is True]),
         "unpredictable": _group([row for row in known if row.predictable is False]),
         "by_predicate": {
@@ -103,22 +181,18 @@ def score_transitions(
 
 def _score(transition: Transition, prediction: Prediction, canonicalizer: Canonicalizer) -> _Scored:
     query, observation = transition
-    return _Scored(
-        query.state,
-        canonicalizer.update(query.state, query.action, prediction.observation),
-        canonicalizer.update(query.state, query.action, observation),
-        prediction.observation.strip() == observation.strip(),
-        is_predictable(query, observation, canonicalizer),
+    predicted, real = (
+        canonicalizer.update(query.state, query.action, text)
+        for text in (prediction.observation, observation)
     )
-
-
-def _delta_f1(rows: Iterable[_Scored]) -> DeltaF1Report:
-    return delta_f1_report((row.before, row.said, row.real) for row in rows)
+    same = prediction.observation.strip() == observation.strip()
+    predictable = is_predictable(query, observation, canonicalizer)
+    return _Scored((query.state, predicted, real), same, predictable)
 
 
 def _group(rows: Sequence[_Scored]) -> dict[str, Any]:
     """Return the scores of some transitions, in percent."""
-    report, n = _delta_f1(rows), len(rows)
+    report, n = delta_f1_report(row.beliefs for row in rows), len(rows)
     values = {
         "delta_f1": report.mean,
         "stderr": report.stderr,
@@ -130,28 +204,10 @@ def _group(rows: Sequence[_Scored]) -> dict[str, Any]:
 
 
 def gate_report(trajectories: Iterable[Trajectory]) -> dict[str, Any]:
-    """Return what the notes of a CoMap agent's episodes say of its gates (METHODS.md 1.4, 1.12).
-
-    Args:
-        trajectories: Episodes, of training or not; what was not noted is counted nowhere.
-
-    Returns:
-        ``steps`` with notes, how often each ``path`` was taken and each ``context_source`` shown;
-        ``agreement`` (r of the world-state gate), ``p`` and ``q``: number, mean and a histogram of
-        ten parts; ``adoption``, the share of predictions adopted with r at least 0.4, 0.6 and 0.8,
-        and by the run's own gate; of the reflected decisions, how often the action gate ``opened``
-        and the reflected action was ``changed``; the shares that could not be read (``unparsed``) of
-        drafts, reflections, students' and teachers' predictions; and ``invalid_actions``.
-
-    Raises:
-        DataCorrupt: A number in the notes is not from 0 to 1.
-
-    Example:
-        >>> gate_report([])["adoption"]
-        {'0.4': None, '0.6': None, '0.8': None, 'run': None}
-    """
+    """Return what the notes of a CoMap agent's episodes say of its gates."""
     steps = [step for t in trajectories for step in t.steps if "path" in step.notes]
     reflected = [step for step in steps if step.notes["path"] == "reflected"]
+    gates = [step.notes.get("gate_parts") or {} for step in reflected]
     agreements = _numbers(steps, "agreement")
     adoption = {str(tau): _share([r >= tau for r in agreements]) for tau in _TAUS}
     return {
@@ -163,7 +219,7 @@ def gate_report(trajectories: Iterable[Trajectory]) -> dict[str, Any]:
         "p": _distribution(_numbers(steps, "p")),
         "q": _distribution(_numbers(steps, "q")),
         "opened": _share(_flags(reflected, "gate")),
-        "changed": _share([_changed(step) for step in reflected]),
+        "changed": _share([gate.get("changed") is True for gate in gates]),
         "unparsed": {
             "drafts": _share([not flag for flag in _flags(steps, "draft_parsed")]),
             "reflections": _share([step.notes.get("ref_action") is None for step in reflected]),
@@ -180,33 +236,15 @@ def _counts(steps: Iterable[Step], note: str) -> dict[str, int]:
 
 
 def _numbers(steps: Iterable[Step], note: str) -> list[float]:
-    """Return the values of a note where there is one."""
-    found = []
-    for step in steps:
-        value = step.notes.get(note)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise DataCorrupt(
-                f"expected a number from 0 to 1 as the note {note!r}, found {value!r:.80}; play the "
-                "episodes again"
-            )
-        found.append(float(value))
-    return found
+    return [float(step.notes[note]) for step in steps if step.notes.get(note) is not None]
 
 
 def _flags(steps: Iterable[Step], note: str) -> list[bool]:
     return [step.notes[note] is True for step in steps if step.notes.get(note) is not None]
 
 
-def _changed(step: Step) -> bool:
-    parts = step.notes.get("gate_parts")
-    return isinstance(parts, dict) and parts.get("changed") is True
-
-
 def _distribution(values: Sequence[float]) -> dict[str, Any]:
-    mean = _rounded(math.fsum(values) / len(values)) if values else None
-    return {"n": len(values), "mean": mean, "histogram": histogram(values)}
+    return {"n": len(values), "mean": mean_of(values), "histogram": histogram(values)}
 
 
 def _share(flags: Sequence[bool]) -> float | None:
@@ -215,3 +253,21 @@ def _share(flags: Sequence[bool]) -> float | None:
 
 def _rounded(value: float) -> float:
     return round(value, _DIGITS)
+
+
+def played_result(episodes: Sequence[Trajectory]) -> dict[str, Any]:
+    """Return success, score, faults and calls of episodes."""
+    rate = success_rate(episode.success for episode in episodes)
+    calls = [call for episode in episodes for step in episode.steps for call in step.calls]
+    return {
+        "episodes": len(episodes),
+        "success": rate.value,
+        "success_low": rate.low,
+        "success_high": rate.high,
+        "score": sum(episode.score for episode in episodes) / max(len(episodes), 1),
+        "steps": sum(len(episode.steps) for episode in episodes),
+        "errors": sum(episode.error is not None for episode in episodes),
+        "calls": len(calls),
+        "prompt_tokens": sum(call.prompt_tokens for call in calls),
+        "completion_tokens": sum(call.completion_tokens for call in calls),
+    }

@@ -3,156 +3,142 @@
 Each is called by its role. With LoRA the roles are adapters of one frozen model; with full parameters
 each is a model of its own. Trainers and agents see no difference. A role whose name ends in ``_ema`` is
 the teacher of the role before that ending: it begins as an exact copy, and is never trained itself
-(METHODS.md 1.7, item 5).
+(CoMap, section 3.2).
 """
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import json
+import re
+import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from ..agents.records import writing
-from ..errors import DataCorrupt, OptionError, suggest
+from ..agents.run import writing
+from ..errors import DataCorrupt, MissingExtra, OptionError, suggest
 from ..lm import LanguageModel
-from .roles_checks import checked_names, difference, fill, saved_folders, student_of
-from .roles_folder import rewritten
+from ..lm.hf import HFLanguageModel
+from ..lm.load import Adapters, device_of, load_model, load_tokenizer, source_of, without_bars
+from ..lm.replay import RoutedLanguageModel
+from .config import LoRA
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["ROLES", "Roles"]
 
 ROLES = ("agent", "wm", "wm_ema")
 """The roles of CoMap: policy, world model, and the world model's teacher."""
+
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+_TEACHER = "_ema"
 
 
 class Roles(ABC):
     """The models of a run, in memory; made by `open`.
 
-    At first no weight can be trained and all models are in evaluation mode.
-
-    Attributes:
-        names: The roles, in the order given.
-        kind: ``"lora"`` or ``"full"``.
-        name: How results call the models: the name of the model on the hub, or of its folder.
-        tokenizer: The tokenizer of all of them.
-
     Example:
-        >>> from comap.lm.tiny import build_tiny
-        >>> folder = build_tiny("tiny", ["go to shelf"] * 2, parameters=200_000)
-        >>> roles = Roles.open(folder, kind="lora", device="cpu", lora={"targets": ["q_proj"]})
-        >>> list(roles.parameters("wm"))[0]
-        'model.layers.0.self_attn.q_proj.lora_A.weight'
-        >>> roles.train_only("agent")
-        >>> [all(w.requires_grad for w in roles.parameters(name).values()) for name in roles.names]
-        [True, False, False]
+        >>> roles = Roles.open("models/tiny", kind="full")  # doctest: +SKIP
+        >>> roles.names, roles.language_model().name  # doctest: +SKIP
+        (('agent', 'wm', 'wm_ema'), 'tiny')
     """
 
-    kind: str = ""
+    kind: Literal["lora", "full"]
 
-    def __init__(self, names: Sequence[str], name: str, tokenizer: Any):
-        self.names = tuple(names)
-        self.name = name
+    def __init__(
+        self,
+        source: str | Path,
+        tokenizer: Any,
+        modules: Mapping[str, Any],
+        bases: Mapping[str, Any],
+        own: Mapping[str, dict[str, Tensor]],
+    ) -> None:
+        self.names = tuple(modules)
+        self.name = source.resolve().name if isinstance(source, Path) else source
         self.tokenizer = tokenizer
+        self._modules, self._bases, self._own = modules, bases, own
 
-    @classmethod
+    @staticmethod
     def open(
-        cls,
         models: Mapping[str, str | Path] | str | Path,
         *,
-        kind: str,
+        kind: Literal["lora", "full"],
         roles: Sequence[str] = ROLES,
-        lora: Mapping[str, Any] | None = None,
+        lora: LoRA | None = None,
         dtype: str = "auto",
         device: str = "auto",
         seed: int = 0,
-        saved: str | Path | None = None,
+        saved: Mapping[str, Path] | None = None,
     ) -> Roles:
         """Load the models.
 
         Args:
-            models: A model's folder or its name on the hub. With ``kind="full"`` perhaps one for each
-                role; a teacher's may be left out.
-            kind: ``"lora"``: a LoRA adapter for each role on one model. ``"full"``: a model for each
-                role.
-            roles: Their names: letters, digits, ``_`` and ``-``.
-            lora: Of the adapters: ``r`` (8), ``alpha`` (16), ``dropout`` (0.05) and ``targets``,
-                names of layers or ``"all-linear"``, the seven projections of a layer (METHODS.md
-                1.5). Where adapters are taken from `saved`, it must say the same or be None.
-            dtype: ``float32``, ``float64``, ``bfloat16`` or ``float16``. ``auto`` is what training
-                needs: single precision for whole models; for a model beneath adapters bfloat16 on a
-                GPU and single precision on a CPU. Adapters have single precision at least.
-            device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-            seed: With the role's name, it says how a new adapter begins, on every device alike.
-            saved: A folder that `save` wrote: weights are taken from there. A teacher that is not in
-                it begins as a copy of its student.
+            models: A folder or a name on the hub; with ``kind="full"`` also one for each role.
+            kind: ``lora`` (adapters of one frozen model) or ``full`` (a model for each role).
+            roles: The names of the roles.
+            lora: How new adapters are made; None for CoMap's.
+            dtype: What models are held in; ``auto`` is bfloat16 for adapters on a GPU, else float32.
+            device: ``auto``, or torch's name of a device.
+            seed: Seed of new adapters.
+            saved: Folders of adapters that roles begin from.
 
         Raises:
-            OptionError: An argument has a value that it cannot have, or models do not fit together.
-            DataNotFound: A role is not in `saved`.
-            LanguageModelError: A model or an adapter cannot be loaded.
-            MissingExtra: torch, transformers or peft is not installed.
+            OptionError: The roles, the kind or the models do not fit together.
+            LanguageModelError: There is no such model, or it cannot be loaded.
+            MissingExtra: A package is not installed.
         """
-        if kind not in ("lora", "full"):
-            raise OptionError(f"kind must be 'lora' or 'full', not {kind!r}")
-        names = checked_names(roles)
-        folders = saved_folders(saved, names)
+        where = device_of(device)
+        if dtype == "auto":
+            dtype = "bfloat16" if kind == "lora" and where.type == "cuda" else "float32"
         if kind == "full":
-            from .roles_full import FullRoles
-
-            if lora is not None:
-                raise OptionError(
-                    "lora says how adapters are made; with kind='full' there are none"
-                )
-            return FullRoles.load_models(models, names, dtype, device, folders)
-        from .roles_lora import LoraRoles
-
+            return FullRoles(models, roles, dtype, where)
         if isinstance(models, Mapping):
             raise OptionError(
                 f"with kind='lora' all roles share one model; give its folder or name, not {models!r}"
             )
-        return LoraRoles.load_models(models, names, lora, dtype, device, seed, folders)
+        return LoraRoles(models, roles, dtype, where, lora or LoRA(), seed, saved or {})
 
-    # -- what each kind does in its own way ------------------------------------------------------
-
-    @abstractmethod
     def module(self, role: str) -> Any:
         """Return what a trainer trains: the `PeftModel` of all roles, or the role's own model."""
+        self.check(role)
+        return self._modules[role]
 
-    @abstractmethod
     def base(self, role: str) -> Any:
         """Return the transformers model, without wrappers, that computes for a role."""
+        self.check(role)
+        return self._bases[role]
 
-    @abstractmethod
     def parameters(self, role: str) -> dict[str, Tensor]:
         """Return a role's own weights by name, in an order and by names that all roles share."""
+        self.check(role)
+        return dict(self._own[role])
 
-    @abstractmethod
     def train_only(self, role: str) -> None:
-        """Switch a role on and let exactly its weights be trained.
-
-        Raises:
-            OptionError: The role is a teacher, which only follows its student.
-        """
+        """Switch a role on and let exactly its weights be trained."""
+        self.check(role)
+        if student_of(role) is not None:
+            raise OptionError(
+                f"{role} is a teacher, which follows its student; train {student_of(role)}"
+            )
+        self._switch_on(role)
+        own = {id(weight) for weight in self._own[role].values()}
+        for module in self._distinct_modules():
+            for weight in module.parameters():
+                weight.requires_grad_(id(weight) in own)
 
     @abstractmethod
-    def language_model(
-        self, *, exact: bool = False, batch_tokens: int = 16_384, batch_rows: int = 64
-    ) -> LanguageModel:
+    def language_model(self, *, exact: bool = False) -> LanguageModel:
         """Return a language model that answers each request by the role that it names.
 
-        A request that names none is answered by the first role.
-
-        Args:
-            exact: If False, it shares the weights with training. If True, it has copies of the
-                present weights in double precision, so that no text depends on what else is in a
-                batch; for small models.
-            batch_tokens: The most tokens of a batch, padding and answers included.
-            batch_rows: The most sequences of a batch.
+        Exact answers are those of copies, as the models are now, in double precision.
         """
+
+    @abstractmethod
+    def _switch_on(self, role: str) -> None: ...
 
     @abstractmethod
     def _switch(self, role: str) -> Iterator[None]:
@@ -162,25 +148,14 @@ class Roles(ABC):
     def _write(self, role: str, folder: Path) -> None:
         """Write a role's weights and config into a new folder."""
 
-    # -- what is the same for both ---------------------------------------------------------------
+    def _distinct_modules(self) -> list[Any]:
+        return list({id(module): module for module in self._modules.values()}.values())
 
     @contextmanager
     def using(self, role: str, *, training: bool | None = None) -> Iterator[None]:
-        """Switch a role on, and put everything back afterwards, whatever happened meanwhile.
-
-        Which adapter was on, what can be trained, and which modules are in training mode is the same
-        afterwards. Compute under ``torch.no_grad()`` what shall have no gradient.
-
-        Args:
-            role: The role.
-            training: If not None, its model is in training mode (True: dropout is on) or in
-                evaluation mode (False) meanwhile.
-
-        Raises:
-            OptionError: There is no such role.
-        """
+        """Switch a role on, and put everything back afterwards, whatever happened meanwhile."""
         self.check(role)
-        modules = {id(self.module(name)): self.module(name) for name in self.names}.values()
+        modules = self._distinct_modules()
         flags = [(item, item.training) for module in modules for item in module.modules()]
         grads = [(item, item.requires_grad) for module in modules for item in module.parameters()]
         try:
@@ -200,34 +175,18 @@ class Roles(ABC):
             raise OptionError(f"there is no role {role!r}; {suggest(str(role), self.names)}")
 
     def copy(self, source: str, target: str) -> None:
-        """Copy one role's weights into another's, exactly.
-
-        Raises:
-            OptionError: There is no such role, or they are of different shapes.
-        """
-        self.check(source)
-        self.check(target)
-        given, taken = self.parameters(source), self.parameters(target)
-        if problem := difference(taken, given):
-            raise OptionError(f"{source} cannot be copied into {target}: {problem}")
-        fill(taken, given)
+        """Copy one role's weights into another's, exactly."""
+        fill(self.parameters(target), self.parameters(source))
 
     def state(self, role: str) -> dict[str, Tensor]:
         """Return copies of a role's weights in main memory, by the names of `parameters`."""
-        self.check(role)
         return {
             name: weight.detach().to("cpu", copy=True).contiguous()
             for name, weight in self.parameters(role).items()
         }
 
     def load(self, role: str, state: Mapping[str, Tensor]) -> None:
-        """Take over weights that `state` returned.
-
-        Raises:
-            DataCorrupt: They are not this role's: names or shapes differ.
-            OptionError: There is no such role.
-        """
-        self.check(role)
+        """Take over weights that `state` returned."""
         own = self.parameters(role)
         if problem := difference(own, state):
             raise DataCorrupt(
@@ -237,35 +196,292 @@ class Roles(ABC):
         fill(own, state)
 
     def save(self, folder: str | Path, roles: Sequence[str] | None = None) -> Path:
-        """Write roles, each into a folder of its name within `folder`.
-
-        An adapter is written as peft does, a whole model as transformers does, so that
-        `comap.lm.hf.HFLanguageModel` and other programs load them. Everything is written beside
-        `folder` first and then takes its place; what else is in `folder` stays. If the process is
-        killed, the folder is the old or the new one, whole (after the next `open` or `save`, which
-        puts an old one back that was just moved aside).
-
-        Args:
-            folder: Where.
-            roles: Which roles; else all.
-
-        Returns:
-            The folder.
-
-        Raises:
-            OptionError: There is no such role, or the disk does not let it.
-        """
-        chosen = self.names if roles is None else tuple(roles)
-        for role in chosen:
+        """Write roles, each into a folder of its name within `folder`."""
+        target = Path(folder)
+        for role in self.names if roles is None else roles:
             self.check(role)
-        with rewritten(Path(folder)) as fresh, writing(Path(folder)):
-            for role in chosen:
-                self._write(role, fresh / role)
-        return Path(folder)
+            fresh, own = target / f".{role}.new", target / role
+            with writing(target):
+                target.mkdir(parents=True, exist_ok=True)
+                shutil.rmtree(fresh, ignore_errors=True)
+                self._write(role, fresh)
+                if own.is_dir():
+                    shutil.rmtree(own)
+                fresh.replace(own)
+        return target
 
-    def _refuse_teacher(self, role: str) -> None:
-        self.check(role)
-        if student_of(role) is not None:
+
+class FullRoles(Roles):
+    """Each role is a model of its own."""
+
+    kind = "full"
+
+    def __init__(
+        self,
+        models: Mapping[str, str | Path] | str | Path,
+        names: Sequence[str],
+        dtype: str,
+        device: Any,
+    ) -> None:
+        if isinstance(models, Mapping):
+            for key in models:
+                if key not in names:
+                    raise OptionError(f"there is no role {key!r}; {suggest(str(key), names)}")
+        sources = {role: source_of(_model_of(models, role)) for role in names}
+        tokenizers = {role: load_tokenizer(source, None) for role, source in sources.items()}
+        _check_alike(tokenizers)
+        loaded = {role: load_model(sources[role], None, device, dtype) for role in names}
+        own = {
+            role: dict(model.requires_grad_(False).named_parameters())
+            for role, model in loaded.items()
+        }
+        super().__init__(sources[names[0]], tokenizers[names[0]], loaded, loaded, own)
+        self._declared = {role: _declared(source) for role, source in sources.items()}
+
+    def language_model(self, *, exact: bool = False) -> LanguageModel:
+        """Return a language model that sends each request to the model of the role that it names."""
+        models = {
+            role: HFLanguageModel.from_model(
+                in_double(model) if exact else model, self.tokenizer, name=f"{self.name}/{role}"
+            )
+            for role, model in self._modules.items()
+        }
+        return RoutedLanguageModel(models, self.names[0], self.name)
+
+    def _switch_on(self, role: str) -> None:
+        pass
+
+    def _switch(self, role: str) -> Iterator[None]:
+        yield
+
+    def _write(self, role: str, folder: Path) -> None:
+        """Write a model as transformers does; it keeps what its config says that it computes with."""
+        with without_bars():
+            self._modules[role].save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        if self._declared[role] is not None:
+            path = folder / "config.json"
+            config = json.loads(path.read_text("utf-8")) | {"dtype": self._declared[role]}
+            path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
+
+
+class LoraRoles(Roles):
+    """All roles are adapters of one model, which is frozen."""
+
+    kind = "lora"
+
+    def __init__(
+        self,
+        model: str | Path,
+        names: Sequence[str],
+        dtype: str,
+        device: Any,
+        lora: LoRA,
+        seed: int,
+        saved: Mapping[str, Path],
+    ) -> None:
+        source = source_of(model)
+        self._adapters = adapters = Adapters(load_model(source, None, device, dtype))
+        for role in sorted(names, key=lambda role: student_of(role) is not None):
+            if role in saved:
+                adapters.load(role, saved[role])
+                _check_same(role, lora, adapters.model.peft_config[role])
+            else:
+                _create(adapters, role, lora)
+        adapters.model.eval()
+        own: dict[str, dict[str, Tensor]] = {role: {} for role in names}
+        for key, weight in adapters.base.named_parameters():
+            weight.requires_grad_(False)
+            found = re.fullmatch(r"(.+\.lora_[A-Za-z_]+)\.([A-Za-z0-9_-]+)(\.weight)?", key)
+            if found is not None:
+                own[found[2]][found[1] + (found[3] or "")] = weight
+        modules, bases = dict.fromkeys(names, adapters.model), dict.fromkeys(names, adapters.base)
+        super().__init__(source, load_tokenizer(source, None), modules, bases, own)
+        self._on_hub = source if isinstance(source, str) else None
+        for role in names:
+            if role not in saved and student_of(role) is None:
+                _begin(own[role], f"{seed}/{role}")
+        for role in names:
+            student = student_of(role)
+            if role not in saved and student is not None:
+                self.copy(student, role)
+            adapters.model.peft_config[role].inference_mode = False
+        self._switch_on(names[0])
+
+    def language_model(self, *, exact: bool = False) -> LanguageModel:
+        """Return a language model that answers each request by the adapter that it names."""
+        model = self._in_double() if exact else self._adapters.model
+        return HFLanguageModel.from_model(
+            model, self.tokenizer, adapter=self.names[0], name=self.name
+        )
+
+    def _in_double(self) -> Any:
+        """Return copies of the model and of all adapters in double precision."""
+        configs = self._adapters.model.peft_config
+
+        def add_adapters(model: Any) -> Any:
+            made = Adapters(model)
+            for role in self.names:
+                made.create(role, copy.deepcopy(configs[role]))
+            return made.model
+
+        return in_double(self._adapters.base, add_adapters)
+
+    def _switch_on(self, role: str) -> None:
+        self._adapters.model.set_adapter(role, inference_mode=True)
+
+    def _switch(self, role: str) -> Iterator[None]:
+        before = self._adapters.model.active_adapter
+        try:
+            with self._adapters.using(role):
+                yield
+        finally:
+            if self._adapters.model.active_adapter != before:
+                self._switch_on(before)
+
+    def _write(self, role: str, folder: Path) -> None:
+        """Write an adapter as peft does, without the machine's paths and the order of its sets."""
+        from safetensors.torch import save_file
+
+        folder.mkdir()
+        config = self._adapters.model.peft_config[role].to_dict()
+        config |= {"inference_mode": True, "base_model_name_or_path": self._on_hub}
+        config = {key: sorted(v) if isinstance(v, set) else v for key, v in config.items()}
+        text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+        (folder / "adapter_config.json").write_text(text, "utf-8")
+        weights = {f"base_model.model.{key}": value for key, value in self.state(role).items()}
+        save_file(weights, folder / "adapter_model.safetensors", {"format": "pt"})
+
+
+def student_of(role: str) -> str | None:
+    """Return whose teacher a role is, or None."""
+    return role.removesuffix(_TEACHER) if role.endswith(_TEACHER) else None
+
+
+def difference(own: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> str:
+    """Return how other weights differ in names or shapes from a role's own; nothing if they do not."""
+    missing = [name for name in own if name not in other]
+    unknown = [name for name in other if name not in own]
+    if missing or unknown:
+        shown = (missing or unknown)[0]
+        return f"{len(missing)} weights are missing and {len(unknown)} have no place ({shown:.200})"
+    for name, weight in own.items():
+        if other[name].shape != weight.shape:
+            return f"{name} has the shape {tuple(other[name].shape)}, not {tuple(weight.shape)}"
+    return ""
+
+
+def fill(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
+    """Copy weights into a role's own, which have the same names and shapes."""
+    import torch
+
+    with torch.no_grad():
+        for name, weight in own.items():
+            weight.copy_(given[name])
+
+
+def in_double(base: Any, wrap: Callable[[Any], Any] = lambda model: model) -> Any:
+    """Return a copy of a model in double precision; torch's random numbers are as before."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        made = type(base)(copy.deepcopy(base.config))
+        wrapped = wrap(made)
+    made.generation_config = copy.deepcopy(base.generation_config)
+    made.double()
+    missing = made.load_state_dict(base.state_dict(), strict=False).missing_keys
+    if missing:
+        raise OptionError(f"a {type(base).__name__} cannot be copied: it has no {missing[0]}")
+    return wrapped.to(base.device).eval().requires_grad_(False)
+
+
+def _model_of(models: Mapping[str, str | Path] | str | Path, role: str) -> str | Path:
+    """Return the folder or name of a role's model; a teacher's is its student's."""
+    if not isinstance(models, Mapping):
+        return models
+    found = models.get(role, models.get(student_of(role) or role))
+    if found is None:
+        raise OptionError(f"expected a model for each role, found none for {role!r}")
+    return found
+
+
+def _check_alike(tokenizers: Mapping[str, Any]) -> None:
+    """Refuse models that read or write the same tokens differently."""
+    (first, one), *others = tokenizers.items()
+    for role, other in others:
+        for what, same in (
+            ("vocabulary", one.get_vocab() == other.get_vocab()),
+            ("chat template", one.chat_template == other.chat_template),
+            ("end token", one.eos_token_id == other.eos_token_id),
+        ):
+            if not same:
+                raise OptionError(
+                    f"expected all roles to have one {what}, found that of {role} to be another "
+                    f"than that of {first}; begin with models of one family"
+                )
+
+
+def _declared(source: str | Path) -> str | None:
+    """Return what a model's config says that it computes with, or None."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(
+        source, trust_remote_code=False, local_files_only=isinstance(source, Path)
+    )
+    dtype = getattr(config, "dtype", None)
+    return None if dtype is None else str(dtype).removeprefix("torch.")
+
+
+def _create(adapters: Adapters, role: str, lora: LoRA) -> None:
+    """Build in a new adapter; torch's own random numbers are as before."""
+    try:
+        import torch
+        from peft import LoraConfig
+    except ImportError as error:
+        raise MissingExtra.of("train", "a LoRA adapter") from error
+    student = student_of(role)
+    if student is not None:
+        config = copy.deepcopy(adapters.model.peft_config[student])
+    else:
+        config = LoraConfig(
+            r=lora.r,
+            lora_alpha=lora.alpha,
+            lora_dropout=lora.dropout,
+            target_modules=sorted(lora.targets or _PROJECTIONS),
+            bias="none",
+            task_type="CAUSAL_LM",
+        )
+    device = adapters.base.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        adapters.create(role, config)
+
+
+def _begin(own: Mapping[str, Tensor], seed: str) -> None:
+    """Give a new adapter its first weights: A as peft draws it, evenly within 1/sqrt(width); B is 0."""
+    import torch
+
+    number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:7], "big")
+    generator = torch.Generator().manual_seed(number)
+    with torch.no_grad():
+        for name, weight in own.items():
+            if ".lora_A" not in name:
+                weight.zero_()
+                continue
+            drawn = torch.empty(weight.shape, dtype=torch.float32)
+            width = weight.shape[1] ** -0.5
+            weight.copy_(drawn.uniform_(-width, width, generator=generator))
+
+
+def _check_same(role: str, lora: LoRA, config: Any) -> None:
+    """Refuse an adapter that was saved with other settings than those asked for."""
+    targets, saved = sorted(lora.targets or _PROJECTIONS), sorted(config.target_modules or ())
+    for key, found, wanted in (
+        ("r", config.r, lora.r),
+        ("alpha", config.lora_alpha, lora.alpha),
+        ("targets", saved, targets),
+    ):
+        if found != wanted:
             raise OptionError(
-                f"{role} is a teacher, which follows its student; train {student_of(role)}"
+                f"expected the saved adapter {role!r} to have lora.{key}={wanted!r}, found "
+                f"{found!r}; give the same settings"
             )

@@ -1,60 +1,34 @@
-"""Samples: what a model shall say after which prompt, and what each part of it counts."""
+"""What is learned: samples, the same in tokens, and in which order and batches they pass.
+
+A sample is a conversation and the reply that a model shall give, in segments of which some carry loss.
+Its rows in tokens are built once; masks come from the tokens' ids. The order and the micro-batches of
+a whole stage are fixed before training begins, so that a killed stage resumes to the bit.
+"""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from ..errors import DataCorrupt, OptionError
-from ..lm import Message
-from ..lm.base import ROLES
-
-__all__ = ["Sample", "Segment"]
+from ..errors import LanguageModelError, OptionError
+from ..lm import Generate, Message
+from ..lm.chat import ChatTokenizer
+from .config import Optimization
 
 Segment: TypeAlias = tuple[str, bool]
 """A part of a reply, and whether its tokens carry loss."""
 
-_KIND = re.compile(r"[a-z][a-z_]{0,39}")
 _WEIGHTS = ("weight", "label_weight", "distill_weight")
+_DECISIONS = (" REVISE", " KEEP")
+_LABEL = "Decision:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    r"""One thing to learn (METHODS.md 1.0.1, WMExample and PolicySample).
-
-    Its loss is a sum of three terms, each with a weight of its own: ``weight`` times the mean negative
-    log-likelihood of the scored tokens, ``label_weight`` times the binary cross-entropy of the
-    refinement probability and the label, and ``distill_weight`` times the divergence from the teacher.
-
-    Attributes:
-        kind: Where it is from, in lower case: ``"warmup"``, ``"anchor"``, ``"expert_draft"``,
-            ``"revise_positive"``, ``"keep_draft"``, ``"hq_reflect"``, ``"draft_distill"``,
-            ``"own_anchor"``, ``"fallback"``, ``"self_distill"``, ``"world_model"``, ``"reading"``.
-        messages: The prompt.
-        reply: What follows it, in segments; the end token always follows, and carries loss if the last
-            segment does.
-        weight: Weight of the likelihood; 0 leaves it out.
-        label: y, what the refinement probability should be, 0 to 1; None where it is not learned.
-        label_weight: beta, times what the sample counts.
-        teacher: The teacher's prompt, where the sample is distilled; nothing else ever sees it.
-        distill_weight: eta, times what the sample counts.
-        task: The task that it is from.
-        step: The number of actions that were taken before it.
-
-    Raises:
-        OptionError: A field is not what it should be.
-
-    Example:
-        >>> asked = (Message("user", "It is dark."),)
-        >>> sample = Sample(kind="warmup", messages=asked, reply=(("Action:", False), (" look", True)))
-        >>> sample.text, sample.weight
-        ('Action: look', 1.0)
-        >>> Sample.from_json(sample.to_json()) == sample
-        True
-    """
+    """One thing to learn: a reply, perhaps a label of it, and perhaps a teacher to imitate."""
 
     kind: str
     messages: tuple[Message, ...]
@@ -67,30 +41,6 @@ class Sample:
     task: str = ""
     step: int = 0
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.kind, str) or not _KIND.fullmatch(self.kind):
-            raise _wrong("a kind of lower-case letters", self.kind)
-        if not _is_conversation(self.messages):
-            raise _wrong("messages that end with the user's", self.messages)
-        if self.teacher != () and not _is_conversation(self.teacher):
-            raise _wrong("a teacher's prompt that ends with the user's message", self.teacher)
-        if not _is_reply(self.reply):
-            raise _wrong("a reply of segments (text, whether it carries loss)", self.reply)
-        for name in _WEIGHTS:
-            value = getattr(self, name)
-            if not _is_number(value) or value < 0:
-                raise _wrong(f"a {name} of at least 0", value)
-        if self.label is not None and not (_is_number(self.label) and 0 <= self.label <= 1):
-            raise _wrong("a label from 0 to 1, or None", self.label)
-        if self.label is None and self.label_weight > 0:
-            raise _wrong("a label where label_weight is above 0", self.label)
-        if self.distill_weight > 0 and not self.teacher:
-            raise _wrong("a teacher's prompt where distill_weight is above 0", self.teacher)
-        if not isinstance(self.task, str):
-            raise _wrong("a task's id", self.task)
-        if type(self.step) is not int or self.step < 0:
-            raise _wrong("a step of at least 0", self.step)
-
     @property
     def text(self) -> str:
         """The whole reply."""
@@ -102,76 +52,153 @@ class Sample:
         return "".join(text for text, flag in self.reply if flag)
 
     def scaled(self, factor: float) -> Sample:
-        """Return the sample with all three weights multiplied.
-
-        Args:
-            factor: At least 0.
-
-        Example:
-            >>> Sample(kind="anchor", messages=(Message("user", "?"),), reply=(("!", True),),
-            ...        weight=0.5).scaled(3).weight
-            1.5
-        """
+        """Return the sample with all three weights multiplied."""
         return replace(self, **{name: getattr(self, name) * factor for name in _WEIGHTS})
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data that `from_json` reads."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return fields | {
-            "messages": [message._asdict() for message in self.messages],
-            "teacher": [message._asdict() for message in self.teacher],
-            "reply": [list(segment) for segment in self.reply],
-        }
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Sample:
-        """Read what `to_json` returned.
-
-        Raises:
-            DataCorrupt: It is no sample, or lacks a part.
-        """
-        try:
-            read = {
-                "messages": tuple(Message(**message) for message in data["messages"]),
-                "teacher": tuple(Message(**message) for message in data.get("teacher", ())),
-                "reply": tuple((text, flag) for text, flag in data["reply"]),
-            }
-            return cls(**{**data, **read})
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DataCorrupt(
-                f"expected a sample, found {data!r:.120} ({type(error).__name__}: {error})"
-            ) from error
+def count_samples(samples: Iterable[Sample]) -> dict[str, int]:
+    """Return the number of samples of each kind that occurs, by the kinds' names in order."""
+    return dict(sorted(Counter(sample.kind for sample in samples).items()))
 
 
-def _wrong(expected: str, found: object) -> OptionError:
-    return OptionError(f"expected {expected}, found {found!r:.120}")
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A sample in tokens: a row of a training.
+
+    Attributes:
+        decision: The index in the answer of the labeled word's token, and REVISE's and KEEP's token.
+    """
+
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+    scored: tuple[bool, ...]
+    weight: float = 1.0
+    label: float | None = None
+    label_weight: float = 0.0
+    decision: tuple[int, int, int] | None = None
+    teacher: tuple[int, ...] = ()
+    distill_weight: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.answer)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_conversation(messages: object) -> bool:
-    return (
-        isinstance(messages, tuple)
-        and bool(messages)
-        and all(
-            isinstance(m, Message) and m.role in ROLES and isinstance(m.content, str)
-            for m in messages
+def encode_samples(
+    tokenizer: Any, samples: Sequence[Sample], max_length: int = 2048
+) -> list[Example]:
+    """Return samples in tokens; replies are cut to the room that their prompts leave."""
+    chat = ChatTokenizer(tokenizer)
+    prompts = prompt_tokens(chat, [Generate(sample.messages) for sample in samples])
+    distilled = [sample for sample in samples if sample.teacher]
+    teachers = iter(prompt_tokens(chat, [Generate(sample.teacher) for sample in distilled]))
+    pieces = iter(chat.tokens([text for sample in samples for text, _ in sample.reply]))
+    words = (chat.tokens([word])[0] for word in _DECISIONS)
+    # where REVISE and KEEP first differ, and their tokens there
+    pairs = enumerate(zip(*words, strict=False))
+    decision = next(((index, one, other) for index, (one, other) in pairs if one != other), None)
+    found = []
+    for sample, prompt in zip(samples, prompts, strict=True):
+        teacher = next(teachers) if sample.teacher else ()
+        room = max_length - max(len(prompt), len(teacher))
+        if room < 1:
+            raise OptionError(
+                f"expected prompts of less than {max_length} tokens, found one of "
+                f"{max_length - room} ({sample.kind}, task {sample.task!r:.80}); raise max_length"
+            )
+        answer, scored, at = _reply(sample, [next(pieces) for _ in sample.reply], chat.end)
+        labeled = None
+        if at is not None and decision is not None and at + decision[0] < room:
+            labeled = (at + decision[0], *decision[1:])
+        found.append(
+            Example(
+                prompt,
+                tuple(answer[:room]),
+                tuple(scored[:room]),
+                sample.weight,
+                sample.label,
+                sample.label_weight,
+                labeled,
+                teacher,
+                sample.distill_weight,
+            )
         )
-        and messages[-1].role == "user"
-    )
+    return found
 
 
-def _is_reply(reply: object) -> bool:
-    return (
-        isinstance(reply, tuple)
-        and bool(reply)
-        and all(
-            isinstance(segment, tuple)
-            and len(segment) == 2
-            and isinstance(segment[0], str)
-            and isinstance(segment[1], bool)
-            for segment in reply
-        )
-    )
+def prompt_tokens(chat: ChatTokenizer, requests: Sequence[Any]) -> list[tuple[int, ...]]:
+    """Return what a model reads of requests, as tokens."""
+    found = []
+    for prompt in chat.prompts(requests):
+        if isinstance(prompt, LanguageModelError):
+            raise prompt
+        found.append(tuple(prompt))
+    return found
+
+
+def _reply(
+    sample: Sample, parts: Sequence[Sequence[int]], end: int
+) -> tuple[list[int], list[bool], int | None]:
+    """Return a reply's tokens, which of them carry loss, and where its labeled decision begins."""
+    answer: list[int] = []
+    scored: list[bool] = []
+    decision, so_far = None, ""
+    for (text, flag), tokens in zip(sample.reply, parts, strict=True):
+        if sample.label is not None and so_far.endswith(_LABEL) and text in _DECISIONS:
+            decision = len(answer)
+        answer += tokens
+        scored += [flag] * len(tokens)
+        so_far += text
+    return [*answer, end], [*scored, sample.reply[-1][1]], decision
+
+
+def scored_positions(rows: Sequence[Any]) -> list[tuple[int, int, int]]:
+    """Return of each scored token its row, the position that it is predicted at, and the token."""
+    return [
+        (number, len(row.prompt) - 1 + place, token)
+        for number, row in enumerate(rows)
+        for place, (token, flag) in enumerate(zip(row.answer, row.scored, strict=True))
+        if flag
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Rows that pass through the model together."""
+
+    epoch: int
+    rows: tuple[int, ...]
+
+
+def plan_updates(
+    lengths: Sequence[Sequence[int]], optimization: Optimization, seed: int = 0
+) -> list[MicroBatch]:
+    """Return all micro-batches of a training in their order, those of whole updates."""
+    plan = []
+    for epoch, rows in enumerate(lengths):
+        batches = _batches(rows, optimization, random.Random(f"{seed}\n{epoch}".encode()))
+        missing = -len(batches) % optimization.accumulate
+        plan += [MicroBatch(epoch, batch) for batch in (*batches, *[()] * missing)]
+    return plan
+
+
+def _batches(
+    lengths: Sequence[int], optimization: Optimization, rng: random.Random
+) -> list[tuple[int, ...]]:
+    order = list(range(len(lengths)))
+    rng.shuffle(order)
+    if optimization.batch_rows is not None:
+        size = optimization.batch_rows
+        return [tuple(order[at : at + size]) for at in range(0, len(order), size)]
+    assert optimization.batch_tokens is not None
+    order.sort(key=lambda row: lengths[row])  # keeps the random order of equal lengths
+    batches: list[tuple[int, ...]] = []
+    batch: list[int] = []
+    for row in order:
+        if batch and lengths[row] * (len(batch) + 1) > optimization.batch_tokens:
+            batches.append(tuple(batch))
+            batch = []
+        batch.append(row)
+    if batch:
+        batches.append(tuple(batch))
+    rng.shuffle(batches)
+    return batches

@@ -1,83 +1,57 @@
-"""What a training begins with, from plain options: environments and demonstrations."""
+"""What a training begins with: environments, demonstrations, models, and what is known of this machine."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import lzma
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from importlib.resources import files
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import gymnasium
 
+from ..agents import Decision, ExpertAgent, Reply, Request, View, run_episode
+from ..agents.create import tiny_folder
 from ..envs import TextEnv
-from ..errors import (
-    CoMapError,
-    DataCorrupt,
-    DataNotFound,
-    MissingExtra,
-    OptionError,
-    suggest,
-)
+from ..errors import CoMapError, DataCorrupt, DataNotFound, MissingExtra, OptionError, suggest
 from ..trajectory import Trajectory
-from .config import CoMapTraining
-from .demonstrations import demonstrations, expert_demonstrations, read_demonstrations
-from .processes import world_size
-from .session import Tell
+from .config import SharedTraining
+from .processes import is_first, own_device, wait, world_size
+from .roles import Roles, student_of
+from .stages import Tell
 
-__all__ = [
-    "PACKAGES",
-    "Environments",
-    "check_tracker",
-    "hardware",
-    "show_expert",
-]
-
-PACKAGES = (
-    "torch",
-    "transformers",
-    "trl",
-    "peft",
-    "accelerate",
-    "datasets",
-    "gymnasium",
-    "numpy",
-)
+PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "gymnasium", "numpy")
 """What a training's folder names the versions of."""
 
 _LONG = 200  # steps that a demonstration may take
 _FOLDERS = ("data_dir",)  # options that say where something is on this machine
+_FORM = (
+    "Reflection:",
+    "Decision: KEEP\nFinal Action:",
+    "Decision: REVISE\nFinal Action:",
+    "Revise Probability: 0.5",
+)
+_OFTEN = 50  # so often each prompt counts among a tiny model's words
 
 
 @dataclass(frozen=True, slots=True)
 class Environments:
-    """Makes the environments of a training: called with a split, it returns a new one.
-
-    Attributes:
-        env_id: The environment's id.
-        options: Its options, but for the split.
-
-    Example:
-        >>> import comap
-        >>> make_env = Environments("comap/ALFWorld-v0", {"source": "generated"})
-        >>> make_env("valid_seen").unwrapped.tasks.split
-        'valid_seen'
-    """
+    """Makes environments: called with a split, or None for an environment that has none."""
 
     env_id: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def __call__(self, split: str) -> gymnasium.Env[str, str]:
-        """Return an environment on a split.
-
-        Raises:
-            CoMapError: Its data is not there, or an option is wrong.
-            OptionError: It is no environment of comap, or cannot be made with these options.
-        """
+    def __call__(self, split: str | None) -> gymnasium.Env[str, str]:
+        """Return an environment on a split."""
+        chosen: dict[str, Any] = {} if split is None else {"split": split}
         try:
-            env: gymnasium.Env[str, str] = gymnasium.make(self.env_id, split=split, **self.options)
+            env: gymnasium.Env[str, str] = gymnasium.make(self.env_id, **chosen, **self.options)
         except (CoMapError, gymnasium.error.Error):
             raise
         except (ImportError, TypeError, ValueError) as error:
@@ -96,7 +70,7 @@ class Environments:
         return Environments(self.env_id, {**self.options, "max_episode_steps": longer})
 
     def describe(self, splits: Iterable[str]) -> dict[str, Any]:
-        """Return what makes results on these splits comparable, without places on this machine."""
+        """Return what makes results on these splits comparable, without paths of this machine."""
         prints = {}
         for split in splits:
             with closing(self(split)) as env:
@@ -109,110 +83,222 @@ class Environments:
 
 def show_expert(
     make_env: Environments,
-    config: CoMapTraining,
+    config: SharedTraining,
     file: Path | None = None,
     tell: Tell = lambda event: None,
 ) -> list[Trajectory]:
     """Return the demonstrations of a training: the environment's own expert's, or a file's.
 
-    Of all tasks that can be demonstrated, ``config.demonstrations`` are taken: in the order of their
-    ids they are cut into so many equal parts, and one is drawn from each. What does not succeed is
-    left out.
-
     Args:
-        make_env: Makes environments.
-        config: Says how many tasks, of which split, and the seed.
-        file: A file of commands, see `read_demonstrations`; None for the environment's expert.
-        tell: Told of each demonstration, as the event ``demonstration``.
+        make_env: Makes the training's environments.
+        config: Says which tasks are demonstrated: one at random of each equal part of all.
+        file: JSON lines of commands, plain or .xz, as `comap data build` writes them; None to ask the
+            environment's own expert.
+        tell: Callback for events.
 
     Raises:
-        DataNotFound: The file cannot be read, or has nothing on tasks of the split.
-        DataCorrupt: No demonstration succeeds.
-
-    Example:
-        >>> import comap
-        >>> make_env = Environments("comap/ALFWorld-v0", {"source": "generated"})
-        >>> [shown.success for shown in show_expert(make_env, CoMapTraining(demonstrations=2))]
-        [True, True]
+        DataNotFound: The file has no demonstration of these tasks.
+        DataCorrupt: The file is damaged, or no demonstration succeeds.
     """
+    split, number = config.train_split, config.demonstrations
     found: list[Trajectory] = []
-    with closing(make_env.demonstrating()(config.train_split)) as env:
-        known = env.get_wrapper_attr("tasks").ids
-        plans = None if file is None else _plans(file, known, config.train_split)
-        tasks = _drawn(known if plans is None else sorted(plans), config)
-        for number, task in enumerate(tasks, 1):
-            if plans is None:
+    with closing(make_env.demonstrating()(split)) as env:
+        known = tasks = env.get_wrapper_attr("tasks").ids
+        if file is not None:
+            plans = {task: plan for task, plan in read_demonstrations(file) if task in {*known}}
+            tasks = sorted(plans)
+            if not plans:
+                raise DataNotFound(
+                    f"expected demonstrations of the split {split!r} in {file}, found none of its "
+                    f"{len(known)} tasks; give the file that belongs to these tasks"
+                )
+        if number is not None and number < len(tasks):
+            rng = random.Random(f"{config.seed}\ndemonstrations")
+            bounds = [part * len(tasks) // number for part in range(number + 1)]
+            tasks = [tasks[rng.randrange(low, high)] for low, high in pairwise(bounds)]
+        for done, task in enumerate(tasks, 1):
+            if file is None:
                 found += expert_demonstrations(env, [task])
             else:
-                shown = demonstrations(env, [(task, plans[task])])
-                found += [one for one in shown if one.success and one.error is None]
-            event = {"done": number, "of": len(tasks), "won": len(found)}
-            tell({"event": "demonstration", **event})
+                found += filter(_succeeds, demonstrations(env, [(task, plans[task])]))
+            tell({"event": "demonstration", "done": done, "of": len(tasks), "won": len(found)})
     if not found:
         raise DataCorrupt(
             f"expected demonstrations that succeed, found none in {len(tasks)} of the split "
-            f"{config.train_split!r}; give a file of commands of these very tasks (--demos)"
+            f"{split!r}; give a file of commands of these very tasks (--demos)"
         )
     return found
 
 
-def _plans(file: Path, known: Sequence[str], split: str) -> dict[str, tuple[str, ...]]:
-    wanted = set(known)
-    plans = {task: plan for task, plan in read_demonstrations(file) if task in wanted}
-    if not plans:
+def read_demonstrations(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the task and the commands of each demonstration in a file."""
+    opened, number = lzma.open if path.suffix == ".xz" else open, 0
+    try:
+        with opened(path, "rt", encoding="utf-8") as file:
+            for line in file:
+                number += 1
+                record = json.loads(line)
+                task = "/".join(PurePosixPath(record["game"]).parts[-4:-1])
+                commands = [step["command"] for step in record["steps"]]
+                if not all(isinstance(command, str | None) for command in commands):
+                    raise TypeError("a command that is no text")
+                yield task, tuple(command for command in commands if command is not None)
+    except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
+        raise DataCorrupt(
+            f"expected demonstrations in {path}, found a damaged file ({error}); get it again"
+        ) from error
+    except OSError as error:
         raise DataNotFound(
-            f"expected demonstrations of the split {split!r} in {file}, found none of its "
-            f"{len(known)} tasks; give the file that belongs to these tasks"
-        )
-    return plans
+            f"expected demonstrations in {path}, found that it cannot be read "
+            f"({error.strerror or error}); give a file of JSON lines, plain or .xz"
+        ) from error
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DataCorrupt(
+            f"{path}, line {number}: expected a demonstration with game and steps, found {error!r}"
+        ) from error
 
 
-def _drawn(tasks: Sequence[str], config: CoMapTraining) -> list[str]:
-    """Return so many tasks, one at random of each equal part of all."""
-    number = config.demonstrations
-    if number is None or number >= len(tasks):
-        return list(tasks)
-    rng = random.Random(f"{config.seed}\ndemonstrations")
-    bounds = [place * len(tasks) // number for place in range(number + 1)]
-    return [tasks[rng.randrange(low, high)] for low, high in pairwise(bounds)]
+class _Player:
+    """Takes given commands, one after the other."""
+
+    name = "demonstration"
+
+    def __init__(self, commands: Sequence[str]):
+        self._commands = commands
+
+    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+        yield from ()
+        return Decision(self._commands[view.step] if view.step < len(self._commands) else None)
+
+
+def demonstrations(
+    env: gymnasium.Env[str, str], plans: Iterable[tuple[str, Sequence[str]]]
+) -> Iterator[Trajectory]:
+    """Play recorded commands and yield the trajectories."""
+    for task, commands in plans:
+        yield run_episode(env, _Player(commands), task=task)
+
+
+def expert_demonstrations(
+    env: gymnasium.Env[str, str], tasks: Iterable[str]
+) -> Iterator[Trajectory]:
+    """Let the environment's expert play tasks, and yield the trajectories of those that it solves."""
+    yield from filter(_succeeds, (run_episode(env, ExpertAgent(), task=task) for task in tasks))
+
+
+def _succeeds(shown: Trajectory) -> bool:
+    return shown.success and shown.error is None
+
+
+def open_models(
+    config: SharedTraining,
+    model: str | Path | None,
+    begin: Mapping[str, str | Path] | None = None,
+) -> Roles:
+    """Load the models of a training.
+
+    Args:
+        config: The training's settings.
+        model: A folder or a name on the hub: what all roles begin from. It may be None where every
+            role's own model is given.
+        begin: What roles begin from instead, by their names: models, or adapters of the model.
+
+    Raises:
+        OptionError: The training has no such role, or an adapter was made with other settings.
+        DataNotFound: There is no such model.
+        MissingExtra: A package is not installed.
+    """
+    given = dict(begin or {})
+    names = config.roles(given)
+    for role in given:
+        if role not in names:
+            raise OptionError(f"this training has no {role} to begin with; {suggest(role, names)}")
+    settings: dict[str, Any] = {
+        "kind": config.weights,
+        "roles": names,
+        "dtype": config.precision,
+        "device": own_device(),
+        "seed": config.seed,
+    }
+    if config.weights == "full":
+        models = {role: given.get(role, model) for role in names if student_of(role) is None}
+        return Roles.open({role: found for role, found in models.items() if found}, **settings)
+    if model is None:
+        raise OptionError("expected the model that adapters are of, found none; add --model")
+    saved = {role: Path(folder).expanduser() for role, folder in given.items()}
+    for path in saved.values():
+        if not path.is_dir():
+            raise DataNotFound(f"expected the folder of an adapter at {path}, found none")
+    return Roles.open(model, lora=config.lora, saved=saved, **settings)
+
+
+def describe_models(roles: Roles, **folders: str | Path | None) -> dict[str, Any]:
+    """Return what the models are that a training begins from, without paths of this machine."""
+    shape = roles.base("agent").config.get_text_config()
+    names = ("model_type", "hidden_size", "num_hidden_layers", "vocab_size")
+    described: dict[str, Any] = {
+        "name": roles.name,
+        "kind": roles.kind,
+        **{name: getattr(shape, name, None) for name in names},
+        "parameters": sum(weight.numel() for weight in roles.base("agent").parameters()),
+        "trained": sum(weight.numel() for weight in roles.parameters("agent").values()),
+    }
+    for name, folder in folders.items():
+        if folder is not None and Path(folder).is_dir():
+            described[f"{name}_sha256"] = weights_hash(Path(folder))
+    return described
+
+
+def weights_hash(folder: Path) -> str:
+    """Return the SHA-256 of a folder's weights, names of files included."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        digest.update(path.name.encode() + b"\n")
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def tiny_for_training(directory: str | Path, env_id: str, *, parameters: int, seed: int) -> Path:
+    """Return the folder of an untrained tiny model for training; it is built where it is missing."""
+    folder, package = Path(directory), (__package__ or "").rpartition(".")[0]
+    if is_first():
+        prompts = [
+            entry.read_text(encoding="utf-8")
+            for part in ("agents", "trainers/comap", "worldmodel")
+            for entry in sorted(
+                (files(package) / part / "prompts" / "brief").iterdir(), key=lambda one: one.name
+            )
+            if entry.name.endswith(".txt")
+        ]
+        words, size = [*prompts, *_FORM] * _OFTEN, parameters
+        tiny_folder(folder, env_id, parameters=size, seed=seed, words=words, purpose="training")
+    wait()
+    return folder
 
 
 def hardware() -> dict[str, Any]:
-    """Return how many processes train, and the names of the GPUs of this machine.
-
-    Raises:
-        MissingExtra: torch is not installed.
-    """
+    """Return how many processes train, and the names of the GPUs of this machine."""
     try:
         import torch
     except ImportError as error:
         raise MissingExtra.of("train", "training") from error
-    count = torch.cuda.device_count()
-    names = [torch.cuda.get_device_name(number) for number in range(count)]
+    names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return {"processes": world_size(), "gpus": names}
 
 
 def check_tracker(name: str) -> None:
-    """Refuse a tracker that cannot be reported to, before hours of work.
-
-    Args:
-        name: As transformers calls it: ``wandb``, ``tensorboard``, ``trackio``, ...; or ``none``.
-
-    Raises:
-        OptionError: There is no such tracker, or it is not installed.
-        MissingExtra: transformers is not installed.
-    """
-    if name == "none":
-        return
+    """Refuse a tracker that cannot be reported to, before hours of work."""
     try:
         from transformers.integrations import get_available_reporting_integrations
         from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
     except ImportError as error:
         raise MissingExtra.of("train", "training") from error
-    if name not in INTEGRATION_TO_CALLBACK:
-        hint = suggest(name, ["none", *sorted(INTEGRATION_TO_CALLBACK)])
-        raise OptionError(f"there is no tracker {name!r}; {hint}")
-    if name not in get_available_reporting_integrations():
+    known = ["none", *sorted(INTEGRATION_TO_CALLBACK)]
+    if name not in known:
+        raise OptionError(f"there is no tracker {name!r}; {suggest(name, known)}")
+    if name not in ("none", *get_available_reporting_integrations()):
         raise OptionError(
             f"expected the tracker {name!r} to be installed, it is not; run: pip install {name}"
         )

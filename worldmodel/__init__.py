@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from ..trajectory import Turn
 from .base import (
     Configured,
     Grounded,
     Prediction,
     Query,
     Transition,
-    Turn,
     WorldModel,
     ask,
     transitions_of,

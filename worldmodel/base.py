@@ -12,19 +12,6 @@ from ..errors import WorldModelError
 from ..facts import State
 from ..trajectory import Trajectory, Turn
 
-__all__ = [
-    "Configured",
-    "Grounded",
-    "Prediction",
-    "Query",
-    "Transition",
-    "Turn",
-    "WorldModel",
-    "ask",
-    "checked",
-    "transitions_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -100,17 +87,7 @@ class Configured(Protocol):
 
 
 def checked(model: object) -> WorldModel:
-    """Return `model` if it is a world model.
-
-    Raises:
-        WorldModelError: It has no method ``predict``, or is a class instead of an object.
-
-    Example:
-        >>> checked(3)
-        Traceback (most recent call last):
-        comap.errors.WorldModelError: expected a world model (an object with predict(queries), an id \
-or a config), found 3
-    """
+    """Return `model` if it is a world model."""
     if isinstance(model, WorldModel) and not isinstance(model, type):
         return model
     raise WorldModelError(

@@ -8,11 +8,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import gymnasium
 
-from ..envs.actions import canonical_action
+from ..envs.registry import canonical_action
 from ..errors import OptionError, suggest
 from .base import Configured, Grounded, Prediction, Query, WorldModel, ask, checked
-
-__all__ = ["KEYS", "CacheKey", "CacheStatistics", "CachedWorldModel"]
 
 CacheKey: TypeAlias = Literal["query", "belief"]
 """One of `KEYS`."""

@@ -9,8 +9,6 @@ from typing import Any
 from ..errors import CoMapError, WorldModelError, suggest
 from .base import WorldModel, checked
 
-__all__ = ["WORLD_MODELS", "create_world_model"]
-
 WORLD_MODELS = {
     "cached": "comap.worldmodel.cache:CachedWorldModel",
     "language": "comap.worldmodel.language:LanguageWorldModel",

@@ -20,8 +20,6 @@ from ..trajectory import Turn
 from .base import Configured, Grounded, Prediction, Query, WorldModel, ask, checked
 from .create import create_world_model
 
-__all__ = ["ImaginedEnv", "ImaginedSnapshot"]
-
 
 @dataclass(frozen=True, slots=True)
 class ImaginedSnapshot:
@@ -313,10 +311,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         return outcome.observation, outcome.reward, outcome.terminated, truncated, self._info()
 
     def _really(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Take the actions imagined since the last real moment, and then `action`, for real.
-
-        Where the real episode ends on the way, this one ends with it.
-        """
+        """Take the actions imagined since the last real moment, and then `action`, for real."""
         before = self._moment
         for pending in [*self._pending, action]:
             answer = self.env.step(pending)

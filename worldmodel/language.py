@@ -13,8 +13,6 @@ from ..lm import Completion, Generate, LanguageModel, Message, Sampling
 from ..lm.prompts import OVERHEAD, cut_text, fill_template, recent_turns
 from .base import Prediction, Query
 
-__all__ = ["LanguageWorldModel", "prediction_of"]
-
 Style = Literal["standard", "brief"]
 StateText = Literal["history", "belief"]
 Ending = Literal["facts", "words"]
@@ -174,17 +172,7 @@ class LanguageWorldModel:
 
 
 def prediction_of(completion: Completion, source: str, ending: Ending = "facts") -> Prediction:
-    r"""Return what a completion predicts.
-
-    A leading ``Observation:`` or the like is dropped. The confidence is the geometric mean of the
-    tokens' probabilities, where they are known and are numbers.
-
-    Example:
-        >>> prediction_of(Completion("Observation: It is dark."), "me").observation
-        'It is dark.'
-        >>> prediction_of(Completion("You win.\nDone: yes"), "me", "words").terminated
-        True
-    """
+    r"""Return what a completion predicts."""
     text = _LABEL.sub("", completion.text).strip()
     terminated = reward = None
     if ending == "words":

@@ -17,15 +17,6 @@ from .create import create_world_model
 from .imagined import ImaginedEnv
 from .oracle import OracleWorldModel
 
-__all__ = [
-    "Imagined",
-    "asked_model",
-    "imagine",
-    "imagined_layer",
-    "imagined_of",
-    "query_about",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Imagined:

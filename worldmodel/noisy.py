@@ -15,8 +15,6 @@ from ..facts import Fact, State, diff
 from .base import Configured, Grounded, Prediction, Query, WorldModel, ask, checked
 from .oracle import OracleWorldModel
 
-__all__ = ["ERROR_KINDS", "NoisyWorldModel"]
-
 ERROR_KINDS = ("drop", "swap", "invent")
 """The kinds of errors that `NoisyWorldModel` can make."""
 

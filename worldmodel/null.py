@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..envs.registered import idle_answer
+from ..envs.registry import idle_answer
 from .base import Prediction, Query
-
-__all__ = ["NullWorldModel"]
 
 
 class NullWorldModel:

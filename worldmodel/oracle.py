@@ -13,8 +13,6 @@ from ..envs import Snapshot, TextEnv
 from ..errors import WorldModelError
 from .base import Prediction, Query
 
-__all__ = ["OracleWorldModel"]
-
 _REMEMBERED = 256
 
 

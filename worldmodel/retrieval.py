@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections import Counter
@@ -12,12 +11,10 @@ from typing import Any
 
 from rapidfuzz import fuzz, process
 
-from ..checksums import seal, unseal
 from ..errors import DataCorrupt, DataNotFound, WorldModelError
+from ..jsonl import write
 from .base import Prediction, Query, Transition
 from .templates import Situation
-
-__all__ = ["RetrievalWorldModel"]
 
 _FAMILIAR = 60.0
 _FORMAT = "comap retrieval world model 1"
@@ -90,24 +87,18 @@ class RetrievalWorldModel:
         return [self._predict(query) for query in queries]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a file: JSON, one situation a line, after a head with their SHA-256."""
+        """Write the model to a file: JSON, one situation a line, after a head."""
         target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(target.name + ".part")
-        with temporary.open("w", encoding="utf-8") as file:
-            digest = _sha256_of(self._lines())
-            head = {"format": _FORMAT, "name": self.name, "size": self._size, "sha256": digest}
-            file.write(seal(json.dumps(head)) + "\n")
-            file.writelines(self._lines())
-        temporary.replace(target)
+        head = {"format": _FORMAT, "name": self.name, "size": self._size}
+        write(target, [head, *self._situations()])
         self._path = target
 
-    def _lines(self) -> Iterator[str]:
-        """Yield the lines of the file that follow its head."""
+    def _situations(self) -> Iterator[list[Any]]:
+        """Yield the situations, with their texts and how often each followed."""
         for action, by_kinds in sorted(self._texts.items()):
             for kinds, by_context in sorted(by_kinds.items()):
                 for context, texts in sorted(by_context.items()):
-                    yield json.dumps([action, kinds, context, sorted(texts.items())]) + "\n"
+                    yield [action, kinds, context, sorted(texts.items())]
 
     def config(self) -> dict[str, Any] | None:
         """Return what makes an equal model: its file; None where it was not saved."""
@@ -165,12 +156,9 @@ class RetrievalWorldModel:
         except UnicodeDecodeError:
             lines = [""]
         try:
-            head = unseal(lines[0])
+            head = json.loads(lines[0])
             if head["format"] != _FORMAT:
                 raise ValueError("another format")
-            found = _sha256_of(f"{line}\n" for line in lines[1:])
-            if head.get("sha256", found) != found:  # older files tell none
-                raise ValueError("situations that are cut or changed")
             self.name, self._size = str(head["name"]), int(head["size"])
             total = 0
             for line in lines[1:]:
@@ -188,10 +176,3 @@ class RetrievalWorldModel:
                 "write one with RetrievalWorldModel.save"
             ) from error
         self._path, self._tidy = path, False
-
-
-def _sha256_of(lines: Iterable[str]) -> str:
-    digest = hashlib.sha256()
-    for line in lines:
-        digest.update(line.encode())
-    return digest.hexdigest()

@@ -1,9 +1,4 @@
-"""Taking the names out of transitions, and putting other names in.
-
-A transition is abstracted by giving a variable to each entity of its action and of the few facts
-that say how the agent stands (where it is, what it holds), and a slot to each list that repeats what
-the belief already knows. The same variables, filled from another situation, give its prediction.
-"""
+"""Taking the names out of transitions, and putting other names in."""
 
 from __future__ import annotations
 
@@ -14,8 +9,6 @@ from dataclasses import dataclass
 
 from ..facts import Fact, State
 
-__all__ = ["Situation", "kind"]
-
 _LIST = re.compile(
     r"(?:(?<=\bsee )|(?<=: ))(?:an? [^,.:;\n]+(?:, (?:and )?an? [^,.:;\n]+)*|nothing\b)"
 )
@@ -25,36 +18,14 @@ _FEW = 2
 
 
 def kind(name: str) -> str:
-    """Return a name without its number.
-
-    Example:
-        >>> kind("desk lamp 12"), kind("agent")
-        ('desk lamp', 'agent')
-    """
+    """Return a name without its number."""
     stem = name.rstrip(_DIGITS)
     return (stem.rstrip(" _-") if stem != name else name) or name
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """An action in a belief, with the names taken out.
-
-    Attributes:
-        names: The names behind the variables ``{0}``, ``{1}`` and so on. In a template ``{{`` and
-            ``[[`` stand for these signs themselves.
-        action: The action with variables.
-        kinds: The kinds of the action's names, in order.
-        context: The facts about these names, with variables, as words, sorted.
-        groups: For each slot such as ``in {0}`` the names that the belief has there.
-
-    Example:
-        >>> state = State(frozenset({("in", "egg 1", "fridge 1"), ("open", "fridge 1")}))
-        >>> situation = Situation.of("take egg 1 from fridge 1", state)
-        >>> situation.action, situation.context
-        ('take {0} from {1}', 'in {0} {1} | open {1}')
-        >>> situation.abstract("You pick up the egg 1 from the fridge 1.")
-        'You pick up the {0} from the {1}.'
-    """
+    """An action in a belief, with the names taken out."""
 
     names: tuple[str, ...]
     action: str
@@ -84,15 +55,7 @@ class Situation:
         )
 
     def abstract(self, text: str) -> str:
-        """Return a text with these names as variables, and known lists as slots.
-
-        Example:
-            >>> state = State(frozenset({("in", "egg 1", "fridge 1")}))
-            >>> situation = Situation.of("open fridge 1", state)
-            >>> template = situation.abstract("{0} [in <0>] In it, you see a egg 1.")
-            >>> template, situation.fill(template)
-            ('{{0} [[in <0>] In it, you see [in <0>].', '{0} [in <0>] In it, you see a egg 1.')
-        """
+        """Return a text with these names as variables, and known lists as slots."""
         slots = sorted(self.groups, reverse=True)  # of equal lists, that of the first name counts
         groups = {frozenset(self.groups[slot]): slot for slot in slots}
         variables = {name: f"{{{place}}}" for place, name in enumerate(self.names)}

@@ -1,75 +1,109 @@
-"""From jobs that have run to the rows of the shared results schema."""
+"""From jobs that have run to result rows: what each job measured, and which cells show it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ...checksums import unseal
-from ...errors import CoMapError
-from ..training_record import get
-from .commands import Places, folder_of
-from .definition import Experiment
-from .jobs import Cell, Job, Plan
-from .measures import Measure, measures_of
-from .rows import ResultRow
+from ...agents.run import TRAJECTORIES, recorded
+from ...envs.alfworld.goal import Goal
+from ...envs.searchqa.questions import DATASETS
+from ...errors import CoMapError, DataCorrupt, DataNotFound, OptionError
+from ...metrics import success_rate
+from ...trainers.comap.config import CoMapTraining, preset
+from ...trainers.setup import Environments
+from ...trajectory import Trajectory
+from ..training_record import TrainingRecord, get, members, number, read_training
+from .definition import Column, Experiment, ResultRow
+from .plan import VERDICTS, Job, Paths, Plan, PlannedCell
 from .runner import job_record
 
-__all__ = ["collect"]
+_NORMAL = 1.959964  # the 97.5 % quantile
+_KINDS = {  # ALFWorld's kinds of tasks as PaW's Tables 1 and 5 name them
+    "pick_and_place_simple": "Pick",
+    "look_at_obj_in_light": "Look",
+    "pick_clean_then_place_in_recep": "Clean",
+    "pick_heat_then_place_in_recep": "Heat",
+    "pick_cool_then_place_in_recep": "Cool",
+    "pick_two_obj_and_place": "Pick2",
+}
+_SAMPLES = {  # as CoMap's Figure 7 names them: of which role, and of which kinds
+    "samples.policy.warm-up": ("agent", ("warmup", "anchor")),
+    "samples.policy.expert-draft": ("agent", ("expert_draft",)),
+    "samples.policy.revise+": ("agent", ("revise_positive",)),
+    "samples.policy.keep": ("agent", ("keep_draft",)),
+    "samples.policy.hq": ("agent", ("hq_reflect",)),
+    "samples.wm.warm-up": ("wm", ("warmup", "reading")),
+    "samples.wm.self-distillation": ("wm", ("world_model",)),
+}
+_CURVES = {  # of PaW's updates: metric, unit and factor of each measure
+    "success": ("training_success", "%", 100.0),
+    "return": ("training_reward", "", 1.0),
+    "policy_loss": ("policy_loss", "", 1.0),
+    "clip_fraction": ("clip_fraction", "%", 100.0),
+    "wm_lambda": ("wm_lambda", "", 1.0),
+    "wm_loss": ("wm_loss", "", 1.0),
+    "wm_clipped_ratio": ("wm_clipped_ratio", "%", 100.0),
+}
 
 
-def collect(plan: Plan, experiments: Sequence[Experiment], places: Places) -> list[ResultRow]:
-    """Return a row for each value that was measured, and one for each cell that has none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """One value that a job measured."""
 
-    Args:
-        plan: What was planned.
-        experiments: The experiments, in the order in which they shall stand.
-        places: Where the jobs are.
+    metric: str
+    value: float | None = None
+    unit: str = "%"
+    split: str | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    over: str | None = None
+    """what the curve is over that it is a point of, at `x`"""
+    x: float | None = None
+    method: str | None = None
+    """the method that it is of, where one job measures several"""
+    text: str | None = None
+    trajectories: str | None = None
+    """the file of what was played, relative to the job's folder"""
 
-    Raises:
-        DataCorrupt: A job's record cannot be read.
 
-    Example:
-        >>> from comap.benchmarks.experiments.definition import experiment
-        >>> from comap.benchmarks.experiments.jobs import plan
-        >>> from comap.benchmarks.experiments.scale import scale_named
-        >>> one = experiment("comap-t2")
-        >>> rows = collect(plan([one], scale_named("tiny")), [one], Places(Path("nowhere")))
-        >>> rows[0].value is None, rows[0].error
-        (True, 'not run yet')
-    """
+def collect(plan: Plan, experiments: Sequence[Experiment], paths: Paths) -> list[ResultRow]:
+    """Return a row for each value that was measured, and one for each cell that has none."""
     known = {one.id: one for one in experiments}
-    found: dict[str, tuple[list[Measure], dict[str, Any] | None, str | None]] = {}
+    jobs = dict.fromkeys(cell.job for cell in plan.cells if cell.job is not None)
+    measured = {name: _measured(plan.jobs[name], paths) for name in jobs}
     rows = []
     for cell in plan.cells:
+        if cell.why == "cited only":
+            continue
         one = known[cell.experiment]
-        if cell.job is None:
-            if cell.why != "cited only":
-                rows.append(_empty(cell, cell.why or "not run", one))
-            continue
-        job = plan.jobs[cell.job]
-        if job.id not in found:
-            found[job.id] = _measured(job, places)
-        measures, record, why = found[job.id]
-        if why is not None:
-            rows.append(_empty(cell, why, one, record))
-            continue
-        own = list(_rows(one, cell, job, measures, record or {}))
-        rows += own or [_empty(cell, "measured nothing that a column shows", one, record)]
+        measures, record, why = ([], {}, cell.why) if cell.job is None else measured[cell.job]
+        about = _about(cell, one, record)
+        own = [ResultRow(**about, **values) for values in _shown(one, cell, measures)]
+        if not own:
+            shown = (c for c in one.columns if c.env in (None, cell.env) and not c.average)
+            column = next(shown, Column(label="", unit=""))
+            error = (why or "measured nothing that a column shows")[:2000]
+            own = [ResultRow(**about, metric=column.metric, unit=column.unit, error=error)]
+        rows += own
     return rows
 
 
-def _measured(job: Job, places: Places) -> tuple[list[Measure], dict[str, Any] | None, str | None]:
+def _measured(job: Job, paths: Paths) -> tuple[list[Measure], dict[str, Any], str | None]:
     """Return what a job measured, its record, and why there is nothing."""
-    record = job_record(places, job)
+    record = job_record(paths, job)
     if record is None:
-        return [], None, "not run yet"
+        return [], {}, "not run yet"
     if record["status"] != "done":
         return [], record, f"{record['status']}: {record['why']}"
-    folder = folder_of(places, job.id)
+    folder = paths.of(job.id)
     record["fingerprint"] = _fingerprint(folder)
     try:
         return measures_of(job, folder), record, None
@@ -79,99 +113,405 @@ def _measured(job: Job, places: Places) -> tuple[list[Measure], dict[str, Any] |
         return [], record, f"failed: what it wrote is not understood ({error!r:.200})"
 
 
-def _rows(
-    one: Experiment,
-    cell: Cell,
-    job: Job,
-    measures: Sequence[Measure],
-    record: Mapping[str, Any],
-) -> Iterator[ResultRow]:
+def _shown(
+    one: Experiment, cell: PlannedCell, measures: Iterable[Measure]
+) -> Iterator[dict[str, Any]]:
+    """Yield the values of a cell that a column shows."""
     over = None if one.axis is None else one.axis.over
     for measure in measures:
         if measure.method not in (None, cell.method.name):
             continue
         if one.column(measure.metric, cell.env, measure.split) is None:
             continue
-        x = measure.x
+        values = {part.name: getattr(measure, part.name) for part in fields(measure)}
+        del values["over"], values["method"]
         if measure.over is None:
-            x = cell.method.x
+            values["x"] = cell.method.x
             if over == "parameters" and cell.backbone is not None:
-                x = cell.backbone.parameters
-            elif over in ("round", "update", "threshold") and x is None:
-                continue  # the end of a curve that is told point by point
+                values["x"] = cell.backbone.parameters
+            elif over in ("round", "update", "threshold") and values["x"] is None:
+                continue  # the end of a curve, which has points of its own
         elif measure.over != over:
             continue
-        yield ResultRow(
-            **_about(cell, one, record),
-            metric=measure.metric,
-            split=measure.split,
-            unit=measure.unit,
-            value=measure.value,
-            low=measure.low,
-            high=measure.high,
-            n=measure.n,
-            x=x,
-            text=measure.text,
-            trajectories=measure.trajectories
-            and f"jobs/{job.id}/{folder_of(Places(Path()), job.id).name}/{measure.trajectories}",
-        )
+        if measure.trajectories:
+            values["trajectories"] = f"jobs/{cell.job}/out/{measure.trajectories}"
+        yield values
 
 
-def _empty(
-    cell: Cell, why: str, one: Experiment, record: Mapping[str, Any] | None = None
-) -> ResultRow:
-    column = next((c for c in one.columns if c.env in (None, cell.env) and not c.average), None)
-    return ResultRow(
-        **_about(cell, one, record or {}),
-        metric="" if column is None else column.metric,
-        unit="" if column is None else column.unit,
-        error=why[:2000],
-    )
-
-
-def _about(cell: Cell, one: Experiment, record: Mapping[str, Any]) -> dict[str, Any]:
+def _about(cell: PlannedCell, one: Experiment, record: Mapping[str, Any]) -> dict[str, Any]:
     """Return what all rows of a cell have in common."""
     cost = dict(record.get("cost") or {})
-    seconds = cost.pop("seconds", None)
-    backbone = cell.backbone
+    machine = record.get("hardware")
+    named = isinstance(machine, Mapping)
     return {
         "experiment": one.id,
         "method": cell.method.name,
-        "backbone": None if backbone is None else backbone.name,
+        "backbone": None if cell.backbone is None else cell.backbone.name,
         "env": cell.env,
         "seed": cell.seed if one.seeds else None,
         "config_hash": record.get("config_hash"),
         "code_version": record.get("code"),
         "fingerprint": record.get("fingerprint"),
-        "hardware": _hardware(record),
-        "seconds": seconds,
+        "hardware": f"{get(machine, 'cpu')}, {get(machine, 'cores')} cores" if named else None,
+        "seconds": cost.pop("seconds", None),
         "cost": cost or None,
         "job": cell.job if record else None,
     }
 
 
 def _fingerprint(folder: Path) -> str | None:
-    """Return twelve digits for the fingerprints of the environments that a job was run in.
-
-    They tell tasks, facts and engine, and are in what its commands wrote.
-    """
-    told = []
+    """Return twelve digits for the fingerprints of the environments that a job was run in."""
+    found = []
     for path in [folder / "run.json", *sorted(folder.glob("*/run.json")), folder / "result.json"]:
         try:
-            found = unseal(path.read_bytes())
+            run = json.loads(path.read_bytes())
         except (OSError, ValueError):
             continue
-        known = get(found, "described", "env", "fingerprint")
-        told.append(known or get(found, "environment") or get(found, "env", "fingerprint"))
-    told = [one for one in told if isinstance(one, Mapping)]
-    if not told:
+        known = get(run, "described", "env", "fingerprint")
+        found.append(known or get(run, "environment") or get(run, "env", "fingerprint"))
+    found = [one for one in found if isinstance(one, Mapping)]
+    if not found:
         return None
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _hardware(record: Mapping[str, Any]) -> str | None:
-    told = record.get("hardware")
-    if not isinstance(told, Mapping):
-        return None
-    gpus = told.get("gpus") or ()
-    return ", ".join([f"{told.get('cpu')}, {told.get('cores')} cores", *map(str, gpus)])
+def measures_of(job: Job, folder: Path) -> list[Measure]:
+    """Return all that a job that has ended measured."""
+    found = list(_READERS[job.recipe.kind](job, folder))
+    if job.setup is not None and "/SearchQA-" in job.setup.env:
+        exact = [one for one in found if one.metric == "success_rate"]
+        found += [replace(one, metric="exact_match") for one in exact]
+    return [one for one in found if one.value is None or math.isfinite(one.value)]
+
+
+def _comap(job: Job, folder: Path) -> Iterator[Measure]:
+    """Yield what a training in stages measured: CoMap's, and the warm-ups before it."""
+    training = read_training(folder)
+    rounds = training.evaluations()
+    if not rounds:
+        raise DataNotFound(f"expected an evaluation in {folder}, found none")
+    last, final = rounds[-1]
+    yield from _evaluation(final, folder, f"round-{last}-evaluation")
+    revisions = members(final, "revisions")
+    for name in ("n", "drafts_succeed", "revised"):
+        count = number(revisions, name)
+        if count is not None:
+            yield Measure(metric=f"revisions.{name}", value=count, unit="count")
+    for name, of in (("urr", "drafts_succeed"), ("hrr", "drafts_succeed"), ("brp", "revised")):
+        value, n = number(revisions, name), number(revisions, of)
+        if value is not None and n:  # a rate of nothing says nothing
+            yield Measure(metric=name, value=value, unit="share", n=int(n))
+    for x, found in rounds:
+        yield from _points(_evaluation(found), "round", x)
+    for x, found in training.rollouts():
+        for tau, share in members(found, "gates", "adoption").items():
+            if share is not None:
+                adopted = _percent(f"adoption.{tau}", share, n=found["steps"])
+                yield from _points([adopted], "round", x)
+    learned = training.learned()
+    for metric, (role, kinds) in _SAMPLES.items():
+        counts = (
+            int(members(result, "samples").get(kind, 0))
+            for _, result in learned
+            if result["role"] == role
+            for kind in kinds
+        )
+        yield Measure(metric=metric, value=float(sum(counts)), unit="count")
+    yield from _costs(training)
+
+
+def _points(measures: Iterable[Measure], over: str, x: float) -> Iterator[Measure]:
+    return (replace(one, over=over, x=float(x), trajectories=None) for one in measures)
+
+
+def _evaluation(
+    found: Mapping[str, Any], folder: Path | None = None, stage: str = ""
+) -> Iterator[Measure]:
+    """Yield success, score and Delta-F1 of an evaluation."""
+    parts: list[_Part] = []
+    for split, one in members(found, "splits").items():
+        n, played = int(one["episodes"]), None
+        if folder is not None:
+            files = sorted(folder.glob(f"stages/*-{stage}/{split}-0/rank-*/{TRAJECTORIES}"))
+            played = files[0].relative_to(folder).as_posix() if files else None
+        parts.append(_Part(split, round(one["success"] * n), n, one["score"], played))
+    yield from _rates(parts, pools_scores=False)
+    for name, suffix in (("frozen", ""), ("on_policy", "_on_policy")):
+        scores = members(found, "world_model", name)
+        yield from _delta_f1(scores, f"delta_f1{suffix}")
+        nll = number(scores, "change_token_nll", "nll")
+        if nll is not None:
+            tokens = int(number(scores, "change_token_nll", "tokens") or 0)
+            yield Measure(metric=f"change_token_nll{suffix}", value=nll, unit="nats", n=tokens)
+
+
+def _delta_f1(scores: Mapping[str, Any], metric: str) -> Iterator[Measure]:
+    """Yield Delta-F1 on all transitions and on those that change something."""
+    for part, suffix in (("all", ""), ("nonempty", "_nonempty")):
+        value, error = number(scores, part, "delta_f1"), number(scores, part, "stderr")
+        if value is None:
+            continue
+        low = None if error is None else max(value - _NORMAL * error, 0.0)
+        high = None if error is None else min(value + _NORMAL * error, 100.0)
+        n = int(scores[part]["n"])
+        yield Measure(metric=metric + suffix, value=value, low=low, high=high, n=n)
+
+
+def _costs(training: TrainingRecord) -> Iterator[Measure]:
+    """Yield what each phase cost (CoMap, Table 6)."""
+    spent: dict[str, float] = {}
+    for stage in training.stages:
+        seconds = number(stage.result, "seconds") or 0.0
+        phase = "warmup" if stage.name.startswith("warmup-") else "coevolution"
+        part = {"wm": "wm", "agent": "policy"}.get(str(get(stage.result, "role")), "play")
+        if stage.name.endswith(("-evaluation", "frozen-transitions")):
+            phase, part = "evaluation", "all"
+        for name in (f"seconds.{phase}.{part}", "seconds.all"):
+            spent[name] = spent.get(name, 0.0) + seconds
+    for name, seconds in spent.items():
+        yield Measure(metric=name, value=seconds, unit="s")
+
+
+def _paw(job: Job, folder: Path) -> Iterator[Measure]:
+    record = read_training(folder)
+    if not record.tests:
+        raise DataNotFound(f"expected an evaluation in {folder}, found none")
+    by_update: dict[int, list[Mapping[str, Any]]] = {}
+    for line in record.tests:
+        by_update.setdefault(int(line["update"]), []).append(line)
+    last = max(by_update)
+    yield from _paw_evaluation(by_update[last])
+    for line in by_update[last]:
+        split = str(line["split"])
+        files = folder.glob(f"evaluations/{last:04}-{split}-0/rank-*/{TRAJECTORIES}")
+        yield from _by_kind((e for path in sorted(files) for e in recorded(path)), split)
+        yield from _by_data_set(line["won"])
+    for update in sorted(by_update):
+        yield from _points(_paw_evaluation(by_update[update]), "update", update)
+    for name, (metric, unit, factor) in _CURVES.items():
+        for x, y in zip(*record.curve(name, factor), strict=True):
+            yield Measure(metric=metric, value=y, unit=unit, over="update", x=x)
+
+
+def _paw_evaluation(lines: Sequence[Mapping[str, Any]]) -> Iterator[Measure]:
+    """Yield success and score of each split, and of all."""
+    won = [[int(value) for value in line["won"].values()] for line in lines]
+    return _rates(
+        [
+            _Part(str(line["split"]), sum(own), len(own), number(line, "score"))
+            for line, own in zip(lines, won, strict=True)
+        ]
+    )
+
+
+class _Part(NamedTuple):
+    """How a split of an evaluation went."""
+
+    split: str
+    won: int
+    n: int
+    score: float | None
+    trajectories: str | None = None
+
+
+def _rates(parts: Sequence[_Part], pools_scores: bool = True) -> Iterator[Measure]:
+    """Yield success and score of each split, and of all."""
+    for one in parts:
+        yield _success(one.won, one.n, one.split, trajectories=one.trajectories)
+        if one.score is not None:
+            yield Measure(metric="score", value=100 * one.score, split=one.split, n=one.n)
+    n, scores = (
+        sum(one.n for one in parts),
+        [one.n * one.score for one in parts if one.score is not None],
+    )
+    if n:
+        yield _success(sum(one.won for one in parts), n)
+    if n and pools_scores and len(scores) == len(parts):
+        yield Measure(metric="score", value=100 * sum(scores) / n, n=n)
+
+
+def _by_data_set(won: Mapping[str, Any]) -> Iterator[Measure]:
+    """Yield success by data set, on search QA: there a task's id begins with the set's name."""
+    found: dict[str, list[bool]] = {}
+    for task, times in won.items():
+        name = task.partition("/")[0]
+        if name in DATASETS:
+            found.setdefault(name, []).append(times > 0)
+    for name, own in found.items():
+        yield _success(sum(own), len(own), name)
+
+
+def _by_kind(episodes: Iterable[Trajectory], split: str) -> Iterator[Measure]:
+    """Yield success by kind of task, on ALFWorld."""
+    found: dict[str, list[bool]] = {}
+    for episode in episodes:
+        if "/ALFWorld-" not in episode.env_id:
+            return
+        goal = Goal.from_sentence(episode.goal)
+        if goal is not None:
+            found.setdefault(_KINDS.get(goal.family, goal.family), []).append(episode.success)
+    for kind, won in sorted(found.items()):
+        yield _success(sum(won), len(won), split, metric=f"success_rate.{kind}")
+
+
+def _play(job: Job, folder: Path) -> Iterator[Measure]:
+    parts: list[_Part] = []
+    assert job.setup is not None
+    for split in job.setup.splits:
+        summary = _json(folder / split / "summary.json")
+        n, score = int(summary["n"]), summary["score"]
+        won = round(summary["success"]["value"] * n)
+        if job.setup.judge is None:
+            parts.append(_Part(split, won, n, score, f"{split}/{TRAJECTORIES}"))
+        else:  # columns pool verdicts themselves
+            yield _judged(folder / f"{split}-{VERDICTS}", split)
+            yield Measure(metric="score", value=100 * score, split=split, n=n)
+        yield from _by_kind(recorded(folder / split / TRAJECTORIES), split)
+        per_step = summary["language_model"]["per_step"]
+        for name in ("calls", "prompt_tokens", "completion_tokens"):
+            yield Measure(metric=f"{name}_per_step", value=per_step[name], unit="", split=split)
+    yield from _rates(parts)
+
+
+def _judged(path: Path, split: str) -> Measure:
+    """Return SoPR by a judge, from the file of scores of a split's answers."""
+    sopr = members(_json(path), "sopr")
+    mean, low, high, n = (number(sopr, name) for name in ("mean", "low", "high", "n"))
+    if mean is None or low is None or high is None or n is None:
+        raise DataCorrupt(f"expected SoPR with its interval in {path}, found none")
+    found = _percent("success_rate", mean, low=100 * low, high=100 * high, n=int(n), split=split)
+    return replace(found, trajectories=f"{split}/{TRAJECTORIES}")
+
+
+def _predict(job: Job, folder: Path) -> Iterator[Measure]:
+    return _delta_f1(members(_json(folder / "result.json"), "scores"), "delta_f1")
+
+
+def _noise(job: Job, folder: Path) -> Iterator[Measure]:
+    result = _json(folder / "result.json")
+    for key, one in result["shares"].items():
+        if one["share"] is not None:
+            low, high = (None if one[end] is None else 100 * one[end] for end in ("low", "high"))
+            method = {"ce": "CE", "mae": "MAE", "cmae": "CMAE"}.get(key, key)
+            n = result["transitions"]
+            yield _percent(
+                "noise_gradient_share", one["share"], low=low, high=high, n=n, method=method
+            )
+
+
+def _overhead(job: Job, folder: Path) -> Iterator[Measure]:
+    """Yield what an update costs with PaW and without (PaW, Figure 5)."""
+    result = _json(folder / "result.json")
+    for method, side in (("GRPO", "off"), ("GRPO + PaW", "on")):
+        for name, spread in result[f"seconds_{side}"].items():
+            value, low, high = (float(spread[part]) for part in ("median", "min", "max"))
+            yield Measure(
+                metric="cpu_seconds.all" if name == "cpu" else f"seconds.{name}",
+                value=value,
+                unit="s",
+                low=low,
+                high=high,
+                n=result["pairs"],
+                method=method,
+            )
+        memory = result["peak_bytes"]
+        if memory is not None:
+            gibibytes = memory[side] / 2**30
+            yield Measure(metric="peak_memory", value=gibibytes, unit="GiB", method=method)
+
+
+def _facts(job: Job, folder: Path) -> Iterator[Measure]:
+    """Yield what needs no run: sizes of data sets, settings."""
+    if job.recipe.fact == "statistics":
+        yield from _statistics(job)
+    elif job.recipe.fact == "settings-comap":
+        config = preset(job.preset, **{**job.settings, "seed": job.seed})
+        for name, value in _settings(config).items():
+            yield Measure(metric="setting", unit="", method=name, text=str(value))
+    else:
+        raise OptionError(f"there is no fact {job.recipe.fact!r}")
+
+
+def _statistics(job: Job) -> Iterator[Measure]:
+    """Yield how many tasks the splits have (CoMap, Table 4)."""
+    assert job.setup is not None
+    make_env = Environments(job.setup.env, job.setup.options)
+    splits = job.setup.splits
+    for name, split in (("train", "train"), ("seen", splits[0]), ("unseen", splits[-1])):
+        if name == "seen" and len(splits) == 1:
+            continue  # the one that there is counts as unseen
+        try:
+            with closing(make_env(split)) as env:
+                n = len(env.get_wrapper_attr("tasks").ids)
+        except CoMapError:
+            continue
+        yield Measure(metric=f"tasks.{name}", value=float(n), unit="count")
+
+
+def _settings(config: CoMapTraining) -> dict[str, object]:
+    """Return the settings of CoMap's training as its Table 5 names them."""
+    agent, lora, optimization = config.agent, config.lora, config.optimization
+    adapters = f"{lora.r}, {lora.alpha:g}, {lora.dropout:g}"
+    batch = f"{optimization.batch_tokens} tokens"
+    if optimization.batch_rows is not None:
+        batch = f"{optimization.batch_rows} rows"
+    tokens = (agent.draft_tokens, agent.reflect_tokens, agent.final_tokens, config.predict_tokens)
+    distillation = config.distillation
+    return {
+        "Maximum length": agent.max_length,
+        "Optimizer": f"AdamW, beta2 {optimization.beta2}, weight decay {optimization.weight_decay}",
+        "Schedule, warm-up ratio": f"{optimization.schedule}, {optimization.warmup_ratio}",
+        "LoRA rank, alpha, dropout": "none: all weights" if config.weights == "full" else adapters,
+        "Learning rate, policy and world model": f"{config.policy_rate:g}, "
+        f"{config.world_model_rate:g}",
+        "Epochs, policy and world model": f"{config.policy_epochs}, {config.world_model_epochs}",
+        "Micro-batch, accumulation": f"{batch}, {optimization.accumulate}",
+        "Rounds": config.rounds,
+        "eta, mu, tau_wm": f"{distillation.eta:g}, {distillation.mu:g}, {config.tau_wm:g}",
+        "alpha, beta": f"{config.alpha:g}, {config.beta:g}",
+        "tau_p, tau_q": f"{agent.tau_p:g}, {agent.tau_q:g}",
+        "New tokens: draft, reflection, final action, world model": ", ".join(map(str, tokens)),
+        "Temperature, top-p": f"{agent.temperature:g}, {agent.top_p:g}",
+        "Prompts, state": f"{agent.prompts}, {agent.state_text}",
+    }
+
+
+_READERS: Mapping[str, Callable[[Job, Path], Iterable[Measure]]] = {
+    "comap": _comap,
+    "baseline": lambda job, folder: (),
+    "paw": _paw,
+    "play": _play,
+    "predict": _predict,
+    "noise": _noise,
+    "overhead": _overhead,
+    "told": _facts,
+}
+
+
+def _success(
+    won: int,
+    n: int,
+    split: str | None = None,
+    *,
+    metric: str = "success_rate",
+    trajectories: str | None = None,
+) -> Measure:
+    rate = success_rate([True] * won + [False] * (n - won))
+    found = _percent(metric, rate.value, low=100 * rate.low, high=100 * rate.high, n=n, split=split)
+    return replace(found, trajectories=trajectories)
+
+
+def _percent(metric: str, share: float, **more: Any) -> Measure:
+    return Measure(metric=metric, value=100 * share, **more)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataNotFound(f"expected a result in {path}, found none") from error
+    except ValueError as error:
+        raise DataCorrupt(f"expected a result in {path}, found {error}") from error
+    if not isinstance(found, dict):
+        raise DataCorrupt(f"expected a result in {path}, found {type(found).__name__}")
+    return found

@@ -1,120 +1,106 @@
-"""What a table or figure is: its methods, columns and axes, read from ``definitions/*.json``."""
+"""What is measured and how, all of it data in JSON files beside this module, and the rows of results.
+
+``definitions/ID.json`` is a table or figure (`Experiment`): its methods are rows or curves, its columns say
+which metric they show. A method names a recipe; ``recipes.json`` says which kind of job measures it, after
+which other jobs, and with which settings (`Recipe`). ``scales/NAME.json`` says models, environments,
+settings of each kind of job, seeds and expected costs (`Scale`). ``cited/ID.json`` holds published numbers
+(`cited.CitedTable`). A new file is all that a new table needs; CONTRIBUTING.md, "A new experiment", adds
+one step by step.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib.resources import files
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
+from ... import jsonl
+from ...envs.registry import env_class
 from ...errors import DataCorrupt, OptionError, suggest
 
-__all__ = ["Axis", "Column", "Experiment", "Method", "experiment", "experiment_ids"]
+FOLDER: Any = files(__package__)
+"""Where the data files are."""
+KINDS = ("comap", "baseline", "paw", "play", "predict", "noise", "overhead", "told")
+"""Kinds of jobs: trainings (CoMap's, its baselines', PaW's), an agent that plays, a world model that
+predicts, gradients on noise, PaW's overhead, and what needs no run."""
+SCALES = ("tiny", "small", "paper")
 
-_FOLDER = "definitions"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of a table, or what one panel of a figure shows.
-
-    Attributes:
-        label: What stands above it.
-        metric: Which of a job's measures it shows.
-        env: The environment that is measured; None for the method's own, or for none.
-        split: Its split; None for the measure of all splits.
-        unit: ``%``, ``share``, ``nats``, ``s``, ``GiB``, ``count`` or "".
-        better: Whether "more" or "less" is better; None where neither is.
-        average: Whether it is the mean of the columns before it, and no job measures it.
-    """
+    """A column of a table, or what one panel of a figure shows."""
 
     label: str
     metric: str = ""
+    """what `collect` calls it; ``average`` columns have none"""
     env: str | None = None
     split: str | None = None
+    """the split that is shown; without one, the value of all splits"""
     unit: str = "%"
     better: Literal["more", "less"] | None = "more"
     average: bool = False
+    """the mean of the columns before it"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """A row of a table, or a curve of a figure.
-
-    Attributes:
-        name: Its name, as the paper has it.
-        recipe: Which recipe of ``recipes.json`` measures it; None where it is only cited.
-        group: Methods with the same group stand together.
-        x: Its position on a figure's axis, where each method is one point.
-        series: The curve that it is a point of; None for a curve of its own.
-        backbones: The backbone slots that it is run with; None for the experiment's.
-        envs: The environments that it is run in; None for all that columns name.
-    """
+    """A row of a table, or a curve of a figure."""
 
     name: str
     recipe: str | None = None
+    """how it is measured; without one it is only cited"""
     group: str | None = None
+    """methods of one group stand together, between rules"""
     x: float | None = None
+    """where it stands on an axis over settings"""
     series: str | None = None
+    """the curve that it is a point of, on such an axis"""
     backbones: tuple[str, ...] | None = None
+    """language models, where they are not the experiment's"""
     envs: tuple[str, ...] | None = None
+    """environments, where they are not the columns'"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """The horizontal axis of a figure.
-
-    Attributes:
-        label: Its name.
-        over: What it counts: ``update``, ``round``, ``threshold``, ``parameters``, ``setting`` or
-            ``category``.
-        log: Whether it is logarithmic.
-    """
+    """The horizontal axis of a figure."""
 
     label: str
     over: str
+    """round or update: every point of a job; setting: each method's x; parameters: each language model;
+    category: bars"""
     log: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A table or figure.
-
-    Attributes:
-        id: Its name, such as ``comap-t1``.
-        paper: ``CoMap`` or ``PaW``.
-        published: What it is called there, such as ``Table 1``.
-        kind: ``table`` or ``figure``.
-        title: What it shows.
-        about: Where it is specified, and what ours measures, in a sentence or two.
-        backbones: The slots of language models that methods are run with; a scale says which models
-            stand in them.
-        methods: Its rows or curves, in order.
-        columns: Its columns or panels, in order.
-        axis: The horizontal axis of a figure.
-        footnotes: What a reader should know, by name; cited rows refer to them.
-        seeds: False where nothing is drawn, so that one seed is all.
-    """
+    """A table or figure."""
 
     id: str
     paper: str
     published: str
+    """as the paper names it, such as Table 1"""
     kind: Literal["table", "figure"]
     title: str
     about: str
     backbones: tuple[str, ...]
+    """slots of language models, which a scale fills; one that is ``""`` needs none"""
     methods: tuple[Method, ...]
     columns: tuple[Column, ...]
     axis: Axis | None = None
-    footnotes: Mapping[str, str]
+    footnotes: Mapping[str, str] = field(default_factory=dict)
     seeds: bool = True
+    """whether it is measured with each seed"""
 
     def column(self, metric: str, env: str | None, split: str | None) -> Column | None:
-        """Return the column that shows a measure; None where no column does.
-
-        A column without an environment or a split takes those of every one.
-        """
+        """Return the column that shows a measure; None where no column does."""
         for column in self.columns:
             if column.average or column.metric != metric:
                 continue
@@ -124,59 +110,247 @@ class Experiment:
 
 
 def experiment_ids() -> tuple[str, ...]:
-    """Return the names of all experiments, CoMap's tables first.
+    """Return the names of all experiments, CoMap's tables first."""
 
-    Example:
-        >>> experiment_ids()[0]
-        'comap-t1'
-    """
-    names = [path.stem for path in _folder().iterdir() if path.suffix == ".json"]
-    return tuple(sorted(names, key=_order))
+    def order(name: str) -> tuple[str, bool, int, str]:
+        paper, _, rest = name.partition("-")
+        digits = "".join(letter for letter in rest if letter.isdigit())
+        return paper, not rest.startswith("t"), int(digits or 0), rest
+
+    names = (path.name for path in (FOLDER / "definitions").iterdir())
+    return tuple(sorted((name[:-5] for name in names if name.endswith(".json")), key=order))
 
 
 def experiment(name: str) -> Experiment:
-    """Return the experiment of a name.
-
-    Raises:
-        OptionError: There is none.
-        DataCorrupt: Its file is no definition.
-
-    Example:
-        >>> experiment("comap-t2").published
-        'Table 2'
-    """
-    known = experiment_ids()
-    if name not in known:
-        raise OptionError(f"there is no experiment {name!r:.80}; {suggest(name, list(known))}")
-    path = _folder() / f"{name}.json"
-    try:
-        return _read(json.loads(path.read_text("utf-8")))
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataCorrupt(f"expected the definition of {name} in {path}, found {error}") from error
+    """Return the experiment of a name."""
+    _known("experiment", name, experiment_ids())
+    return read_data(f"definitions/{name}.json", experiment_of)
 
 
-def _folder() -> Any:
-    return files(__package__) / _FOLDER
-
-
-def _order(name: str) -> tuple[str, bool, int, str]:
-    paper, _, rest = name.partition("-")
-    digits = "".join(letter for letter in rest if letter.isdigit())
-    return paper, not rest.startswith("t"), int(digits or 0), rest
-
-
-def _read(data: dict[str, Any]) -> Experiment:
-    methods = tuple(
-        Method(**{**one, **{k: tuple(one[k]) for k in ("backbones", "envs") if k in one}})
+def experiment_of(data: dict[str, Any]) -> Experiment:
+    """Return the experiment of a definition."""
+    methods: list[dict[str, Any]] = [
+        {k: tuple(v) if isinstance(v, list) else v for k, v in one.items()}
         for one in data["methods"]
+    ]
+    parts = {
+        "backbones": tuple(data["backbones"]),
+        "methods": tuple(Method(**one) for one in methods),
+        "columns": tuple(Column(**one) for one in data["columns"]),
+        "axis": Axis(**data["axis"]) if "axis" in data else None,
+    }
+    return Experiment(**{**data, **parts})
+
+
+def read_data(name: str, make: Callable[[Any], T]) -> T:
+    """Return what is made of a data file."""
+    try:
+        return make(json.loads((FOLDER / name).read_text("utf-8")))
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DataCorrupt(f"expected other data in {FOLDER / name}, found {error!r}") from error
+
+
+def _known(what: str, name: str, names: Iterable[str]) -> None:
+    if name not in (known := list(names)):
+        raise OptionError(f"there is no {what} {name!r:.80}; {suggest(name, known)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How a method is measured."""
+
+    name: str
+    kind: str
+    start: str | None = None
+    """the recipe whose models a training begins with"""
+    policy: str | None = None
+    """the recipe that trained the policy; base: the language model itself, free: the scale's choice"""
+    world_model: str | None = None
+    """the recipe that trained the world model, or a name that ``comap run --world-model`` takes"""
+    agent: str | None = None
+    method: str | None = None
+    """of a baseline: iwm, wkm or itp"""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """options of the command, which win over a scale's"""
+    fact: str | None = None
+    """what is read without a run: statistics or settings-comap"""
+
+
+def recipe(name: str) -> Recipe:
+    """Return the recipe of a name."""
+    _known("recipe", name, recipes())
+    return recipes()[name]
+
+
+@cache
+def recipes() -> dict[str, Recipe]:
+    """Return all recipes by name."""
+    return read_data(
+        "recipes.json",
+        lambda data: {name: Recipe(name=name, **record) for name, record in data.items()},
     )
-    return Experiment(
-        **{
-            **data,
-            "backbones": tuple(data["backbones"]),
-            "methods": methods,
-            "columns": tuple(Column(**one) for one in data["columns"]),
-            "axis": None if data.get("axis") is None else Axis(**data["axis"]),
-            "footnotes": data.get("footnotes", {}),
-        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backbone:
+    """A language model that methods begin with."""
+
+    name: str
+    model: str
+    """as ``--model`` takes it"""
+    parameters: float
+    api: bool = False
+    """whether a server has it"""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvSetup:
+    """An environment at a scale."""
+
+    env: str
+    options: Mapping[str, Any]
+    splits: tuple[str, ...]
+    data: bool = False
+    """whether official data is needed: ``--data ENV=DIR``"""
+    folders: Mapping[str, str] = field(default_factory=lambda: {"data_dir": ""})
+    """options that name parts of that folder"""
+    judge: str | None = None
+    demos: bool = False
+    """whether demonstrations are needed: ``--demos ENV=FILE``"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How large experiments are run."""
+
+    name: str
+    about: str
+    seeds: tuple[int, ...]
+    backbones: Mapping[str, Mapping[str, Backbone]]
+    """the language model in each slot of each paper"""
+    slots: Mapping[str, tuple[str, ...]]
+    """the slots that are run of an experiment, or of all others (``*``)"""
+    environments: Mapping[str, EnvSetup]
+    kinds: Mapping[str, Mapping[str, Any]]
+    """settings of each kind of job: ``set`` for all, ``on`` an environment, ``recipes`` by name"""
+    cost: Mapping[str, Mapping[str, Any]]
+    notes: tuple[str, ...]
+
+    def backbone(self, paper: str, slot: str) -> Backbone | None:
+        """Return the language model in a paper's slot; None where this scale has none."""
+        return self.backbones.get(paper, {}).get(slot)
+
+    def settings(self, kind: str, env: str | None, recipe: str) -> dict[str, Any]:
+        """Return what is set for a kind of job on an environment, and for one recipe of that kind."""
+        found = self.kinds.get(kind, {})
+        recipes = found.get("recipes", {})
+        own = {**recipes.get(recipe, {}), **recipes.get(f"{recipe} {env}", {})}
+        if own.pop("only", False):
+            return own
+        return {**found.get("set", {}), **found.get("on", {}).get(env, {}), **own}
+
+    def policy_of(self, recipe: Recipe, env: str | None) -> str | None:
+        """Return the recipe that trained the policy that a job begins or plays with; None for none."""
+        if recipe.kind == "paw":
+            starts: Mapping[str, str | None] = self.kinds.get("paw", {}).get("starts", {})
+            return starts.get(recipe.name, starts.get(env or ""))
+        named = recipe.policy
+        if named == "free":
+            named = self.kinds.get("play", {}).get("free", "base")
+        return None if named == "base" else named
+
+    def preset(self, kind: str, env: str | None, recipe: str = "") -> str:
+        """Return the preset of a kind of job on an environment, and for one recipe of that kind."""
+        found = self.kinds.get(kind, {})
+        by_recipe: str | None = found.get("recipe_presets", {}).get(recipe)
+        by_env: str | None = found.get("presets", {}).get(env)
+        return by_recipe or by_env or str(found.get("preset", self.name))
+
+
+def scale_named(name: str) -> Scale:
+    """Return the scale of a name."""
+    _known("scale", name, SCALES)
+    return read_data(f"scales/{name}.json", _scale)
+
+
+def _scale(data: dict[str, Any]) -> Scale:
+    models = {name: Backbone(name=name, **record) for name, record in data["models"].items()}
+    return Scale(
+        name=data["name"],
+        about=data["about"],
+        seeds=tuple(data["seeds"]),
+        backbones={
+            paper: {slot: models[name] for slot, name in slots.items()}
+            for paper, slots in data["backbones"].items()
+        },
+        slots={name: tuple(slots) for name, slots in data.get("slots", {}).items()},
+        environments={env: _setup(env, record) for env, record in data["environments"].items()},
+        kinds=data["kinds"],
+        cost=data.get("cost", {}),
+        notes=tuple(data.get("notes", ())),
     )
+
+
+def _setup(env: str, record: Mapping[str, Any]) -> EnvSetup:
+    """Return an environment; on generated tasks unless the scale asks for official data."""
+    cls = env_class(env)
+    options = {} if record.get("data") else {**cls.generated_options, **cls.listed_actions()}
+    parts = {
+        "options": {**options, **record.get("options", {})},
+        "splits": tuple(record.get("splits") or cls.test_splits),
+    }
+    return EnvSetup(env=env, **{**record, **parts})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRow:
+    """One value of a table or a figure, from one seed; a cell without one says why."""
+
+    experiment: str
+    method: str
+    metric: str
+    backbone: str | None = None
+    env: str | None = None
+    split: str | None = None
+    unit: str = "%"
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    seed: int | None = None
+    x: float | None = None
+    text: str | None = None
+    cited: bool = False
+    """always false in what we write; other rows are never shown among ours"""
+    config_hash: str | None = None
+    code_version: str | None = None
+    fingerprint: str | None = None
+    hardware: str | None = None
+    seconds: float | None = None
+    cost: Mapping[str, float] | None = None
+    job: str | None = None
+    trajectories: str | None = None
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("experiment", "method", "metric"):
+            if not isinstance(getattr(self, name), str):
+                raise DataCorrupt(f"expected text as {name}, found {getattr(self, name)!r:.80}")
+        for name in ("value", "low", "high", "x", "seconds"):
+            number = getattr(self, name)
+            known = isinstance(number, int | float) and not isinstance(number, bool)
+            if number is not None and not (known and math.isfinite(number)):
+                raise DataCorrupt(f"expected a finite number as {name}, found {number!r:.80}")
+
+
+def write_rows(path: Path, rows: Iterable[ResultRow]) -> None:
+    """Write rows as JSON lines, so that a reader finds the old file or the new one, whole."""
+    records = (asdict(row) for row in rows)
+    jsonl.write(path, ({k: v for k, v in row.items() if v is not None} for row in records))
+
+
+def read_rows(path: Path) -> Iterator[ResultRow]:
+    """Yield the rows of a file."""
+    expected = "result rows of 'comap bench run' (a row)"
+    return jsonl.read(path, lambda record: ResultRow(**record), expected=expected)

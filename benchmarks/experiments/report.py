@@ -1,124 +1,321 @@
-"""The reports of a folder of results: Markdown, LaTeX and one HTML page; and tables for a terminal."""
+"""Reports of experiments as text: Markdown, LaTeX, and tables for a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 
-from ...errors import OptionError, suggest
-from ..training_page import write_whole
-from .charts import svg_file
-from .cited import CitedTable, load_cited
-from .definition import Experiment
-from .links import Links
-from .report_html import render_html
-from .report_latex import latex
-from .report_text import markdown, print_shown
-from .results import Results, read_results, results_of
-from .rows import ResultRow
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
-__all__ = ["FORMATS", "PICTURES", "print_report", "write_reports"]
-
-FORMATS = ("md", "tex", "html")
-"""The formats of reports, each the end of a file's name."""
-
-PICTURES = "figures"
-"""The folder beside a report in Markdown that holds its pictures."""
+from ..tables import one_line, visible
+from .cited import CitedTable, cited_tables, load_cited
+from .definition import Experiment, ResultRow, experiment_ids, read_data
+from .table import Entry, Panel, Table, measured_table, panel_table, panels, values
 
 
-def write_reports(
-    results: Path,
-    out: Path | None = None,
-    formats: Sequence[str] = FORMATS,
-    experiments: Sequence[Experiment] | None = None,
-    *,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """An experiment with its results."""
+
+    experiment: Experiment
+    measured: Table | None
+    panels: tuple[Panel, ...]
+    cited: Table | None
+    listed: Table | None
+    """cited values without a column"""
+
+    @property
+    def title(self) -> str:
+        """Its heading."""
+        return f"{self.experiment.paper}, {self.experiment.published}: {self.experiment.title}"
+
+    @property
+    def tables(self) -> list[Table]:
+        """All of it as tables, figures too."""
+        tables = (self.measured, *map(panel_table, self.panels), self.cited, self.listed)
+        return [one for one in tables if one is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """All experiments of a folder."""
+
+    shown: tuple[Shown, ...]
+    about: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def results_of(
+    rows: Iterable[ResultRow],
+    experiments: Sequence[Experiment],
     cited: Callable[[str], CitedTable | None] = load_cited,
-) -> list[Path]:
-    """Write the reports of a folder of results: ``report.md``, ``report.tex`` and ``report.html``.
+) -> Results:
+    """Return what rows of results come to; rows that say that they are cited are not ours."""
+    ours = [row for row in rows if not row.cited]
+    shown, own, empty = [], list[ResultRow](), []
+    for one in experiments:
+        found = [row for row in ours if row.experiment == one.id]
+        if not found:
+            empty.append(f"{one.paper} {one.published} ({one.id})")
+            continue
+        own += found
+        is_table = one.kind == "table"
+        in_columns, others = cited_tables(one, cited(one.id))
+        shown.append(
+            Shown(
+                experiment=one,
+                measured=measured_table(one, found) if is_table else None,
+                panels=() if is_table else panels(one, found),
+                cited=in_columns,
+                listed=others,
+            )
+        )
+    left_out = [f"Not run: {', '.join(empty)}."] if empty else []
+    ids = {*(one.id for one in experiments), *experiment_ids()}
+    strange = [row.experiment for row in ours if row.experiment not in ids]
+    if strange:
+        names = ", ".join(dict.fromkeys(one_line(name, 60) for name in strange))
+        left_out.append(
+            f"Not shown: {len(strange)} rows of experiments that this version does not know: {names}."
+        )
+    return Results(shown=tuple(shown), about=_about(own), left_out=tuple(left_out))
 
-    Links lead to jobs by relative paths, so that the folder can be moved as a whole. Figures in
-    Markdown are pictures in the folder ``figures`` beside it.
 
-    Args:
-        results: The folder; its rows are in ``rows.jsonl``.
-        out: Where the reports go; None for the same folder.
-        formats: Which of ``md``, ``tex`` and ``html``.
-        experiments: What to report, in this order; None for all that have a row.
-        cited: What returns an experiment's published numbers.
-
-    Returns:
-        The reports that were written, one a format.
-
-    Raises:
-        DataNotFound: There are no rows.
-        DataCorrupt: A row is not what it should be.
-        OptionError: There is no such format.
-        MissingExtra: The extra ``viz`` is not installed.
-
-    Example:
-        >>> write_reports(Path("no/such/results"))
-        Traceback (most recent call last):
-        comap.errors.DataNotFound: expected result rows in no/such/results/rows.jsonl, found that it \
-cannot be read (No such file or directory); 'comap bench run' makes them
-    """
-    for name in formats:
-        if name not in FORMATS:
-            raise OptionError(f"there is no format {name!r:.40}; {suggest(name, list(FORMATS))}")
-    found = read_results(results, experiments, cited)
-    place = results if out is None else out
-    place.mkdir(parents=True, exist_ok=True)
-    writers: dict[str, Callable[[], str]] = {
-        "md": lambda: markdown(found, _pictures(found, place)),
-        "tex": lambda: latex(found),
-        "html": lambda: render_html(found, Links(results, place)),
+def _about(rows: Sequence[ResultRow]) -> tuple[tuple[str, str], ...]:
+    """Return what was run, with which version and on what, as the rows say."""
+    jobs = {row.job: row.seconds for row in rows if row.job is not None}
+    seconds = [spent for spent in jobs.values() if spent is not None]
+    failed = len({row.job for row in rows if row.job and row.error is not None})
+    seeds = sorted({row.seed for row in rows if row.seed is not None})
+    found = {
+        "models": _listed(row.backbone for row in rows),
+        "seeds": _listed(map(str, seeds)),
+        "comap": _listed(row.code_version for row in rows),
+        "hardware": _listed(row.hardware for row in rows),
+        "jobs": f"{len(jobs):,}",
+        "time of all jobs": f"{sum(seconds) / 3600:,.1f} h" if seconds else "",
+        "failed": f"{failed:,} job{'s' if failed > 1 else ''}" if failed else "",
     }
-    written = []
-    for name in dict.fromkeys(formats):
-        path = place / f"report.{name}"
-        write_whole(path, writers[name]())
-        written.append(path)
-    return written
+    return tuple((name, value) for name, value in found.items() if value)
 
 
-def print_report(
-    rows: Sequence[ResultRow],
-    experiments: Sequence[Experiment] | None = None,
-    *,
-    cited: Callable[[str], CitedTable | None] = load_cited,
-) -> None:
-    """Print the tables of experiments on standard output.
-
-    Args:
-        rows: The rows of results.
-        experiments: What to print, in this order; None for all that have a row.
-        cited: What returns an experiment's published numbers.
-
-    Raises:
-        DataCorrupt: A definition is not what it should be.
-        MissingExtra: The extra ``viz`` is not installed.
-
-    Example:
-        >>> row = ResultRow(experiment="comap-t2", method="SFT", metric="delta_f1", value=1.0)
-        >>> print_report([row], cited=lambda name: None)  # doctest: +ELLIPSIS
-        CoMap, Table 2: World-model quality (Delta-F1)
-        ...
-    """
-    found = results_of(rows, experiments, cited)
-    for place, one in enumerate(found.shown):
-        if place:
-            print("\n")
-        print_shown(one)
-    for line in found.left_out:
-        print(f"\n{line}")
+def _listed(names: Iterable[str | None]) -> str:
+    found = list(dict.fromkeys(name for name in names if name))
+    more = f" and {len(found) - 6} more" if len(found) > 6 else ""
+    return ", ".join(one_line(str(name), 120) for name in found[:6]) + more
 
 
-def _pictures(found: Results, place: Path) -> dict[tuple[str, int], str]:
-    """Write the pictures of all figures, and return their files as Markdown names them."""
-    files = {}
-    for one in found.shown:
-        for number, panel in enumerate(one.panels):
-            name = f"{PICTURES}/{one.experiment.id}-{number + 1}.svg"
-            (place / PICTURES).mkdir(exist_ok=True)
-            write_whole(place / name, svg_file(panel))
-            files[one.experiment.id, number] = name
-    return files
+def picture(one: Shown, index: int) -> str:
+    """Return where the picture of a panel is, from a report in Markdown."""
+    return f"figures/{one.experiment.id}-{index + 1}.svg"
+
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#&$@]|:(?=\S)|(?<=www)\.)")
+_STARTS = re.compile(r"^([-+=>]|\d+[.)])")
+_EVERY = ("method", "column", "mean ± sd", "95 % interval", "n", "seeds")
+
+
+def markdown(results: Results) -> str:
+    """Return the report of all experiments in Markdown."""
+    parts = ["# Experiments"]
+    parts.append("\n".join(f"- {escape(name)}: {escape(text)}" for name, text in results.about))
+    parts += map(escape, results.notes)
+    contents = (f"- [{escape(one.title)}](#{_anchor(one.title)})" for one in results.shown)
+    parts.append("\n".join(contents))
+    for one in results.shown:
+        parts += _section(one)
+    parts += map(escape, results.left_out)
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def escape(text: str) -> str:
+    r"""Return text so that Markdown and HTML show it as it is, on one line."""
+    line = _SPECIAL.sub(r"\\\1", one_line(text, 2000))
+    return _STARTS.sub(r"\\\1", line) if not line[:1].isdigit() else line
+
+
+def _anchor(title: str) -> str:
+    """Return the id that code hosts give to a heading."""
+    return re.sub(r"[^\w\- ]", "", one_line(title, 2000).lower()).replace(" ", "-")
+
+
+def _section(one: Shown) -> Iterator[str]:
+    yield f"## {escape(one.title)}"
+    yield escape(one.experiment.about)
+    for i, panel in enumerate(one.panels):
+        yield f"![{escape(panel.column.label)}]({picture(one, i)})"
+    for found in one.tables:
+        yield f"**{escape(found.title)}**"
+        lines = [[_cell(entry, kind) for entry in row.entries] for kind, row in found.lines()]
+        yield _table(found.head, lines, found.texts)
+        notes = [escape(note) for note in found.notes]
+        notes += [f"<sup>{letter}</sup> {escape(text)}" for letter, text in found.footnotes]
+        yield "  \n".join(f"<sub>{note}</sub>" for note in notes)
+    if one.measured is not None:
+        lines = [
+            [
+                escape(text)
+                for text in (
+                    *(value.method, one_line(value.column.label), value.entry.text),
+                    *(value.interval, value.cell.n, value.cell.seed_names),
+                )
+            ]
+            for value in values(one.measured, one.experiment.columns)
+            if value.cell.value is not None
+        ]
+        if lines:
+            yield "<details><summary>Every value with its interval, n and seeds</summary>"
+            yield _table(_EVERY, lines, 2)
+            yield "</details>"
+    yield "\n".join(f"- {escape(text)}" for text in one.experiment.footnotes.values())
+
+
+def _cell(entry: Entry, kind: str) -> str:
+    text = escape(entry.text)
+    if text:
+        text = f"**{text}**" if entry.best or kind == "block" else text
+        text = f"*{text}*" if kind == "counts" else text
+    return text + (f" <sup>{' '.join(entry.marks)}</sup>" if entry.marks else "")
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
+    rules = [":--" if i < texts else "--:" for i in range(len(head))]
+    lines = [[escape(name) for name in head], rules, *rows]
+    return "\n".join(
+        f"| {' | '.join(cell or ' ' for cell in [*line, *[''] * (len(head) - len(line))])} |"
+        for line in lines
+    )
+
+
+def print_shown(results: Results) -> None:
+    """Print the tables of experiments on standard output."""
+    console = Console(file=sys.stdout, highlight=False)
+    for i, one in enumerate(results.shown):
+        between = "\n\n" if i else ""
+        console.print(Text(between + visible(one.title), style="bold"), soft_wrap=True)
+        for found in one.tables:
+            console.print()
+            _print_table(found, console)
+    for line in results.left_out:
+        console.print(Text(f"\n{visible(line)}"), soft_wrap=True)
+
+
+def _print_table(found: Table, console: Console) -> None:
+    title = Text(visible(found.title), style="bold")
+    shown = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
+    for i, name in enumerate(found.head):
+        shown.add_column(Text(visible(name)), justify="left" if i < found.texts else "right")
+    for kind, row in found.lines():
+        if kind != "line":
+            shown.add_section()
+        usual = {"block": "bold italic", "counts": "dim"}.get(kind, "")
+        shown.add_row(
+            *(
+                Text(visible(one.text), style="bold" if one.best else usual)
+                + Text("".join(f" [{mark}]" for mark in one.marks), style="dim")
+                for one in row.entries
+            )
+        )
+    if not console.is_terminal:  # a file or a pipe: nothing is wrapped there
+        needed = console.measure(shown, options=console.options.update(max_width=10_000))
+        console.width = max(80, needed.maximum)
+    console.print(shown)
+    for line in (*found.notes, *(f"[{letter}] {text}" for letter, text in found.footnotes)):
+        console.print(Text(visible(line)), soft_wrap=True)
+
+
+_HEAD = r"""% Tables of experiments, written by comap. A table environment can be copied by itself;
+% it needs the packages booktabs and textcomp.
+\documentclass[10pt]{article}
+\usepackage[utf8]{inputenc}
+\usepackage[T1]{fontenc}
+\usepackage{textcomp}
+\usepackage[a4paper,landscape,margin=1.5cm]{geometry}
+\usepackage{booktabs}
+\begin{document}
+"""
+
+
+def latex(results: Results) -> str:
+    r"""Return the tables of all experiments as a document."""
+
+    def lines(texts: Iterable[str]) -> str:
+        return "".join(rf"\noindent {escape_latex(text)}\par" + "\n" for text in texts)
+
+    parts = [_HEAD, lines(f"{name}: {text}" for name, text in results.about), lines(results.notes)]
+    for one in results.shown:
+        title = escape_latex(one.title)
+        parts.append(f"\n\\section*{{{title}}}\n{escape_latex(one.experiment.about)}\n")
+        for found in one.tables:
+            parts.append(_latex_table(found, f"{title}. {escape_latex(found.title)}"))
+        parts += [f"\n{lines([text])}" for text in one.experiment.footnotes.values()]
+    return "".join([*parts, lines(results.left_out), "\\end{document}\n"])
+
+
+def escape_latex(text: str) -> str:
+    r"""Return text as LaTeX that shows it as it is; what its fonts lack is shown by its code point."""
+    known = _latex_characters()
+
+    def written(char: str) -> str:
+        plain = char.isascii() or ("À" <= char <= "ÿ" and char not in "×÷")
+        return known.get(char) or (char if plain else rf"\texttt{{[U+{ord(char):04X}]}}")
+
+    return "".join(map(written, visible(text)))
+
+
+@cache
+def _latex_characters() -> dict[str, str]:
+    return read_data("latex.json", dict)
+
+
+def _latex_table(found: Table, caption: str) -> str:
+    """Return one table environment."""
+    width = len(found.head)
+    lines = [
+        r"\begin{table}[htbp]",
+        r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
+        rf"\caption{{{caption}.}}",
+        rf"\begin{{tabular}}{{@{{}}{'l' * found.texts}{'r' * (width - found.texts)}@{{}}}}",
+        r"\toprule",
+        " & ".join(map(_heading, found.head)) + r" \\",
+        r"\midrule",
+    ]
+    above = {"ruled": r"\addlinespace", "block": r"\addlinespace", "counts": r"\midrule"}
+    for i, (kind, row) in enumerate(found.lines()):
+        lines += [above[kind]] if kind in above and (i or kind != "block") else []
+        if kind == "block":
+            name = escape_latex(row.name)
+            lines.append(rf"\multicolumn{{{width}}}{{@{{}}l}}{{\itshape {name}}} \\")
+        else:
+            lines.append(" & ".join(map(_latex_cell, row.entries)) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    notes = [escape_latex(note) for note in found.notes]
+    notes += [rf"\textsuperscript{{{mark}}}~{escape_latex(text)}" for mark, text in found.footnotes]
+    if notes:
+        lines.append(r"\par\smallskip\begin{minipage}{0.95\linewidth}\raggedright\scriptsize")
+        lines += [r"\par ".join(notes), r"\end{minipage}"]
+    return "\n".join(["", *lines, r"\end{table}", ""])
+
+
+def _heading(name: str) -> str:
+    """Return a column's head; where it is long, on two lines."""
+    words = name.split(" ")
+    if len(name) <= 12 or len(words) < 2:
+        return escape_latex(name)
+    halves = [(" ".join(words[:i]), " ".join(words[i:])) for i in range(1, len(words))]
+    first, second = map(escape_latex, min(halves, key=lambda half: max(map(len, half))))
+    return rf"\shortstack[r]{{{first} \\ {second}}}"
+
+
+def _latex_cell(entry: Entry) -> str:
+    text = escape_latex(entry.text)
+    if entry.best:
+        text = rf"\textbf{{\boldmath {text}}}"
+    return text + (rf"\textsuperscript{{{','.join(entry.marks)}}}" if entry.marks else "")

@@ -1,4 +1,4 @@
-"""The report of experiments as one HTML page that needs nothing else.
+"""The report of experiments as one HTML page that needs nothing else, and the pictures of figures.
 
 What we measured and what the papers print stand side by side in column groups of their own. Plots are
 drawn by plotly, whose script is inside the page, packed, and is unpacked when the first plot comes
@@ -10,73 +10,48 @@ from __future__ import annotations
 
 import base64
 import gzip
+import math
+import os
 import re
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import quote
 
+from ...agents.run import TRAJECTORIES
 from ...errors import MissingExtra
-from ..episodes import script_json
-from ..marks import one_line
-from ..training_page import page_environment, source_hash, template_text
-from .charts import chart, chart_table, picture
-from .html_tables import HtmlTable, html_table, list_table
-from .links import Links
-from .results import Results, Shown
-
-__all__ = ["render_html"]
+from ..plots import Plot, Series, image_of
+from ..report import page_environment, script_json, source_hash, template_text
+from ..tables import one_line
+from .definition import ResultRow
+from .report import Results, Shown
+from .runner import RECORD
+from .table import (
+    Block,
+    Cell,
+    Curve,
+    Entry,
+    Panel,
+    Table,
+    entry,
+    interval,
+    number,
+    values,
+    with_unit,
+)
 
 _GUARDED = re.compile(r'getElementById\("([0-9a-f]{40,})"\)')  # what its map part looks for
 
 
-@dataclass(frozen=True, slots=True)
-class _Chart:
-    """A panel on the page."""
-
-    title: str
-    svg: Any
-    place: int
-    head: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    curves: tuple[str, ...]
-    lost: tuple[tuple[str, str], ...]
-    bars: bool
-    band: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """An experiment on the page."""
-
-    id: str
-    shown: Shown
-    table: HtmlTable | None
-    charts: tuple[_Chart, ...]
-    cited: tuple[Any, ...]
-
-
-def render_html(results: Results, links: Links) -> str:
-    """Return the page; the same results give the same page.
-
-    Args:
-        results: What was measured.
-        links: Where records and trajectories are.
-
-    Raises:
-        MissingExtra: The extra ``viz`` is not installed.
-
-    Example:
-        >>> from pathlib import Path
-        >>> page = render_html(Results(shown=()), Links(Path("runs"), Path("runs")))
-        >>> page.splitlines()[0]
-        '<!doctype html>'
-    """
+def render_html(results: Results, folder: Path, page: Path) -> str:
+    """Return the page for a folder `page`, with links into the results' folder."""
     environment = page_environment()
     from markupsafe import Markup  # a part of jinja2
 
-    sections, charts = [], list[dict[str, Any]]()
-    for one in results.shown:
-        sections.append(_section(one, links, charts))
+    charts: list[dict[str, Any]] = []
+    sections = [_section(one, folder, page, charts) for one in results.shown]
     style = template_text("report.css") + template_text("experiments.css")
     script = template_text("experiments.js")
     library = _library() if charts else None
@@ -89,32 +64,16 @@ def render_html(results: Results, links: Links) -> str:
             style=Markup(style),
             script=Markup(script),
             style_hash=source_hash(style),
-            script_hashes=[source_hash(script), *([library.hash] if library else [])],
+            script_hashes=[source_hash(script), *([library["hash"]] if library else [])],
             library=library,
             charts=Markup(script_json({"charts": charts})),
         )
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Library:
-    """The script that draws plots.
-
-    Attributes:
-        name: Its name and licence.
-        packed: Its text, in gzip and base64.
-        hash: What the page's policy calls it.
-        guards: Ids of elements: where they are there, it adds no styles of its own to the page.
-    """
-
-    name: str
-    packed: str
-    hash: str
-    guards: tuple[str, ...]
-
-
-@lru_cache(maxsize=1)
-def _library() -> _Library:
+@cache
+def _library() -> dict[str, Any]:
+    """Return the script that draws plots."""
     try:
         import plotly
         from plotly.offline import get_plotlyjs
@@ -122,52 +81,231 @@ def _library() -> _Library:
         raise MissingExtra.of("viz", "drawing interactive plots") from error
     text: str = get_plotlyjs()
     packed = gzip.compress(text.encode("utf-8"), 9, mtime=0)
-    return _Library(
-        name=f"plotly.js as in plotly {plotly.__version__} for Python, MIT licence",
-        packed=base64.b64encode(packed).decode("ascii"),
-        hash=source_hash(text),
-        guards=("plotly.js-style-global", *dict.fromkeys(_GUARDED.findall(text))),
-    )
+    return {
+        "name": f"plotly.js as in plotly {plotly.__version__} for Python, MIT licence",
+        "packed": base64.b64encode(packed).decode("ascii"),
+        "hash": source_hash(text),
+        "guards": ("plotly.js-style-global", *dict.fromkeys(_GUARDED.findall(text))),
+    }
 
 
-def _section(one: Shown, links: Links, charts: list[dict[str, Any]]) -> _Section:
+def _section(one: Shown, folder: Path, page: Path, charts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the template shows of an experiment; the data of its plots is added to `charts`."""
     name = re.sub(r"[^a-z0-9-]", "-", one.experiment.id.lower())
+    columns = one.experiment.columns
+    found = list(values(one.measured, columns)) if one.measured else []
+    targets = {id(value.entry): f"{name}-v{i}" for i, value in enumerate(found)}
+    details = [
+        {
+            "id": targets[id(value.entry)],
+            "value": value,
+            "column": one_line(value.column.label),
+            "sources": [_source(row, value.column.split, folder, page) for row in value.cell.rows],
+        }
+        for value in found
+    ]
     drawn = []
-    for place, panel in enumerate(one.panels):
-        charts.append(chart(panel))
-        drawn.append(_chart(panel, f"{name}-plot-{place}", len(charts) - 1))
-    rows = list(one.quotes.others)
-    if one.sheet is None:
-        rows = [quoted.row for quoted in one.quotes.placed] + rows
-    return _Section(
-        id=name,
-        shown=one,
-        table=None if one.sheet is None else html_table(one.sheet, name, links),
-        charts=tuple(drawn),
-        cited=tuple(list_table(one.quotes, rows, name)) if rows else (),
-    )
+    for panel in one.panels:
+        drawn.append({"place": len(charts), **_plot(panel)})
+        charts.append(_chart(panel))
+    return {
+        "id": name,
+        "shown": one,
+        "blocks": list(_blocks(one, targets)),
+        "texts": _texts(one.measured),
+        "spread": any(entry.spread for entry in _entries(one.measured)),
+        "details": details,
+        "charts": drawn,
+    }
 
 
-def _chart(panel: Any, name: str, place: int) -> _Chart:
-    from markupsafe import Markup
+def _entries(table: Table | None) -> Iterator[Entry]:
+    for block in table.blocks if table else ():
+        for row in block.rows:
+            yield from row.entries[1:]
 
-    head, rows = chart_table(panel)
-    lost = []
-    for curve in panel.curves:
-        for one in curve.lost:
-            where = (
-                "" if one.x is None else panel.labels[int(one.x)] if panel.labels else f"{one.x:g}"
+
+def _texts(table: Table | None) -> list[bool]:
+    """Return which columns of a table hold text and no number."""
+    width = len(table.head) - 1 if table else 0
+    found = [[entry.status for entry in _entries(table)][i::width] for i in range(width)]
+    return ["text" in statuses and "value" not in statuses for statuses in found]
+
+
+def _blocks(one: Shown, targets: dict[int, str]) -> Iterator[tuple[Any, ...]]:
+    """Yield the names of each of our blocks and of a cited one beside it, and their lines together."""
+    order = {one_line(method.name, 60): i for i, method in enumerate(one.experiment.methods)}
+    for pair in pairs(one.measured, one.cited):
+        rows = [
+            {row.name: row.entries[1:] for row in block.rows} if block else {} for block in pair
+        ]
+        names = sorted({**rows[0], **rows[1]}, key=lambda name: order.get(name, len(order)))
+        lines = []
+        for name in names:
+            cells = []
+            for own, table in zip(rows, (one.measured, one.cited), strict=True):
+                width = len(table.head) - 1 if table else 0
+                entries = own.get(name, (Entry(),) * width)
+                cells.append([(entry, targets.get(id(entry), "")) for entry in entries])
+            lines.append((name, *cells))
+        yield (*(None if block is None else block.name or "" for block in pair), lines)
+
+
+def pairs(measured: Table | None, cited: Table | None) -> list[tuple[Block | None, Block | None]]:
+    """Return our blocks, each beside a cited one, then those left over.
+
+    That of the same language model comes first, else the first that shares a method: the papers' tables
+    and ours both begin with the smallest.
+    """
+    ours, left = (list(table.blocks) if table else [] for table in (measured, cited))
+    names = {block.name for block in ours}
+    together: list[tuple[Block | None, Block | None]] = []
+    for block in ours:
+        methods = {row.name for row in block.rows}
+        same = [one for one in left if one.name is not None and one.name == block.name]
+        free = [one for one in left if one.name is None or one.name not in names]
+        alike = [one for one in free if methods & {row.name for row in one.rows}]
+        beside = next(iter([*same, *alike]), None)
+        left = [one for one in left if one is not beside]
+        together.append((block, beside))
+    return [*together, *((None, block) for block in left)]
+
+
+def _source(row: ResultRow, split: str | None, folder: Path, page: Path) -> dict[str, Any]:
+    """Return one seed's part of a value."""
+    if row.value is not None:
+        text = number(row.value, row.unit)
+    else:
+        text = one_line(row.text or f"no value: {row.error or 'nothing was said'}", 400)
+    seed = "" if row.seed is None else f"seed {row.seed}"
+    where = row.split if split is None and row.split else ""
+    name = ", ".join(part for part in (seed, where) if part)
+    return {"seed": name, "value": text, "links": list(_links(row, folder, page))}
+
+
+def _links(row: ResultRow, folder: Path, page: Path) -> Iterator[tuple[str, str]]:
+    """Yield names and addresses of what there is to see of a row's job, which work when folders move."""
+    named = []
+    if row.job is not None:
+        job = f"jobs/{row.job}"
+        named.append(("record", f"{job}/{RECORD}" if _inside(folder, f"{job}/{RECORD}") else job))
+    if row.trajectories is not None and _inside(folder, row.trajectories):
+        file = PurePosixPath(row.trajectories)
+        view = "view.html" if file.name == TRAJECTORIES else f"{file.stem}.html"
+        named += [("trajectories", str(file)), ("viewer", str(file.with_name(view)))]
+    for name, relative in named:
+        path = _inside(folder, relative)
+        if path is not None:
+            address = Path(os.path.relpath(path, page)).as_posix()
+            address = quote(address.encode("utf-8", "surrogateescape"))
+            end = "/" if path.is_dir() else ""
+            yield name, f"{address if address.startswith('.') else f'./{address}'}{end}"
+
+
+def _inside(folder: Path, name: str) -> Path | None:
+    """Return what a relative path names, if it is below a folder."""
+    parts = PurePosixPath(name).parts
+    if not parts or "\\" in name or "\0" in name or name.startswith("/") or ".." in parts:
+        return None
+    path = folder.joinpath(*parts)
+    try:
+        inside = path.resolve().is_relative_to(folder.resolve()) and path.exists()
+    except OSError:  # a name that no file can have
+        return None
+    return path if inside else None
+
+
+def _plot(panel: Panel) -> dict[str, Any]:
+    """Return what the template shows of a panel: its picture, legend, lost points and data."""
+    unit = panel.column.unit
+    points = [(curve, x, cell) for curve in panel.curves for x, cell in curve.points]
+    lost = [(curve, x, cell) for curve in panel.curves for x, cell in curve.lost]
+    return {
+        "title": panel.column.label,
+        "image": image_of(plot_of(panel)),
+        "bars": panel.kind == "bar",
+        "band": any(cell.sd is not None for _, _, cell in points),
+        "curves": [one_line(curve.name, 60) for curve in panel.curves if curve.points],
+        "lost": [
+            (
+                ", ".join(part for part in (curve.name, "" if x is None else panel.at(x)) if part),
+                cell.reason or "no value",
             )
-            what = ", ".join(part for part in (curve.name, where) if part)
-            lost.append((what, one.cell.reason or "no value"))
-    return _Chart(
-        title=panel.column.label,
-        svg=Markup(picture(panel, name)),
-        place=place,
-        head=head,
-        rows=rows,
-        curves=tuple(one_line(curve.name, 60) for curve in panel.curves if curve.points),
-        lost=tuple(lost),
-        bars=panel.kind == "bar",
-        band=any(p.cell.sd is not None for curve in panel.curves for p in curve.points),
+            for curve, x, cell in lost
+        ],
+        "axis": "method" if panel.kind == "bar" else panel.axis or "x",
+        "rows": [
+            (
+                *(one_line(panel.at(x)), one_line(curve.name)),
+                *(entry(cell, unit).text, interval(cell, unit), cell.measured),
+            )
+            for curve, x, cell in points
+        ],
+    }
+
+
+def _chart(panel: Panel) -> dict[str, Any]:
+    """Return what the page's script draws a panel from; a band is mean ± sd."""
+    unit = panel.column.unit
+
+    def end(cell: Cell, sign: int) -> float | None:
+        return None if cell.value is None or cell.sd is None else cell.value + sign * cell.sd
+
+    def text(cell: Cell) -> str:
+        within = interval(cell, unit)
+        parts = (entry(cell, unit).text, within and f"95 %: {within}", cell.measured)
+        return "; ".join(part for part in parts if part)
+
+    return {
+        "kind": panel.kind,
+        "x": one_line(panel.axis, 60),
+        "y": with_unit(panel.column),
+        "log": panel.log,
+        "labels": [one_line(label, 40) for label in panel.labels],
+        "curves": [
+            {
+                "name": one_line(curve.name, 60),
+                "x": [x for x, _ in curve.points],
+                "y": [cell.value for _, cell in curve.points],
+                "low": [end(cell, -1) for _, cell in curve.points],
+                "high": [end(cell, 1) for _, cell in curve.points],
+                "text": [text(cell) for _, cell in curve.points],
+            }
+            for curve in panel.curves
+        ],
+    }
+
+
+def plot_of(panel: Panel) -> Plot:
+    """Return a panel as a plot that matplotlib draws."""
+    drawn = tuple(_series(curve, panel) for curve in panel.curves if curve.points)
+    labels = panel.labels if panel.kind == "bar" and drawn else None
+    if panel.log and drawn:  # at equal distances for equal ratios, by their names
+        drawn = tuple(replace(one, x=tuple(map(math.log10, one.x))) for one in drawn)
+        labels = tuple(_brief(10**x) for x in sorted({x for one in drawn for x in one.x}))
+    ylabel = with_unit(panel.column)
+    return Plot(panel.column.label, panel.axis, ylabel, drawn, panel.kind, labels)
+
+
+def _series(curve: Curve, panel: Panel) -> Series:
+    """Return a curve for matplotlib; bars have a place for every label."""
+    found = dict(curve.points)
+    xs = sorted(found) if panel.kind == "line" else [float(i) for i in range(len(panel.labels))]
+    values = [found[x].value if x in found else None for x in xs]
+    means = [math.nan if value is None else value for value in values]
+    spreads = [found[x].sd or 0.0 if x in found else 0.0 for x in xs]
+    low, middle, high = (
+        tuple(mean + sign * sd for mean, sd in zip(means, spreads, strict=True))
+        for sign in (-1, 0, 1)
     )
+    if all(cell.sd is None for cell in found.values()):
+        return Series(curve.name, tuple(xs), middle)
+    return Series(curve.name, tuple(xs), middle, low, high)
+
+
+def _brief(value: float) -> str:
+    """Return a large number in few letters."""
+    for size, name in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if value >= 0.1 * size:
+            return f"{value / size:.3g}{name}"
+    return f"{value:.3g}"

@@ -1,48 +1,50 @@
-"""Runs the jobs of a plan: in parallel, in the order of what they need, past those that fail."""
+"""Runs the jobs of a plan: in parallel, in the order of what they need, past those that fail.
+
+Each job has a folder ``jobs/ID``: ``out`` is written by its commands, ``log.txt`` holds what they print,
+``ended.json`` what they cost, and ``job.json`` is the record of how it ended, with its configuration.
+"""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
 import os
-import platform
+import resource
 import shlex
 import subprocess
+import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ... import __version__
 from ...envs.storage import locked
 from ...errors import DataCorrupt, DownloadError, OptionError
-from ..record import circumstances, write_result
-from .commands import Places, commands, folder_of
-from .jobs import Job, Plan
-from .worker import PRELOADED, Main, work
+from ..record import circumstances, commit, write_result
+from .plan import Job, Paths, Plan, commands
 
-__all__ = ["Ended", "Tell", "code_version", "job_record", "run_jobs"]
+PRELOADED = ("torch", "transformers", "comap.cli", "comap.benchmarks.experiments.runner")
+"""What the process that workers are forked from has imported: each of them would take seconds."""
+RECORD = "job.json"
 
 _PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "gymnasium", "numpy")
-_RECORD, _LOG, _TOLD = "job.json", "log.txt", "ended.json"
-_JOURNAL = "journal.jsonl"
+_LOG, _COST = "log.txt", "ended.json"
 _LINES = 12  # of a failed job's log that its record keeps
 
-Tell = Callable[[str, Job, str], object]
-"""Told of a job's beginning and end: what happened (``begun``, ``done``, ``failed``, ``left out``), the
-job, and a word on it."""
+Main = Callable[[Sequence[str]], int]
+"""Runs the words of a command after ``comap`` and returns its exit code."""
+Listener = Callable[[str, Job, str], object]
+"""Called when a job begins or ends: the event (begun, done, failed, left out), the job, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a job ended.
-
-    Attributes:
-        ok: Whether it did what it should.
-        why: What went wrong, in a line or a few.
-    """
+    """How a job ended."""
 
     ok: bool
     why: str = ""
@@ -50,103 +52,80 @@ class Ended:
 
 def run_jobs(
     plan: Plan,
-    places: Places,
+    paths: Paths,
     main: Main,
     *,
     workers: int = 1,
     launcher: str | None = None,
-    tell: Tell = lambda event, job, word: None,
+    listener: Listener = lambda event, job, why: None,
 ) -> dict[str, Ended]:
-    """Run all jobs that have not ended well yet, and return how each ended.
-
-    A job that failed or was stopped goes on where it was. One whose needs failed is left out. The
-    folder belongs to one runner at a time.
-
-    Args:
-        plan: What is to be run.
-        places: Where things are.
-        main: Runs the words of one command after ``comap`` and returns its exit code; a function of a
-            module, since other processes call it.
-        workers: Jobs at the same time, each in a process of its own.
-        launcher: What trainings are started with in place of this Python, such as
-            ``accelerate launch --num_processes 4 -m comap``; None runs all within worker processes.
-        tell: Told what happens.
-
-    Raises:
-        OptionError: The folder is another runner's now, or official data has no place.
-
-    Example:
-        >>> run_jobs(plan, Places(Path("runs/tiny")), main, workers=2)  # doctest: +SKIP
-    """
+    """Run all jobs that have not ended well yet, and return how each ended."""
     if workers < 1:
         raise OptionError(f"--workers must be at least 1, not {workers}")
-    planned = {name: commands(plan, job, places) for name, job in plan.jobs.items()}
-    places.out.mkdir(parents=True, exist_ok=True)
-    with _alone(places.out):
-        _journal(places, {"event": "begun", "scale": plan.scale.name, "jobs": len(planned)})
-        pool = _Pool(plan, places, planned, main, workers, launcher, tell)
+    planned = {name: commands(plan, job, paths) for name, job in plan.jobs.items()}
+    paths.out.mkdir(parents=True, exist_ok=True)
+    with _alone(paths.out):
+        pool = _Pool(plan, paths, planned, main, workers, launcher, listener)
         try:
             return pool.run()
         finally:
             pool.stop()
-            _journal(places, {"event": "ended", **pool.counts()})
 
 
-def job_record(places: Places, job: Job) -> dict[str, Any] | None:
-    """Return what is recorded of a job; None where it has not been run with this configuration.
-
-    Raises:
-        DataCorrupt: The record cannot be read.
-    """
-    path = places.out / "jobs" / job.id / _RECORD
+def job_record(paths: Paths, job: Job) -> dict[str, Any] | None:
+    """Return what is recorded of a job; None where it has not been run with this configuration."""
+    path = paths.of(job.id).parent / RECORD
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
-        if found["config_hash"] != job.config_hash:
-            return None
-        return found
+        return found if found["config_hash"] == job.config_hash else None
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise DataCorrupt(f"expected a job's record in {path}, found {error}; remove it") from error
 
 
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(out / "lock", wait=0.0))
+        except DownloadError as error:
+            raise OptionError(
+                f"expected {out} to be free, found another 'comap bench run' at work in it; wait for "
+                "it, or give another --out"
+            ) from error
+        yield
+
+
+@dataclass
 class _Pool:
     """The jobs that wait, those that run, and how the others ended."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        places: Places,
-        planned: Mapping[str, Sequence[Sequence[str]]],
-        main: Main,
-        workers: int,
-        launcher: str | None,
-        tell: Tell,
-    ):
-        self.plan, self.places, self.planned = plan, places, planned
-        self.main, self.workers, self.launcher, self.tell = main, workers, launcher, tell
-        self.ended: dict[str, Ended] = {}
-        self.running: dict[str, Any] = {}
-        self.started: dict[str, float] = {}
-        self.context = _context(workers)
+    plan: Plan
+    paths: Paths
+    planned: Mapping[str, Sequence[Sequence[str]]]
+    main: Main
+    workers: int
+    launcher: str | None
+    listener: Listener
+    ended: dict[str, Ended] = field(default_factory=dict)
+    running: dict[str, Any] = field(default_factory=dict)
+    started: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> dict[str, Ended]:
-        waiting = [job for job in self.plan.jobs.values() if not self._settled(job)]
+        context = _context(self.workers)
+        waiting = [job for job in self.plan.jobs.values() if not self._is_settled(job)]
         while waiting or self.running:
             self._reap()
-            waiting = [job for job in waiting if not self._left_out(job)]
-            for job in [job for job in waiting if self._ready(job)]:
+            waiting = [job for job in waiting if not self._is_left_out(job)]
+            for job in [job for job in waiting if self._is_ready(job)]:
                 if len(self.running) >= self.workers:
                     break
                 waiting.remove(job)
-                self._begin(job)
+                self._begin(job, context)
             if self.running:
                 time.sleep(0.05)
         return self.ended
-
-    def counts(self) -> dict[str, int]:
-        done = sum(one.ok for one in self.ended.values())
-        return {"done": done, "failed": len(self.ended) - done}
 
     def stop(self) -> None:
         """End what still runs, when the runner itself is stopped."""
@@ -155,44 +134,50 @@ class _Pool:
         for process in self.running.values():
             (process.join if hasattr(process, "join") else process.wait)(10)
 
-    def _settled(self, job: Job) -> bool:
+    def _is_settled(self, job: Job) -> bool:
         """Return whether a job was run before, or has no command to run."""
-        record = job_record(self.places, job)
+        record = job_record(self.paths, job)
         if record is not None and record["status"] == "done":
             self.ended[job.id] = Ended(True)
-            self.tell("done", job, "before")
+            self.listener("done", job, "before")
         elif not self.planned[job.id]:
-            self._end(job, Ended(True), {"seconds": 0.0, "cpu_seconds": 0.0}, "done")
+            self._end(job, "done", cost={"seconds": 0.0, "cpu_seconds": 0.0})
         return job.id in self.ended
 
-    def _left_out(self, job: Job) -> bool:
+    def _is_left_out(self, job: Job) -> bool:
         """Return whether a job cannot be run, since one that it needs has failed."""
         for name, needed in job.needs.items():
             if needed in self.ended and not self.ended[needed].ok:
-                self._end(job, Ended(False, f"needs {name}, which failed"), None, "left out")
+                self._end(job, "left out", f"needs {name}, which failed")
                 return True
         return False
 
-    def _ready(self, job: Job) -> bool:
+    def _is_ready(self, job: Job) -> bool:
         return all(needed in self.ended for needed in job.needs.values())
 
-    def _begin(self, job: Job) -> None:
-        folder = self.places.out / "jobs" / job.id
-        folder_of(self.places, job.id).mkdir(parents=True, exist_ok=True)
-        (folder / _TOLD).unlink(missing_ok=True)
+    def _begin(self, job: Job, context: Any) -> None:
+        out = self.paths.of(job.id)
+        out.mkdir(parents=True, exist_ok=True)
+        log, cost = out.parent / _LOG, out.parent / _COST
+        cost.unlink(missing_ok=True)
         self.started[job.id] = time.monotonic()
         words = [list(command) for command in self.planned[job.id]]
         if self.launcher is not None and job.recipe.kind in ("comap", "baseline", "paw"):
-            self.running[job.id] = _launched(self.launcher, words, folder)
+            (training,) = words
+            with log.open("ab") as file:
+                self.running[job.id] = subprocess.Popen(
+                    [*shlex.split(self.launcher), *training],
+                    stdout=file,
+                    stderr=file,
+                    stdin=subprocess.DEVNULL,
+                )
         else:
-            process = self.context.Process(
-                target=work,
-                args=(self.main, words, str(folder / _LOG), str(folder / _TOLD)),
-                daemon=False,
+            process = context.Process(
+                target=work, args=(self.main, words, str(log), str(cost)), daemon=False
             )
             process.start()
             self.running[job.id] = process
-        self.tell("begun", job, "")
+        self.listener("begun", job, "")
 
     def _reap(self) -> None:
         for name, process in list(self.running.items()):
@@ -200,53 +185,49 @@ class _Pool:
             if code is None:
                 continue
             del self.running[name]
-            job = self.plan.jobs[name]
-            folder = self.places.out / "jobs" / name
-            cost = _cost(folder / _TOLD) or {
-                "seconds": round(time.monotonic() - self.started[name], 2)
-            }
-            if code == 0:
-                self._end(job, Ended(True), cost, "done")
-            else:
-                said = f"signal {-code}" if code < 0 else f"exit code {code}"
-                why = f"{said}: {_last_lines(folder / _LOG)}"
-                self._end(job, Ended(False, why), cost, "failed")
+            folder = self.paths.of(name).parent
+            cost = _cost(folder / _COST)
+            cost = cost or {"seconds": round(time.monotonic() - self.started[name], 2)}
+            why = ""
+            if code != 0:
+                why = f"signal {-code}" if code < 0 else f"exit code {code}"
+                why += f": {_last_lines(folder / _LOG)}"
+            self._end(self.plan.jobs[name], "failed" if code else "done", why, cost)
 
-    def _end(self, job: Job, ended: Ended, cost: Mapping[str, Any] | None, event: str) -> None:
-        self.ended[job.id] = ended
-        place = job.place and {"id": job.place.env, "options": dict(job.place.options)}
+    def _end(
+        self, job: Job, event: str, why: str = "", cost: Mapping[str, Any] | None = None
+    ) -> None:
+        self.ended[job.id] = Ended(event == "done", why)
         record = {
             "job": job.id,
             "recipe": job.recipe.name,
             "kind": job.recipe.kind,
             "backbone": job.backbone and job.backbone.name,
-            "env": place,
+            "env": job.setup and {"id": job.setup.env, "options": dict(job.setup.options)},
             "seed": job.seed,
             "preset": job.preset,
             "settings": dict(job.settings),
             "needs": dict(job.needs),
             "config_hash": job.config_hash,
-            "commands": [self._plain(words) for words in self.planned[job.id]],
-            "status": "done" if ended.ok else event,
-            "why": ended.why or None,
+            "commands": [self._portable(words) for words in self.planned[job.id]],
+            "status": event,
+            "why": why or None,
             "cost": None if cost is None else dict(cost),
-            **_circumstances(),
+            **circumstances(_PACKAGES),
+            "code": code_version(),
         }
-        folder = self.places.out / "jobs" / job.id
-        folder.mkdir(parents=True, exist_ok=True)
-        write_result(folder / _RECORD, record)
-        _journal(self.places, {"event": event, "job": job.id, "why": ended.why or None})
-        self.tell(event, job, ended.why)
+        write_result(self.paths.of(job.id).parent / RECORD, record)
+        self.listener(event, job, why)
 
-    def _plain(self, words: Sequence[str]) -> str:
-        """Return a command without places on this machine."""
-        known = {str(self.places.out): "OUT"}
-        known |= dict.fromkeys(self.places.data.values(), "DATA")
-        known |= dict.fromkeys(self.places.demos.values(), "DEMOS")
-        told = [*words]
-        for place, name in known.items():
-            told = [word.replace(place, name) for word in told]
-        return shlex.join(["comap", *told])
+    def _portable(self, words: Sequence[str]) -> str:
+        """Return a command without paths on this machine."""
+        names = {str(self.paths.out): "OUT"}
+        names |= dict.fromkeys(self.paths.data.values(), "DATA")
+        names |= dict.fromkeys(self.paths.demos.values(), "DEMOS")
+        words = [*words]
+        for path, name in names.items():
+            words = [word.replace(path, name) for word in words]
+        return shlex.join(["comap", *words])
 
 
 def _context(workers: int) -> Any:
@@ -258,15 +239,6 @@ def _context(workers: int) -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
     return context
-
-
-def _launched(launcher: str, commands_: Sequence[Sequence[str]], folder: Path) -> Any:
-    """Start the one command of a training with a launcher."""
-    (words,) = commands_
-    with (folder / _LOG).open("ab") as log:
-        return subprocess.Popen(
-            [*shlex.split(launcher), *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL
-        )
 
 
 def _cost(path: Path) -> dict[str, Any] | None:
@@ -285,65 +257,65 @@ def _last_lines(path: Path) -> str:
             lines = log.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return "no log"
-    told = [
-        line for line in lines if line.strip() and not line[0].isspace()
-    ]  # no traceback's files
-    told = [line for line in told if not line.startswith("Traceback")][-_LINES:]
-    complaints = [line for line in told if line.startswith("comap")]
-    return complaints[-1] if complaints else " | ".join(told)[-1000:]
+    # of a traceback, the error without its files
+    lines = [line for line in lines if line.strip() and not line[0].isspace()]
+    lines = [line for line in lines if not line.startswith("Traceback")][-_LINES:]
+    complaints = [line for line in lines if line.startswith("comap")]
+    return complaints[-1] if complaints else " | ".join(lines)[-1000:]
 
 
-def _circumstances() -> dict[str, Any]:
-    return {**circumstances(_PACKAGES), "code": code_version()}
-
-
-@cache
 def code_version() -> str:
-    """Return comap's version, and the commit where it runs from a checkout without changes.
+    """Return comap's version and commit."""
+    known = commit() or ""
+    return f"{__version__}+{known[:10]}{known[40:]}" if known else __version__
 
-    Example:
-        >>> code_version().split("+")[0].count(".")
-        2
-    """
-    from ... import __version__
 
-    root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():
-        return __version__
-    asked = [["rev-parse", "--short=10", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]]
+# What follows runs in a job's own process.
+
+
+def work(main: Main, commands: Sequence[Sequence[str]], log: str, cost: str) -> None:
+    """Run commands, with what they print in a file, and exit as the first that fails does."""
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    sys.stdout, sys.stderr = (
+        os.fdopen(number, "w", 1, encoding="utf-8", errors="replace", closefd=False)
+        for number in (1, 2)
+    )
+    threading.Thread(target=_end_with_runner, daemon=True).start()
+    start, code = time.monotonic(), 0
+    for words in commands:
+        code = _run(main, words)
+        if code:
+            break
+    sys.stdout.flush()
+    sys.stderr.flush()
+    own, others = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    ended = {
+        "exit": code,
+        "seconds": round(time.monotonic() - start, 2),
+        "cpu_seconds": round(sum(u.ru_utime + u.ru_stime for u in (own, others)), 2),
+        "peak_mib": round(max(own.ru_maxrss, others.ru_maxrss) / 1024, 1),
+    }
+    Path(cost).write_text(json.dumps(ended) + "\n", "ascii")
+    os._exit(min(code, 255))  # threads of libraries shall not keep it
+
+
+def _end_with_runner() -> None:
+    """End this process when the runner has ended, however it did: nobody would know of its job."""
+    runner = multiprocessing.parent_process()
+    if runner is not None:
+        runner.join()
+        os._exit(1)
+
+
+def _run(main: Main, words: Sequence[str]) -> int:
     try:
-        told = [
-            subprocess.run(
-                ["git", "-C", str(root), *words],
-                capture_output=True,
-                text=True,
-                timeout=10,
-                check=True,
-            ).stdout.strip()
-            for words in asked
-        ]
-    except (OSError, subprocess.SubprocessError):
-        return __version__
-    return f"{__version__}+{told[0]}{'.changed' if told[1] else ''}"
-
-
-def _journal(places: Places, line: Mapping[str, Any]) -> None:
-    """Write down what happened, with the time."""
-    told = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **line}
-    if line["event"] == "begun":
-        told |= {"python": platform.python_version(), "code": code_version()}
-    with (places.out / _JOURNAL).open("a", encoding="ascii") as file:
-        file.write(json.dumps({k: v for k, v in told.items() if v is not None}) + "\n")
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    with ExitStack() as held:
-        try:
-            held.enter_context(locked(out / "lock", wait=0.0))
-        except DownloadError as error:
-            raise OptionError(
-                f"expected {out} to be free, found another 'comap bench run' at work in it; wait for "
-                "it, or give another --out"
-            ) from error
-        yield
+        return main([*words])
+    except SystemExit as error:  # a command line that is not understood
+        return error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        return 70

@@ -1,225 +1,363 @@
-"""Each server of comap under many clients at once, with malformed requests among them.
-
-Well-formed requests are answered rightly, malformed ones with a status from 400 to 499; the server
-lives, holds no more memory than before, and says no secret. It listens to this machine alone unless
-there is a token. Servers with sessions have no more of them than they were told, tell so, and close
-those that nobody uses.
-
-A further server is one more `Served` in `SERVED`.
-"""
+"""Each server of `comap serve` under many clients at once, with malformed requests among them."""
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import random
 import re
 import secrets
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from .all_served import SERVED
-from .findings import Findings
-from .memory import growth_mb, resident_mb_of
-from .served import Line, Served, exchange
-from .server_clients import client, malformed_bodies
+import gymnasium
 
-__all__ = ["CLIENTS", "MOST_GROWTH_MB", "run_servers"]
+from ...envs.stabletoolbench.apps import world_of
+from ...envs.stabletoolbench.backends import VirtualTools
+from .environments import Findings, held_mb, hostile
 
 CLIENTS = 200
-"""How many clients ask at the same time at scale 1; never fewer than ten."""
+"""How many clients ask at the same time at scale 1, and about how many requests each of them makes."""
 
-MOST_GROWTH_MB = 24.0
-"""By how much a server may grow over the second half of its requests."""
+ENVIRONMENT = "comap/ALFWorld-v0"
+OPTIONS: dict[str, Any] = {"source": "generated", "max_episode_steps": 12}
+"""What is served, here and there."""
 
-_REQUESTS = 200
-_LEAST_REQUESTS = 20
-_LEAST_ROUNDS = 6
-_START = 180.0
+_OPTIONS = ("--env-option", "source=generated", "--env-option", "max_episode_steps=12")
+_ENV = ("env", "--env", ENVIRONMENT, *_OPTIONS, "--limit", "150", "--style")
+_TIMEOUT = 300.0
+_COMPARED = ("observation", "reward", "terminated", "truncated", "available_actions", "facts")
 _SECRETS = ("OPENAI_API_KEY", "HF_TOKEN", "COMAP_SERVE_TOKEN", "RAPIDAPI_KEY")
+_WRONG: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("step", {}),
+    ("step", {"action": 3}),
+    ("reset", {"task": "../../etc/passwd"}),
+    ("reset", {"data_idx": -1}),
+    ("reset", {"seed": "x"}),
+    ("nonsense", {"action": "look"}),
+)
 
 
-def run_servers(
-    scale: float = 1.0, seed: int = 0, tell: Callable[[str], object] = lambda line: None
-) -> dict[str, Any]:
-    """Ask each server and return what was found.
+class Client:
+    """Asks a server by HTTP, rightly and wrongly, and checks the answers."""
 
-    Args:
-        scale: Which share of `CLIENTS`, and of the requests of each.
-        seed: Of the requests.
-        tell: Told a line for each server.
-    """
+    path, length = "", 1  # where requests go, and about how many a conversation has
+    headers: Mapping[str, str] = {}
+
+    def __init__(self, url: str, token: str | None, seed: int = 0):
+        self.url, self.token = urlsplit(url), token
+        self.rng, self.found = random.Random(seed), Findings()
+
+    def ask(self, path: str, data: Any, method: str = "POST", **headers: str) -> tuple[int, Any]:
+        """Send JSON data or bytes, and return the answer's status (0 without one) and its data."""
+        headers = {"Content-Type": "application/json", **self.headers, **headers}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        body = data if isinstance(data, bytes) else json.dumps(data).encode()
+        line = http.client.HTTPConnection(self.url.netloc, timeout=_TIMEOUT)
+        try:
+            line.request(method, (self.url.path + path) or "/", body, headers)
+            answer = line.getresponse()
+            said, self.session = answer.read(), answer.headers.get("mcp-session-id", "")
+            if answer.headers.get_content_type() == "text/event-stream":
+                said = [part[5:] for part in said.splitlines() if part.startswith(b"data:")][-1]
+            return answer.status, json.loads(said) if said.strip() else None
+        except (OSError, ValueError, IndexError, http.client.HTTPException):
+            return 0, None
+        finally:
+            line.close()
+
+    def converse(self) -> None:
+        """Ask something well-formed, and check the answer."""
+        asked = self.sample()
+        status, answer = self.ask(self.path, asked)
+        self.found.counts["well-formed requests"] += 1
+        right = status == 200 and self.is_right(asked, answer)
+        self.found.check(right, f"status {status} for {asked}: {answer!r:.200}")
+
+    def sample(self) -> dict[str, Any]:
+        """Return a well-formed request."""
+        raise NotImplementedError
+
+    def is_right(self, asked: dict[str, Any], answer: Any) -> bool:
+        """Return whether an answer is what a request asks for."""
+        raise NotImplementedError
+
+    def check_refused(self, what: str, status: int, *also: int) -> None:
+        """Count something wrong, and a loss unless it was refused."""
+        self.found.counts[what] += 1
+        self.found.reported[f"status {status}"] += 1
+        self.found.check(400 <= status < 500 or status in also, f"status {status} for {what}")
+
+    def run(self, rounds: int) -> None:
+        """Converse, and ask wrongly in between."""
+        kinds = (self.converse, self._send_malformed, self._send_hostile)
+        for ask in self.rng.choices(kinds, (70, 20, 10), k=rounds):
+            try:
+                ask()
+            except Exception as error:  # an answer that nobody can read
+                self.found.check(False, f"{ask.__name__}: {type(error).__name__}: {error}")
+
+    def _send_malformed(self) -> None:
+        text = ("{" + hostile(self.rng)).encode("utf-8", "surrogatepass")
+        body = self.rng.choice((b"[" * 50_000, b"\xff\xfe\x00", text, b" " * (2**20 + 1)))
+        self.check_refused("malformed bodies", self.ask(self.path, body)[0])
+
+    def _send_hostile(self) -> None:
+        """Send a hostile value in a request; only a fault of the server's own is wrong."""
+        asked = self.sample()
+        inner = self.rng.choice([asked, *(one for one in asked.values() if isinstance(one, dict))])
+        values: tuple[Any, ...] = (hostile(self.rng)[:5000], None, -1, 1e300, [], {}, [None], True)
+        inner[self.rng.choice(sorted(inner))] = self.rng.choice(values)
+        self.check_refused("hostile requests", self.ask(self.path, asked)[0], 200, 503)
+
+
+class _SearchClient(Client):
+    def sample(self) -> dict[str, Any]:
+        towns = [f"a town number {self.rng.randrange(7)}", "the river"]
+        return {"queries": towns, "topk": self.rng.randint(1, 3)}
+
+    def is_right(self, asked: dict[str, Any], answer: Any) -> bool:
+        return [len(rows) for rows in answer["result"]] == [asked["topk"]] * 2
+
+
+class _ToolsClient(Client):
+    def sample(self) -> dict[str, Any]:
+        books = sorted(book["title"] for book in world_of(0).tables["book"].values())
+        word = max(self.rng.choice(books).split(), key=len)
+        library = {"category": "Media", "tool_name": "library", "api_name": "search"}
+        return {**library, "tool_input": {"word": word}}
+
+    def is_right(self, asked: dict[str, Any], answer: Any) -> bool:
+        right = json.loads(json.dumps(VirtualTools([], world=0).answer(asked)))
+        return bool(answer == right)
+
+
+@cache
+def script(seed: int) -> list[tuple[str, dict[str, Any]]]:
+    """Return an episode played here: actions, hostile ones among them, and what a server must answer."""
+    env: Any = gymnasium.make(ENVIRONMENT, **OPTIONS)
+    rng, action, found = random.Random(seed), "", list[tuple[str, dict[str, Any]]]()
+    observation, info = env.reset(seed=seed)
+    answer: list[Any] = [observation, 0.0, False, False]
+    while True:
+        values = (*answer, list(info["admissible_actions"]), info["facts"].to_text())
+        found.append((action, dict(zip(_COMPARED, values, strict=True))))
+        if answer[2] or answer[3]:
+            return found
+        action = rng.choice(info["admissible_actions"])
+        if rng.random() < 0.3:  # without halves of characters, which JSON alone can send
+            action = hostile(rng)[:5000].encode("utf-8", "replace").decode()
+        *answer, info = env.step(action)
+
+
+class _AgentGymClient(Client):
+    """Plays whole episodes, in AgentGym's style."""
+
+    path, length = "/step", 16
+
+    def open(self) -> int:
+        """Open an environment and return the status."""
+        status, self._number = self.ask("/create", {})
+        return status
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[int, Any]:
+        """Reset or step the environment, and return the status and the answer."""
+        return self.ask(f"/{name}", {**self._number, **arguments})
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.call("close", {})
+
+    def sample(self) -> dict[str, Any]:
+        return {"id": 1, "action": "look"}
+
+    def converse(self) -> None:
+        end = time.monotonic() + _TIMEOUT
+        while (status := self.open()) == 503 and time.monotonic() < end:
+            self.found.counts["environments asked for when all were open"] += 1
+            time.sleep(self.rng.uniform(0.05, 0.5))
+        if not self.found.check(status == 200, f"status {status} for an environment"):
+            return
+        seed = self.rng.randrange(8)
+        for number, (action, right) in enumerate(script(seed)):
+            if self.rng.random() < 0.2:
+                self.check_refused("wrong requests", self.call(*self.rng.choice(_WRONG))[0])
+            asked = ("step", {"action": action}) if number else ("reset", {"seed": seed})
+            status, answer = self.call(*asked)
+            self.found.counts["well-formed requests"] += 1
+            same = status == 200 and {name: answer.get(name) for name in right} == right
+            if not self.found.check(same, f"status {status} for step {number}: {answer!r:.200}"):
+                break
+        else:
+            self.check_refused("steps after the end", self.call("step", {"action": "look"})[0])
+            self.found.counts["episodes played"] += 1
+        self.close()
+
+
+class _McpClient(_AgentGymClient):
+    """Plays whole episodes by MCP's streamable HTTP."""
+
+    path = ""
+    headers: Mapping[str, str] = {"Accept": "application/json, text/event-stream"}
+
+    def _send(self, method: str, **parameters: Any) -> tuple[int, Any]:
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
+        return self.ask("", message, **self._session)
+
+    def sample(self) -> dict[str, Any]:
+        call = {"name": "act", "arguments": {"action": "look"}}
+        return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+
+    def open(self) -> int:
+        self._session: dict[str, str] = {}
+        client: dict[str, Any] = {"clientInfo": {"name": "comap", "version": "1"}}
+        status, _ = self._send(
+            "initialize", protocolVersion="2025-06-18", capabilities={}, **client
+        )
+        if status == 200:
+            self._session = {"mcp-session-id": self.session}
+            ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            self.ask("", ready, **self._session)
+        return status
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[int, Any]:
+        tool = "act" if name == "step" else name
+        status, answer = self._send("tools/call", name=tool, arguments=arguments)
+        result = (answer or {}).get("result") or {"isError": True}
+        if status == 200 and result.get("isError"):
+            return 400, answer
+        return status, result.get("structuredContent")
+
+    def close(self) -> None:
+        self.ask("", b"", "DELETE", **self._session)
+
+
+class _OpenEnvClient(_AgentGymClient):
+    """Plays whole episodes by OpenEnv's WebSocket."""
+
+    def sample(self) -> dict[str, Any]:
+        return {"action": {"action": "look"}, "timeout_s": 1.0}
+
+    def open(self) -> int:
+        from websockets.exceptions import InvalidStatus
+        from websockets.sync.client import connect
+
+        headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        options: dict[str, Any] = {"proxy": None, "open_timeout": _TIMEOUT, "max_size": 2**24}
+        try:
+            url = f"ws://{self.url.netloc}/ws"
+            self._line = connect(url, additional_headers=headers, ping_interval=None, **options)
+        except InvalidStatus as error:
+            return error.response.status_code
+        return self.call("state", {})[0]
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[int, Any]:
+        from websockets.exceptions import ConnectionClosed
+
+        message = {"type": name} if name == "state" else {"type": name, "data": arguments}
+        with suppress(ConnectionClosed):  # what the server said before can still be read
+            self._line.send(json.dumps(message))
+        answer = json.loads(self._line.recv(_TIMEOUT))
+        data = answer["data"]
+        if answer["type"] == "error":
+            return 503 if data.get("code") == "CAPACITY_REACHED" else 400, data
+        return 200, {**(data.get("observation") or {}), "reward": data.get("reward")}
+
+    def close(self) -> None:
+        self._line.close()
+
+
+SERVERS: Mapping[str, tuple[type[Client], tuple[str, ...], tuple[str, ...]]] = {
+    "search": (_SearchClient, ("search",), ()),
+    "tools": (_ToolsClient, ("tools",), ("fastapi", "uvicorn")),
+    "env --style agentgym": (_AgentGymClient, (*_ENV, "agentgym"), ()),
+    "env --style openenv": (_OpenEnvClient, (*_ENV, "openenv"), ("openenv", "websockets")),
+    "env --style mcp": (_McpClient, (*_ENV, "mcp"), ("mcp",)),
+}
+"""The client of each server, its words after ``comap serve``, and the modules that it needs."""
+
+
+def run_servers(scale: float, seed: int, progress: Callable[[str], object]) -> dict[str, Any]:
+    """Let many clients ask each server, and return what was found; what is not installed is left out."""
     found, servers = Findings(), {}
-    for served in SERVED:
-        missing = [name for name in served.needs if find_spec(name) is None]
+    for name, (client, words, needs) in SERVERS.items():
+        missing = [module for module in needs if find_spec(module) is None]
         if missing:
-            found.note(f"{served.name} left out", f"not installed: {', '.join(missing)}")
-            tell(f"{served.name}: left out, {', '.join(missing)} not installed")
+            found.figures[f"{name} left out"] = f"not installed: {', '.join(missing)}"
+            progress(f"{name}: left out, {', '.join(missing)} not installed")
             continue
-        begun = time.monotonic()
-        part = Findings()
-        _besiege(part, served, scale, seed)
-        _check_exposed(part, served)
-        part.note("seconds_taken", round(time.monotonic() - begun, 1))
-        servers[served.name] = told = part.plain()
-        found.take(told)
-        tell(f"{served.name}: {told['counts']}, {told['lost']} lost")
-    found.note("servers", servers)
+        servers[name] = part = _besiege(client, words, max(10, round(CLIENTS * scale)), seed)
+        found.add(part)
+        progress(f"{name}: {part['counts']}, {part['lost']} lost")
+    found.figures["servers"] = servers
     return found.plain()
 
 
-def _besiege(found: Findings, served: Served, scale: float, seed: int) -> None:
-    """Let many clients ask a server at the same time."""
-    clients = max(10, round(CLIENTS * scale))
-    requests = max(_LEAST_REQUESTS, round(_REQUESTS * scale))
-    rounds = max(_LEAST_ROUNDS, requests // served.length)
+def _besiege(kind: type[Client], words: tuple[str, ...], number: int, seed: int) -> dict[str, Any]:
+    """Let so many clients ask a server at the same time, and check what it answers and prints."""
+    found, samples, printed = Findings(), list[float](), list[str]()
     planted = {name: f"planted-{secrets.token_hex(12)}" for name in _SECRETS}
-    with _running(served, planted) as (process, url, said):
-        token = planted["COMAP_SERVE_TOKEN"]
-        served.talk(_line(served, url, token, seed), 0)
-        lines = [_line(served, url, token, seed * 10_007 + number) for number in range(clients)]
-        threads = [threading.Thread(target=client, args=(line, rounds)) for line in lines]
+    token = planted["COMAP_SERVE_TOKEN"]
+    with _running(words, planted, printed) as (process, url):
+        clients = [kind(url, token, seed * 10_007 + n) for n in range(number)]
+        rounds = max(6, max(20, number) // kind.length)
+        threads = [threading.Thread(target=client.run, args=(rounds,)) for client in clients]
         for thread in threads:
             thread.start()
-        samples = _watch(process, threads)
-        for line in lines:
-            found.take(line.found.plain())
-        found.count("clients", clients)
-        growth = growth_mb(samples)
-        right = growth is None or growth <= MOST_GROWTH_MB
-        found.check(right, f"{served.name}: memory grew by {growth} MB over the second half")
-        found.note("memory_growth_mb", growth)
-        found.note("memory_most_mb", round(max((held for _, held in samples), default=0.0), 1))
-        _check_sessions(found, served, url, token)
-        _check_alive(found, served, url, token, process)
-    log = "".join(said)
-    for name, secret in planted.items():
-        found.count("secrets planted")
-        found.check(secret not in log, f"{served.name} wrote {name} into its output")
-    found.check("Traceback" not in log, f"{served.name} wrote a traceback: {log[-300:]}")
+        while any(thread.is_alive() for thread in threads):
+            samples += held_mb(process.pid)
+            time.sleep(0.2)
+        clients.append(kind(url, token))
+        clients[-1].converse()  # it still answers
+        for client in clients:
+            found.add(client.found.plain())
+        check_token(found, kind, url, token)
+        found.check(process.poll() is None, f"it ended with {process.returncode}")
+    found.counts["clients"] += number
+    found.check_memory(samples, " ".join(words[::6]))
+    log = "".join(printed)
+    found.check("Traceback" not in log, f"it printed a traceback: {log[-300:]}")
+    found.check("planted-" not in log, "it printed a secret of its environment")
+    return found.plain()
 
 
-def _line(served: Served, url: str, token: str, seed: int) -> Line:
-    return Line(served, url, token, random.Random(seed))
+def check_token(found: Findings, kind: type[Client], url: str, token: str) -> None:
+    """Check that a server refuses who does not know the token."""
+    for wrong in (None, "planted-wrong", token[:-1], ""):
+        client = kind(url, wrong)
+        statuses = [client.ask(kind.path, {})[0]]
+        if isinstance(client, _OpenEnvClient):
+            statuses.append(client.open())
+        found.counts["requests without the token"] += len(statuses)
+        found.check({*statuses} == {401}, f"status {statuses} for the wrong token")
 
 
 @contextmanager
 def _running(
-    served: Served, planted: dict[str, str]
-) -> Iterator[tuple[subprocess.Popen[str], str, list[str]]]:
-    """Start a server with secrets in its environment; give it, its address and what it prints."""
-    command = [sys.executable, "-m", "comap", "serve", *served.words, "--port", "0"]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | planted,
-    )
-    said: list[str] = []
-    reader = threading.Thread(target=_gather, args=(process, said), daemon=True)
-    reader.start()
-    try:
-        yield process, _address(process, said), said
-    finally:
-        process.terminate()
-        process.wait()
-        reader.join(5)
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-def _gather(process: subprocess.Popen[str], said: list[str]) -> None:
-    assert process.stdout is not None
-    said.extend(iter(process.stdout.readline, ""))
-
-
-def _address(process: subprocess.Popen[str], said: list[str]) -> str:
-    """Return the address that a server prints when it listens."""
-    end = time.monotonic() + _START
-    while time.monotonic() < end and process.poll() is None:
-        address = re.search(r"http://[^\s;,]+", "".join(said))
-        if address:
-            return address[0]
-        time.sleep(0.05)
-    raise RuntimeError(f"the server did not start: {''.join(said)[-300:]}")
-
-
-def _watch(
-    process: subprocess.Popen[str], threads: list[threading.Thread]
-) -> list[tuple[float, float]]:
-    """Note what a server holds until all clients have ended."""
-    samples = []
-    while any(thread.is_alive() for thread in threads):
-        held = resident_mb_of(process.pid)
-        if held is not None:
-            samples.append((time.monotonic(), held))
-        time.sleep(0.2)
-    return samples
-
-
-def _check_sessions(found: Findings, served: Served, url: str, token: str) -> None:
-    """Look whether a server has no more sessions than it may, and closes idle ones."""
-    if served.overfill is None:
-        return
-    line = _line(served, url, token, 0)
-    served.overfill(line)
-    told = line.found.plain()
-    found.take(told)
-    found.note("room_again_after_seconds", told.get("room_again_after_seconds"))
-
-
-def _check_alive(
-    found: Findings, served: Served, url: str, token: str, process: subprocess.Popen[str]
-) -> None:
-    """Look whether a server still answers, and refuses who does not tell the token."""
-    right = process.poll() is None
-    found.check(right, f"{served.name} ended with {process.returncode}")
-    line = _line(served, url, token, 1)
-    served.talk(line, 0)
-    found.take(line.found.plain())
-
-    def post(place: str, told: str | None) -> int:
-        return exchange(
-            f"{place}{served.samples[0][0]}", b"{}", told, headers=served.headers
-        ).status
-
-    for wrong in (None, "planted-wrong", token[:-1], ""):
-        for knock in (post, *served.knock):
-            found.count("requests without the token")
-            status = knock(url, wrong)
-            found.check(status == 401, f"{served.name} answered a wrong token with {status}")
-
-
-def _check_exposed(found: Findings, served: Served) -> None:
-    """Look whether a server refuses other machines where there is no token, in one line."""
-    bare = {name: value for name, value in os.environ.items() if name not in _SECRETS}
-    with tempfile.TemporaryDirectory() as folder:
-        short = Path(folder, "token")
-        short.write_text("short")
-        for words in ((), ("--token-file", str(short))):
-            command = [sys.executable, "-m", "comap", "serve", *served.words, "--port", "0"]
-            command += ["--host", "0.0.0.0", *words]
-            done = subprocess.run(
-                command, capture_output=True, text=True, env=bare, timeout=_START, check=False
-            )
-            found.count("starts for other machines without a token")
-            right = done.returncode == 1 and "token" in done.stderr
-            found.check(right and "Traceback" not in done.stderr, f"{served.name}: {done.stderr}")
-
-
-def malformed_count() -> int:
-    """Return how many ways of malformed requests there are.
-
-    Example:
-        >>> malformed_count() > 10
-        True
-    """
-    return len(malformed_bodies())
+    words: tuple[str, ...], planted: Mapping[str, str], printed: list[str]
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start a server with secrets in its environment, and collect what it prints."""
+    command = [sys.executable, "-m", "comap", "serve", *words, "--port", "0"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, **pipes, env={**os.environ, **planted}) as process:
+        reader = threading.Thread(target=lambda: printed.extend(process.stdout or ()), daemon=True)
+        reader.start()
+        try:
+            while not (address := re.search(r"http://[^\s;,]+", "".join(printed))):
+                if process.poll() is not None:
+                    raise RuntimeError(f"the server did not start: {''.join(printed)[-300:]}")
+                time.sleep(0.05)
+            yield process, address[0]
+        finally:
+            process.terminate()
+            reader.join()

@@ -34,29 +34,24 @@ REFERENCE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "envs": ("comap.envs", "comap.spaces", "comap.envs.vector", "comap.envs.conformance"),
         "worldmodel": ("comap.worldmodel",),
         "agents": ("comap.agents",),
-        "lm": ("comap.lm", "comap.lm.tiny", "comap.lm.shipped"),
+        "lm": ("comap.lm", "comap.lm.tiny"),
         "trainers": (
-            "comap.trainers.config",
-            "comap.trainers.config_shared",
-            "comap.trainers.setup",
-            "comap.trainers.setup_models",
-            "comap.trainers.coevolution",
-            "comap.trainers.paw.presets",
-            "comap.trainers.paw.training",
+            "comap.trainers",
+            "comap.trainers.paw.config",
             "comap.trainers.paw.advantages",
-            "comap.trainers.paw.curriculum",
+            "comap.trainers.paw.zerosearch",
         ),
         "integrations": (
             "comap.integrations",
             "comap.integrations.agentgym",
-            "comap.integrations.agentgym_client",
             "comap.integrations.trl",
             "comap.integrations.mcp",
             "comap.integrations.openenv",
             "comap.integrations.verifiers",
             "comap.integrations.adapter",
-            "comap.integrations.textarena",
+            "comap.integrations.hub",
         ),
+        "benchmarks": ("comap.benchmarks",),
     }
 )
 """The modules of each page of the reference; a name that several have is on the first of them."""
@@ -69,10 +64,20 @@ _DIRECTIVE = re.compile(r"^::: (\S+)", re.MULTILINE)
 def names_of(module: str) -> list[str]:
     """Return the full names of what a module makes public, in order.
 
+    That is what a package's ``__all__`` lists, and the classes and functions that a plain module defines.
+
     Args:
         module: Its name.
     """
-    return [f"{module}.{name}" for name in import_module(module).__all__ if name[0] != "_"]
+    held = vars(import_module(module))
+    listed = held.get("__all__") or [
+        name
+        for name, thing in held.items()
+        if getattr(thing, "__module__", None) == module
+        and getattr(thing, "__name__", None) == name
+        and thing.__doc__
+    ]
+    return [f"{module}.{name}" for name in listed if name[0] != "_"]
 
 
 @cache

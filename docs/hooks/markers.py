@@ -1,7 +1,5 @@
-"""Parts of pages that are written from code and results when the site is built.
+"""Parts of pages that are written from code when the site is built.
 
-``<!-- results: NAME -->``
-    A table of measured numbers, the same as in the README: see `comap.benchmarks.readme`.
 ``<!-- settings: MODULE:CLASS -->``
     The settings that a dataclass defines itself, with what their docstrings say.
 ``<!-- all settings: MODULE:CLASS -->``
@@ -18,11 +16,9 @@ from typing import Any
 
 from settings import preset_table, settings_table
 
-from comap.benchmarks.readme import SECTIONS
-
 __all__ = ["fill", "on_page_markdown"]
 
-_MARK = re.compile(r"^<!-- (results|settings|all settings|presets): (\S+) -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- (settings|all settings|presets): (\S+) -->$", re.MULTILINE)
 
 
 def fill(markdown: str) -> str:
@@ -32,15 +28,12 @@ def fill(markdown: str) -> str:
         markdown: The page.
 
     Raises:
-        KeyError: There is no such result.
         ImportError, AttributeError: There is no such class or table.
     """
     return _MARK.sub(lambda found: _written(found[1], found[2]), markdown)
 
 
 def _written(kind: str, name: str) -> str:
-    if kind == "results":
-        return SECTIONS[name]()
     module, _, attribute = name.partition(":")
     named = getattr(import_module(module), attribute)
     if kind == "presets":

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from apis import linked
 
-from comap.benchmarks.options import field_help
+from comap.cli.options import field_help
 
 __all__ = ["preset_table", "settings_table"]
 
@@ -36,7 +36,7 @@ def settings_table(config: type, *, inherited: bool = False) -> str:
     if inherited:
         owners = [cls for cls in reversed(config.__mro__) if "__dataclass_fields__" in vars(cls)]
     mine = {name: written for cls in owners for name, written in _annotations(cls).items()}
-    missing = [name for name in mine if name not in told]
+    missing = [name for name in mine if not told[name]]
     if missing:
         raise ValueError(f"{config.__name__}: no docstring under {', '.join(missing)}")
     hints = get_type_hints(config)

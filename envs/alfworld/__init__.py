@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from gymnasium.vector import VectorEnv
-
-from ..vector import text_vector
+from ..vector import vector_of
 from .canonicalizer import ALFWorldCanonicalizer
 from .engine import NativeEngine
 from .env import ALFWorldEnv
-from .game import Game
+from .game import Game, Problem, read_game
 from .generate import GeneratedGame, generate, write_game
 from .goal import Goal
-from .problem import Problem, read_game
 
 __all__ = [
     "ALFWorldCanonicalizer",
@@ -30,12 +25,5 @@ __all__ = [
 ]
 
 
-def vector(num_envs: int, **kwargs: Any) -> VectorEnv[Any, Any, Any]:
-    """Return ALFWorld environments as one: what ``gym.make_vec`` calls. See `text_vector`.
-
-    Example:
-        >>> envs = vector(2, asynchronous=False)
-        >>> envs.num_envs
-        2
-    """
-    return text_vector(ALFWorldEnv.env_id, num_envs, **kwargs)
+vector = vector_of(ALFWorldEnv.env_id)
+"""ALFWorld environments as one: what ``gym.make_vec`` calls. See `text_vector`."""

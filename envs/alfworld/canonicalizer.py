@@ -1,36 +1,190 @@
-"""ALFWorld's canonicalizer: from text to belief facts, and from facts back to text.
-
-Facts (schema ``alfworld-1``; ``O`` an object, ``R`` a receptacle, by display name):
-
-========================  ==========================================================================
-``exists(R)``             the first observation names R
-``at(agent, R)``          the agent is where R is
-``seen(R)``               what R holds has been shown
-``open(R) closed(R)``     R's door, where it has been told
-``in(O, R)``              O is in or on R (or inside the container R)
-``near(O, R)``            O is at the place of R, without being in R for all one knows
-``holding(O)``            the agent holds O
-``clean hot cool sliced`` conditions of O, ``hot(O)``
-``lit(O)``                the lamp O has been turned on
-========================  ==========================================================================
-
-"Nothing happens." changes no fact. A thing may be in two receptacles at once (an oddity of the
-official games): taking it from one leaves it in the other, in the engine and in the belief.
-"""
+"""ALFWorld's canonicalizer: from text to belief facts, and from facts back to text."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
-from ...facts import Fact, State
+from ...facts import Fact, State, diff
 from ...trajectory import Turn
-from ..canon import collapse
-from .sentences import Event, read_intro, read_observation
-from .wording import Dialect
+from ..canon import collapse, names
+from .goal import APPLIANCES, Dialect, can, fits
 
-__all__ = ["ALFWorldCanonicalizer"]
+
+class Event(NamedTuple):
+    """One thing that a sentence states."""
+
+    kind: str
+    name: str = ""
+    other: str = ""
+    things: tuple[str, ...] = ()
+    facts: frozenset[Fact] = frozenset()
+
+
+_Events: TypeAlias = tuple[Event, ...] | None
+_Reader: TypeAlias = Callable[["re.Match[str]"], Event | None]
+
+# Names are far shorter than this; the bound keeps reading linear, however long a text is.
+_NAME = r"([a-z0-9][\w '/-]{0,80})"
+_THING = re.compile(r"[a-z0-9][\w '/-]*")
+_PART = re.compile(r"(?:and )?an? ([a-z0-9][\w '/-]*)")
+_INTRO = "looking quickly around you, you see "
+_END = re.compile(r"\.(?:\s|$)")
+_HELP = "available commands:"
+_REFUSED = "nothing happens"
+_IN_IT = ("In it", "in it")
+
+
+def read_listing(text: str) -> tuple[str, ...] | None:
+    """Return the names in a list such as ``a mug 1, and a pen 2``; None where it is not one."""
+    if text == "nothing":
+        return ()
+    names = tuple(map(_read_part, text.split(", ")))
+    return None if None in names else names  # type: ignore[return-value]
+
+
+@lru_cache(maxsize=16_384)
+def _read_part(part: str) -> str | None:
+    """Return the name in one part of a list; None where there is none."""
+    found = _PART.fullmatch(part)
+    return found[1] if found and " and " not in found[1] else None
+
+
+def read_intro(text: str) -> tuple[str, ...] | None:
+    """Return the receptacles that a first observation lists; None where it lists none."""
+    _, found, rest = text.lower().partition(_INTRO)
+    end = _END.search(rest) if found else None
+    return read_listing(rest[: end.start()]) if end else None
+
+
+@lru_cache(maxsize=4_096)
+def read_observation(text: str) -> _Events:
+    """Return the events that an observation states, in order; None where a sentence fits no rule."""
+    events = []
+    subject = ""
+    # Texts with line ends and the like in them take longer.
+    plain = text if text.isprintable() else " ".join(text.split())
+    for sentence in plain.split(". "):
+        event = _read_sentence(sentence, subject if sentence[:5] in _IN_IT else "")
+        if event is None:
+            silent = " ".join(text.lower().split()).startswith((_REFUSED, _HELP))
+            return () if silent else None
+        events.append(event)
+        subject = event[1]
+    return tuple(events)
+
+
+@lru_cache(maxsize=4_096)  # larger ones are no faster, and grow for an hour
+def _read_sentence(sentence: str, subject: str) -> Event | None:
+    """Return the event of one sentence; many sentences recur in every game."""
+    sentence = sentence.lower().removesuffix(".")
+    if "  " in sentence or sentence[:1] == " " or sentence[-1:] == " ":
+        sentence = " ".join(sentence.split())
+    head, sees, things = sentence.partition(", you see ")
+    if sees and head[:7] == "on the ":  # most new texts are lists of what is where
+        return _shown("surface", head[7:], things)
+    if sees and head == "in it":
+        return _shown("inside", subject, things)
+    words = sentence.split(" ", 2)
+    for pattern, reader in _RULES.get(" ".join(words[:2]), ()) or _RULES.get(words[0], ()):
+        match = pattern.fullmatch(sentence)
+        if match:
+            return reader(match)
+    return None
+
+
+def _shown(kind: str, place: str, text: str) -> Event | None:
+    """Return the event of a sentence that shows what a place holds."""
+    things = read_listing(text)
+    if things is None or not _THING.fullmatch(place):
+        return None
+    return Event(kind, place, "", things, frozenset([("in", thing, place) for thing in things]))
+
+
+def _listed(kind: str) -> _Reader:
+    def read(match: re.Match[str]) -> Event | None:
+        things = read_listing(match[1])
+        return None if things is None else Event(kind, "", "", things)
+
+    return read
+
+
+def _named(kind: str) -> _Reader:
+    def read(match: re.Match[str]) -> Event:
+        name, other = (*match.groups(), "", "")[:2]
+        return Event(kind, name, other)
+
+    return read
+
+
+def _arrival(match: re.Match[str]) -> Event:
+    """Read "You arrive at desk 1"; the older dialect's "loc 4" says nothing of receptacles."""
+    place = match[1]
+    at = frozenset() if place.startswith("loc ") else frozenset({("at", "agent", place)})
+    return Event("arrive", place, facts=at)
+
+
+def _facing(match: re.Match[str]) -> Event | None:
+    names = tuple(match[1].replace(", and ", ", ").split(", "))
+    if not all(map(_THING.fullmatch, names)):
+        return None
+    return Event("facing", "", "", names, frozenset([("at", "agent", name) for name in names]))
+
+
+def _condition(match: re.Match[str]) -> Event | None:
+    """Read "This is a hot and clean sliced apple 1" (and "This is a normal mug 1")."""
+    words = match[1].split()
+    if words[0] == "normal":
+        return Event("normal", " ".join(words[1:])) if len(words) > 1 else None
+    states = []
+    while words and words[0] in _CONDITIONS:
+        state = _CONDITIONS[words.pop(0)]
+        states += [state] if state else []
+    return Event("condition", " ".join(words), "", tuple(states)) if words and states else None
+
+
+_CONDITIONS = {"hot": "hot", "cold": "cool", "cool": "cool", "clean": "clean", "sliced": "sliced"}
+_CONDITIONS["and"] = ""
+
+
+def _rule(pattern: str, reader: _Reader) -> tuple[re.Pattern[str], _Reader]:
+    return re.compile(pattern.replace("NAME", _NAME)), reader
+
+
+_RULES: dict[str, tuple[tuple[re.Pattern[str], _Reader], ...]] = {
+    "you arrive": (_rule("you arrive at NAME", _arrival),),
+    "the": (
+        _rule("the NAME is open", _named("open")),
+        _rule("the NAME is closed", _named("closed")),
+    ),
+    "you open": (_rule("you open the NAME", _named("opens")),),
+    "you close": (_rule("you close the NAME", _named("closes")),),
+    "you pick": (_rule("you pick up the NAME from the NAME", _named("pick")),),
+    "you move": (_rule("you move the NAME to the NAME", _named("put")),),
+    "you put": (_rule("you put the NAME (?:in/on|in|on) the NAME", _named("put")),),
+    "you clean": (_rule("you clean the NAME using the NAME", _named("clean")),),
+    "you heat": (_rule("you heat the NAME using the NAME", _named("hot")),),
+    "you cool": (_rule("you cool the NAME using the NAME", _named("cool")),),
+    "you turn": (
+        _rule("you turn on the NAME", _named("lit")),
+        _rule("you turn off the NAME", _named("dark")),
+    ),
+    "you sliced": (_rule("you sliced the NAME with the NAME", _named("sliced")),),
+    "you are": (
+        _rule("you are carrying: an? NAME", _named("carry")),
+        _rule("you are not carrying anything", _named("carry")),
+        _rule("you are in the middle of a room", _named("room")),
+        _rule("you are facing the (.+)", _facing),
+    ),
+    "looking quickly": (_rule("looking quickly around you, you see (.+)", _listed("around")),),
+    "next to": (_rule("next to it, you see (.+)", _listed("beside")),),
+    "this is": (_rule("this is an? (.+)", _condition),),
+    "there's nothing": (_rule("there's nothing special about (?:the )?NAME", _named("condition")),),
+}
+
 
 _ARTICLES = re.compile(r"\b(?:the|an?)\s+")
 _SYNONYMS = (
@@ -52,10 +206,7 @@ _NONE: frozenset[Fact] = frozenset()
 
 
 class _Fold:
-    """One belief, grouped as events need it, and what the events of one observation change in it.
-
-    There is a method for each kind of `Event`; kinds without one change nothing.
-    """
+    """One belief, grouped as events need it, and what the events of one observation change in it."""
 
     __slots__ = ("at", "changed", "current", "going", "holding", "inside", "near")
 
@@ -123,30 +274,26 @@ class _Fold:
             self._add(fact)
         self.near[thing] = self.near.get(thing, _NONE) | new
 
-    def arrive(self, event: Event) -> None:
+    def on_arrive(self, event: Event) -> None:
         self.at = self._replace(self.at, event.facts)
 
-    def surface(self, event: Event) -> None:
+    def on_surface(self, event: Event) -> None:
         self._be_at(event.name)
         self._add(("seen", event.name))
         self._contain(event)
 
-    def open(self, event: Event) -> None:
+    def on_open(self, event: Event) -> None:
+        is_open = event.kind.startswith("open")
         self._be_at(event.name)
-        self._add(("open", event.name))
-        self._drop(("closed", event.name))
+        self._add(("open" if is_open else "closed", event.name))
+        self._drop(("closed" if is_open else "open", event.name))
 
-    def closed(self, event: Event) -> None:
-        self._be_at(event.name)
-        self._add(("closed", event.name))
-        self._drop(("open", event.name))
-
-    def inside_it(self, event: Event) -> None:
+    def on_inside(self, event: Event) -> None:
         if ("open", event.name) in self.current:
             self._add(("seen", event.name))
         self._contain(event)
 
-    def pick(self, event: Event) -> None:
+    def on_pick(self, event: Event) -> None:
         self._be_at(event.other)
         self._hold(event.name)
         gone: Fact = ("in", event.name, event.other)
@@ -155,77 +302,57 @@ class _Fold:
         for fact in self.near.pop(event.name, _NONE):
             self._drop(fact)
 
-    def put(self, event: Event) -> None:
+    def on_put(self, event: Event) -> None:
         self._be_at(event.other)
         self._hold("")
         placed: Fact = ("in", event.name, event.other)
         self.inside[event.other] = self.inside.get(event.other, _NONE) | {placed}
         self._add(placed)
 
-    def treat(self, event: Event) -> None:
+    def on_hot(self, event: Event) -> None:
         self._be_at(event.other)
         self._hold(event.name)
         self._add((event.kind, event.name))
         if event.kind != "clean":
             self._drop(("cool" if event.kind == "hot" else "hot", event.name))
 
-    def sliced(self, event: Event) -> None:
+    def on_sliced(self, event: Event) -> None:
         self._hold(event.other)
         self._add(("sliced", event.name))
 
-    def lit(self, event: Event) -> None:
+    def on_lit(self, event: Event) -> None:
         self._add(("lit", event.name))
         self._be_near(event.name)
 
-    def dark(self, event: Event) -> None:
+    def on_dark(self, event: Event) -> None:
         self._drop(("lit", event.name))
 
-    def beside(self, event: Event) -> None:
+    def on_beside(self, event: Event) -> None:
         for thing in event.things:
             self._be_near(thing)
 
-    def carry(self, event: Event) -> None:
+    def on_carry(self, event: Event) -> None:
         self._hold(event.name)
 
-    def facing(self, event: Event) -> None:
-        self.at = self._replace(self.at, event.facts)
-
-    def room(self, event: Event) -> None:
-        self.at = self._replace(self.at, _NONE)
-
-    def around(self, event: Event) -> None:
+    def on_around(self, event: Event) -> None:
         for name in event.things:
             self._add(("exists", name))
 
-    def condition(self, event: Event) -> None:
+    def on_condition(self, event: Event) -> None:
         for state in ("clean", "hot", "cool", "sliced"):
             change = self._add if state in event.things else self._drop
             change((state, event.name))
 
+    on_opens = on_closed = on_closes = on_open
+    on_clean = on_cool = on_hot
+    on_facing = on_room = on_arrive
+
 
 _SHOWN = frozenset(("surface", "open", "closed"))
 _METHODS: dict[str, Callable[[_Fold, Event], None]] = {
-    "arrive": _Fold.arrive,
-    "surface": _Fold.surface,
-    "open": _Fold.open,
-    "opens": _Fold.open,
-    "closed": _Fold.closed,
-    "closes": _Fold.closed,
-    "inside": _Fold.inside_it,
-    "pick": _Fold.pick,
-    "put": _Fold.put,
-    "clean": _Fold.treat,
-    "hot": _Fold.treat,
-    "cool": _Fold.treat,
-    "sliced": _Fold.sliced,
-    "lit": _Fold.lit,
-    "dark": _Fold.dark,
-    "beside": _Fold.beside,
-    "carry": _Fold.carry,
-    "facing": _Fold.facing,
-    "room": _Fold.room,
-    "around": _Fold.around,
-    "condition": _Fold.condition,
+    name.removeprefix("on_"): method
+    for name, method in vars(_Fold).items()
+    if name.startswith("on_")
 }
 
 
@@ -293,6 +420,72 @@ class ALFWorldCanonicalizer:
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
     ) -> bool:
         """Return whether a change tells what nobody could foresee: see `comap.envs.Revealer`."""
-        from .revealing import reveals
-
         return reveals(before, self.action(action), after)
+
+
+_KNIVES = ("knife", "butterknife")
+
+
+def admissible_of(state: State, dialect: Dialect = "move") -> tuple[str, ...]:
+    """Return the commands that the facts, and what is known of kinds of things, allow, sorted."""
+    facts = state.facts
+    here = {fact[2] for fact in facts if fact[0] == "at" and len(fact) == 3}
+    held = min((fact[-1] for fact in facts if fact[0] == "holding"), default=None)
+    commands = {"inventory", "look"} | ({"help"} if dialect == "move" else set())
+    commands |= {f"go to {f[-1]}" for f in facts if f[0] == "exists" and f[-1] not in here}
+    for place in here:
+        commands.add(f"examine {place}")
+        closed = ("closed", place) in facts
+        if closed:
+            commands.add(f"open {place}")
+        elif ("open", place) in facts:
+            commands.add(f"close {place}")
+        if held is not None:
+            commands |= _with_held(held, place, closed, dialect)
+    things = {(f[1], f[2]) for f in facts if f[0] == "in" and len(f) == 3 and f[2] in here}
+    for thing, place in things:
+        if can(thing, "toggleable"):
+            commands.add(f"use {thing}")
+        elif held is None and ("closed", place) not in facts and can(thing, "pickupable"):
+            commands.add(f"take {thing} from {place}")
+        if held is not None and held.startswith(_KNIVES) and can(thing, "sliceable"):
+            commands.add(f"slice {thing} with {held}")
+    if held is not None:
+        commands.add(f"examine {held}")
+    return tuple(sorted(commands))
+
+
+def _with_held(held: str, place: str, closed: bool, dialect: Dialect) -> set[str]:
+    """Return what can be done with the held thing at one receptacle."""
+    commands = set()
+    if not closed and fits(held, place):
+        put = f"move {held} to {place}" if dialect == "move" else f"put {held} in/on {place}"
+        commands.add(put)
+    for verb, kinds in APPLIANCES.values():
+        if place.rpartition(" ")[0] in kinds and can(held, f"{verb}able"):
+            commands.add(f"{verb} {held} with {place}")
+    return commands
+
+
+_TREATED = ("clean", "hot", "cool", "sliced")
+_TREATING = ("clean ", "heat ", "cool ", "slice ")
+_HOLDS = ("holding", "in", "near")
+_PLACED = ("at", "holding", "in", "near")
+_FIRST_SIGHT = ("exists", "seen")
+
+
+def reveals(before: State, action: str, after: State) -> bool:
+    """Return whether a change tells what neither the belief nor the action did."""
+    known = {fact[1] for fact in before.facts if fact[0] in _HOLDS and len(fact) > 1}
+    delta = diff(before, after)
+    for fact in delta.added | delta.removed:
+        predicate, thing = fact[0], fact[-1] if fact[0] == "at" else "".join(fact[1:2])
+        if predicate in _FIRST_SIGHT:
+            return True
+        if predicate in _TREATED and not action.startswith(_TREATING):
+            return True
+        if predicate in _PLACED and not names(action, thing):
+            leaves = predicate == "at" and fact in delta.removed  # whoever goes leaves a place
+            if not (leaves or (predicate == "near" and thing in known)):
+                return True
+    return False

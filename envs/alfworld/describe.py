@@ -1,18 +1,14 @@
-"""Putting belief facts back into ALFWorld's words.
-
-World models that predict facts answer with this text. Where the change is one that an action of the
-game can make, reading the text gives the same facts again.
-"""
+"""Beliefs in ALFWorld's words: as observations, and in short as prompts."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from ...facts import Fact, State
-from .wording import NOTHING_HAPPENS, Dialect, join_names, listing
-
-__all__ = ["describe"]
+from ...trajectory import Turn
+from .goal import APPLIANCES, NOTHING_HAPPENS, Dialect, Goal, join_names, kind_of, listing
 
 _LENGTHS = dict.fromkeys(("at", "in", "near"), 3) | dict.fromkeys(
     ("exists", "seen", "open", "closed", "holding", "clean", "hot", "cool", "sliced", "lit"), 2
@@ -22,23 +18,10 @@ _WORDS = {"hot": "hot", "cool": "cool", "clean": "clean", "sliced": "sliced"}
 
 
 def describe(before: State, action: str, after: State, dialect: Dialect = "move") -> str:
-    """Return an observation that leads from `before` to `after`.
-
-    Example:
-        >>> before = State(frozenset({("holding", "pen 1"), ("at", "agent", "desk 1")}))
-        >>> after = State(frozenset({("in", "pen 1", "desk 1"), ("at", "agent", "desk 1")}))
-        >>> describe(before, "move pen 1 to desk 1", after)
-        'You move the pen 1 to the desk 1.'
-    """
+    """Return an observation that leads from `before` to `after`."""
     if before.facts == after.facts:
         return NOTHING_HAPPENS
     return " ".join(_Description(before, after, dialect).sentences()) or NOTHING_HAPPENS
-
-
-def _place_in_list(name: str) -> tuple[str, int, str]:
-    """Return what the game's lists are sorted by: the kind, then numbers downward."""
-    kind, _, number = name.rpartition(" ")
-    return kind, -int(number) if _SHORT.fullmatch(number) else 0, name
 
 
 class _Description:
@@ -56,7 +39,7 @@ class _Description:
             if fact[0] == "in" and len(fact) == 3:
                 self.contents[fact[2]].append(fact[1])
         for things in self.contents.values():
-            things.sort(key=_place_in_list)
+            things.sort(key=_listed)
 
     def sentences(self) -> list[str]:
         """Return them in the order in which reading them makes the change."""
@@ -142,3 +125,125 @@ class _Description:
         lit = [f"You turn on the {f[1]}." for f in self._of(self.added, "lit")]
         dark = [f"You turn off the {f[1]}." for f in self._of(self.removed, "lit")]
         return lit + dark
+
+
+_LAST = 2
+_CONDITIONS = ("clean", "hot", "cool", "sliced")
+
+
+def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None = None) -> str:
+    """Return what matters for the next action or, with an action, for predicting what follows it."""
+    belief = _Belief(state)
+    lines = [f"goal: {goal}", *belief.self_lines()]
+    lines += _survey(belief, goal, history) if action is None else _scene(belief, action)
+    told = [f"{t.action} (nothing happened)" if _failed(t) else f"{t.action}" for t in history[1:]]
+    return "\n".join([*lines, *([f"last: {'; '.join(told[-_LAST:])}"] if told else [])])
+
+
+def _survey(belief: _Belief, goal: str, history: Sequence[Turn]) -> list[str]:
+    """Return the lines on what is known of the room, and what is not."""
+    kinds, places = _relevant(Goal.from_sentence(goal))
+    known = []
+    for place in sorted(belief.seen, key=_order):
+        things = [t for t in belief.contents.get(place, ()) if kind_of(t) in kinds]
+        if things or kind_of(place) in places:
+            known.append(f"{belief.place(place)} has {belief.things(things)}")
+    refused = [turn.action or "" for turn in history if _failed(turn)]
+    unknown = belief.exists - belief.seen
+    closed = belief.closed & unknown
+    failed = {action[6:] for action in refused if action.startswith("go to ")}
+    new = unknown - (closed | belief.here | failed)
+    lines = [f"known: {'; '.join(known)}"] if known else []
+    lines += [f"closed: {_grouped(closed)}"] if closed else []
+    return lines + ([f"new: {_grouped(new)}"] if new else [])
+
+
+def _scene(belief: _Belief, action: str) -> list[str]:
+    """Return the line on what is here and what an action names."""
+    words = action.split()
+    named = {" ".join(words[i : i + 2]) for i in range(len(words))} & belief.exists
+    scene = []
+    for place in sorted(named | belief.here, key=_order):
+        has = f" has {belief.things(belief.contents.get(place, ()))}"
+        scene.append(belief.place(place) + has * (place in belief.seen))
+    return [f"scene: {'; '.join(scene)}"] if scene else []
+
+
+def _relevant(goal: Goal | None) -> tuple[set[str], set[str]]:
+    """Return the kinds of things and of receptacles that a goal is about."""
+    if goal is None:
+        return set(), set()
+    if goal.lamp:
+        return {goal.object_kind, goal.target_kind}, set()
+    appliances = APPLIANCES[goal.state][1] if goal.state else ()
+    return {goal.object_kind}, {goal.target_kind, *appliances}
+
+
+class _Belief:
+    """A belief, sorted by what it is about."""
+
+    def __init__(self, state: State):
+        self.held: list[str] = []
+        self.here: set[str] = set()
+        self.lit: list[str] = []
+        self.contents: defaultdict[str, list[str]] = defaultdict(list)
+        self.conditions: defaultdict[str, list[str]] = defaultdict(list)
+        sets: dict[str, set[str]] = {name: set() for name in ("exists", "seen", "open", "closed")}
+        self.exists, self.seen, self.open, self.closed = sets.values()
+        for fact in state.facts:
+            name, arguments = fact[0], fact[1:]
+            if name in sets:
+                sets[name].add(arguments[-1])
+            elif name == "in" and len(arguments) == 2:
+                self.contents[arguments[1]].append(arguments[0])
+            elif name == "at":
+                self.here.add(arguments[-1])
+            elif name == "holding":
+                self.held.append(arguments[-1])
+            elif name == "lit":
+                self.lit.append(arguments[-1])
+            elif name in _CONDITIONS:
+                self.conditions[arguments[-1]].append(name)
+
+    def self_lines(self) -> list[str]:
+        """Return the lines about the agent itself, and lamps that are on."""
+        here = ", ".join(self.place(place) for place in sorted(self.here, key=_order))
+        lines = [f"held: {self.things(self.held)}", f"here: {here or 'nowhere'}"]
+        return lines + ([f"lit: {', '.join(sorted(self.lit, key=_order))}"] if self.lit else [])
+
+    def place(self, name: str) -> str:
+        door = " (open)" if name in self.open else " (closed)" if name in self.closed else ""
+        return f"{name}{door}"
+
+    def things(self, names: Iterable[str]) -> str:
+        """Return things with their conditions, or ``nothing``."""
+        shown = []
+        for name in sorted(names, key=_listed):
+            conditions = [c for c in _CONDITIONS if c in self.conditions.get(name, ())]
+            shown.append(f"{name} ({' '.join(conditions)})" if conditions else name)
+        return ", ".join(shown) or "nothing"
+
+
+def _order(name: str) -> tuple[str, int, str]:
+    """Return what things are sorted by: kind, then number."""
+    kind, _, number = name.rpartition(" ")
+    return kind, int(number) if _SHORT.fullmatch(number) else 0, name
+
+
+def _listed(name: str) -> tuple[str, int, str]:
+    """Return what the game's own lists are sorted by: kind, then numbers downward."""
+    kind, number, _ = _order(name)
+    return kind, -number, name
+
+
+def _grouped(names: Iterable[str]) -> str:
+    """Return names with each kind told once: ``cabinet 1 2 drawer 1``."""
+    groups: dict[str, list[str]] = {}
+    for name in sorted(names, key=_order):
+        kind, _, number = name.rpartition(" ")
+        groups.setdefault(kind or number, []).append(number if kind else "")
+    return " ".join(" ".join([kind, *numbers]).strip() for kind, numbers in groups.items())
+
+
+def _failed(turn: Turn) -> bool:
+    return turn.observation.lstrip().startswith(NOTHING_HAPPENS)

@@ -1,9 +1,4 @@
-"""The native engine: ALFWorld's text game in pure Python, equal to TextWorld's to the byte.
-
-It keeps only what can change (a few sets of names) and rewrites no logic as search: where TextWorld
-derives the applicable actions from PDDL rules, the rules of the one domain are written out here.
-Their quirks are kept; `comap.envs.alfworld.ALFWorldEnv` lists them.
-"""
+"""The native engine: ALFWorld's text game in pure Python, equal to TextWorld's to the byte."""
 
 from __future__ import annotations
 
@@ -13,12 +8,11 @@ from typing import Any, TypeAlias
 from ...errors import SnapshotError
 from ...facts import Fact
 from .game import Game
-from .wording import BANNER, NOTHING_HAPPENS, join_names, listing
-
-__all__ = ["NativeEngine"]
+from .goal import BANNER, NOTHING_HAPPENS, join_names, listing
 
 _Pair: TypeAlias = tuple[str, str]
 _Command: TypeAlias = tuple[Callable[..., str], tuple[str, ...]]
+_CHANGING = ("checked", "negative", "around", "moved")  # beside those in `_DYNAMIC_ONE`
 _DYNAMIC_ONE = {
     "opened": "opened",
     "isclean": "clean",
@@ -87,6 +81,10 @@ class NativeEngine:
         """Drop what was worked out for the state before."""
         self._commands: dict[str, _Command] | None = None
         self._admissible: tuple[str, ...] = ()
+
+    def native(self) -> NativeEngine:
+        """Return this engine; the other one returns a native one in its state."""
+        return self
 
     def act(self, command: str) -> tuple[str, bool]:
         """Take one command and return the answer and whether it was a command at all."""
@@ -246,22 +244,16 @@ class NativeEngine:
         self.moved.add((thing, place))
         negative.add(("not_inreceptacle", thing, place))
         self.around.discard((thing, location))
-        if self._could_be_at(thing, location):
+        # No negative fact is left where the thing could never be.
+        if (thing, location) in game.pairs["objectatlocation"] or any(
+            (game.kind[around], game.kind[thing]) in game.fits for around in game.here[location]
+        ):
             negative.add(("not_objectatlocation", thing, location))
         self.held = thing
         negative.discard(("not_holds", game.agent, thing))
         negative.discard(("not_holdsany", game.agent))
         self._forget()
         return f"You pick up the {thing} from the {place}."
-
-    def _could_be_at(self, thing: str, location: str) -> bool:
-        """Return whether `thing` can ever be at `location`: else no negative fact is left."""
-        game = self.game
-        if (thing, location) in game.pairs["objectatlocation"]:
-            return True
-        return any(
-            (game.kind[place], game.kind[thing]) in game.fits for place in game.here[location]
-        )
 
     def _move(self, thing: str, place: str) -> str:
         game, negative, location = self.game, self.negative, self.location
@@ -381,29 +373,23 @@ class NativeEngine:
     def save(self) -> dict[str, Any]:
         """Return what can change, as plain copies."""
         state: dict[str, Any] = {
-            name: frozenset(getattr(self, name))
-            for name in (*_DYNAMIC_ONE.values(), "checked", "negative", "around", "moved")
+            name: frozenset(getattr(self, name)) for name in (*_DYNAMIC_ONE.values(), *_CHANGING)
         }
-        contents = {place: tuple(things) for place, things in self.contents.items()}
         return state | {
-            "contents": contents,
+            "contents": {place: tuple(things) for place, things in self.contents.items()},
             "location": self.location,
             "held": self.held,
             "game": self.game.problem.sha256,
         }
 
     def load(self, saved: dict[str, Any]) -> None:
-        """Go to a state that `save` returned.
-
-        Raises:
-            SnapshotError: It is of another game.
-        """
+        """Go to a state that `save` returned."""
         if not isinstance(saved, dict) or saved.get("game") != self.game.problem.sha256:
             raise SnapshotError(
                 "the game file is not the one that the snapshot was taken in (SHA-256 differs); "
                 "use the same data"
             )
-        for name in (*_DYNAMIC_ONE.values(), "checked", "negative", "around", "moved"):
+        for name in (*_DYNAMIC_ONE.values(), *_CHANGING):
             setattr(self, name, set(saved[name]))
         self.contents = {place: list(things) for place, things in saved["contents"].items()}
         self.location, self.held = saved["location"], saved["held"]

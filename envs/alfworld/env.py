@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from ...errors import OptionError, suggest
+from ...errors import OptionError, check_choice
 from ...facts import Fact, State
-from ...trajectory import Turn
 from ..base import Outcome, TextEnv
 from ..panel import Panel
-from .belief import admissible_of
-from .canonicalizer import ALFWorldCanonicalizer
+from .canonicalizer import ALFWorldCanonicalizer, admissible_of
+from .describe import narrate
 from .engine import NativeEngine
 from .engines import ENGINES, Engine, make_engine
-from .expert import plan
-from .explain import explain
-from .explorer import explore
+from .expert import explore, plan
 from .game import Game
-from .goal import Goal
-from .narrate import narrate, narrate_scene
+from .goal import DIALECTS, NOTHING_HAPPENS, Dialect, Goal
 from .tasks import open_source
-from .wording import DIALECTS, NOTHING_HAPPENS, Dialect
-
-__all__ = ["ALFWorldEnv"]
 
 _EXPERTS = ("plan", "explore")
 
@@ -102,7 +95,6 @@ class ALFWorldEnv(TextEnv):
             ``ALFWORLD_DATA``.
         engine: ``"native"``, or ``"textworld"`` for the upstream engine (extra ``alfworld``).
         dialect: ``"move"`` (alfworld 0.4) or ``"put"`` (up to 0.3; agents of that time expect it).
-        informative_errors: Add the reason to "Nothing happens.".
         expert: What `expert_action` knows: ``"plan"`` everything, ``"explore"`` what was observed.
         source: ``"auto"``, ``"official"`` or ``"generated"`` games.
         difficulty: Of generated games: ``"easy"``, ``"normal"`` or ``"hard"``.
@@ -121,9 +113,10 @@ class ALFWorldEnv(TextEnv):
     """
 
     test_splits: ClassVar[tuple[str, ...]] = ("valid_seen", "valid_unseen")
-    embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({"source": "generated"})
+    generated_options: ClassVar[Mapping[str, Any]] = MappingProxyType({"source": "generated"})
     env_id = "comap/ALFWorld-v0"
     canonicalizer: ALFWorldCanonicalizer = ALFWorldCanonicalizer()
+    state_text = staticmethod(narrate)
 
     def __init__(
         self,
@@ -132,7 +125,6 @@ class ALFWorldEnv(TextEnv):
         data_dir: str | os.PathLike[str] | None = None,
         engine: str = "native",
         dialect: Dialect = "move",
-        informative_errors: bool = False,
         expert: str = "plan",
         source: str = "auto",
         difficulty: str = "normal",
@@ -140,26 +132,14 @@ class ALFWorldEnv(TextEnv):
         **common: Any,
     ):
         super().__init__(**common)
-        for name, value, known in (
-            ("dialect", dialect, DIALECTS),
-            ("engine", engine, ENGINES),
-            ("expert", expert, _EXPERTS),
-        ):
-            if value not in known:
-                raise OptionError(f"{name} cannot be {value!r}; {suggest(str(value), known)}")
-        if not isinstance(informative_errors, bool):
-            raise OptionError(
-                f"informative_errors must be True or False, not {informative_errors!r}"
-            )
-        if engine != "native" and (informative_errors or dialect != "move"):
-            raise OptionError(
-                "engine='textworld' has neither informative_errors nor another dialect"
-            )
+        check_choice("dialect", dialect, DIALECTS)
+        check_choice("engine", engine, ENGINES)
+        check_choice("expert", expert, _EXPERTS)
+        if engine != "native" and dialect != "move":
+            raise OptionError("engine='textworld' has no other dialect than 'move'")
         self._source = open_source(split, data_dir, source, difficulty, generator_seed)
         self._engine_name, self._dialect, self._expert = engine, dialect, expert
-        self._informative = informative_errors
         self._engine: Engine | None = None
-        self._mirror: NativeEngine | None = None
         self._spoken: Goal | None = None
         self.canonicalizer = ALFWorldCanonicalizer(dialect)
 
@@ -178,12 +158,8 @@ class ALFWorldEnv(TextEnv):
         return self._playing().facts()
 
     def settings(self) -> dict[str, str]:
-        """Return engine, dialect and whether errors are explained."""
-        return {
-            "engine": self._engine_name,
-            "dialect": self._dialect,
-            "informative_errors": str(self._informative).lower(),
-        }
+        """Return engine and dialect."""
+        return {"engine": self._engine_name, "dialect": self._dialect}
 
     def fingerprint(self) -> dict[str, str]:
         """Return the settings, which games these are, and a hash of their bytes."""
@@ -225,15 +201,6 @@ class ALFWorldEnv(TextEnv):
         """Return the commands that the facts, and what is known of kinds of things, allow."""
         return admissible_of(state, self._dialect)
 
-    @classmethod
-    def state_text(
-        cls, goal: str, history: Sequence[Turn], state: State, action: str | None = None
-    ) -> str:
-        """Return a belief in few words: see `narrate` and, with an action, `narrate_scene`."""
-        if action is None:
-            return narrate(goal, history, state)
-        return narrate_scene(goal, history, state, action)
-
     def refused(self, observation: str) -> bool:
         """Return whether the observation is the answer to a command that did nothing."""
         return observation.lstrip().startswith(NOTHING_HAPPENS)
@@ -254,11 +221,7 @@ class ALFWorldEnv(TextEnv):
         return self._source.split, game.problem.task, self._tell(observation, True)
 
     def _act(self, action: str) -> Outcome:
-        engine = self._playing()
-        observation, valid = engine.act(action)
-        if self._informative and not valid and isinstance(engine, NativeEngine):
-            observation = explain(engine, action)
-        return self._tell(observation, valid)
+        return self._tell(*self._playing().act(action))
 
     def _tell(self, observation: str, valid: bool) -> Outcome:
         engine = self._playing()
@@ -282,10 +245,4 @@ class ALFWorldEnv(TextEnv):
 
     def native_engine(self) -> NativeEngine:
         """Return a native engine in the state of this game. For checks, not for agents."""
-        engine = self._playing()
-        if isinstance(engine, NativeEngine):
-            return engine
-        if self._mirror is None or self._mirror.game is not engine.game:
-            self._mirror = NativeEngine(engine.game)
-        self._mirror.adopt(engine.facts())
-        return self._mirror
+        return self._playing().native()

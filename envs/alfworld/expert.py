@@ -1,48 +1,19 @@
-"""The expert that knows everything: shortest plans from any state of a game.
-
-A plan of each family is a fixed sequence of stages (empty the hands, fetch, treat, place); the expert
-tries every choice of thing, source, appliance and target and takes the shortest. What remains of a
-shortest plan is again among the choices after its first command, so planning anew at every step
-still makes progress at every step.
-
-Some official games have dead ends: things that can be picked up but fit into no receptacle of the
-room stay in the hands for ever. There no plan exists and `plan` returns None.
-"""
+"""The experts: `plan` knows everything and is shortest, `explore` knows only what was observed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from itertools import permutations
 
+from ...facts import State
 from .engine import NativeEngine
-
-__all__ = ["plan"]
-
-_APPLIANCES = {
-    "clean": ("clean", ("sinkbasintype", "sinktype")),
-    "hot": ("heat", ("microwavetype",)),
-    "cool": ("cool", ("fridgetype",)),
-}
+from .goal import APPLIANCES, Dialect, Goal, fits, kind_of, likelihood
 
 
 def plan(engine: NativeEngine) -> list[str] | None:
-    """Return the shortest list of commands that wins from the engine's state.
-
-    Args:
-        engine: A native engine, in any state; it is not changed.
-
-    Returns:
-        The commands, empty where the game is won, None where no plan is known.
-
-    Example:
-        >>> from comap.envs.alfworld.game import Game
-        >>> from comap.envs.alfworld.generate import generate
-        >>> engine = NativeEngine(Game(generate("train", 0).problem))
-        >>> for command in plan(engine):
-        ...     answer = engine.act(command)
-        >>> engine.won()
-        True
-    """
+    """Return the shortest list of commands that wins from the engine's state."""
     if engine.won():
         return []
     best: list[str] | None = None
@@ -66,7 +37,6 @@ class _Draft:
         self.source: str | None = None
 
     def copy(self) -> _Draft:
-        """Return a draft that can go on differently."""
         other = _Draft.__new__(_Draft)
         other.engine, other.location, other.held = self.engine, self.location, self.held
         other.commands, other.opened, other.source = [*self.commands], {*self.opened}, self.source
@@ -117,7 +87,6 @@ def _drafts(engine: NativeEngine) -> Iterator[_Draft]:
 
 
 def _fetched(draft: _Draft, thing: str) -> Iterator[_Draft]:
-    """Yield the ways to come to hold `thing`."""
     engine = draft.engine
     if draft.held == thing:
         yield draft
@@ -156,9 +125,9 @@ def _treated(draft: _Draft, thing: str) -> Iterator[_Draft]:
     if state is None or thing in getattr(engine, state):
         yield draft
         return
-    verb, kinds = _APPLIANCES[state]
+    verb, kinds = APPLIANCES[state]
     for place in engine.game.receptacles:
-        if engine.game.kind[place] in kinds:
+        if engine.game.kind[place].removesuffix("type") in kinds:
             way = draft.copy()
             way.go(place)
             way.commands.append(f"{verb} {thing} with {place}")
@@ -166,7 +135,6 @@ def _treated(draft: _Draft, thing: str) -> Iterator[_Draft]:
 
 
 def _placed(draft: _Draft, thing: str, targets: tuple[str, ...] | None = None) -> Iterator[_Draft]:
-    """Yield the ways to bring the held thing to its place."""
     game = draft.engine.game
     for place in game.targets if targets is None else targets:
         if (game.kind[place], game.kind[thing]) in game.fits:
@@ -200,7 +168,6 @@ def _shortest(drafts: Iterator[_Draft]) -> list[_Draft]:
 
 
 def _beside_lamp(engine: NativeEngine) -> Iterator[_Draft]:
-    """Yield the ways to hold the wanted thing beside a lit lamp."""
     lamps = [
         (place, lamp)
         for place, things in engine.contents.items()
@@ -215,3 +182,180 @@ def _beside_lamp(engine: NativeEngine) -> Iterator[_Draft]:
                 if lamp not in engine.toggled:
                     way.commands.append(f"use {lamp}")
                 yield way
+
+
+_DIGITS = re.compile(r"(?<![0-9])([0-9]{1,9})(?![0-9])")
+
+
+def explore(
+    goal: Goal, state: State, admissible: tuple[str, ...] | None, dialect: Dialect = "move"
+) -> str | None:
+    """Return the next command of an explorer, or None where it is at its wits' end."""
+    return _Explorer(goal, state, admissible, dialect).decide()
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    number = _DIGITS.search(name)
+    return kind_of(name), int(number[1]) if number else 0, name
+
+
+class _Explorer:
+    """One decision."""
+
+    def __init__(
+        self, goal: Goal, state: State, admissible: tuple[str, ...] | None, dialect: Dialect
+    ):
+        self.goal, self.facts, self.dialect = goal, state.facts, dialect
+        self.admissible = None if admissible is None else frozenset(admissible)
+        self.places = sorted((f[-1] for f in self.facts if f[0] == "exists"), key=_natural)
+        self.here = {f[2] for f in self.facts if f[0] == "at" and len(f) == 3}
+        self.held = min((f[-1] for f in self.facts if f[0] == "holding"), default=None)
+        self.contents: defaultdict[str, list[str]] = defaultdict(list)
+        for fact in sorted(self.facts):  # sorted: no choice may depend on hashes
+            if fact[0] == "in" and len(fact) == 3:
+                self.contents[fact[2]].append(fact[1])
+
+    def allowed(self, command: str) -> bool:
+        """Return whether a command would do something, as far as is known."""
+        return self.admissible is None or command in self.admissible
+
+    def decide(self) -> str | None:
+        if self.held is not None and not self.wanted(self.held):
+            return self.get_rid()
+        if self.held is not None:
+            return self.use_held(self.held)
+        thing = self.known_thing()
+        if thing is not None:
+            return self.take(*thing)
+        return self.search(self.goal.object_kind)
+
+    def wanted(self, thing: str) -> bool:
+        """Return whether a thing is of the kind that the goal is about."""
+        return kind_of(thing) == self.goal.object_kind
+
+    def done(self, thing: str, place: str) -> bool:
+        """Return whether a thing is already as and where the goal wants it."""
+        ready = self.goal.state is None or (self.goal.state, thing) in self.facts
+        return not self.goal.lamp and kind_of(place) == self.goal.target_kind and ready
+
+    def known_thing(self) -> tuple[str, str] | None:
+        """Return a wanted thing that is known to be somewhere it can be taken from."""
+        home = self.target() if self.goal.count == 2 else None
+        found = [
+            (place not in self.here, _natural(place), _natural(thing), thing, place)
+            for place, things in self.contents.items()
+            for thing in things
+            if ("exists", place) in self.facts
+            and self.wanted(thing)
+            and (place != home if self.goal.count == 2 else not self.done(thing, place))
+        ]
+        return min(found)[3:] if found else None
+
+    def target(self) -> str | None:
+        """Return the receptacle to bring things to: the one that already holds most of them."""
+        targets = [
+            place
+            for place in self.places
+            if kind_of(place) == self.goal.target_kind and self.tried_in_vain(place) is False
+        ]
+        score = {place: sum(map(self.wanted, self.contents[place])) for place in targets}
+        return min(
+            targets,
+            key=lambda p: (-score[p], p not in self.here, ("closed", p) in self.facts, _natural(p)),
+            default=None,
+        )
+
+    def tried_in_vain(self, place: str) -> bool:
+        """Return whether the held thing cannot be put into a receptacle that is here and open."""
+        if self.held is None or place not in self.here or ("closed", place) in self.facts:
+            return False
+        return not self.put_command(place)
+
+    def reach(self, place: str) -> str | None:
+        """Return the next command on the way to a receptacle and into it, None once there."""
+        if place not in self.here and self.allowed(f"go to {place}"):
+            return f"go to {place}"
+        if ("open", place) in self.facts:
+            return None
+        if ("closed", place) in self.facts or place not in self.here:
+            # A receptacle that one cannot go to is where one is: things share locations.
+            for command in (f"open {place}", f"examine {place}"):
+                if self.allowed(command) and not (
+                    command.startswith("examine") and place in self.here
+                ):
+                    return command
+        return None
+
+    def take(self, thing: str, place: str) -> str | None:
+        return self.reach(place) or f"take {thing} from {place}"
+
+    def put_command(self, place: str) -> str | None:
+        """Return the command that puts the held thing into a receptacle that is here."""
+        move, put = f"move {self.held} to {place}", f"put {self.held} in/on {place}"
+        if self.admissible is None:
+            return move if self.dialect == "move" else put
+        return next((command for command in (move, put) if command in self.admissible), None)
+
+    def use_held(self, thing: str) -> str | None:
+        goal = self.goal
+        if goal.lamp:
+            return self.to_lamp()
+        if goal.state is not None and (goal.state, thing) not in self.facts:
+            verb, kinds = APPLIANCES[goal.state]
+            for place in self.places:
+                if kind_of(place) in kinds:
+                    command = f"{verb} {thing} with {place}"
+                    return self.walk(place) if not self.can_do(command, place) else command
+        target = self.target()
+        if target is None:
+            return self.search(goal.target_kind)
+        return self.reach(target) or self.put_command(target)
+
+    def can_do(self, command: str, place: str) -> bool:
+        """Return whether a command at a receptacle can be given now."""
+        if self.admissible is not None:
+            return command in self.admissible
+        return place in self.here
+
+    def walk(self, place: str) -> str | None:
+        return f"go to {place}" if self.allowed(f"go to {place}") else None
+
+    def to_lamp(self) -> str | None:
+        for place, things in sorted(self.contents.items(), key=lambda item: _natural(item[0])):
+            for lamp in things:
+                if kind_of(lamp) == self.goal.target_kind:
+                    if place in self.here or not self.allowed(f"go to {place}"):
+                        return f"use {lamp}"
+                    return f"go to {place}"
+        for command in sorted(self.admissible or ()):
+            if command.startswith(f"use {self.goal.target_kind}"):
+                return command
+        return self.search(self.goal.target_kind)
+
+    def get_rid(self) -> str | None:
+        """Return the next command towards empty hands."""
+        places = sorted(
+            self.places, key=lambda p: (p not in self.here, ("closed", p) in self.facts)
+        )
+        for place in places:
+            if fits(str(self.held), place):
+                return self.reach(place) or self.put_command(place)
+        return None
+
+    def search(self, kind: str) -> str | None:
+        """Return the next command of a search: the likeliest receptacle not yet looked into."""
+        unseen = [place for place in self.places if ("seen", place) not in self.facts]
+        unseen.sort(key=lambda p: (p not in self.here, -likelihood(kind, p), _natural(p)))
+        for place in unseen:
+            command = self.reach(place)
+            if command is not None:
+                return command
+        return self.look_again()
+
+    def look_again(self) -> str | None:
+        """Return a command for when everything has been seen in vain: visit the least known."""
+        commands: Iterable[str] = sorted(self.admissible or ())
+        for command in commands:
+            if command.startswith("open "):
+                return command
+        return None

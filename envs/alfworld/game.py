@@ -1,21 +1,221 @@
-"""`Game`: a problem turned into the tables that the native engine looks things up in.
-
-Everything in a `Game` is fixed; one may be shared by any number of engines.
-"""
+"""One game: read from ``game.tw-pddl``, checked, and turned into the tables of the native engine."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import chain
+from pathlib import Path
 
-from ...errors import DataCorrupt
+from ...errors import DataCorrupt, DataNotFound
 from ...facts import Fact
-from .problem import SIGNATURES, Problem
-from .wording import Dialect
+from .goal import FAMILIES, HELP, Dialect, Goal
 
-__all__ = ["Game", "display_names"]
+REMEDY = "compare with the official files: comap data verify alfworld"
+"""What helps with a file that is not what it should be."""
+
+SIGNATURES: dict[str, tuple[str, ...]] = {
+    "atlocation": ("agent", "location"),
+    "receptacleatlocation": ("receptacle", "location"),
+    "objectatlocation": ("object", "location"),
+    "openable": ("receptacle",),
+    "opened": ("receptacle",),
+    "inreceptacle": ("object", "receptacle"),
+    "isreceptacleobject": ("object",),
+    "inreceptacleobject": ("object", "object"),
+    "receptacletype": ("receptacle", "rtype"),
+    "cancontain": ("rtype", "otype"),
+    "objecttype": ("object", "otype"),
+    "holds": ("agent", "object"),
+    "holdsany": ("agent",),
+    "isclean": ("object",),
+    "cleanable": ("object",),
+    "ishot": ("object",),
+    "heatable": ("object",),
+    "iscool": ("object",),
+    "coolable": ("object",),
+    "pickupable": ("object",),
+    "moveable": ("object",),
+    "toggleable": ("object",),
+    "ison": ("object",),
+    "istoggled": ("object",),
+    "sliceable": ("object",),
+    "issliced": ("object",),
+}
+"""Predicates that a problem may state at its start, and the types of their arguments."""
+
+_SHAPES = frozenset((name, 1 + len(kinds)) for name, kinds in SIGNATURES.items())
+_KEYS = ("pddl_domain", "grammar", "pddl_problem", "solvable")
+_TASK = re.compile(r"Your task is to: ([^\"\n]*)")
+_HELP = re.compile(r'action help \{.*?feedback :: "([^"]*)"', re.DOTALL)
+_THING = r"\(objecttype \?{0} (?P<object>\S+?)type\)"
+_PLACE = r"\(receptacletype \?r (?P<target>\S+?)type\)"
+_ONE = r"\(:goal \(and \(exists \(\?r - receptacle\) \(exists \(\?o - object\) \(and "
+_STATE_GOAL = (
+    _ONE
+    + r"\({0} \?o\) "
+    + _THING.format("o")
+    + f" {_PLACE}"
+    + r" \({1} \?o\) \(inreceptacle \?o \?r\)[ )]*"
+)
+_GOALS = tuple(
+    (family, re.compile(pattern))
+    for family, pattern in zip(
+        FAMILIES,
+        (
+            _ONE + r"\(inreceptacle \?o \?r\) " + _THING.format("o") + " " + _PLACE + r"[ )]*",
+            r"\(:goal \(and \(exists \(\?ot - object \?r - receptacle \?a - agent \?l - location\) "
+            r"\(and \(objecttype \?ot (?P<target>\S+?)type\) \(toggleable \?ot\) "
+            r"\(istoggled \?ot\) \(receptacleatlocation \?r \?l\) \(atlocation \?a \?l\) "
+            r"\(inreceptacle \?ot \?r\) \) \) \(exists \(\?o - object \?a - agent\) \(and "
+            + _THING.format("o")
+            + r" \(holds \?a \?o\)[ )]*",
+            _STATE_GOAL.format("cleanable", "isclean"),
+            _STATE_GOAL.format("heatable", "ishot"),
+            _STATE_GOAL.format("coolable", "iscool"),
+            r"\(:goal \(and \(exists \(\?r - receptacle\) \(exists \(\?o1 - object\) \(and "
+            + _THING.format("o1")
+            + " "
+            + _PLACE
+            + r" \(inreceptacle \?o1 \?r\) \(exists \(\?o2 - object\) \(and "
+            r"\(not \(= \?o1 \?o2\)\) \(objecttype \?o2 (?P=object)type\) "
+            r"\(receptacletype \?r (?P=target)type\) \(inreceptacle \?o2 \?r\)[ )]*",
+        ),
+        strict=True,
+    )
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One game as its file tells it.
+
+    Attributes:
+        facts: The initial facts, lower case, with the file's own ids.
+        goal: What must be reached.
+        task: The task sentence, exactly as the game prints it.
+        walkthrough: A list of commands that wins, or empty.
+        help: What the game answers to ``help``.
+        source: The bytes that all this was read from.
+    """
+
+    facts: tuple[tuple[str, ...], ...]
+    goal: Goal
+    task: str
+    walkthrough: tuple[str, ...]
+    help: str
+    source: bytes
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of `source`."""
+        return hashlib.sha256(self.source).hexdigest()
+
+
+def read_game(path: Path) -> Problem:
+    """Read and check a ``game.tw-pddl`` file.
+
+    Raises:
+        DataNotFound: There is no such file.
+        DataCorrupt: It is not a solvable ALFWorld game; the message says in what it differs.
+    """
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise DataNotFound(
+            f"expected a game at {path}, found no file; run: comap data verify alfworld"
+        ) from None
+    except OSError as error:
+        raise DataNotFound(
+            f"expected to read the game {path}, found: {error.strerror}; make it a readable file, or "
+            "run: comap data verify alfworld"
+        ) from error
+    try:
+        content = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        found = f"{len(raw):,} bytes that start with {raw[:20]!r}" if raw else "an empty file"
+        raise _corrupt(path, "JSON", f"{found} ({error})") from None
+    if not isinstance(content, dict) or any(key not in content for key in _KEYS):
+        raise _corrupt(path, f"a JSON object with {', '.join(_KEYS)}", "other JSON")
+    texts = [content[key] for key in _KEYS[:3]]
+    if not all(isinstance(text, str) for text in texts) or "domain alfred" not in texts[0]:
+        raise _corrupt(path, "the PDDL domain 'alfred'", "another game")
+    if content["solvable"] is not True:
+        raise _corrupt(path, "a solvable game", "one that its file calls unsolvable")
+    walkthrough = content.get("walkthrough") or []
+    if not isinstance(walkthrough, list) or not all(isinstance(c, str) for c in walkthrough):
+        raise _corrupt(path, "a walkthrough of texts", "something else")
+    task = _TASK.search(texts[1])
+    try:
+        facts, goal = read_problem(texts[2])
+    except DataCorrupt as error:
+        raise DataCorrupt(f"{path}: {error}; {REMEDY}") from None
+    return Problem(
+        facts,
+        goal,
+        task.group(1) if task else goal.sentence(),
+        tuple(walkthrough),
+        _read_help(texts[1]),
+        raw,
+    )
+
+
+def read_problem(text: str) -> tuple[tuple[tuple[str, ...], ...], Goal]:
+    """Read the PDDL problem of a game: its initial facts and its goal."""
+    text = text.lower()
+    start, end = text.find("(:init"), text.find("(:goal")
+    if start < 0 or end < start:
+        found = "no (:init" if start < 0 else "no (:goal after it"
+        raise DataCorrupt(
+            f"expected a PDDL problem with (:init ...) and (:goal ...), found {found}"
+        )
+    body = text[start + len("(:init") : end]
+    facts = tuple(filter(None, map(_read_fact, body.split(")"))))
+    if body.count("(") != len(facts):
+        raise DataCorrupt("expected initial facts of one or two arguments, found something else")
+    goal = " ".join(text[end:].split())
+    for family, pattern in _GOALS:
+        match = pattern.fullmatch(goal)
+        if match:
+            return facts, Goal(family, match["object"], match["target"])
+    raise DataCorrupt(f"expected a goal of one of ALFWorld's six families, found {goal[:200]!r}")
+
+
+@lru_cache(maxsize=16_384)
+def _read_fact(piece: str) -> tuple[str, ...]:
+    """Return the fact in a piece of text up to a closing bracket; empty where there is none."""
+    fact = tuple(piece.replace("(", "", 1).split())
+    if fact and (fact[0], len(fact)) not in _SHAPES:
+        raise DataCorrupt(
+            f"expected facts of the ALFWorld domain, found ({fact[0]:.60} ...) with "
+            f"{len(fact) - 1} arguments"
+        )
+    return fact
+
+
+def _read_help(grammar: str) -> str:
+    """Return the answer to ``help``, which a grammar gives at once or by way of a rule's name."""
+    found = _HELP.search(grammar)
+    text = found[1] if found else ""
+    if found and text.startswith("#"):
+        rule = re.search(
+            rf'"{re.escape(text[1:-1])}":\s*\[\s*\{{\s*"rhs":\s*("(?:[^"\\]|\\.)*")', grammar
+        )
+        try:
+            text = json.loads(rule[1]) if rule else ""
+        except ValueError:
+            text = ""
+    return text.removeprefix("\n") or HELP
+
+
+def _corrupt(path: Path, expected: str, found: str) -> DataCorrupt:
+    return DataCorrupt(f"expected {expected} in {path}, found {found}; {REMEDY}")
+
 
 _DYNAMIC = frozenset(
     ["atlocation", "opened", "isclean", "ishot", "iscool", "issliced", "istoggled", "ison"]
@@ -25,15 +225,7 @@ _KNIVES = frozenset({"knifetype", "butterknifetype"})
 
 
 def display_names(ids: Iterable[str]) -> dict[str, str]:
-    """Return the name that the game shows for each id, in the order of the sorted ids.
-
-    The name is the id up to ``_bar_`` (with "basin" added where the id has it) and a number: ids are
-    sorted as text, and within one base name the first gets the highest number.
-
-    Example:
-        >>> display_names(["mug_bar_1", "mug_bar_2", "agent1"])
-        {'agent1': 'agent1', 'mug_bar_1': 'mug 2', 'mug_bar_2': 'mug 1'}
-    """
+    """Return the name that the game shows for each id, in the order of the sorted ids."""
     names = {}
     counts: defaultdict[str, int] = defaultdict(int)
     for key in sorted(set(ids), reverse=True):
@@ -116,12 +308,17 @@ class Game:
         self.kind = dict(two["objecttype"]) | dict(two["receptacletype"])
         self.fits = frozenset(two["cancontain"])
         nothing: frozenset[str] = frozenset()
-        self.openable = self.unary.get("openable", nothing)
-        self.pickupable = self.unary.get("pickupable", nothing)
-        self.cleanable = self.unary.get("cleanable", nothing)
-        self.heatable = self.unary.get("heatable", nothing)
-        self.coolable = self.unary.get("coolable", nothing)
-        self.sliceable = self.unary.get("sliceable", nothing)
+        (
+            self.openable,
+            self.pickupable,
+            self.cleanable,
+            self.heatable,
+            self.coolable,
+            self.sliceable,
+        ) = (
+            self.unary.get(f"{able}able", nothing)
+            for able in ("open", "pickup", "clean", "heat", "cool", "slice")
+        )
         self.containers = self.unary.get("isreceptacleobject", nothing)
         self.toggleable = sorted(self.unary.get("toggleable", nothing), key=self.order.__getitem__)
         self.knives = frozenset(name for name, kind in self.kind.items() if kind in _KNIVES)
@@ -142,21 +339,18 @@ class Game:
         agents = self.pairs["atlocation"]
         self.agent, self.start = agents[0] if agents else ("", "")
         self.going = _Going(self.location)
-        goal = self.goal
-        self.targets = tuple(
-            r for r in self.receptacles if self.kind.get(r) == f"{goal.target_kind}type"
-        )
+        goal, target = self.goal, f"{self.goal.target_kind}type"
+        allowed = {"clean": self.cleanable, "hot": self.heatable, "cool": self.coolable}
+        self.targets = tuple(r for r in self.receptacles if self.kind.get(r) == target)
         self.wanted = frozenset(
             name
             for name, kind in self.pairs["objecttype"]
-            if kind == f"{goal.object_kind}type" and self._can_become(name)
+            if kind == f"{goal.object_kind}type"
+            and (goal.state is None or name in allowed[goal.state])
         )
-        self.lamps = frozenset(
-            name for name in self.toggleable if self.kind.get(name) == f"{goal.target_kind}type"
-        )
+        self.lamps = frozenset(name for name in self.toggleable if self.kind.get(name) == target)
         kinds = set(self.kind.values())
-        self.has_microwave = "microwavetype" in kinds
-        self.has_fridge = "fridgetype" in kinds
+        self.has_microwave, self.has_fridge = "microwavetype" in kinds, "fridgetype" in kinds
 
     def fact_text(self, fact: Fact) -> str:
         """Return one of the engine's facts, positive or negative, as TextWorld prints it.
@@ -171,36 +365,30 @@ class Game:
         return f"{fact[0]}({', '.join(shown)})"
 
     def _sort_of(self, name: str) -> str:
-        """Return the PDDL type of a thing that may be of any."""
         if name == self.agent:
             return "agent"
         if name in self.location:
             return "receptacle"
         return "location" if name in self.here or name == self.start else "object"
 
-    def _can_become(self, thing: str) -> bool:
-        """Return whether the goal's state can be asked of `thing`: PDDL goals say so."""
-        allowed = {"clean": self.cleanable, "hot": self.heatable, "cool": self.coolable}
-        return self.goal.state is None or thing in allowed[self.goal.state]
-
     def _check(self) -> None:
-        if len(self.pairs["atlocation"]) != 1:
-            found = len(self.pairs["atlocation"])
-            raise DataCorrupt(f"expected one agent at one location, found {found}")
+        agents = len(self.pairs["atlocation"])
+        if agents != 1:
+            raise DataCorrupt(f"expected one agent at one location, found {agents}")
         if self.unary.get("holdsany") or self.pairs.get("holds"):
             raise DataCorrupt(
-                "expected an agent that starts with empty hands, found one that holds"
+                "expected an agent with empty hands at the start, found one that holds"
             )
-        untyped = [name for name in self.receptacles if name not in self.kind]
-        untyped += [thing for thing, _ in self.pairs["inreceptacle"] if thing not in self.kind]
-        if untyped:
-            raise DataCorrupt(f"expected a type for every thing, found none for {untyped[0]!r}")
+        inside = self.pairs["inreceptacle"]
+        for name in (*self.receptacles, *(thing for thing, _ in inside)):
+            if name not in self.kind:
+                raise DataCorrupt(f"expected a type for every thing, found none for {name!r}")
         if sum(map(len, self.here.values())) > len(self.receptacles):
             raise DataCorrupt("expected each receptacle at one location, found one at several")
-        stray = [place for _, place in self.pairs["inreceptacle"] if place not in self.location]
-        if stray:
-            raise DataCorrupt(
-                f"expected a location for every receptacle, found none for {stray[0]!r}"
-            )
+        for _, place in inside:
+            if place not in self.location:
+                raise DataCorrupt(
+                    f"expected a location for every receptacle, found none for {place!r}"
+                )
         if not self.receptacles:
             raise DataCorrupt("expected at least one receptacle, found none")

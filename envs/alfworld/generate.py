@@ -1,8 +1,4 @@
-"""Unlimited ALFWorld games from a seed: the embedded tasks.
-
-A game is a PDDL problem in the format of the official files, read by the same code. It is drawn
-from counts of the official training games (receptacles, things, places, goals), and is solvable by
-construction; its walkthrough is played before the game is handed out.
+"""Unlimited ALFWorld games from a seed: the generated tasks.
 
 Splits and scenes. The scene numbers of the three splits are disjoint (train 1001 to 1430,
 valid_seen 2001 to 2430, valid_unseen 3001 to 3430, none of them official). A scene's room, that is
@@ -20,23 +16,91 @@ import importlib.util
 import json
 import operator
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import EngineError, MissingExtra, OptionError, TaskNotFound, suggest
-from ..draws import Draws
+from ..generated import Draws
 from ..panel import Panel
-from .difficulty import Difficulty
 from .engine import NativeEngine
 from .expert import plan
-from .furnishing import Target, choose_target, furnish
-from .game import Game
-from .pddl import write_problem
-from .problem import Problem, read_problem
-from .rooms import layout, load_table
-from .wording import HELP
+from .game import Game, Problem, read_problem
+from .goal import HELP, Goal, load_table
+from .rooms import Difficulty, Layout, Target, Thing, choose_target, furnish, layout
 
-__all__ = ["SPLITS", "GeneratedGame", "generate", "panel", "parse_task", "write_game"]
+_PREDICATES = {
+    "pickupable": "pickupable",
+    "container": "isReceptacleObject",
+    "cleanable": "cleanable",
+    "heatable": "heatable",
+    "coolable": "coolable",
+    "sliceable": "sliceable",
+    "toggleable": "toggleable",
+}
+_TREATMENTS = {"clean": ("cleanable", "isClean"), "hot": ("heatable", "isHot")} | {
+    "cool": ("coolable", "isCool")
+}
+
+
+def write_problem(name: str, room: Layout, start: str, things: list[Thing], target: Target) -> str:
+    """Return the PDDL problem of a game."""
+    facts = "\n".join(f"({fact})" for fact in _facts(room, start, things))
+    objects = "\n".join(f"{name} - {kind}" for name, kind in _objects(room, things))
+    return (
+        f"(define (problem {name})\n(:domain alfred)\n(:objects\n{objects}\n)\n"
+        f"(:init\n{facts}\n)\n(:goal (and {_goal(target)} ))\n)\n"
+    )
+
+
+def _objects(room: Layout, things: list[Thing]) -> Iterator[tuple[str, str]]:
+    """Yield every name with its PDDL type."""
+    constants = load_table("generator")["constants"]
+    yield "agent1", "agent"
+    for kind in sorted({*constants["otype"], *(f"{thing.kind}Type" for thing in things)}):
+        yield kind, "otype"
+    for kind in sorted({*constants["rtype"], *(f"{kind}Type" for kind in room.by_kind)}):
+        yield kind, "rtype"
+    for thing in things:
+        yield thing.id, "object"
+    for receptacle in room.receptacles:
+        yield receptacle.id, "receptacle"
+    for location in dict.fromkeys([*(r.location for r in room.receptacles), *room.free]):
+        yield location, "location"
+
+
+def _facts(room: Layout, start: str, things: list[Thing]) -> Iterator[str]:
+    table = load_table("statistics")
+    yield from (f"receptacleType {r.id} {r.kind}Type" for r in room.receptacles)
+    yield from (f"objectType {thing.id} {thing.kind}Type" for thing in things)
+    present = {thing.kind for thing in things}
+    for place in sorted(room.by_kind):
+        for kind in table["can_contain"].get(place, ()):
+            if kind in present:
+                yield f"canContain {place}Type {kind}Type"
+    for name, predicate in _PREDICATES.items():
+        having = set(table["properties"][name])
+        yield from (f"{predicate} {thing.id}" for thing in things if thing.kind in having)
+    yield from (f"openable {r.id}" for r in room.receptacles if r.kind in table["openable"])
+    yield f"atLocation agent1 {start}"
+    yield from (f"isCool {thing.id}" for thing in things if thing.cold)
+    yield from (f"inReceptacle {thing.id} {r.id}" for thing in things for r in thing.places)
+    yield from (f"inReceptacleObject {thing.id} {thing.inside}" for thing in things if thing.inside)
+    yield from (f"receptacleAtLocation {r.id} {r.location}" for r in room.receptacles)
+    yield from (f"objectAtLocation {thing.id} {thing.location}" for thing in things)
+
+
+def _goal(target: Target) -> str:
+    """Return the goal as the official files word it, by the family's template."""
+    goal = Goal(target.family, "", "")
+    template = "look" if goal.lamp else "two" if goal.count == 2 else "place"
+    able = treated = ""
+    if goal.state is not None:
+        template = "treat"
+        able, treated = _TREATMENTS[goal.state]
+    text: str = load_table("generator")["goals"][template]
+    return text.format(thing=target.thing, target=target.place, able=able, treated=treated)
+
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
 """The names of the splits, as the official ones."""
@@ -121,7 +185,7 @@ def _draw(
     table = load_table("generator")
     kind = draws.weighted(_rooms_with(family))
     number = draws.integer(*table["layouts"][split])
-    room = layout(kind, number, level.receptacles)
+    room, _ = layout(kind, number, level.receptacles)
     target = choose_target(room, family, level, draws)
     if target is None:
         return None
@@ -158,7 +222,6 @@ def _rooms_with(family: str) -> dict[str, int]:
 
 
 def _task(split: str, level: Difficulty, seed: int, index: int) -> str:
-    """Return the id of a task."""
     if split not in SPLITS:
         raise OptionError(f"there is no split {split!r}; {suggest(str(split), SPLITS)}")
     seed, index = operator.index(seed), operator.index(index)
@@ -176,15 +239,7 @@ def _trial(task: str) -> str:
 
 
 def parse_task(task: str) -> tuple[str, str, int, int]:
-    """Return split, difficulty, seed and index of a generated task.
-
-    Raises:
-        TaskNotFound: This is no id of a generated task.
-
-    Example:
-        >>> parse_task("generated/valid_unseen/normal/0-000017")
-        ('valid_unseen', 'normal', 0, 17)
-    """
+    """Return split, difficulty, seed and index of a generated task."""
     match = _TASK.fullmatch(task) if isinstance(task, str) else None
     if match is not None:
         split, difficulty, seed, index = match[1], match[2], int(match[3]), int(match[4])
@@ -202,21 +257,7 @@ def parse_task(task: str) -> tuple[str, str, int, int]:
 def panel(
     split: str, seed: int = 0, difficulty: str | Difficulty = "normal", size: int | None = None
 ) -> Panel:
-    """Return the panel of a split: its first games, as many as the official split has.
-
-    Args:
-        split: The split.
-        seed: The seed of the games.
-        difficulty: Their difficulty.
-        size: How many games; None for train 3553, valid_seen 140, valid_unseen 134.
-
-    Raises:
-        OptionError: An argument has no such value.
-
-    Example:
-        >>> panel("valid_unseen", size=2).ids
-        ('generated/valid_unseen/normal/0-000000', 'generated/valid_unseen/normal/0-000001')
-    """
+    """Return the panel of a split: its first games, as many as the official split has."""
     level = difficulty if isinstance(difficulty, Difficulty) else Difficulty.of(difficulty)
     first = _task(split, level, seed, 0)
     if size is None:

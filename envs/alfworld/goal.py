@@ -1,14 +1,16 @@
-"""ALFWorld's goals: six families, told by the problem file, by the task sentence, or by facts."""
+"""What engine and canonicalizer share: goals, kinds of things, and the game's words."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
 
 from ...facts import Fact, State
-
-__all__ = ["FAMILIES", "Goal", "kind_of"]
+from ..storage import packaged
 
 FAMILIES = (
     "pick_and_place_simple",
@@ -22,6 +24,13 @@ FAMILIES = (
 
 _SIMPLE, _LIGHT, _CLEAN, _HEAT, _COOL, _TWO = FAMILIES
 _STATES = {_CLEAN: "clean", _HEAT: "hot", _COOL: "cool"}
+APPLIANCES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "clean": ("clean", ("sinkbasin", "sink")),
+    "hot": ("heat", ("microwave",)),
+    "cool": ("cool", ("fridge",)),
+}
+"""How a thing comes into each state: the verb, and the kinds of receptacles that do it."""
+
 _FAMILY_OF_WORD = {"clean": _CLEAN, "heat": _HEAT, "hot": _HEAT, "cool": _COOL}
 
 _SENTENCES = tuple(
@@ -37,12 +46,7 @@ _SENTENCES = tuple(
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of a thing from its name.
-
-    Example:
-        >>> kind_of("desk lamp 2"), kind_of("apple 1")
-        ('desk lamp', 'apple')
-    """
+    """Return the kind of a thing from its name."""
     return name.rpartition(" ")[0] or name
 
 
@@ -145,3 +149,100 @@ class Goal:
         return any(
             f[0] in ("in", "near") and len(f) == 3 and f[1] in lit and f[2] in here for f in facts
         )
+
+
+Dialect: TypeAlias = Literal["move", "put"]
+"""``"move"``: alfworld 0.4 (``move X to Y``); ``"put"``: alfworld up to 0.3 (``put X in/on Y``)."""
+
+DIALECTS: tuple[Dialect, ...] = ("move", "put")
+"""All dialects, the default first."""
+
+BANNER = "-= Welcome to TextWorld, ALFRED! =-"
+"""The line that opens every game."""
+
+NOTHING_HAPPENS = "Nothing happens."
+"""The answer to a command that means nothing, or that cannot be carried out here."""
+
+HELP = """Available commands:
+  look                               describe what is here
+  inventory                          tell what you carry
+  go to (receptacle)                 walk to a receptacle
+  open (receptacle)                  open a receptacle
+  close (receptacle)                 close a receptacle
+  take (object) from (receptacle)    pick an object up
+  move (object) to (receptacle)      put an object down
+  examine (something)                look at a receptacle or at what you hold
+  use (object)                       switch an object on
+  heat (object) with (receptacle)    make an object hot
+  clean (object) with (receptacle)   make an object clean
+  cool (object) with (receptacle)    make an object cool
+  slice (object) with (object)       cut an object with a knife
+"""
+"""The help of generated games; official files bring their own."""
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return names as the game joins them."""
+    if len(names) < 2:
+        return names[0] if names else "nothing"
+    return f"{', '.join(names[:-1])}, and {names[-1]}"
+
+
+def listing(names: Sequence[str]) -> str:
+    """Return names as the game lists things: each with the article "a", or "nothing"."""
+    if len(names) < 2:
+        return f"a {names[0]}" if names else "nothing"
+    return f"a {', a '.join(names[:-1])}, and a {names[-1]}"
+
+
+def load_table(name: str) -> Any:
+    """Return one of the tables ``"statistics"`` (of official games) and ``"generator"``."""
+    return packaged(__package__, name)
+
+
+@lru_cache(maxsize=1)
+def _properties() -> dict[str, frozenset[str]]:
+    return {
+        name: frozenset(kind.lower() for kind in kinds)
+        for name, kinds in load_table("statistics")["properties"].items()
+    }
+
+
+@lru_cache(maxsize=1)
+def _pairs() -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (place.lower(), thing.lower())
+        for place, things in load_table("statistics")["can_contain"].items()
+        for thing in things
+    )
+
+
+@lru_cache(maxsize=1)
+def _shares() -> dict[tuple[str, str], float]:
+    """Return how often each kind of thing is in each kind of receptacle, per such receptacle."""
+    counts: defaultdict[tuple[str, str], float] = defaultdict(float)
+    number: defaultdict[str, float] = defaultdict(float)
+    for room in load_table("statistics")["rooms"].values():
+        for place, sizes in room["receptacles"].items():
+            scenes = sum(sizes.values())
+            mean = sum(int(size) * n for size, n in sizes.items()) / scenes
+            number[place.lower()] += mean * room["games"]
+        for thing, places in room["places"].items():
+            for place, n in places.items():  # "" is the floor
+                counts[thing.lower(), place.lower()] += n
+    return {pair: n / number[pair[1]] for pair, n in counts.items() if number[pair[1]]}
+
+
+def can(thing: str, ability: str) -> bool:
+    """Return whether things of this kind are generally so."""
+    return kind_of(thing) in _properties()[ability]
+
+
+def fits(thing: str, place: str) -> bool:
+    """Return whether a receptacle of this kind takes things of that kind."""
+    return (kind_of(place), kind_of(thing)) in _pairs()
+
+
+def likelihood(thing_kind: str, place: str) -> float:
+    """Return how many things of a kind a receptacle of the kind of `place` holds on average."""
+    return _shares().get((thing_kind, kind_of(place)), 0.0)

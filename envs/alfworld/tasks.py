@@ -1,50 +1,27 @@
-"""Which games there are: official files, or generated ones where there are none."""
+"""The tasks: official files, or generated games where there are none."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Protocol
 
-from ...errors import DataCorrupt, DataNotFound, OptionError, suggest
+from ...errors import DataCorrupt, DataNotFound, OptionError, check_choice, check_number
 from ..panel import Panel
-from ..storage import comap_home
-from .difficulty import Difficulty
+from ..storage import comap_home, packaged
 from .engine import NativeEngine
 from .expert import plan
-from .game import Game
+from .game import REMEDY, Game, read_game
 from .generate import generate, panel, parse_task
-from .problem import REMEDY, read_game
-from .wording import Dialect
-
-__all__ = ["GeneratedGames", "OfficialGames", "Source", "open_source"]
+from .goal import Dialect
+from .rooms import Difficulty
 
 SPLITS = ("train", "valid_train", "valid_seen", "valid_unseen")
 _GENERATED_SPLITS = ("train", "valid_seen", "valid_unseen")
 _FOLDER = "json_2.1.1"
 _FILE = "game.tw-pddl"
-
-
-class Source(Protocol):
-    """Where games come from."""
-
-    @property
-    def split(self) -> str:
-        """The split's name."""
-
-    def panel(self) -> Panel:
-        """Return the tasks of the split."""
-
-    def game(self, task: str, dialect: Dialect) -> tuple[Game, Path | None]:
-        """Return a game and its file, if it has one."""
-
-    def fingerprint(self) -> dict[str, str]:
-        """Return what names the data."""
 
 
 def open_source(
@@ -53,31 +30,13 @@ def open_source(
     source: str,
     difficulty: str,
     generator_seed: int,
-) -> Source:
-    """Return the official games where they are, else generated ones.
-
-    Official games are looked for in `data_dir`, else in ``COMAP_HOME/alfworld``, else in
-    ``ALFWORLD_DATA``.
-
-    Args:
-        split: The split's name.
-        data_dir: Folder that holds ``json_2.1.1``, or None.
-        source: ``"official"``, ``"generated"``, or ``"auto"`` for official ones if there are any.
-        difficulty: Difficulty of generated games.
-        generator_seed: Seed of generated games.
-
-    Raises:
-        DataNotFound: Official games are asked for and not there.
-        OptionError: The split or the source is unknown.
-    """
-    if source not in ("auto", "official", "generated"):
-        known = suggest(str(source), ("auto", "official", "generated"))
-        raise OptionError(f"there is no source of games {source!r}; {known}")
+) -> OfficialGames | GeneratedGames:
+    """Return the official games where they are, else generated ones."""
+    check_choice("source", source, ("auto", "official", "generated"))
     if source == "generated" and data_dir is not None:
         raise OptionError("source='generated' reads no data, found data_dir as well; leave one out")
     if source != "generated":
-        if split not in SPLITS:
-            raise OptionError(f"ALFWorld has no split {split!r}; {suggest(str(split), SPLITS)}")
+        check_choice("ALFWorld's split", split, SPLITS)
         root = _find(data_dir)
         if root is not None:
             return OfficialGames(root, split)
@@ -86,15 +45,10 @@ def open_source(
                 f"expected ALFWorld's games in {comap_home() / 'alfworld'} or in the folder that "
                 "ALFWORLD_DATA names, found neither; run: comap data get alfworld"
             )
-    if split not in _GENERATED_SPLITS:
-        known = suggest(str(split), _GENERATED_SPLITS)
-        raise OptionError(f"there are no generated games of split {split!r}; {known}")
+    check_choice("the split of generated games", split, _GENERATED_SPLITS)
     if not isinstance(difficulty, str):
         raise OptionError(f"difficulty must be a name (text), not {difficulty!r}; try 'normal'")
-    if type(generator_seed) is not int or not 0 <= generator_seed < 10**18:
-        raise OptionError(
-            f"generator_seed must be a whole number from 0 to below 10**18, not {generator_seed!r}"
-        )
+    check_number("generator_seed", generator_seed, 0, 10**18 - 1)
     return GeneratedGames(split, Difficulty.of(difficulty).name, generator_seed)
 
 
@@ -119,7 +73,6 @@ def _find(data_dir: str | os.PathLike[str] | None) -> Path | None:
 
 
 def _folder(name: str | os.PathLike[str], option: str) -> Path:
-    """Return the path that an option names."""
     if not isinstance(name, str | os.PathLike) or not str(name):
         raise OptionError(f"{option} must name a folder, not {name!r}; give one or leave it out")
     try:
@@ -140,12 +93,7 @@ class OfficialGames:
         return _official_panel(self.root, self.split)
 
     def game(self, task: str, dialect: Dialect) -> tuple[Game, Path | None]:
-        """Return the game of a task and its file.
-
-        Raises:
-            TaskNotFound: The split has no such task.
-            DataCorrupt: The file is not an ALFWorld game.
-        """
+        """Return the game of a task and its file."""
         if task not in _members(self.root, self.split):
             raise self.panel().missing(task)
         path = self.root.joinpath(*task.split("/"), _FILE)
@@ -159,7 +107,7 @@ class OfficialGames:
     def fingerprint(self) -> dict[str, str]:
         """Return how many games there are, whether all official ones, and a hash of their bytes."""
         here = self.panel()
-        known = _known_panels().get(self.split)
+        known = packaged(__package__, "panels").get(self.split)
         complete = known is not None and known["sha256"] == here.sha256
         return {
             "games": f"official {len(here)}" if complete else f"unknown {len(here)}",
@@ -180,11 +128,7 @@ class GeneratedGames:
         return _generated_panel(self.split, self.seed, self.difficulty)
 
     def game(self, task: str, dialect: Dialect) -> tuple[Game, Path | None]:
-        """Return the game of a task, and None: it has no file.
-
-        Raises:
-            TaskNotFound: The id is not that of a generated game.
-        """
+        """Return the game of a task, and None: it has no file."""
         return _generated_game(task, dialect), None
 
     def fingerprint(self) -> dict[str, str]:
@@ -250,13 +194,6 @@ def _content_hash(root: Path, split: str) -> str:
             ) from error
         digest.update(f"{task}\0{hashlib.sha256(raw).hexdigest()}\n".encode())
     return digest.hexdigest()
-
-
-@lru_cache(maxsize=1)
-def _known_panels() -> dict[str, dict[str, str]]:
-    text = files(__package__).joinpath("data/panels.json").read_text("utf-8")
-    loaded: dict[str, dict[str, str]] = json.loads(text)
-    return loaded
 
 
 @lru_cache(maxsize=16)

@@ -15,10 +15,7 @@ is wrapped, names a function instead: ``maker = "package.module:function"``, or
 
 from __future__ import annotations
 
-from .answers import NONSENSE, Answers
-from .replays import Replays
-from .rules import Rules
-from .snapshots import Snapshots
+from .suite import NONSENSE, Answers, Replays, Rules, Snapshots
 
 __all__ = ["NONSENSE", "EnvConformance"]
 

@@ -1,10 +1,4 @@
-"""Transcripts: what an environment said, as text that can be compared, here and in other processes.
-
-An episode is played once, with a policy, and its actions are kept; whoever plays them again, in
-this process or in a fresh one with another ``PYTHONHASHSEED``, must get the same records, byte for
-byte. the tests of
-`comap.envs.conformance` are built on this.
-"""
+"""Transcripts: what an environment said, as text that can be compared, here and in other processes."""
 
 from __future__ import annotations
 
@@ -28,21 +22,6 @@ import numpy as np
 from ...errors import OptionError
 from ...facts import Delta, State
 
-__all__ = [
-    "Env",
-    "Episode",
-    "Policy",
-    "digest",
-    "follow",
-    "load",
-    "make_env",
-    "play",
-    "record",
-    "replay",
-    "replay_in_child",
-    "shown",
-]
-
 Env: TypeAlias = gymnasium.Env[str, str]
 """An environment of texts."""
 Policy: TypeAlias = Callable[[str, dict[str, Any], random.Random], str]
@@ -54,14 +33,7 @@ _TIMEOUT = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """How an episode was started, what was done, and what came back.
-
-    Attributes:
-        seed: The seed of ``reset``.
-        options: The options of ``reset``.
-        actions: The actions, in order.
-        records: One `record` for the reset and one for each action.
-    """
+    """How an episode was started, what was done, and what came back."""
 
     seed: int | None
     options: dict[str, Any] | None
@@ -76,18 +48,7 @@ def make_env(env_id: str, kwargs: Mapping[str, Any] | None = None) -> Env:
 
 
 def load(name: str) -> Any:
-    """Return what ``"module:attribute"`` or ``"path/to/file.py:attribute"`` names.
-
-    A file is run once and is then known under a name made from its path, the same in every process,
-    so that objects of its classes can be pickled.
-
-    Raises:
-        OptionError: The name has not this form, or the file is not there.
-
-    Example:
-        >>> load("comap.facts:State")()
-        State(facts=frozenset(), parsed=True)
-    """
+    """Return what ``"module:attribute"`` or ``"path/to/file.py:attribute"`` names."""
     where, _, attribute = name.rpartition(":")
     if not where or not attribute:
         raise OptionError(f"expected 'module:name' or 'path/to/file.py:name', found {name!r}")
@@ -109,14 +70,7 @@ def _load_file(path: Path) -> Any:
 
 
 def record(*answer: Any) -> str:
-    """Return what ``reset`` or ``step`` returned as one line of text.
-
-    Equal answers have equal records, in any process: facts are sorted, and so are keys.
-
-    Example:
-        >>> record("A desk.", {"step": 0, "facts": State(frozenset({("lit", "desklamp 1")}))})
-        '["A desk.", {"facts": "lit(desklamp 1)", "step": 0}]'
-    """
+    """Return what ``reset`` or ``step`` returned as one line of text."""
     return json.dumps([_plain(part) for part in answer], sort_keys=True)
 
 
@@ -140,23 +94,13 @@ def _plain(value: Any) -> Any:
 
 
 def shown(line: str) -> str:
-    """Return the record of the observation and info alone, from the record of a step.
-
-    Example:
-        >>> shown(record("A desk.", 0.0, False, False, {"step": 1}))
-        '["A desk.", {"step": 1}]'
-    """
+    """Return the record of the observation and info alone, from the record of a step."""
     told = json.loads(line)
     return json.dumps([told[0], told[-1]], sort_keys=True)
 
 
 def digest(records: Iterable[str]) -> str:
-    """Return the SHA-256 of some records, in hexadecimal.
-
-    Example:
-        >>> digest([record("A desk.", {})])[:12]
-        '98fd2198c3a3'
-    """
+    """Return the SHA-256 of some records, in hexadecimal."""
     return hashlib.sha256("".join(f"{line}\n" for line in records).encode()).hexdigest()
 
 
@@ -168,15 +112,7 @@ def play(
     options: dict[str, Any] | None = None,
     steps: int = 30,
 ) -> Episode:
-    """Play one episode, up to `steps` actions, and return it.
-
-    Args:
-        env: Where.
-        policy: Called with the observation, the info and a generator seeded with `seed`.
-        seed: The seed of ``reset``.
-        options: The options of ``reset``.
-        steps: The greatest number of actions.
-    """
+    """Play one episode, up to `steps` actions, and return it."""
     observation, info = env.reset(seed=seed, options=options)
     records, actions = [record(observation, info)], list[str]()
     generator, over = random.Random(seed), False
@@ -210,17 +146,7 @@ def follow(env: Env, actions: Iterable[str]) -> tuple[str, ...]:
 def replay_in_child(
     maker: str, arguments: Mapping[str, Any], episodes: Sequence[Episode], hash_seed: int
 ) -> list[tuple[str, ...]]:
-    """Replay episodes in a fresh Python process and return their records.
-
-    Args:
-        maker: Name, for `load`, of the function that makes the environment.
-        arguments: Its keyword arguments.
-        episodes: What to play.
-        hash_seed: ``PYTHONHASHSEED`` of that process.
-
-    Raises:
-        RuntimeError: The process failed; the message has the end of what it wrote.
-    """
+    """Replay episodes in a fresh Python process and return their records."""
     told = pickle.dumps((maker, dict(arguments), list(episodes)))
     path = os.pathsep.join(entry for entry in sys.path if entry)
     done = subprocess.run(

@@ -9,11 +9,7 @@ Example:
 
 from __future__ import annotations
 
-from typing import Any
-
-from gymnasium.vector import VectorEnv
-
-from ..vector import text_vector
+from ..vector import vector_of
 from .backends import keep_idle
 from .canonicalizer import ScienceWorldCanonicalizer
 from .env import ScienceWorldEnv
@@ -22,12 +18,5 @@ from .tasks import SHORT
 __all__ = ["SHORT", "ScienceWorldCanonicalizer", "ScienceWorldEnv", "keep_idle", "vector"]
 
 
-def vector(num_envs: int, **kwargs: Any) -> VectorEnv[Any, Any, Any]:
-    """Return ScienceWorld environments as one: what ``gym.make_vec`` calls. See `text_vector`.
-
-    Example:
-        >>> envs = vector(2, asynchronous=False)
-        >>> envs.num_envs
-        2
-    """
-    return text_vector(ScienceWorldEnv.env_id, num_envs, **kwargs)
+vector = vector_of(ScienceWorldEnv.env_id)
+"""ScienceWorld environments as one: what ``gym.make_vec`` calls. See `text_vector`."""

@@ -1,18 +1,15 @@
-"""The belief that the canonicalizer folds texts into, grouped as events need it.
-
-A thing is called by its name, ``"metal pot"``; where the belief has several of a name, the later ones
-are ``"wood cup #2"``, ``"wood cup #3"`` in the order in which they became known. A thing keeps what it
-is called for as long as it is known, wherever it is moved.
-"""
+"""What the agent believes of the world, which of its things a text means, and the belief in words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
-from ...facts import Fact
-
-__all__ = ["AGENT", "INVENTORY", "Belief", "base_name", "order"]
+from ...facts import Fact, State
+from ...trajectory import Turn
+from .sentences import canonical_name
 
 AGENT = "agent"
 """What facts call the agent."""
@@ -20,57 +17,25 @@ INVENTORY = "inventory"
 """The place of what the agent holds."""
 
 _NUMBERED = re.compile(r"(.+) #([0-9]{1,6})")
-_LENGTHS = {
-    "open": 2,
-    "closed": 2,
-    "active": 2,
-    "inactive": 2,
-    "temp": 3,
-    "phase": 3,
-    "stage": 3,
-    "slid": 3,
-    "burning": 2,
-}
+_LENGTHS = dict.fromkeys(("open", "closed", "active", "inactive", "burning"), 2)
+_LENGTHS |= dict.fromkeys(("temp", "phase", "stage", "slid"), 3)
 _GROUPS = {"closed": "open", "inactive": "active"}
 
 
 def base_name(name: str) -> str:
-    """Return the name of a thing without the number that tells it from others of that name.
-
-    Example:
-        >>> base_name("wood cup #2"), base_name("flower pot 4")
-        ('wood cup', 'flower pot 4')
-    """
+    """Return the name of a thing without the number that tells it from others of that name."""
     found = _NUMBERED.fullmatch(name) if "#" in name else None
     return found[1] if found else name
 
 
 def order(name: str) -> tuple[str, int]:
-    """Return what names are sorted by: the bare name, then the number.
-
-    Example:
-        >>> sorted(["cup #10", "cup #2", "cup"], key=order)
-        ['cup', 'cup #2', 'cup #10']
-    """
+    """Return what names are sorted by: the bare name, then the number."""
     found = _NUMBERED.fullmatch(name) if "#" in name else None
     return (found[1], int(found[2])) if found else (name, 1)
 
 
 class Belief:
-    """Where things are, what is known of them, and everything else that facts tell.
-
-    `told` has what was said since the belief was made: things for where they are, and pairs of a
-    thing and the kind of a mark.
-
-    Args:
-        facts: The facts to start with. Those of other predicates are kept as they are.
-
-    Example:
-        >>> belief = Belief([("room", "agent", "kitchen"), ("in", "metal pot", "kitchen")])
-        >>> belief.move("metal pot", "inventory")
-        >>> sorted(belief.facts())
-        [('holding', 'metal pot'), ('room', 'agent', 'kitchen')]
-    """
+    """Where things are, what is known of them, and everything else that facts tell."""
 
     __slots__ = (
         "_free",
@@ -100,9 +65,7 @@ class Belief:
         self.other: set[Fact] = set()
         self.told: set[str | tuple[str, str]] = set()
         self._free: dict[str, int] = {}  # for each name, a number below which none is free
-        for fact in sorted(
-            facts
-        ):  # two places for a thing: which one counts must not depend on chance
+        for fact in sorted(facts):  # of two places for a thing, chance must not choose
             self._read(fact)
         self.told.clear()
 
@@ -174,12 +137,7 @@ class Belief:
         return sorted(self.children.get(place, ()), key=order)
 
     def below(self, place: str, *, through_closed: bool = True) -> list[str]:
-        """Return everything in a place and in what is in it, each thing before what it holds.
-
-        Args:
-            place: A room, a thing or the inventory.
-            through_closed: Look into closed things, too.
-        """
+        """Return everything in a place and in what is in it, each thing before what it holds."""
         found: list[str] = []
         waiting = self.inside(place)[::-1]
         while waiting:
@@ -220,17 +178,13 @@ class Belief:
 
     def forget(self, thing: str) -> None:
         """Forget a thing and all that is in it."""
-        for part in reversed(self.below(thing)):
-            self._erase(part)
-        self._erase(thing)
-
-    def _erase(self, thing: str) -> None:
-        self._take_out(thing)
-        self._free.pop(base_name(thing), None)
-        self.children.pop(thing, None)
-        self.marks.pop(thing, None)
-        self.seen.discard(thing)
-        self.unlink(thing)
+        for part in (*reversed(self.below(thing)), thing):
+            self._take_out(part)
+            self._free.pop(base_name(part), None)
+            self.children.pop(part, None)
+            self.marks.pop(part, None)
+            self.seen.discard(part)
+            self.unlink(part)
 
     def new(self, name: str, place: str) -> str:
         """Add a thing that was not known, and return what it is called."""
@@ -255,3 +209,259 @@ class Belief:
         for pair in [*self.links]:
             if any(end == ends or (terminal is None and end.startswith(ends)) for end in pair):
                 self.links.discard(pair)
+
+
+_PLACES = re.compile(r" \((in [^()]*(?:\([^()]*\)[^()]*)*)\)$")
+_STAGE = re.compile(r" in the [a-z]+ stage\b")
+_WORD = re.compile(r"[a-z0-9()'-]+")
+_ROOM = "room"  # how any room may be called
+_SPLITS = (" to ", " into ", " in ", " on ")
+
+
+class Phrase(NamedTuple):
+    """What a referring expression says."""
+
+    head: str
+    containing: tuple[str, ...] | None = None
+    places: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=8_192)
+def parse_phrase(text: str) -> Phrase:
+    """Return what a referring expression of an action says."""
+    text = _STAGE.sub("", text.lower().strip())
+    chain = _PLACES.search(text)
+    if chain:
+        places = [part.removeprefix("in ").strip() for part in chain[1].split(", in ")]
+        return Phrase(text[: chain.start()], None, tuple(places))
+    parts = re.split(r" (?:in|on) ", text, maxsplit=1)
+    head, _, inside = parts[0].partition(" containing ")
+    contents = None
+    if inside:
+        things = re.split(r" and |, ", inside)
+        contents = () if inside == "nothing" else tuple(things)
+    place = parts[1].partition(" containing ")[0] if len(parts) > 1 else ""
+    return Phrase(head, contents, (place,) if place else ())
+
+
+def named(belief: Belief, name: str) -> list[str]:
+    """Return the things in sight that an answer's bare name may mean, those called exactly so, if any."""
+    wanted, _ = canonical_name(name)
+    around = belief.around()
+    exact = [thing for thing in around if base_name(thing) == wanted]
+    if exact:
+        return exact
+    ends = re.compile(rf"(?:.+ )?{re.escape(wanted)}(?: with .+| [a-z])?")
+    return [thing for thing in around if ends.fullmatch(base_name(thing))]
+
+
+def called(belief: Belief, phrase: Phrase) -> list[str]:
+    """Return the things in sight that the words for a thing in an action may mean."""
+    return [thing for thing in belief.around() if _fits_head(belief, thing, phrase)]
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text)
+
+
+def chosen(belief: Belief, things: Sequence[str], phrases: Sequence[Phrase] = ()) -> list[str]:
+    """Return those of some things that phrases may mean; one, where they are as good as the same."""
+    if len(things) == 1 and phrases and not _fits_places(belief, things[0], phrases[0]):
+        return []
+    found = list(things)
+    for phrase in phrases:
+        for fits in (_fits_places, _fits_contents, _fits_head):
+            if len(found) < 2:
+                break
+            kept = [thing for thing in found if fits(belief, thing, phrase)]
+            if not kept:
+                break
+            found = kept
+    if len(found) > 1 and len({_signature(belief, thing) for thing in found}) == 1:
+        return found[-1:]
+    return found
+
+
+def score(belief: Belief, thing: str, phrase: Phrase) -> int:
+    """Return how many parts of a phrase fit a thing, 0 to 3."""
+    return sum(fits(belief, thing, phrase) for fits in (_fits_places, _fits_contents, _fits_head))
+
+
+def _fits_places(belief: Belief, thing: str, phrase: Phrase) -> bool:
+    above = belief.above(thing)
+    if len(phrase.places) > 1:
+        told = [place for place in phrase.places if place != "agent"]
+        here = [place for place in above if place != INVENTORY or INVENTORY in told]
+        return [base_name(place) for place in here] == told[: len(here)]
+    for place in phrase.places:
+        if place == _ROOM and above[:1] == [belief.room]:
+            continue
+        words = set(_words(place))
+        if not above or not words <= set(_words(base_name(above[0]))):
+            return False
+    return True
+
+
+def _fits_contents(belief: Belief, thing: str, phrase: Phrase) -> bool:
+    if phrase.containing is None:
+        return True
+    inside = sorted(base_name(child) for child in belief.inside(thing))
+    return inside == sorted(canonical_name(name)[0] for name in phrase.containing)
+
+
+def _fits_head(belief: Belief, thing: str, phrase: Phrase) -> bool:
+    head, marks = canonical_name(phrase.head)
+    known = belief.marks.get(thing, {})
+    if any(kind in known and not belief.has(thing, kind, *value) for kind, *value in marks):
+        return False
+    if set(_words(head)) <= set(_words(base_name(thing))):
+        return True
+    marked = {"open", "active", "stage"} & known.keys()
+    return head == "substance" and thing not in belief.seen and not marked
+
+
+def _signature(belief: Belief, thing: str) -> tuple[object, ...]:
+    """Return all that is known of a thing but its number."""
+    marks = sorted((fact[0], *fact[2:]) for fact in belief.marks.get(thing, {}).values())
+    inside = sorted(base_name(child) for child in belief.below(thing))
+    linked = any(end.startswith(f"{thing}.") for pair in belief.links for end in pair)
+    return (
+        base_name(thing),
+        belief.parent.get(thing),
+        tuple(marks),
+        tuple(inside),
+        thing if linked or belief.focus == thing else "",
+    )
+
+
+def pairs_of(words: str) -> Iterator[tuple[Phrase, Phrase]]:
+    """Yield the ways to split ``A to B``, ``A into B``, ``A in B`` or ``A on B`` into two phrases."""
+    for between in _SPLITS:
+        start = words.find(between)
+        while start >= 0:
+            yield parse_phrase(words[:start]), parse_phrase(words[start + len(between) :])
+            start = words.find(between, start + 1)
+
+
+TARGET = re.compile(r" (?:on|with) (.+)")
+"""What something was used on, in what ``use O on O`` is about."""
+
+
+class Meaning:
+    """What is known of an action's words when its answer is read."""
+
+    def __init__(self, belief: Belief, words: str, request: str = ""):
+        self.belief = belief
+        self.words = words
+        self._said = [words, request] if request else [words]
+
+    def one(self, name: str) -> list[str]:
+        """Return the things that an answer about one thing may mean."""
+        return self._chosen(named(self.belief, name))
+
+    def _chosen(self, found: Sequence[str]) -> list[str]:
+        return chosen(self.belief, found, [parse_phrase(words) for words in self._said])
+
+    def meant(self, words: str) -> list[str]:
+        """Return the things that an action's own words may mean."""
+        phrase = parse_phrase(words)
+        found = called(self.belief, phrase)
+        others = [parse_phrase(said) for said in self._said[1:]]
+        return chosen(self.belief, found, [phrase, *others])
+
+    def _used_on(self, name: str) -> list[str]:
+        """Return the things that an answer to ``use O on O`` may mean by what the first was used on."""
+        target = TARGET.search(self.words)
+        phrases = [parse_phrase(target[1])] if target else []
+        return chosen(self.belief, named(self.belief, name), phrases)
+
+    def two(self, first: str, second: str) -> tuple[list[str], list[str]]:
+        """Return the things that an answer about two things may mean; they may be places, too."""
+        ones = named(self.belief, first) or [first] * self._is_place(first)
+        others = self.places(second)
+        for words in self._said:
+            first_phrase, second_phrase = max(
+                pairs_of(words),
+                key=lambda split: self._fit(ones, split[0]) + self._fit(others, split[1]),
+                default=(None, None),
+            )
+            if first_phrase is not None and second_phrase is not None:
+                ones = chosen(self.belief, ones, [first_phrase])
+                others = chosen(self.belief, others, [second_phrase])
+        return ones, others
+
+    def _fit(self, things: Sequence[str], phrase: Phrase) -> int:
+        return max(
+            (score(self.belief, t, phrase) for t in things if t in self.belief.parent), default=0
+        )
+
+    def places(self, name: str) -> list[str]:
+        """Return the things, or the room, or the inventory, that something may be put into."""
+        if name in (INVENTORY, self.belief.room):
+            return [name]
+        found = named(self.belief, name)
+        return found or ([name] if self._is_room(name) else [])
+
+    def _is_place(self, name: str) -> bool:
+        return name in (INVENTORY, self.belief.room) or self._is_room(name)
+
+    def _is_room(self, name: str) -> bool:
+        if name in self.belief.parent:
+            return False
+        return name in self.belief.seen or any(name in ends for ends in self.belief.doors)
+
+
+_LAST = 2
+_WORDS = {"active": "on", "inactive": "off"}
+
+
+def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None = None) -> str:
+    """Return a belief in few words."""
+    belief = Belief(state.facts)
+    lines = [f"goal: {' '.join(goal.split())}"]
+    doors = [
+        f"door to {ends[0] if ends[1] == belief.room else ends[1]} ({status})"
+        for ends, status in sorted(belief.doors.items())
+        if belief.room in ends
+    ]
+    lines.append("; ".join([f"room: {belief.room or 'unknown'}", *doors]))
+    held = _things(belief, INVENTORY)
+    lines.append(f"held: {held or ('nothing' if INVENTORY in belief.seen else 'not looked')}")
+    lines.append(f"here: {_things(belief, belief.room) or 'not looked'}")
+    for room in sorted(belief.children):
+        is_room = room not in belief.parent and room not in (INVENTORY, belief.room)
+        things = _things(belief, room) if is_room and (action is None or room in action) else ""
+        if things:
+            lines.append(f"{room}: {things}")
+    if belief.links:
+        pairs = (f"{first} to {second}" for first, second in sorted(belief.links))
+        lines.append(f"connected: {'; '.join(pairs)}")
+    if belief.focus:
+        lines.append(f"focus: {belief.focus}")
+    if belief.pending:
+        told = (f"{n}: {text}" for n, text in sorted(belief.pending.items()) if n.isdecimal())
+        lines.append(f"choose: {'; '.join(told)}")
+    # The lists below an answer's first line are what the belief tells as well.
+    answers = [(t.action, t.observation.strip().partition("\n")[0]) for t in history[1:][-_LAST:]]
+    lines += [f"last: {done} -> {answer}" for done, answer in answers]
+    return "\n".join(lines)
+
+
+def _things(belief: Belief, place: str) -> str:
+    text = ""
+    depth, opened = {place: 0}, 0
+    for thing in belief.below(place):
+        level = depth[belief.parent[thing]]
+        depth[thing] = level + 1
+        text += "]" * (opened - level) + (" [" if level > opened else ", " if text else "")
+        text += thing + _marks(belief, thing)
+        opened = level
+    return text + "]" * opened
+
+
+def _marks(belief: Belief, thing: str) -> str:
+    marks = belief.marks.get(thing, {}).values()
+    words = sorted(mark[2] if len(mark) > 2 else _WORDS.get(mark[0], mark[0]) for mark in marks)
+    if thing in belief.seen and not belief.children.get(thing):
+        words.append("empty")
+    return f" ({', '.join(words)})" if words else ""

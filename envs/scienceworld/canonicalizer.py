@@ -1,48 +1,419 @@
-"""ScienceWorld's canonicalizer: from text to belief facts.
+"""ScienceWorld's canonicalizer: folds actions and answers into a belief.
 
-Facts (schema ``scienceworld-1``; ``O`` and ``C`` are things by name, ``R`` is a room):
-
-=============================  =====================================================================
-``room(agent, R)``             where the agent is
-``in(O, C)  in(O, R)``         O is directly in or on C, or in R
-``holding(O)``                 O is directly in the agent's inventory
-``seen(C)  seen(R)``           what is in it has been told, if only that it is empty
-``door(R, R', open|closed)``   a door as last seen; the rooms in alphabetical order
-``open(C)  closed(C)``         a lid or door of C
-``active(O)  inactive(O)``     a device that is on or off
-``phase(O, P)``                solid, liquid or gas, where the name tells: ice, "liquid chocolate"
-``temp(O, B)``                 a measured temperature: frigid (to -20 degrees Celsius), freezing (0),
-                               cold (15), mild (30), warm (60), hot (100), very hot (250), extreme
-``stage(O, S)``                egg, baby, adult, seedling, wilting, dead and so on, as last seen
-``burning(O)``                 O is on fire
-``slid(O, S)``                 O is at the top, in the middle or at the bottom of an inclined plane
-``connected(O.T, O'.T')``      two terminals, ``red wire.terminal 1``; in alphabetical order
-``focused(O)``                 what the agent focused on last
-``pending(N, A)``              the simulator waits for a number; N is one, and A the action it stands
-                               for; ``pending(request, A)`` is the action that was not clear
-=============================  =====================================================================
-
-Several things of one name are told apart as ``wood cup``, ``wood cup #2``: see `belief`. Ice, water and
-steam are all ``water``. The agent and air are left out. What may change unseen is forgotten as time
-passes (`belief_time`), and so is what an answer leaves unclear: which of two cups was moved, say.
-Actions that the simulator does not understand change nothing.
+An answer is read into events (`sentences`), each event changes the belief (`Fold`), and time that has
+passed takes away what may have changed (`pass_time`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ...facts import State
+from ...facts import Fact, State
 from ...trajectory import Turn
-from ..canon import collapse
-from .belief import Belief
-from .belief_events import Fold
-from .belief_time import pass_time
-from .sentences import Event, read_observation
-from .sentences_things import WORDS
+from ..canon import collapse, names
+from .belief import (
+    AGENT,
+    INVENTORY,
+    TARGET,
+    Belief,
+    Meaning,
+    base_name,
+    called,
+    named,
+    parse_phrase,
+)
+from .sentences import WORDS, Event, Thing, bucket, canonical_name, read_observation
 
-__all__ = ["ScienceWorldCanonicalizer"]
+_IGNORED = frozenset(WORDS["ignored"])
+_REPLACED = ("phase", "stage", "slid", "burning")
+
+
+def show(belief: Belief, place: str, things: Sequence[Thing]) -> None:
+    """Take in that these things and no others are in a place."""
+    listing = _Listing(belief)
+    listing.match(place, things)
+    for thing, where in listing.fresh:  # it grows by what is in the new things
+        gone = listing.missing.get(thing.name)
+        if gone:
+            name = gone.pop(0)
+            belief.move(name, where)
+        else:
+            name = belief.new(thing.name, where)
+        listing.take(name, thing)
+    for gone in listing.missing.values():
+        for name in gone:
+            if name in belief.parent:
+                belief.forget(name)
+
+
+def describe(belief: Belief, name: str, thing: Thing) -> None:
+    """Take in what a description says of a known thing."""
+    _say(belief, name, thing)
+    if thing.contents is not None:
+        show(belief, name, thing.contents)
+
+
+class _Listing:
+    """What one description lists."""
+
+    def __init__(self, belief: Belief):
+        self.belief = belief
+        self.missing: dict[str, list[str]] = {}
+        self.fresh: list[tuple[Thing, str]] = []
+
+    def match(self, place: str, things: Sequence[Thing]) -> None:
+        """Tell which known things the listed ones are."""
+        known: dict[str, list[str]] = {}
+        for name in self.belief.inside(place):
+            known.setdefault(base_name(name), []).append(name)
+        listed: dict[str, list[Thing]] = {}
+        for thing in things:
+            if thing.name not in _IGNORED:
+                listed.setdefault(thing.name, []).append(thing)
+        for base, group in listed.items():
+            names = known.get(base, [])
+            before = [*names]
+            others = self._others(names, group)
+            if others and len(before) > 1:  # which is which is a guess, and wires tell no more
+                for name in before:
+                    self.belief.unlink(name)
+            for thing in others:
+                if names:
+                    self.take(_likest(self.belief, names, thing), thing)
+                else:
+                    self.fresh.append((thing, place))
+        for base, names in known.items():
+            self.missing.setdefault(base, []).extend(names)
+        self.belief.seen.add(place)
+
+    def _others(self, names: list[str], group: list[Thing]) -> list[Thing]:
+        """Take things that have in them what known ones have; return the others."""
+        others = []
+        for thing in group:
+            inside = _told(thing)
+            same = (name for name in names if inside == _inside(self.belief, name))
+            name = None if inside is None else next(same, None)
+            if name is None:
+                others.append(thing)
+            else:
+                names.remove(name)
+                self.take(name, thing)
+        return others
+
+    def take(self, name: str, thing: Thing) -> None:
+        """Take in what is said of a listed thing, and match what is in it."""
+        _say(self.belief, name, thing)
+        if thing.contents is not None:
+            self.match(name, thing.contents)
+
+
+def _told(thing: Thing) -> list[str] | None:
+    """Return what a description tells to be in a thing, by bare names."""
+    return None if thing.contents is None else sorted(child.name for child in thing.contents)
+
+
+def _inside(belief: Belief, name: str) -> list[str]:
+    return sorted(base_name(child) for child in belief.inside(name))
+
+
+def _likest(belief: Belief, names: list[str], thing: Thing) -> str:
+    """Take the known thing that shares most with a description out of `names`, or the first."""
+    told = set(_told(thing) or ())
+    found = names[0]
+    if told:
+        found = max(names, key=lambda name: len(told.intersection(_inside(belief, name))))
+    names.remove(found)
+    return found
+
+
+def _say(belief: Belief, name: str, thing: Thing) -> None:
+    belief.told.add(name)
+    belief.unmark(name, *_REPLACED)
+    for kind, *value in thing.marks:
+        belief.mark(name, kind, *value)
+    for terminal, other in thing.links:
+        if not other:
+            belief.unlink(name, terminal)
+
+
+_GROUND = "ground"  # nothing lies in it, all on it
+
+
+class Fold(Meaning):
+    """Takes the events that followed one action into a belief."""
+
+    def __init__(self, belief: Belief, words: str, request: str = "", looking: bool = False):
+        super().__init__(belief, words, request)
+        self.looking = looking
+
+    def take(self, event: Event) -> bool:
+        """Take in one event; return whether it makes sense here."""
+        method = _METHODS.get(event.kind)
+        return True if method is None else method(self, event) is not False
+
+    # Looking.
+
+    def _on_room(self, event: Event) -> None:
+        if not self.words or any(thing.name == AGENT for thing in event.things):
+            self.belief.room = event.first  # else it is looked at from elsewhere
+        show(self.belief, event.first, event.things)
+        self._on_door(event)
+
+    def _on_door(self, event: Event) -> None:
+        here = event.first or self.belief.room
+        for there, state in event.pairs:
+            self.belief.doors[min(here, there), max(here, there)] = state
+
+    def _on_inventory(self, event: Event) -> None:
+        show(self.belief, INVENTORY, event.things)
+
+    def _on_inside(self, event: Event) -> None:
+        places = self.places(event.first) or [event.first] * bool(event.pairs)
+        if len(places) > 1:
+            places = self._chosen(places)
+        if len(places) == 1:
+            show(self.belief, places[0], event.things)
+        if places == [event.first]:
+            self._on_door(event)
+
+    def _on_thing(self, event: Event) -> bool:
+        """Take in the description of one thing, which the action named."""
+        if not self.looking:
+            return False
+        thing = event.things[0]
+        found = self.one(thing.name)
+        if len(found) > 1 and thing.contents is not None:
+            told = sorted(child.name for child in thing.contents)
+            inside = {f: sorted(map(base_name, self.belief.inside(f))) for f in found}
+            found = [f for f in found if inside[f] == told] or found
+        if len(found) == 1:
+            describe(self.belief, found[0], thing)
+        named_so = any(word in thing.name for word in self.words.split())
+        return bool(found or named_so or event.second)
+
+    # Going and opening.
+
+    def _on_go(self, event: Event) -> None:
+        self.belief.room = event.second
+
+    def _on_opened(self, event: Event) -> None:
+        state = "open" if event.kind == "opened" else "closed"
+        if event.first != "door":
+            self._change(event.first, "open", state)
+            return
+        here = self.belief.room
+        doors = [ends for ends in self.belief.doors if here in ends]
+        meant = [ends for ends in doors if (ends[0] if ends[1] == here else ends[1]) in self.words]
+        doors = meant or doors
+        if len(doors) == 1:
+            self.belief.doors[doors[0]] = state
+
+    def _change(self, name: str, group: str, state: str) -> None:
+        """Note the state of the thing that an answer names."""
+        found = self.one(name)
+        if len(found) == 1:
+            self.belief.mark(found[0], state)
+            return
+        for thing in found or named(self.belief, name):
+            if not self.belief.has(thing, state):
+                self.belief.unmark(thing, group)
+
+    def _only(self, things: list[str]) -> list[str]:
+        return things if len(things) == 1 else []
+
+    # Devices and circuits.
+
+    def _on_active(self, event: Event) -> None:
+        state = "inactive" if event.kind == "inactive" else "active"
+        self._change(event.first, "active", state)
+
+    def _on_linked(self, event: Event) -> None:
+        (first, owner), (second, other) = event.pairs
+        ones, others = self.two(owner, other)
+        if len(ones) == len(others) == 1:
+            self.belief.link(f"{ones[0]}.{first}", f"{others[0]}.{second}")
+
+    def _on_unlinked(self, event: Event) -> None:
+        found = named(self.belief, event.first) or [event.first]
+        linked = [
+            t for t in found if any(e.startswith(f"{t}.") for p in self.belief.links for e in p)
+        ]
+        for thing in linked if len(linked) == 1 else found:
+            self.belief.unlink(thing)
+
+    # Handling.
+
+    def _on_moved(self, event: Event) -> None:
+        ones, places = self.two(event.first, event.second)
+        if event.second == _GROUND:
+            places = [self.belief.room]
+        if len(ones) == len(places) == 1:
+            if ones[0] in self.belief.above(places[0]):  # a table into the jug on it: nowhere
+                self.belief.forget(ones[0])
+            else:
+                self.belief.move(ones[0], places[0])
+            return
+        for thing in ones or named(self.belief, event.first):
+            if [thing] != places:
+                self.belief.forget(thing)
+        if len(places) == 1 and (places[0] in self.belief.parent or self._is_place(places[0])):
+            self.belief.new(canonical_name(event.first)[0], places[0])
+
+    def _on_emptied(self, event: Event) -> None:
+        """Move all that is in one thing into another."""
+        ones, places = self.two(event.first, event.second)
+        if event.second == _GROUND:
+            places = [self.belief.room]
+        if len(ones) == len(places) == 1:
+            for thing in self.belief.inside(ones[0]):
+                self.belief.move(thing, places[0])
+            return
+        for vessel in ones or named(self.belief, event.first):
+            for thing in self.belief.inside(vessel):
+                self.belief.forget(thing)
+
+    def _on_dunked(self, event: Event) -> None:
+        """Move the liquids of the second thing into the first, which was dunked into it."""
+        ones, others = self.two(event.first, event.second)
+        liquids = {thing.name for thing in event.things}
+        for vessel in others or named(self.belief, event.second):
+            for thing in self.belief.inside(vessel):
+                if base_name(thing) not in liquids:
+                    continue
+                if len(ones) == len(others) == 1:
+                    self.belief.move(thing, ones[0])
+                else:
+                    self.belief.forget(thing)
+
+    def _on_mixed(self, event: Event) -> None:
+        """Put the product in the place of what was mixed."""
+        vessels = self.meant(self.words) or called(self.belief, parse_phrase(self.words))
+        for vessel in vessels:
+            for thing in self.belief.inside(vessel):
+                self.belief.forget(thing)
+        name = WORDS["products"].get(event.first, event.first)
+        for vessel in self._only(vessels):
+            self.belief.new(canonical_name(name)[0], vessel)
+
+    def _on_empty(self, event: Event) -> None:
+        found = self.one(event.first) if event.first else self.meant(self.words)
+        for place in self._only(found):
+            show(self.belief, place, ())
+
+    def _on_burning(self, event: Event) -> None:
+        for thing in self._only(self._used_on(event.first)):
+            self.belief.mark(thing, "burning")
+
+    def _on_eaten(self, event: Event) -> None:
+        for thing in self.one(event.first) or named(self.belief, event.first):
+            self.belief.forget(thing)
+
+    def _on_dug(self, event: Event) -> None:
+        for name in ("hole", event.second):
+            self.belief.new(name, self.belief.room)
+
+    def _on_chopped(self, event: Event) -> None:
+        for thing in self._used_on(event.first):
+            self.belief.forget(thing)
+        if event.second:
+            self.belief.new(event.second, self.belief.room)
+
+    # Attention.
+
+    def _on_focus(self, event: Event) -> None:
+        found = self.one(event.first)
+        self.belief.focus = found[0] if len(found) == 1 else canonical_name(event.first)[0]
+
+    def _on_unfocus(self, event: Event) -> None:
+        self.belief.focus = ""
+
+    def _on_temperature(self, event: Event) -> None:
+        target = TARGET.search(self.words)
+        for thing in self._only(self.meant(target[1]) if target else []):
+            self.belief.mark(thing, "temp", bucket(int(event.first)))
+
+    def _on_menu(self, event: Event) -> None:
+        self.belief.pending = dict(event.pairs)
+
+    _on_closed = _on_opened
+    _on_flushing = _on_inactive = _on_active
+
+
+_METHODS: dict[str, Callable[[Fold, Event], bool | None]] = {
+    name.removeprefix("_on_"): method
+    for name, method in vars(Fold).items()
+    if name.startswith("_on_")
+}
+
+
+_TAPS = frozenset(WORDS["taps"])
+_COOLERS = frozenset(WORDS["coolers"])
+_SHORT_LIVED = frozenset(WORDS["short_lived"])
+_PLANTS = (" tree", " plant")
+
+
+def pass_time(belief: Belief) -> None:
+    """Forget what may have changed while an action took its time, and fill what is under a tap."""
+    for thing in [name for name in belief.parent if base_name(name) == "water"]:
+        belief.unlink(thing)
+    linked = {end.rpartition(".")[0] for pair in belief.links for end in pair}
+    for thing, marks in [*belief.marks.items()]:
+        for group in [*marks]:
+            if (thing, group) not in belief.told and not _lasts(belief, thing, group, linked):
+                belief.unmark(thing, group)
+    for thing in sorted(belief.parent):
+        if thing in belief.parent and _is_fleeting(belief, thing):
+            belief.forget(thing)
+    for tap in sorted(belief.parent):  # open vessels under running taps fill
+        if base_name(tap) not in _TAPS or not belief.has(tap, "active"):
+            continue
+        for vessel in belief.inside(tap):
+            held = {base_name(thing) for thing in belief.inside(vessel)}
+            if vessel in belief.seen and "water" not in held and not belief.has(vessel, "closed"):
+                belief.mark(belief.new("water", vessel), "phase", "liquid")
+
+
+def _lasts(belief: Belief, thing: str, group: str, linked: set[str]) -> bool:
+    """Return whether what is said of a thing surely stays so for a while."""
+    base = base_name(thing)
+    if group == "active":
+        return base == "switch" or not (base in _SHORT_LIVED or thing in linked)
+    if group == "phase":  # liquid water far from what heats and cools
+        return (
+            belief.has(thing, "phase", "liquid")
+            and base == "water"
+            and not any(
+                base_name(place) in _COOLERS
+                or (belief.has(place, "active") and base_name(place) not in _TAPS)
+                for place in belief.above(thing)
+            )
+        )
+    return group not in ("temp", "slid")
+
+
+def _is_fleeting(belief: Belief, thing: str) -> bool:
+    """Return whether a thing may be gone, elsewhere or of another name after a while."""
+    base, place = base_name(thing), belief.parent[thing]
+    if base == "water" and _has_beside(belief, place, _PLANTS):
+        return True  # plants drink at once
+    if base == "bee":
+        return (thing, "stage") not in belief.told
+    if thing in belief.told:
+        return False
+    if belief.has(thing, "burning"):
+        return (thing, "burning") not in belief.told
+    if base_name(place).endswith(_PLANTS):
+        return True
+    if base == "water":
+        wet = base_name(place) in (*_TAPS, "toilet") or "flower pot" in place
+        return wet or _has_beside(belief, place, ("soil",))
+    return base.endswith(" seed") and _has_beside(belief, place, ("soil",))
+
+
+def _has_beside(belief: Belief, place: str, ends: tuple[str, ...]) -> bool:
+    return any(base_name(other).endswith(ends) for other in belief.children.get(place, ()))
+
 
 _ARTICLES = re.compile(r"\b(?:the|an?)\s+")
 _WHAT = r"((?!(?:to|into|in|on|with)\s).+?)"  # what is written so is written so again
@@ -130,13 +501,10 @@ class ScienceWorldCanonicalizer:
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
     ) -> bool:
         """Return whether a change tells what nobody could foresee: see `comap.envs.Revealer`."""
-        from .revealing import reveals
-
         return reveals(before, self.action(action), after)
 
 
 def _object_of(action: str) -> str:
-    """Return an action without its verb."""
     found = None if action in _AT_ONCE else _VERB.fullmatch(action)
     return found[1] if found else ""
 
@@ -148,3 +516,41 @@ def _takes_time(action: str, words: str, event: Event) -> bool:
     if event.kind == "room":
         return bool(words)
     return event.kind != "unaltered" or action not in _AT_ONCE
+
+
+_INSPECTING = ("look", "examine", "inventory", "read", "task", "wait", "use thermometer")
+_TOLD = ("seen", "temp", "phase", "stage", "slid", "burning", "pending")
+_LABELS = {"in": 2, "door": 3}  # how many arguments name things; else the first
+
+
+def reveals(before: State, action: str, after: State) -> bool:
+    """Return whether a change tells what neither the belief, nor time, nor the action did."""
+    later = Belief(before.facts)
+    pass_time(later)
+    aged = later.facts()
+    added = after.facts - before.facts - aged
+    removed = before.facts - after.facts - (before.facts - aged)
+    choices = {fact[1]: fact[2] for fact in before.facts if fact[0] == "pending" and len(fact) == 3}
+    done = choices.get(action, action)
+    changed = added | {fact for fact in removed if fact[:1] != ("pending",)}
+    if done.startswith(_INSPECTING):
+        return bool(changed)
+    known = {base_name(fact[1]) for fact in before.facts if fact[0] in ("in", "holding")}
+    added = frozenset(fact for fact in added if not _is_liquid_water(fact))
+    return any(fact[0] in _TOLD for fact in added) or not all(
+        _follows(fact, done, known) for fact in changed
+    )
+
+
+def _is_liquid_water(fact: Fact) -> bool:
+    return fact[::2] == ("phase", "liquid") and base_name(fact[1]) == "water"
+
+
+def _follows(fact: Fact, action: str, known: set[str]) -> bool:
+    """Return whether an action names what a fact is about; what is put somewhere must be known."""
+    if fact[0] == "room" or _is_liquid_water(fact):
+        return True  # only going leads elsewhere, and what a tap gives is liquid
+    things = [base_name(part.partition(".")[0]) for part in fact[1 : _LABELS.get(fact[0], 2) + 1]]
+    if fact[0] in ("in", "holding") and things[0] not in known | {"water"}:
+        return False
+    return any(names(action, thing) for thing in things)

@@ -1,34 +1,40 @@
-"""`ScienceWorldEngine`: one episode after the other on a simulator.
-
-The simulator is only ever loaded, never reset: after a load with a gold path, its reset works that
-path out again each time. Looks, inventories and lists of actions ask for nothing that takes time or
-changes anything; they are fetched when somebody wants them.
-"""
+"""`ScienceWorldEngine`: episodes on a simulator, going back by playing again, gold paths, true facts."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import methodcaller
 from typing import Any, NamedTuple
 
 from ...errors import EngineError, SnapshotError
-from .menu import choices_of
+from ...facts import Fact
+from .sentences import bucket, canonical_name
 from .simulator import Simulator
 
-__all__ = ["Answer", "ScienceWorldEngine"]
+_QUESTION = "Ambiguous request:"
+_CHOICE = re.compile(r"^(\d+):\t(.*)$", re.MULTILINE)
+REFUSALS = ("No known action matches that input.", "Unknown action.")
+"""What is answered to text that is no action, and to anything but a number when asked to choose."""
+
+
+def choices_of(observation: str) -> tuple[str, ...]:
+    r"""Return the actions that the simulator asks to choose from, in the order of their numbers."""
+    if not observation.startswith(_QUESTION):
+        return ()
+    return tuple(text.strip() for _, text in _CHOICE.findall(observation))
+
+
+def is_refusal(observation: str) -> bool:
+    """Return whether an observation is the answer to something that is no action here."""
+    return observation.lstrip().startswith(REFUSALS)
 
 
 class Answer(NamedTuple):
-    """What the simulator says of one action.
-
-    Attributes:
-        text: The observation.
-        points: The score after it, -100 to 100.
-        completed: Whether the simulator says that the task is over.
-        ticks: How much time of the simulated world has passed since the start.
-    """
+    """What the simulator says of one action."""
 
     text: str
     points: int
@@ -59,23 +65,7 @@ class _Line:
 
 
 class ScienceWorldEngine:
-    """Plays tasks.
-
-    The simulator cannot go back. To restore an earlier moment, its actions are played again from the
-    start of the task. Whoever does that again and again gets a second simulator: what would happen if
-    is then tried on one while the episode stays where it is on the other, and one imagined course for
-    each real step plays nothing twice.
-
-    Args:
-        make: Returns a simulator; called again after one has failed.
-        simplification: As for the environment.
-
-    Example:
-        >>> from comap.envs.scienceworld.backends import make_simulator
-        >>> engine = ScienceWorldEngine(lambda: make_simulator("py4j"), "easy")
-        >>> engine.start("boil", 0).ticks  # doctest: +SKIP
-        0
-    """
+    """Plays tasks."""
 
     def __init__(self, make: Callable[[], Simulator], simplification: str):
         self.simplification = simplification
@@ -100,20 +90,12 @@ class ScienceWorldEngine:
         return [] if self._line is None else self._line.steps
 
     def start(self, name: str, variation: int) -> Answer:
-        """Load a task and look around, which takes no time; return what is seen.
-
-        That look, as upstream's reset has it, makes the simulator count the points that the start
-        is worth; without it, whatever is done first would seem to earn them.
-        """
+        """Load a task and look around; else the first action would seem to earn the start's points."""
         self._rewound = 0
         return self._start(name, variation)
 
     def act(self, action: str) -> Answer:
-        """Take one action.
-
-        Raises:
-            EngineError: The simulator failed; it is given up.
-        """
+        """Take one action."""
         line = self._playing()
         # What cannot be encoded means nothing to the simulator; a question mark neither.
         text = action.encode("utf-8", "replace").decode("utf-8")
@@ -124,7 +106,8 @@ class ScienceWorldEngine:
             raise
         if answer.ticks != self.last.ticks:
             line.valid = None  # where no time passes, nothing changes
-        line.steps.append((action, _noted(line, answer)))
+        line.digest.update(repr(answer).encode())
+        line.steps.append((action, answer))
         return answer
 
     def look(self) -> str:
@@ -144,10 +127,7 @@ class ScienceWorldEngine:
         return self._playing().simulator.tree()
 
     def valid(self) -> tuple[str, ...]:
-        """Return the actions that the simulator can carry out, sorted; hundreds to thousands.
-
-        While it asks which of several actions was meant, they are the numbers of the menu.
-        """
+        """Return the actions that the simulator can carry out, sorted; hundreds to thousands."""
         line, menu = self._playing(), choices_of(self.last.text)
         if menu:
             return tuple(str(number) for number in range(len(menu)))
@@ -162,31 +142,19 @@ class ScienceWorldEngine:
 
     @property
     def playing(self) -> tuple[str, int]:
-        """Name and variation of the task.
-
-        Raises:
-            EngineError: None is played.
-        """
+        """Name and variation of the task."""
         task = self._playing().task
         assert task is not None
         return task
 
     @property
     def last(self) -> Answer:
-        """What was answered last.
-
-        Raises:
-            EngineError: None is played.
-        """
+        """What was answered last."""
         line = self._playing()
         return line.steps[-1][1] if line.steps else line.first
 
     def gold_path(self) -> tuple[str, ...]:
-        """Return the simulator's own solution of this task; empty if it does not reach 100.
-
-        Working it out starts the simulator anew; the episode is played again afterwards, from its
-        start, and must answer as it did.
-        """
+        """Return the simulator's own solution of this task; empty if it does not reach 100."""
         name, variation = self.playing
         simulator, saved = self._playing().simulator, self.save()
         simulator.load(name, variation, self.simplification, True)
@@ -197,10 +165,7 @@ class ScienceWorldEngine:
         return path[:needed]
 
     def on_path(self, path: tuple[str, ...]) -> int | None:
-        """Return how many actions of a path were taken, or None if the episode has left it.
-
-        Actions that took no time and left no question open do not leave it.
-        """
+        """Return how many actions of a path were taken, or None if the episode has left it."""
         place, ticks = 0, 0
         for action, answer in self.steps:
             idle = answer.ticks == ticks and not choices_of(answer.text)
@@ -221,14 +186,7 @@ class ScienceWorldEngine:
         }
 
     def load(self, saved: Any) -> None:
-        """Go to a moment that `save` returned, by playing its actions.
-
-        If an episode that is still there began with the same actions and has taken no other, only the
-        rest is played.
-
-        Raises:
-            SnapshotError: It is no such moment, or the answers are not those of the first time.
-        """
+        """Go to a moment that `save` returned, by playing its actions."""
         if not isinstance(saved, dict) or set(saved) != {"task", "actions", "answers"}:
             raise SnapshotError(
                 f"expected a moment of a ScienceWorld episode, found {type(saved).__name__}; take "
@@ -269,7 +227,8 @@ class ScienceWorldEngine:
         self._line = line = _Line(simulator)  # until the task is loaded, none is played
         simulator.load(name, variation, self.simplification)
         line.goal = simulator.call("getTaskDescription").strip()
-        line.first = _noted(line, _asked(simulator, "look around"))
+        line.first = _asked(simulator, "look around")
+        line.digest.update(repr(line.first).encode())
         line.task = (name, variation)
         return line.first
 
@@ -311,7 +270,97 @@ def _asked(simulator: Simulator, text: str) -> Answer:
     )
 
 
-def _noted(line: _Line, answer: Answer) -> Answer:
-    """Count an answer in for `ScienceWorldEngine.save`."""
-    line.digest.update(repr(answer).encode())
-    return answer
+_REMEMBERED = 4096
+_paths: OrderedDict[tuple[str, int, str], tuple[str, ...]] = OrderedDict()
+
+
+def gold_path(engine: ScienceWorldEngine) -> tuple[str, ...]:
+    """Return actions that solve the engine's task from its start; empty if none are known."""
+    name, variation = engine.playing
+    key = (name, variation, engine.simplification)
+    if key not in _paths:
+        _paths[key] = engine.gold_path()
+        if len(_paths) > _REMEMBERED:
+            _paths.popitem(last=False)
+    return _paths[key]
+
+
+_TERMINALS = re.compile(r"terminal \d|anode|cathode")
+
+
+class Node(NamedTuple):
+    """One thing of the tree."""
+
+    name: str
+    key: str
+    place: str
+    data: Mapping[str, Any]
+
+
+def nodes(tree: Mapping[str, Any]) -> Iterator[Node]:
+    """Yield the things of a tree, each before what is in it; terminals and the agent are left out."""
+    origin = int(tree["uuid"])
+    for room in tree["contents"].values():
+        if not _TERMINALS.fullmatch(room["name"]):
+            name = str(room["name"]).lower()
+            yield Node(name, name, "", room)
+            yield from _below(room, name, origin)
+
+
+def _below(data: Mapping[str, Any], place: str, origin: int) -> Iterator[Node]:
+    for child in data["contents"].values():
+        name = str(child["name"]).lower()
+        if _TERMINALS.fullmatch(name):
+            continue
+        if name in ("agent", "inventory"):
+            yield Node(name, name, place if name == "agent" else "", child)
+            yield from _below(child, name, origin)
+            continue
+        key = f"{canonical_name(name)[0]}@{int(child['uuid']) - origin}"
+        yield Node(canonical_name(name)[0], key, place, child)
+        yield from _below(child, key, origin)
+
+
+def tree_facts(tree: Mapping[str, Any]) -> frozenset[Fact]:
+    """Return what an object tree says, in the words of belief facts."""
+    facts: set[Fact] = set()
+    ends: dict[str, str] = {}
+    links: list[tuple[str, str]] = []
+    for node in nodes(tree):
+        if node.name == "agent":
+            facts.add(("room", "agent", node.place))
+        elif node.place == "inventory":
+            facts.add(("holding", node.key))
+        elif node.place:
+            facts.add(("in", node.key, node.place))
+        facts.update(_told(node))
+        for child in node.data["contents"].values():
+            wired = child.get("propElectricalConnection")
+            if wired is not None and _TERMINALS.fullmatch(child["name"]):
+                ends[child["uuid"]] = f"{node.key}.{child['name']}"
+                links += [(child["uuid"], other) for other in wired["connectedTo"]]
+    for first, second in links:
+        if first in ends and second in ends:
+            pair = sorted((ends[first], ends[second]))
+            facts.add(("connected", *pair))
+    return frozenset(facts)
+
+
+def _told(node: Node) -> Iterator[Fact]:
+    """Yield what the tree says of one thing beside its place."""
+    data, key = node.data, node.key
+    container, device = data.get("propContainer"), data.get("propDevice")
+    material, life = data.get("propMaterial"), data.get("propLife")
+    if container and container["isClosable"]:
+        yield ("open" if container["isOpen"] else "closed", key)
+    if device and (device["isActivable"] or device["isActivated"]):
+        yield ("active" if device["isActivated"] else "inactive", key)
+    if material:
+        yield ("phase", key, str(material["stateOfMatter"]))
+        yield ("temp", key, bucket(float(material["temperatureC"])))
+        if material["isCombusting"]:
+            yield ("burning", key)
+        if material["hasCombusted"]:
+            yield ("burnt", key)
+    if life and life["isDead"]:
+        yield ("stage", key, "dead")

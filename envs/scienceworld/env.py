@@ -9,21 +9,23 @@ from importlib import metadata
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from ...errors import OptionError, suggest
+from ...errors import OptionError, check_choice, check_flag
 from ...facts import Fact, State
-from ...trajectory import Turn
 from ..base import Outcome, TextEnv
 from ..panel import Panel
-from .backends import check_backend, hand_back, keep_idle, make_simulator
+from .backends import BACKENDS, hand_back, keep_idle, make_simulator
+from .belief import narrate
 from .canonicalizer import ScienceWorldCanonicalizer
-from .engine import Answer, ScienceWorldEngine
-from .gold import gold_path
-from .menu import REFUSALS, choices_of, is_refusal
+from .engine import (
+    REFUSALS,
+    Answer,
+    ScienceWorldEngine,
+    choices_of,
+    gold_path,
+    is_refusal,
+    tree_facts,
+)
 from .tasks import SHORT, check_simplification, check_task_names, open_source
-from .tree import tree_facts
-from .wording import narrate
-
-__all__ = ["ScienceWorldEnv"]
 
 _LEVELS = ("belief", "privileged")
 
@@ -89,7 +91,7 @@ class ScienceWorldEnv(TextEnv):
     ## Task panel
     30 tasks with 7,207 variations. ``splits="upstream"``: train 3,592, dev 1,796, test 1,819; of each
     task the first half of the variations, the next quarter, the rest. ``splits="eto"``: ETO's lists,
-    read from `data_dir` (they have no licence to be shipped with): train 1,483, dev 194, test 211, of
+    read from `data_dir` (they have no license to be shipped with): train 1,483, dev 194, test 211, of
     24 tasks. Mind the overlaps: 357 tasks of ETO's train are in upstream's dev, and 54 of ETO's dev are
     in its own train. ETO's numbers are for ``simplification="easy"``. Where no data is wanted, small
     models are tried and trained on the seven tasks of `comap.envs.scienceworld.SHORT`.
@@ -147,15 +149,16 @@ class ScienceWorldEnv(TextEnv):
     """
 
     test_splits: ClassVar[tuple[str, ...]] = ("dev", "test")
-    embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({"task_names": SHORT})
+    generated_options: ClassVar[Mapping[str, Any]] = MappingProxyType({"task_names": SHORT})
     slow: ClassVar[bool] = True
-    nothing: ClassVar[str | None] = REFUSALS[0]
-    places: ClassVar[frozenset[str]] = frozenset(("data_dir", "java"))
+    idle_answer: ClassVar[str | None] = REFUSALS[0]
+    local_options: ClassVar[frozenset[str]] = frozenset(("data_dir", "java"))
     env_id = "comap/ScienceWorld-v0"
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"choices": (), "engine_facts": None, "failure": ""}
     )
     canonicalizer: ScienceWorldCanonicalizer = ScienceWorldCanonicalizer()
+    state_text = staticmethod(narrate)
 
     def __init__(
         self,
@@ -173,24 +176,16 @@ class ScienceWorldEnv(TextEnv):
         **common: Any,
     ):
         super().__init__(**common)
-        if info_level not in _LEVELS:
-            known = suggest(str(info_level), _LEVELS)
-            raise OptionError(f"info_level cannot be {info_level!r}; {known}")
-        for name, value in (
-            ("admissible_actions", admissible_actions),
-            ("task_limits", task_limits),
-        ):
-            if not isinstance(value, bool):
-                raise OptionError(f"{name} must be True or False, not {value!r}")
+        check_choice("info_level", info_level, _LEVELS)
+        check_flag("admissible_actions", admissible_actions)
+        check_flag("task_limits", task_limits)
         if not (java is None or isinstance(java, str | os.PathLike)):
             raise OptionError(f"java must be a path, not {java!r}; leave it out to use any")
         simplification = check_simplification(simplification)
         names = check_task_names(task_names)
         self._source = open_source(split, splits, data_dir, simplification, names)
-        self._backend, self._java = (
-            check_backend(backend),
-            None if java is None else os.fspath(java),
-        )
+        check_choice("backend", backend, BACKENDS)
+        self._backend, self._java = backend, None if java is None else os.fspath(java)
         self._privileged, self._listing = info_level == "privileged", admissible_actions
         self._own_limit, self._task_limits = self._limit, task_limits
         self._limit = self._limit_of(None)
@@ -270,13 +265,6 @@ class ScienceWorldEnv(TextEnv):
         numbers = {fact[1] for fact in state.facts if fact[0] == "pending" and fact[1].isdecimal()}
         return tuple(sorted(numbers, key=lambda text: (len(text), text))) or None
 
-    @classmethod
-    def state_text(
-        cls, goal: str, history: Sequence[Turn], state: State, action: str | None = None
-    ) -> str:
-        """Return a belief in few words: see `narrate`."""
-        return narrate(goal, history, state, action)
-
     def refused(self, observation: str) -> bool:
         """Return whether the observation is the answer to something that is no action."""
         return is_refusal(observation)
@@ -345,7 +333,6 @@ class ScienceWorldEnv(TextEnv):
 
 
 def _version() -> str:
-    """Return the version of the simulator's package."""
     try:
         return metadata.version("scienceworld")
     except metadata.PackageNotFoundError:

@@ -1,35 +1,223 @@
-"""Reading ScienceWorld's answers: from an observation to the plain events that it states.
-
-Descriptions of things are read by `sentences_things`; here are the sentences around them. Reading is a
-pure function of the text, total, and remembered.
-"""
+"""Parser of ScienceWorld's answers: descriptions into `Thing`s, observations into `Event`s."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .sentences_things import WORDS, Thing, read_thing, read_things
+from ..storage import packaged
 
-__all__ = ["Event", "forget_texts", "read_observation"]
+WORDS: dict[str, Any] = packaged(__package__, "sentences")
+"""The tables of words: stages of life, phases, temperatures, answers that change nothing."""
+
+_DEEPEST = 12
+_PLAIN_HEAD = re.compile(r"[a-z0-9][\w '-]{0,99}")
+_HEAD = re.compile(r"a book \([^()#\n]{1,99}\)[^,.()#\n]{0,199}")
+_ARTICLE = re.compile(r"(?:an?|the) +")
+_BOOK = re.compile(r"book \([^()]*\)")
+_BEE = re.compile(r"bee \d+")
+_STAGED = re.compile(r"^(.+?) in the ([a-z]+) stage\b")
+_TURNED = re.compile(r", which is (?:turned )?([a-z]+)(?:\. (?=[),.]))?")
+_SMALL = re.compile(
+    r", that is covered in pollen|, currently reading a temperature of -?\d+ degrees celsius"
+    r"| *\(that looks unwell\)|\.? *the time reads \d+ ticks\."
+)
+_FIRE = re.compile(r" *\(on fire\)")
+_DOOR = re.compile(r"\.? +the ([a-z0-9 -]+?)(?: \(on fire\))?(?: door)? is (open|closed)\. ?")
+_INSIDE = re.compile(r"\.? *(?:in|on|inside) the [^:.\n]{1,80}?(?: is| you see): *")
+_CONTAINING = re.compile(r" *\(containing ")
+_SLOPE = re.compile(r", with: +")
+_SLID = re.compile(
+    r"([^,.()#\n]{1,80}?) (at the (top|bottom) of|approximately \d+% down) the plane(?: -- |, )?"
+)
+_LINK = re.compile(r"\.? *(?:its (\w+(?: \d)?)|it) is connected to: ([^.\n]*)\. ?")
+_GLUED = re.compile(r"(?<=\w)its terminal")  # as in "a red wireits terminal 1"
+_ARTIST = re.compile(r" of [^.\n]*\. +the artist is listed as [^.\n]*\.")
+_STATES = {
+    "on": "active",
+    "activated": "active",
+    "flushing": "active",
+    "off": "inactive",
+    "deactivated": "inactive",
+    "open": "open",
+    "closed": "closed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """A thing as a text describes it."""
+
+    name: str
+    marks: tuple[tuple[str, ...], ...] = ()
+    contents: tuple[Thing, ...] | None = None
+    links: tuple[tuple[str, str], ...] = ()
+
+
+def bucket(celsius: float) -> str:
+    """Return the name of the range that a temperature (degrees Celsius) is in."""
+    for limit, name in WORDS["buckets"]:
+        if celsius <= limit:
+            return str(name)
+    return str(WORDS["hottest"])
+
+
+@lru_cache(maxsize=8_192)
+def canonical_name(text: str) -> tuple[str, tuple[tuple[str, ...], ...]]:
+    """Return the name in a description without article, stage and phase, and these as marks."""
+    name = " ".join(text.lower().split())
+    name = _ARTICLE.sub("", name, count=1) if _ARTICLE.match(name) else name
+    name = name.removeprefix("substance called ")
+    book = _BOOK.match(name)
+    if book:
+        return book[0], ()
+    name = name.split(" titled ", 1)[0]
+    if _BEE.fullmatch(name):  # answers number the bees, descriptions do not
+        return "bee", ()
+    staged = _STAGED.match(name)
+    if staged:
+        return staged[1], (("stage", staged[2]),)
+    name = WORDS["lookalikes"].get(name, name)  # descriptions call them by the second name
+    if name in WORDS["water"]:
+        return "water", (("phase", WORDS["water"][name]),)
+    if name in WORDS["larvae"]:
+        return WORDS["larvae"][name], (("stage", name),)
+    words = name.split(" ")
+    if len(words) > 1 and words[0] in WORDS["phases"]:
+        return " ".join(words[1:]), (("phase", WORDS["phases"][words[0]]),)
+    for place, rest in ((0, words[1:]), (-1, words[:-1])):
+        if rest and words[place] in WORDS["stages"]:
+            return " ".join(rest), (("stage", words[place]),)
+    return name, ()
+
+
+@lru_cache(maxsize=8_192)
+def read_thing(text: str) -> Thing | None:
+    """Return the thing that a text describes; None where the text is no description."""
+    reader = _Reader(" ".join(text.lower().strip().split(" ")))
+    thing = reader.thing(0)
+    if thing is None or reader.text[reader.at :].strip(" .\n\t"):
+        return None
+    return thing
+
+
+def read_things(text: str) -> tuple[Thing, ...] | None:
+    """Return the things of a list that takes the whole text; None where it is none."""
+    reader = _Reader(text.lower().strip())
+    things = reader.listing(0)
+    return None if things is None or reader.text[reader.at :].strip(" .") else things
+
+
+class _Reader:
+    """Reads one description from left to right."""
+
+    __slots__ = ("at", "signed", "text")
+
+    def __init__(self, text: str):
+        self.text = _GLUED.sub(". its terminal", text) if "its terminal" in text else text
+        self.at = 0
+        self.signed = "the artist is listed" in text
+
+    def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = pattern.match(self.text, self.at)
+        if found:
+            self.at = found.end()
+        return found
+
+    def blanks(self) -> None:
+        while self.text.startswith(" ", self.at):
+            self.at += 1
+
+    def listing(self, depth: int) -> tuple[Thing, ...] | None:
+        """Read things with commas between them, or "nothing"."""
+        if self.text.startswith("nothing", self.at):
+            self.at += len("nothing")
+            return ()
+        things = []
+        while True:
+            self.blanks()
+            thing = self.thing(depth + 1)
+            if thing is None:
+                return None
+            things.append(thing)
+            if self.text.startswith(" , ", self.at):
+                self.at += 3
+            elif self.text.startswith(", ", self.at):
+                self.at += 2
+            else:
+                return tuple(things)
+
+    def thing(self, depth: int) -> Thing | None:
+        """Read one thing with all that is said of it."""
+        if depth > _DEEPEST:
+            return None
+        book = self.text.startswith("a book (", self.at)
+        head = self.take(_HEAD if book else _PLAIN_HEAD)
+        if head is None or not head[0].strip():
+            return None
+        words = head[0]
+        artist = _ARTIST.search(self.text, head.start()) if self.signed else None
+        if artist and head.start() < artist.start() < head.end():
+            words, self.at = self.text[head.start() : artist.start()], artist.end()
+        name, marks = canonical_name(words)
+        if not name:
+            return None
+        thing: Thing | None = Thing(name, marks)
+        while thing is not None:
+            before = self.at
+            thing = self.tail(thing, depth)
+            if self.at == before:
+                break
+        return thing
+
+    def tail(self, thing: Thing, depth: int) -> Thing | None:
+        """Read one more thing that is said of `thing`; None where it cannot be read."""
+        if self.take(_SMALL):
+            return thing
+        if self.take(_FIRE):
+            return replace(thing, marks=(*thing.marks, ("burning",)))
+        for pattern in (_TURNED, _DOOR):
+            found = self.take(pattern)
+            if found:
+                drain = pattern is _DOOR and found[1] != thing.name
+                state = None if drain else _STATES.get(found[found.re.groups])
+                return replace(thing, marks=(*thing.marks, (state,))) if state else thing
+        link = self.take(_LINK)
+        if link:
+            other = "" if link[2] == "nothing" else link[2].strip()
+            return replace(thing, links=(*thing.links, (link[1] or "", other)))
+        if self.take(_CONTAINING):
+            things = self.listing(depth)
+            self.blanks()
+            closed = things is not None and self.text.startswith(")", self.at)
+            self.at += closed
+            return replace(thing, contents=things) if closed else None
+        if self.take(_INSIDE):
+            return self.inside(thing, depth)
+        return self.slope(thing) if self.take(_SLOPE) else thing
+
+    def inside(self, thing: Thing, depth: int) -> Thing | None:
+        """Read what is in or on `thing`, and the full stop after it."""
+        things = self.listing(depth)
+        if things is None:
+            return None
+        self.blanks()
+        self.at += self.text.startswith(".", self.at)
+        return replace(thing, contents=things)
+
+    def slope(self, thing: Thing) -> Thing:
+        """Read what slides down an inclined plane."""
+        things = []
+        while found := self.take(_SLID):
+            name, _ = canonical_name(found[1])
+            things.append(Thing(name, (("slid", found[3] or "middle"),)))
+        return replace(thing, contents=tuple(things))
 
 
 class Event(NamedTuple):
-    """One thing that an observation states.
-
-    Attributes:
-        kind: ``room``, ``inventory``, ``inside``, ``thing``, ``door``, ``go``, ``opened``, ``closed``,
-            ``active``, ``inactive``, ``flushing``, ``moved``, ``emptied``, ``dunked``, ``mixed``,
-            ``empty``, ``burning``, ``eaten``, ``focus``, ``unfocus``, ``temperature``, ``dug``,
-            ``chopped``, ``linked``, ``unlinked``, ``menu``, ``refused``, ``swallowed`` or
-            ``unaltered``.
-        first: The thing, room or number that it is about; empty where there is none.
-        second: The other thing or room of the sentence; empty where there is none.
-        things: The things that it lists.
-        pairs: Doors with their states, terminals with their owners, or choices with their numbers.
-    """
+    """One thing that an observation states."""
 
     kind: str
     first: str = ""
@@ -42,11 +230,11 @@ _Events = tuple[Event, ...]
 _ROOM = re.compile(
     r"this (?:room|outside location) is called the ([^.\n]+)\. (?:in it|here) ?,? ?you see:"
 )
-_INSIDE = re.compile(r"inside the ([^\n]+?) is: *\n")
-_DOOR = re.compile(r"a door to the ([^()\n,]+) \(that is (open|closed)\)")
+_INSIDE_VIEW = re.compile(r"inside the ([^\n]+?) is: *\n")
+_ROOM_DOOR = re.compile(r"a door to the ([^()\n,]+) \(that is (open|closed)\)")
 _ALSO = re.compile(r"\n *you also see:")
 _CHOICE = re.compile(r"\n(\d+):\t([^\n]*)")
-_LINK = re.compile(r"(.+?) on (.+) is now connected to (.+?) on (.+)")
+_CONNECTED = re.compile(r"(.+?) on (.+) is now connected to (.+?) on (.+)")
 _DISCONNECTING = re.compile(r"\(disconnecting ([^()]+)\)")
 _MENU = "ambiguous request:"
 _NOT_KNOWN = "no known action matches that input"
@@ -83,14 +271,7 @@ _RULES = tuple(
 
 @lru_cache(maxsize=2_048)
 def read_observation(text: str) -> _Events | None:
-    """Return the events that an observation states, in order; None where it fits no rule.
-
-    Example:
-        >>> read_observation("You move the metal pot to the stove.")[0][:3]
-        ('moved', 'metal pot', 'stove')
-        >>> read_observation("The dragon sleeps. It snores.") is None
-        True
-    """
+    """Return the events that an observation states, in order; None where it fits no rule."""
     text = text.lower().strip()
     told = _read_view(text)
     if told is not None:
@@ -117,16 +298,6 @@ def read_observation(text: str) -> _Events | None:
     return (*events, Event("thing", thing.name, article, (thing,)))
 
 
-def forget_texts() -> None:
-    """Forget all texts that were read; for measurements of memory.
-
-    Example:
-        >>> forget_texts()
-    """
-    read_observation.cache_clear()
-    read_thing.cache_clear()
-
-
 def _read_view(text: str) -> _Events | None:
     """Read a text of several lines: a room, the inventory, the inside of a thing, a menu."""
     if text.startswith(_MENU):
@@ -138,11 +309,11 @@ def _read_view(text: str) -> _Events | None:
     if text.startswith("in your inventory, you see:"):
         things = _read_block(text.partition(":")[2])
         return None if things is None else (Event("inventory", things=things),)
-    found = _ROOM.match(text) or _INSIDE.match(text)
+    found = _ROOM.match(text) or _INSIDE_VIEW.match(text)
     if found is None:
-        door = _DOOR.fullmatch(text)
+        door = _ROOM_DOOR.fullmatch(text)
         return (Event("door", pairs=(door.groups(),)),) if door else None  # type: ignore[arg-type]
-    doors = tuple(_DOOR.findall(text, found.end()))
+    doors = tuple(_ROOM_DOOR.findall(text, found.end()))
     also = _ALSO.search(text, found.end())
     things = _read_block(text[found.end() : also.start() if also else len(text)])
     if things is None:
@@ -192,7 +363,7 @@ def _read_sentence(sentence: str) -> Event | None:
         if found:
             first, second, liquids = (*found.groups(), "", "", "")[:3]
             return Event(kind, first, second, read_things(liquids) or ())
-    link = _LINK.fullmatch(sentence)
+    link = _CONNECTED.fullmatch(sentence)
     if link:
         return Event("linked", pairs=((link[1], link[2]), (link[3], link[4])))
     return None

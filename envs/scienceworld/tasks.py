@@ -8,24 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ...errors import DataCorrupt, DataNotFound, OptionError, suggest
+from ...errors import DataCorrupt, DataNotFound, OptionError, check_choice, suggest
 from ..panel import Panel
-from ..storage import comap_home
-
-__all__ = [
-    "SHORT",
-    "SIMPLIFICATIONS",
-    "SPLITS",
-    "Source",
-    "check_simplification",
-    "check_task_names",
-    "open_source",
-    "task_table",
-]
+from ..storage import comap_home, packaged
 
 SPLITS = ("train", "dev", "test")
 """Names of the splits, upstream's and ETO's."""
@@ -59,14 +47,7 @@ _LARGEST_FILE = 10_000_000
 
 @dataclass(frozen=True)
 class Source:
-    """The tasks of one split.
-
-    Attributes:
-        panel: Their ids, ``<task name>/<variation>``.
-        limits: The greatest number of actions of an episode, by task name.
-        splits: Which set of splits this is: ``"upstream"`` or ``"eto"``.
-        members: The ids as a set.
-    """
+    """The tasks of one split."""
 
     panel: Panel
     limits: Mapping[str, int]
@@ -74,79 +55,35 @@ class Source:
     members: frozenset[str]
 
     def parse(self, task: str) -> tuple[str, int]:
-        """Return name and variation of a task.
-
-        Raises:
-            TaskNotFound: It is not one of this split.
-        """
+        """Return name and variation of a task."""
         if task not in self.members:
             raise self.panel.missing(task)
         name, _, variation = task.rpartition("/")
         return name, int(variation)
 
 
-@lru_cache(maxsize=1)
 def task_table() -> dict[str, dict[str, int]]:
-    """Return, for each task name, how many ``variations`` it has, and its ``limit``: actions.
-
-    The variations are those of the simulator 1.2.3; where the limits are from is said in the file.
-
-    Example:
-        >>> table = task_table()
-        >>> len(table), sum(row["variations"] for row in table.values())
-        (30, 7207)
-    """
-    text = files(__package__).joinpath("data/tasks.json").read_text("utf-8")
-    table: dict[str, dict[str, int]] = json.loads(text)["tasks"]
+    """Return, for each task name, how many ``variations`` it has, and its ``limit``: actions."""
+    table: dict[str, dict[str, int]] = packaged(__package__, "tasks")["tasks"]
     return table
 
 
 def check_simplification(simplification: str) -> str:
-    """Return a list of simplifications, if it is one.
-
-    Raises:
-        OptionError: It is no text, or names something unknown or something twice.
-
-    Example:
-        >>> check_simplification("teleportAction,openDoors")
-        'teleportAction,openDoors'
-        >>> check_simplification("hard")
-        Traceback (most recent call last):
-        ...
-        comap.errors.OptionError: simplification cannot be 'hard'; known: 'easy', 'teleportAction', \
-'openDoors', 'openContainers', 'selfWateringFlowerPots', 'noElectricalAction'
-    """
+    """Return a list of simplifications, if it is one."""
     if not isinstance(simplification, str):
         raise OptionError(
             f"simplification must be text, such as 'easy' or '', not {simplification!r}"
         )
     names = simplification.split(",") if simplification else []
     for name in names:
-        if name not in SIMPLIFICATIONS:
-            known = suggest(name, SIMPLIFICATIONS)
-            raise OptionError(f"simplification cannot be {name!r}; {known}")
+        check_choice("simplification", name, SIMPLIFICATIONS)
     if len(set(names)) < len(names):
         raise OptionError(f"simplification names something twice: {simplification!r}; name it once")
     return simplification
 
 
 def check_task_names(names: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of some tasks, in the table's order; none stand for all.
-
-    Args:
-        names: Names, or one text with commas between them.
-
-    Raises:
-        OptionError: There is no such task, or nothing is named.
-
-    Example:
-        >>> check_task_names("melt,boil"), check_task_names(None)
-        (('boil', 'melt'), ())
-        >>> check_task_names(["boils"])
-        Traceback (most recent call last):
-        ...
-        comap.errors.OptionError: ScienceWorld has no task 'boils'; did you mean 'boil'?
-    """
+    """Return the names of some tasks, in the table's order; none stand for all."""
     if names is None:
         return ()
     listed = names.split(",") if isinstance(names, str) else list(names)
@@ -166,44 +103,23 @@ def open_source(
     simplification: str = "easy",
     names: tuple[str, ...] = (),
 ) -> Source:
-    """Return the tasks of a split.
-
-    Without electrical actions, the four electrical tasks are left out: they cannot be solved then.
-
-    Args:
-        split: ``"train"``, ``"dev"`` or ``"test"``.
-        splits: ``"upstream"``, or ``"eto"`` for the lists of the ETO project.
-        data_dir: Folder with ETO's files; None looks in ``COMAP_HOME/scienceworld``.
-        simplification: As for the environment.
-        names: The tasks to keep, by `check_task_names`; none to keep all.
-
-    Raises:
-        OptionError: A name is unknown, `data_dir` is given with upstream's splits, or no task is left.
-        DataNotFound: ETO's files are not there.
-        DataCorrupt: They are not what they should be.
-
-    Example:
-        >>> source = open_source("dev", "upstream")
-        >>> len(source.panel), source.parse("boil/14")
-        (1796, ('boil', 14))
-    """
-    if splits not in _SETS:
-        raise OptionError(f"splits cannot be {splits!r}; {suggest(str(splits), _SETS)}")
-    if split not in SPLITS:
-        raise OptionError(f"ScienceWorld has no split {split!r}; {suggest(str(split), SPLITS)}")
+    """Return the tasks of a split."""
+    check_choice("splits", splits, _SETS)
+    check_choice("ScienceWorld's split", split, SPLITS)
     electrical = _WITHOUT_ELECTRICITY not in simplification.split(",")
     if splits == "upstream" and data_dir is not None:
         raise OptionError("splits='upstream' reads no data, found data_dir as well; leave one out")
-    found = (
-        _eto(split, _folder(data_dir), electrical)
-        if splits == "eto"
-        else _upstream(split, electrical)
-    )
-    return _kept(found, names) if names else found
-
-
-def _kept(source: Source, names: tuple[str, ...]) -> Source:
-    """Return a source with the tasks of some names alone."""
+    if splits == "upstream":
+        source = _upstream(split, electrical)
+    else:
+        try:
+            home = comap_home() / "scienceworld"
+            folder = home if data_dir is None else Path(data_dir).expanduser()
+        except (RuntimeError, TypeError) as error:
+            raise OptionError(f"data_dir must name a folder, not {data_dir!r}: {error}") from None
+        source = _eto(split, folder, electrical)
+    if not names:
+        return source
     ids = [task for task in source.panel.ids if task.rpartition("/")[0] in names]
     if not ids:
         raise OptionError(
@@ -257,26 +173,12 @@ def _is_electrical(name: str) -> bool:
 
 
 def _plain_name(given: object) -> str:
-    """Return the simulator's name of a task for the one in ETO's files.
-
-    There it has a number, brackets and, sometimes, a wrong letter: ``task-9-mendellian-genetics-
-    (known-plant)``.
-    """
+    """Return the simulator's name of a task for the one in ETO's files."""
     name = given if isinstance(given, str) else ""
     return re.sub(r"^task-\d+[ab]?-|[()]", "", name).replace("mendellian", "mendelian")
 
 
-def _folder(data_dir: str | os.PathLike[str] | None) -> Path:
-    """Return the folder of ETO's files."""
-    try:
-        folder = comap_home() / "scienceworld" if data_dir is None else Path(data_dir).expanduser()
-    except (RuntimeError, TypeError) as error:
-        raise OptionError(f"data_dir must name a folder, not {data_dir!r}: {error}") from None
-    return folder
-
-
 def _read(path: Path, kind: type) -> Any:
-    """Return the content of one of ETO's files."""
     try:
         if path.stat().st_size > _LARGEST_FILE:
             raise _corrupt(path, f"{path.stat().st_size:,} bytes")

@@ -1,18 +1,18 @@
-"""Search QA's canonicalizer: from actions and results to belief facts, and back."""
+"""Search QA's canonicalizer: actions and results to belief facts and back, and beliefs in words."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ...facts import Fact, State
 from ...trajectory import Turn
 from ..canon import collapse, names
-from .answers import normalize_answer
-from .facts import asked, has_answered, hits_of
 from .protocol import (
     REFUSAL,
     ActionForm,
     Style,
+    normalize_answer,
     read_move,
     read_results,
     write_results,
@@ -21,13 +21,75 @@ from .protocol import (
 )
 from .retriever import Hit
 
-__all__ = ["SearchQACanonicalizer"]
+_NAME = re.compile(
+    r"[A-Z\u00c0-\u00de\u0100-\u017f][\w'’.-]*"
+    r"(?:(?: (?:of|the|and|de|van|von|&))* [A-Z\u00c0-\u00de\u0100-\u017f0-9][\w'’.-]*)*"
+)
+_ASKING = frozenset(
+    """
+    a an are at by did do does for from had has have how if in is it of on the to was were what
+    when where which who whom whose why with
+    """.split()  # noqa: SIM905
+)
+_LONGEST = 20_000
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names in a text, each once, in order; words that only begin a question are none."""
+    found = []
+    for match in _NAME.finditer(text[:_LONGEST]):
+        words = match[0].rstrip(".'’-").split()
+        while words and words[0].lower() in _ASKING and (match.start() == 0 or len(words) == 1):
+            words = words[1:]
+        if words:
+            found.append(" ".join(words).removesuffix("'s").removesuffix("’s"))
+    return list(dict.fromkeys(found))
+
+
+def asked(state: State) -> dict[str, int]:
+    """Return the queries of an episode, each with the first turn that asked it."""
+    found = sorted((int(fact[1]), fact[2]) for fact in state.facts if _is(fact, "query", 3))
+    return {words: turn for turn, words in reversed(found)}
+
+
+def hits_of(state: State, turn: int) -> list[str]:
+    """Return the titles that a turn's search showed, best first."""
+    found = sorted(
+        (int(fact[2]), fact[3])
+        for fact in state.facts
+        if _is(fact, "hit", 4) and fact[1] == str(turn) and fact[2].isdecimal()
+    )
+    return [title for _, title in found]
+
+
+def seen_titles(state: State) -> list[str]:
+    """Return all titles that were shown, in alphabetical order."""
+    return sorted(fact[1] for fact in state.facts if _is(fact, "seen", 2) and len(fact) == 2)
+
+
+def has_answered(state: State) -> bool:
+    """Return whether the answer was given."""
+    return any(fact[0] == "answer" for fact in state.facts)
+
+
+def suggested(question: str, state: State, form: ActionForm) -> tuple[str, ...]:
+    """Return actions that make sense by question and belief alone; others are as welcome."""
+    if has_answered(state) or ("turns_left", "0") in state.facts:
+        return ()
+    things: Sequence[str] = tuple(dict.fromkeys([*names_in(question), *seen_titles(state)]))
+    searches = [written_search(query, form) for query in (question, *things)]
+    return tuple(dict.fromkeys([*searches, *(written_answer(thing, form) for thing in things)]))
+
+
+def _is(fact: Fact, predicate: str, length: int) -> bool:
+    return fact[0] == predicate and len(fact) == length and (length < 3 or fact[1].isdecimal())
+
 
 _MOST_TURNS = 999
 
 
 class SearchQACanonicalizer:
-    r"""Folds searches, results and answers into a belief: see `comap.envs.searchqa.facts`.
+    r"""Folds searches, results and answers into a belief: see `comap.envs.searchqa.canonicalizer`.
 
     It reads results of both styles. An observation that is neither results nor a refusal nor empty
     fits no rule.
@@ -88,7 +150,7 @@ class SearchQACanonicalizer:
         return State(frozenset(facts))
 
     def action(self, text: str) -> str:
-        """Return the canonical form of an action: lower case, single blanks; answers normalised."""
+        """Return the canonical form of an action: lower case, single blanks; answers normalized."""
         move = read_move(text, self.form, self.style)
         if move.kind == "search":
             return written_search(_plain(move.text), self.form)
@@ -132,3 +194,42 @@ def _left(state: State) -> int:
 
 def _plain(text: str) -> str:
     return " ".join(text.lower().split())
+
+
+_LONGEST_SHOWN = 400
+
+
+def narrate(goal: str, history: Sequence[Turn], state: State) -> str:
+    """Return question, searches and what they showed, for choosing an action."""
+    left = next((fact[1] for fact in state.facts if fact[0] == "turns_left"), "?")
+    lines = [f"question: {goal}", f"turns left: {left}"]
+    told = set[tuple[str, str]]()
+    for turn in history[1:]:
+        shown = read_results(turn.observation)
+        lines.append(f"searched: {_sought(turn.action or '')}")
+        if shown is None:
+            lines[-1] = "refused: no search, no answer"
+        elif not shown:
+            lines.append("found: nothing")
+        for one in shown or ():
+            again = one in told
+            told.add(one)
+            lines.append(
+                f"found: {one.title}" + ("" if again else f": {one.text[:_LONGEST_SHOWN]}")
+            )
+    return "\n".join(lines)
+
+
+def narrate_scene(goal: str, history: Sequence[Turn], state: State, action: str) -> str:
+    """Return what matters for predicting what an action will show: what was asked and seen."""
+    titles, queries = seen_titles(state), asked(state)
+    asked_for, seen = "; ".join(queries) or "nothing", "; ".join(titles) or "nothing"
+    return f"question: {goal}\nasked: {asked_for}\nseen: {seen}"
+
+
+def _sought(action: str) -> str:
+    for form in ("tags", "react"):
+        move = read_move(action, form)
+        if move.kind == "search":
+            return move.text
+    return "?"

@@ -7,35 +7,31 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from ...errors import EngineError, OptionError, suggest
+from ...errors import EngineError, OptionError, check_choice, check_flag, check_number
 from ...facts import State
 from ...trajectory import Step, Turn
 from ..base import Outcome, TextEnv
 from ..panel import Panel
-from .answers import exact_match
-from .canonicalizer import SearchQACanonicalizer
-from .choice import RETRIEVERS, choose_retriever, has_data
-from .expert import explore, plan
-from .facts import has_answered, suggested
-from .narrate import narrate, narrate_scene
+from .canonicalizer import SearchQACanonicalizer, has_answered, narrate, narrate_scene, suggested
+from .generated import explore, plan
 from .protocol import (
     ACTIONS,
     REFUSAL,
+    REWARDS,
     STYLES,
     ActionForm,
     Move,
     Style,
+    exact_match,
     last_answer,
     read_move,
+    read_results,
+    reward_of,
     write_results,
 )
 from .questions import Question
-from .recalled import RecalledRetriever
-from .retriever import Hit, Retriever
-from .reward import REWARDS, reward_of
-from .tasks import SOURCES, open_tasks
-
-__all__ = ["SearchQAEnv"]
+from .retriever import Hit, RecalledRetriever, Retriever
+from .tasks import RETRIEVERS, SOURCES, choose_retriever, has_data, open_tasks
 
 _EXPERTS = ("plan", "explore")
 _MOST_TURNS, _MOST_HITS = 50, 20
@@ -66,8 +62,8 @@ class SearchQAEnv(TextEnv):
     ## Rewards
     0 until the end, then what the last answer is worth that the policy itself gave, 0 without one:
     ``em`` (exact match, 0 or 1), ``sub_em``, ``f1``, or ``format`` (Search-R1's with a part for the
-    form), after SQuAD's normalisation: see `comap.envs.searchqa.reward`. `invalid_penalty` is taken
-    off at each turn whose form was not kept (METHODS.md 2.6: 0.01; comap's trainers do so themselves).
+    form), after SQuAD's normalization: see `comap.envs.searchqa.protocol`. `invalid_penalty` is taken
+    off at each turn whose form was not kept (comap's trainers do so themselves).
 
     ## Episode End
     *Terminated* by an answer; *truncated* after `turns` turns, or after a fault of the
@@ -100,9 +96,8 @@ class SearchQAEnv(TextEnv):
     they begin with; ids begin with ``generated/``.
 
     ## State facts
-    See `comap.envs.searchqa.facts`, by `SearchQACanonicalizer`: protocol (turns left, queries,
+    See `comap.envs.searchqa.canonicalizer`, by `SearchQACanonicalizer`: protocol (turns left, queries,
     refusals, the answer) and retrieval (titles shown, how many of them new).
-    `comap.envs.searchqa.layers` scores predictions of both apart.
 
     ## Known deviations from upstream
     Refusals have our words. Passages are cut at 6,000 characters, not at 500 tokens. Search-R1
@@ -155,9 +150,9 @@ class SearchQAEnv(TextEnv):
     """
 
     test_splits: ClassVar[tuple[str, ...]] = ("test",)
-    nothing: ClassVar[str | None] = REFUSAL
-    embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({"source": "generated"})
-    places: ClassVar[frozenset[str]] = frozenset(("data_dir", "questions"))
+    idle_answer: ClassVar[str | None] = REFUSAL
+    generated_options: ClassVar[Mapping[str, Any]] = MappingProxyType({"source": "generated"})
+    local_options: ClassVar[frozenset[str]] = frozenset(("data_dir", "questions"))
     env_id = "comap/SearchQA-v0"
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"retrieved": (), "well_formed": True}
@@ -187,9 +182,20 @@ class SearchQAEnv(TextEnv):
         **common: Any,
     ):
         super().__init__(**common)
-        _check_choices(actions=(actions, ACTIONS), style=(style, STYLES), reward=(reward, REWARDS))
-        _check_choices(source=(source, SOURCES), expert=(expert, _EXPERTS))
-        _check_numbers(topk, turns, retrieval_score, invalid_penalty, admissible_actions)
+        check_choice("actions", actions, ACTIONS)
+        check_choice("style", style, STYLES)
+        check_choice("reward", reward, REWARDS)
+        check_choice("source", source, SOURCES)
+        check_choice("expert", expert, _EXPERTS)
+        check_number("topk", topk, 1, _MOST_HITS)
+        check_number("turns", turns, 1, _MOST_TURNS)
+        check_flag("admissible_actions", admissible_actions)
+        for name, share in (
+            ("retrieval_score", retrieval_score),
+            ("invalid_penalty", invalid_penalty),
+        ):
+            if type(share) not in (int, float) or not 0 <= share <= 1:
+                raise OptionError(f"{name} must be a number from 0 to 1, not {share!r}")
         generated = source == "generated" or (
             source == "auto" and not has_data(data_dir, questions)
         )
@@ -291,7 +297,9 @@ class SearchQAEnv(TextEnv):
         shown = set()
         for step in steps:
             move = read_move(step.action, self._form, self._style)
-            if move.kind == "search" and self.retriever.learn(move.text, step.observation):
+            passages = read_results(step.observation)
+            if move.kind == "search" and passages is not None:
+                self.retriever.learn(move.text, passages)
                 shown.add(step.t)
         return frozenset(shown)
 
@@ -320,7 +328,6 @@ class SearchQAEnv(TextEnv):
         return self._outcome_of(action, observation, move)
 
     def _outcome_of(self, action: str, observation: str, move: Move) -> Outcome:
-        """Return what a turn came to."""
         answered = move.kind == "answer"
         over = answered or (self._limit is not None and self._steps >= self._limit)
         reward, right = 0.0 - self._penalty * (not move.formed), False
@@ -363,29 +370,7 @@ class SearchQAEnv(TextEnv):
 
 
 def _names(dataset: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of data sets."""
     if dataset is None:
         return ()
     parts = dataset.split(",") if isinstance(dataset, str) else dataset
     return tuple(str(part).strip() for part in parts)
-
-
-def _check_choices(**choices: tuple[Any, Sequence[str]]) -> None:
-    """Refuse options that are none of their choices."""
-    for name, (value, known) in choices.items():
-        if value not in known:
-            raise OptionError(f"{name} cannot be {value!r}; {suggest(str(value), known)}")
-
-
-def _check_numbers(
-    topk: Any, turns: Any, retrieval_score: Any, penalty: Any, suggests: Any
-) -> None:
-    """Refuse numbers out of range."""
-    for name, value, most in (("topk", topk, _MOST_HITS), ("turns", turns, _MOST_TURNS)):
-        if type(value) is not int or not 1 <= value <= most:
-            raise OptionError(f"{name} must be a whole number from 1 to {most}, not {value!r}")
-    for name, value in (("retrieval_score", retrieval_score), ("invalid_penalty", penalty)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise OptionError(f"{name} must be a number from 0 to 1, not {value!r}")
-    if not isinstance(suggests, bool):
-        raise OptionError(f"admissible_actions must be True or False, not {suggests!r}")

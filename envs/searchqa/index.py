@@ -1,31 +1,41 @@
-"""Indexes on disk: built once from a corpus, opened at once, and known to be whole."""
+"""Indexes on disk: built once from a corpus, opened at once, known to be whole; search by vectors."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from ...checksums import sums_of, unseal
-from ...errors import DataCorrupt, DataNotFound, OptionError, suggest
-from ..storage import QUICK, Listener, changed_file, on_disk, replacing, silent, write_json
-from .fts5 import FTS5Retriever, build_fts5
-from .passages import write_passages, written
-from .retriever import Retriever
+import numpy as np
+import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from .encoders import Encoder
-
-__all__ = [
-    "FORMAT",
-    "KINDS",
-    "MANIFEST",
-    "build_index",
-    "check_index",
-    "open_index",
-    "read_manifest",
-]
+from ...errors import DataCorrupt, DataNotFound, MissingExtra, OptionError, check_choice, suggest
+from ...jsonl import digests_of
+from ..storage import (
+    QUICK,
+    Listener,
+    Progress,
+    changed_file,
+    on_disk,
+    replacing,
+    silent,
+    write_json,
+)
+from .lexical import (
+    PASSAGES,
+    BM25Retriever,
+    FTS5Retriever,
+    PassageStore,
+    build_bm25,
+    build_fts5,
+    write_passages,
+    written,
+)
+from .retriever import Hit, Retriever, check_queries, contents_of
 
 FORMAT = 1
 """The version of the form of indexes."""
@@ -103,14 +113,10 @@ def build_index(
         if kind == "fts5":
             figures |= build_fts5(folder, total, progress)
         elif kind == "bm25s":
-            from .bm25 import build_bm25
-
             figures |= build_bm25(folder, total, progress)
         else:
-            from .dense import build_dense
-
             figures |= build_dense(folder, total, encoder, faiss, progress)
-        sums = sums_of(folder, [path.name for path in folder.iterdir()])
+        sums = digests_of(folder, [path.name for path in folder.iterdir()])
         sizes = {name: told["size"] for name, told in sums.items()}
         told = {"format": FORMAT, "kind": kind, "files": sizes, "digests": sums}
         write_json(folder / MANIFEST, told | figures)
@@ -118,15 +124,10 @@ def build_index(
 
 
 def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what an index says of itself, after a look at whether its files are all there.
-
-    Raises:
-        DataNotFound: There is no index, or one that was not finished.
-        DataCorrupt: It is of another format, or a file is missing or of another size.
-    """
+    """Return what an index says of itself, after a look at whether its files are all there."""
     folder = Path(directory).absolute()
     try:
-        manifest = unseal((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         kind, files = manifest["kind"], manifest["files"]
         if manifest["format"] != FORMAT or kind not in KINDS or not isinstance(files, dict):
             raise ValueError(f"format {manifest['format']!r:.40}, kind {kind!r:.40}")
@@ -149,16 +150,7 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def check_index(directory: str | os.PathLike[str], *, most: float = math.inf) -> dict[str, Any]:
-    """Return what an index says of itself, after all of its files were compared with their checksums.
-
-    Args:
-        directory: Its folder.
-        most: The most bytes to read; files that have more together are not read.
-
-    Raises:
-        DataNotFound: There is no index, or one that was not finished.
-        DataCorrupt: It is of another format, or a file is missing or was changed.
-    """
+    """Return what an index says of itself, after all of its files were compared with their SHA-256."""
     folder = Path(directory).absolute()
     manifest = read_manifest(folder)
     if wrong := changed_file(folder, manifest.get("digests", {}), most=most):
@@ -169,7 +161,7 @@ def check_index(directory: str | os.PathLike[str], *, most: float = math.inf) ->
 def open_index(directory: str | os.PathLike[str], *, encoder: Encoder | None = None) -> Retriever:
     """Open an index that `build_index` made.
 
-    The files of a small one (64 MiB) are compared with their checksums; of a large one their sizes are
+    The files of a small one (64 MiB) are compared with their SHA-256; of a large one their sizes are
     (`comap data verify searchqa` compares all).
 
     Args:
@@ -184,8 +176,8 @@ def open_index(directory: str | os.PathLike[str], *, encoder: Encoder | None = N
         OptionError: `encoder` is of no use for its kind, or not the one it was built with.
 
     Example:
-        >>> from comap.envs.searchqa.embedded import embedded_folder
-        >>> index = open_index(embedded_folder() / "index")
+        >>> from comap.envs.searchqa.generated import generated_folder
+        >>> index = open_index(generated_folder() / "index")
         >>> len(index.search(["a town at a river"], k=2)[0])
         2
     """
@@ -198,11 +190,7 @@ def open_index(directory: str | os.PathLike[str], *, encoder: Encoder | None = N
     if manifest["kind"] == "fts5":
         return FTS5Retriever(folder, manifest)
     if manifest["kind"] == "bm25s":
-        from .bm25 import BM25Retriever
-
         return BM25Retriever(folder, manifest)
-    from .dense import DenseRetriever
-
     return DenseRetriever(folder, manifest, encoder)
 
 
@@ -210,3 +198,278 @@ def _corrupt(folder: Path, expected: str, found: str) -> DataCorrupt:
     return DataCorrupt(
         f"expected {expected} in {folder}, found {found}; build the index again: {_BUILD}"
     )
+
+
+Vectors: TypeAlias = npt.NDArray[np.float32]
+"""One vector a row, of length 1."""
+
+Side: TypeAlias = Literal["query", "passage"]
+"""What a text is: models encode queries and passages differently."""
+
+DEFAULT_MODEL = "intfloat/e5-base-v2"
+"""The model of Search-R1's retriever."""
+
+_POOLINGS = ("mean", "cls")
+_QUERY_TOKENS, _PASSAGE_TOKENS = 256, 180
+_BATCH = 32
+_BGE = "Represent this sentence for searching relevant passages: "
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Anything that encodes texts.
+
+    `name` says what encoded: vectors of encoders with one name can be compared.
+    """
+
+    name: str
+
+    def encode(self, texts: Sequence[str], side: Side) -> Vectors:
+        """Return a vector of length 1 for each text."""
+        ...
+
+
+class TransformerEncoder:
+    """A transformer of Hugging Face's as an encoder: E5, BGE and their like.
+
+    It is loaded when it is first used, from safe tensors alone, without code of others.
+
+    Args:
+        model: Name or folder.
+        prefixes: What is put before queries and before passages; None for those of E5 or BGE where the
+            name says so, and else none.
+        pooling: ``"mean"`` over tokens, or ``"cls"``; None for ``cls`` of BGE, else ``mean``.
+        device: As PyTorch names it.
+
+    Raises:
+        OptionError: There is no such pooling, or prefixes are not two texts.
+
+    Example:
+        >>> TransformerEncoder("intfloat/e5-base-v2").prefixes
+        ('query: ', 'passage: ')
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] = DEFAULT_MODEL,
+        prefixes: Sequence[str] | None = None,
+        pooling: str | None = None,
+        device: str = "cpu",
+    ):
+        self.model, self.device = str(model), device
+        known = self.model.lower().rpartition("/")[2]
+        is_bge = known.startswith("bge")
+        if prefixes is None:
+            usual = ("query: ", "passage: ") if known.startswith("e5") else ("", "")
+            prefixes = (_BGE, "") if is_bge else usual
+        if len(prefixes) != 2 or not all(isinstance(one, str) for one in prefixes):
+            raise OptionError(
+                f"prefixes must be two texts, for queries and passages, not {prefixes!r}"
+            )
+        self.prefixes = (prefixes[0], prefixes[1])
+        self.pooling = pooling or ("cls" if is_bge else "mean")
+        check_choice("pooling", self.pooling, _POOLINGS)
+        self.name = f"{self.model}|{self.pooling}|{'|'.join(self.prefixes)}"
+        self._loaded: tuple[Any, Any, Any] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TransformerEncoder, (self.model, self.prefixes, self.pooling, self.device)
+
+    def config(self) -> dict[str, Any]:
+        """Return what makes an equal encoder."""
+        return {"model": self.model, "prefixes": list(self.prefixes), "pooling": self.pooling}
+
+    def encode(self, texts: Sequence[str], side: Side) -> Vectors:
+        """Return a vector of length 1 for each text.
+
+        Raises:
+            MissingExtra: torch or transformers is not installed.
+            DataNotFound: The model cannot be loaded.
+        """
+        torch, tokenizer, model = self._load()
+        prefix = self.prefixes[0 if side == "query" else 1]
+        most = _QUERY_TOKENS if side == "query" else _PASSAGE_TOKENS
+        found = []
+        for first in range(0, len(texts), _BATCH):
+            part = [prefix + text for text in texts[first : first + _BATCH]]
+            tokens = tokenizer(
+                part, padding=True, truncation=True, max_length=most, return_tensors="pt"
+            ).to(self.device)
+            with torch.inference_mode():
+                hidden = model(**tokens).last_hidden_state
+            if self.pooling == "cls":
+                pooled = hidden[:, 0]
+            else:
+                mask = tokens["attention_mask"][..., None].to(hidden.dtype)
+                pooled = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1)
+            pooled = torch.nn.functional.normalize(pooled.float(), dim=-1)
+            found.append(pooled.cpu().numpy())
+        if not found:
+            return np.zeros((0, model.config.hidden_size), np.float32)
+        return np.concatenate(found).astype(np.float32)
+
+    def _load(self) -> tuple[Any, Any, Any]:
+        """Return torch, the tokenizer and the model."""
+        if self._loaded is None:
+            try:
+                import torch
+                from transformers import AutoModel, AutoTokenizer
+            except ImportError as error:
+                raise MissingExtra.of("dense", "encoding texts") from error
+            try:
+                tokenizer = AutoTokenizer.from_pretrained(self.model, trust_remote_code=False)
+                model = AutoModel.from_pretrained(
+                    self.model, trust_remote_code=False, use_safetensors=True
+                )
+            except (OSError, ValueError) as error:
+                raise DataNotFound(
+                    f"expected a sentence encoder {self.model!r:.200}, found: {error}; name a folder "
+                    "with a model in safe tensors, or one that can be downloaded"
+                ) from error
+            self._loaded = torch, tokenizer, model.to(self.device).eval()
+        return self._loaded
+
+
+_VECTORS, _FAISS = "vectors.npy", "vectors.faiss"
+_ENCODED_BATCH = 256
+_BLOCK = 65_536
+
+
+class DenseRetriever:
+    """Finds passages whose vectors have the greatest inner product with the query's."""
+
+    def __init__(self, folder: Path, manifest: dict[str, Any], encoder: Encoder | None = None):
+        told = manifest.get("encoder")
+        if not isinstance(told, dict) or not isinstance(told.get("name"), str):
+            raise DataCorrupt(f"expected the encoder's name in {folder}, found {told!r:.80}")
+        if encoder is None:
+            if not isinstance(told.get("config"), dict):
+                raise OptionError(
+                    f"the index in {folder} was built with an encoder of yours, {told['name']!r:.80}; "
+                    "pass it: open_index(..., encoder=...)"
+                )
+            encoder = TransformerEncoder(**told["config"])
+        if encoder.name != told["name"]:
+            raise OptionError(
+                f"expected the encoder {told['name']!r:.80}, with which {folder} was built, found "
+                f"{encoder.name!r:.80}; pass that one"
+            )
+        self._made_of = (folder, manifest, encoder)
+        self.encoder = encoder
+        self.identity = f"dense:{manifest['sha256'][:16]}:{encoder.name}"
+        self._store = PassageStore(folder / PASSAGES)
+        self._faiss: Any = None
+        if (folder / _FAISS).is_file():
+            self._faiss = _faiss().read_index(str(folder / _FAISS))
+            return
+        try:
+            self._vectors = np.load(folder / _VECTORS, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise DataCorrupt(f"expected vectors in {folder}, found: {error}") from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DenseRetriever, self._made_of
+
+    def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
+        """Return at most `k` passages for each query, best first, ties by id."""
+        check_queries(queries, k)
+        if not queries:
+            return []
+        vectors = self.encoder.encode(queries, "query")
+        rows, scores = self._nearest(vectors, k)
+        found = []
+        for numbers, fits in zip(rows, scores, strict=True):
+            order = np.lexsort((numbers, -fits))
+            chosen = [int(number) for number in numbers[order] if number >= 0][:k]
+            passages = self._store.passages(chosen)
+            ranked = [float(fits[place]) for place in order if numbers[place] >= 0]
+            found.append([Hit(*one, fit) for one, fit in zip(passages, ranked, strict=False)])
+        return found
+
+    def _nearest(self, vectors: Vectors, k: int) -> tuple[Any, Any]:
+        """Return rows and scores of the best passages for each vector, in any order."""
+        if self._faiss is not None:
+            scores, rows = self._faiss.search(np.ascontiguousarray(vectors), k)
+            return rows, scores
+        best_rows = np.zeros((len(vectors), 0), np.int64)
+        best = np.zeros((len(vectors), 0), np.float32)
+        for first in range(0, len(self._vectors), _BLOCK):
+            part = vectors @ np.asarray(self._vectors[first : first + _BLOCK], np.float32).T
+            numbers = np.broadcast_to(np.arange(first, first + part.shape[1]), part.shape)
+            best = np.concatenate([best, part], axis=1)
+            best_rows = np.concatenate([best_rows, numbers], axis=1)
+            order = np.argsort(-best, axis=1, kind="stable")[:, :k]  # rows ascend: ties by id
+            best = np.take_along_axis(best, order, 1)
+            best_rows = np.take_along_axis(best_rows, order, 1)
+        return best_rows, best
+
+
+def build_dense(
+    folder: Path,
+    total: int,
+    encoder: Encoder | str | None,
+    faiss: str | None,
+    progress: Listener,
+) -> dict[str, Any]:
+    """Add the vectors of all passages to an index under construction."""
+    coder = encoder
+    if coder is None or isinstance(coder, str):
+        coder = TransformerEncoder(coder or DEFAULT_MODEL)
+    if not isinstance(coder, Encoder):
+        raise OptionError(
+            f"expected an encoder with name and encode(texts, side), found {type(coder).__name__}"
+        )
+    parts = _encoded(folder, coder, total, progress)
+    first = next(parts)
+    width = int(first.shape[1])
+    told: dict[str, Any] = {"name": coder.name}
+    if isinstance(coder, TransformerEncoder):
+        told["config"] = coder.config()
+    if faiss is not None:
+        package = _faiss()
+        try:
+            index = package.index_factory(width, faiss, package.METRIC_INNER_PRODUCT)
+        except RuntimeError as error:
+            raise OptionError(f"FAISS has no index {faiss!r:.40}: {str(error)[-120:]}") from error
+        if not index.is_trained:
+            raise OptionError(
+                f"an index {faiss!r:.40} must be trained first; take 'Flat' or 'HNSW64'"
+            )
+        for part in chain([first], parts):
+            index.add(part)
+        package.write_index(index, str(folder / _FAISS))
+        return {"encoder": told, "faiss": faiss, "width": width}
+    vectors = np.lib.format.open_memmap(
+        folder / _VECTORS, mode="w+", dtype=np.float32, shape=(total, width)
+    )
+    done = 0
+    for part in chain([first], parts):
+        vectors[done : done + len(part)] = part
+        done += len(part)
+    vectors.flush()
+    return {"encoder": told, "width": width}
+
+
+def _encoded(folder: Path, coder: Encoder, total: int, progress: Listener) -> Iterator[Vectors]:
+    store = PassageStore(folder / PASSAGES)
+    texts = (contents_of(title, text) for title, text in store.texts())
+    done = 0
+    while batch := list(islice(texts, _ENCODED_BATCH)):
+        vectors = np.ascontiguousarray(coder.encode(batch, "passage"), np.float32)
+        if vectors.ndim != 2 or len(vectors) != len(batch) or not np.isfinite(vectors).all():
+            raise OptionError(
+                f"expected {len(batch)} vectors of finite numbers from {coder.name!r:.80}, found an "
+                f"array of shape {vectors.shape}"
+            )
+        yield vectors
+        done += len(batch)
+        progress(Progress("encoding", done, total))
+    store.close()
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingExtra.of("dense", "an index of FAISS") from error
+    return faiss

@@ -1,30 +1,16 @@
-"""What is written where: searches and answers in actions, passages in observations."""
+"""How searches and answers are written and read, and what answers are worth."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+import string
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
+from ...trajectory import Turn
 from .retriever import LONGEST_TEXT, LONGEST_TITLE, Hit, contents_of, split_contents
-
-__all__ = [
-    "ACTIONS",
-    "LONGEST_QUERY",
-    "REFUSAL",
-    "STYLES",
-    "ActionForm",
-    "Move",
-    "Shown",
-    "Style",
-    "last_answer",
-    "read_move",
-    "read_results",
-    "write_results",
-    "written_answer",
-    "written_search",
-]
 
 Style: TypeAlias = Literal["search_r1", "verl"]
 """Whose form observations have, and whose rules actions follow: Search-R1's or verl-agent's."""
@@ -59,14 +45,7 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Move(NamedTuple):
-    """What an action comes to.
-
-    Attributes:
-        kind: ``"search"``, ``"answer"``, or ``""`` for what is neither.
-        text: The query or the answer, without blanks around it.
-        formed: Whether the form was kept: one tag, opened once and closed (METHODS.md 2.6). What does
-            not keep it may be carried out nevertheless.
-    """
+    """What an action comes to."""
 
     kind: str
     text: str
@@ -81,24 +60,7 @@ class Shown(NamedTuple):
 
 
 def read_move(action: str, form: ActionForm = "tags", style: Style = "search_r1") -> Move:
-    """Read an action.
-
-    In tags, Search-R1 takes the first block, a search or an answer; verl-agent the first search, or
-    else the answer. Of several answers the last counts in both. Tags are written exactly.
-
-    Args:
-        action: Any text.
-        form: How actions are written.
-        style: Whose rules they follow.
-
-    Example:
-        >>> read_move("<think>Hm.</think> <search> Emma </search>")
-        Move(kind='search', text='Emma', formed=True)
-        >>> read_move("finish[Jane Austen]", "react")
-        Move(kind='answer', text='Jane Austen', formed=True)
-        >>> read_move("look")
-        Move(kind='', text='', formed=False)
-    """
+    """Read an action."""
     if form == "react":
         found = _REACT.search(action[-2 * LONGEST_QUERY :])
         if found is None:
@@ -116,12 +78,7 @@ def read_move(action: str, form: ActionForm = "tags", style: Style = "search_r1"
 
 
 def last_answer(action: str, form: ActionForm = "tags") -> str | None:
-    """Return the last answer in an action, even where something else of it is carried out.
-
-    Example:
-        >>> last_answer("<answer>Emma</answer><search>Emma</search>"), last_answer("look")
-        ('Emma', None)
-    """
+    """Return the last answer in an action, even where something else of it is carried out."""
     if form == "react":
         move = read_move(action, form)
         return move.text if move.kind == "answer" else None
@@ -130,43 +87,17 @@ def last_answer(action: str, form: ActionForm = "tags") -> str | None:
 
 
 def written_search(query: str, form: ActionForm = "tags") -> str:
-    """Return the action that searches for a query.
-
-    Example:
-        >>> written_search("Emma"), written_search("Emma", "react")
-        ('<search>Emma</search>', 'search[Emma]')
-    """
+    """Return the action that searches for a query."""
     return f"search[{query}]" if form == "react" else f"<search>{query}</search>"
 
 
 def written_answer(answer: str, form: ActionForm = "tags") -> str:
-    """Return the action that answers.
-
-    Example:
-        >>> written_answer("Emma"), written_answer("Emma", "react")
-        ('<answer>Emma</answer>', 'finish[Emma]')
-    """
+    """Return the action that answers."""
     return f"finish[{answer}]" if form == "react" else f"<answer>{answer}</answer>"
 
 
 def write_results(hits: Sequence[Hit], style: Style = "search_r1") -> str:
-    r"""Return the observation that shows some passages.
-
-    Passages are data: what in them is written like the tags of this exchange is broken up, and a
-    passage is one line (in verl-agent's form two), so that no text can pass for another passage, for
-    the end of the information, or for an action.
-
-    Args:
-        hits: The passages, best first.
-        style: Whose form it has.
-
-    Example:
-        >>> hits = [Hit("1", "Emma", "Emma is a novel.", 1.0)]
-        >>> write_results(hits)
-        '\n\n<information>Doc 1(Title: "Emma") Emma is a novel.</information>\n\n'
-        >>> write_results(hits, "verl")
-        '<information>{"result": "Doc 1: \\"Emma\\"\\nEmma is a novel."}</information>'
-    """
+    r"""Return the observation that shows some passages."""
     shown = [
         (_one_line(hit.title, LONGEST_TITLE), _one_line(hit.text, LONGEST_TEXT)) for hit in hits
     ]
@@ -183,14 +114,7 @@ def write_results(hits: Sequence[Hit], style: Style = "search_r1") -> str:
 
 
 def read_results(observation: str) -> tuple[Shown, ...] | None:
-    """Return the passages that an observation shows, of either style; None where it shows no results.
-
-    Example:
-        >>> read_results(write_results([Hit("1", "Emma", "A novel.", 1.0)]))
-        (Shown(title='Emma', text='A novel.'),)
-        >>> read_results("<information></information>"), read_results("Nothing.")
-        ((), None)
-    """
+    """Return the passages that an observation shows, of either style; None where it shows no results."""
     found = _INFORMATION.match(observation)
     if found is None:
         return None
@@ -232,3 +156,145 @@ def _one_line(text: str, longest: int) -> str:
     """Return a text on one line, without markup of this exchange and without control characters."""
     plain = _UNPRINTABLE.sub(" ", " ".join(text[:longest].splitlines()))
     return _MARKUP.sub("< ", plain).strip()
+
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_CLOSED = ("yes", "no", "noanswer")
+
+
+def normalize_answer(text: str) -> str:
+    """Return a text as SQuAD compares it.
+
+    Lower case, without ASCII punctuation, without the articles, with single blanks. Letters with
+    accents and numbers in words stay as they are.
+
+    Example:
+        >>> normalize_answer("The  Girl, Who Kicked!")
+        'girl who kicked'
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(answer: str, golden: Iterable[str]) -> bool:
+    """Return whether an answer equals one of the golden ones, normalized.
+
+    Example:
+        >>> exact_match("the Sorn", ["Sorn", "River Sorn"]), exact_match("", [])
+        (True, False)
+    """
+    said = normalize_answer(answer)
+    return any(normalize_answer(gold) == said for gold in golden)
+
+
+def sub_exact_match(answer: str, golden: Iterable[str]) -> bool:
+    """Return whether an answer contains one of the golden ones, normalized.
+
+    Example:
+        >>> sub_exact_match("It is the Sorn.", ["Sorn"]), sub_exact_match("Oder", ["Sorn"])
+        (True, False)
+    """
+    said = normalize_answer(answer)
+    return any(normalize_answer(gold) in said for gold in golden)
+
+
+def f1_score(answer: str, golden: Iterable[str]) -> float:
+    """Return the best F1 of words between an answer and the golden ones.
+
+    As in HotpotQA's own evaluation, *yes*, *no* and *noanswer* count whole or not at all.
+
+    Example:
+        >>> f1_score("river Sorn", ["Sorn"]), f1_score("yes", ["yes it is"])
+        (0.6666666666666666, 0.0)
+    """
+    return max(
+        (_f1(normalize_answer(answer), normalize_answer(gold)) for gold in golden), default=0.0
+    )
+
+
+def contains_answer(text: str, golden: Sequence[str]) -> bool:
+    """Return whether a golden answer stands in a text, in whole words, normalized."""
+    words = f" {normalize_answer(text)} "
+    found = (normalize_answer(gold) for gold in golden)
+    return any(f" {gold} " in words for gold in found if gold)
+
+
+def _f1(said: str, gold: str) -> float:
+    if (said in _CLOSED or gold in _CLOSED) and said != gold:
+        return 0.0
+    ours, theirs = said.split(), gold.split()
+    common = sum((Counter(ours) & Counter(theirs)).values())
+    if not common:
+        return 0.0
+    precision, recall = common / len(ours), common / len(theirs)
+    return 2 * precision * recall / (precision + recall)
+
+
+REWARDS = ("em", "sub_em", "f1", "format")
+"""The kinds of rewards, the default first."""
+
+
+def reward_of(
+    kind: str,
+    answer: str | None,
+    golden: Sequence[str],
+    turns: Sequence[Turn] = (),
+    form: ActionForm = "tags",
+    style: Style = "search_r1",
+    retrieval_score: float = 0.0,
+) -> float:
+    """Return what an episode is worth, 0 to 1.
+
+    Args:
+        kind: One of `REWARDS`.
+        answer: The last answer that the policy gave, or None.
+        golden: The answers that count as right.
+        turns: The episode, for the kind ``format``.
+        form: How its actions are written.
+        style: Whose rules they follow.
+        retrieval_score: See `format_reward`.
+
+    Example:
+        >>> reward_of("em", "Jane Austen", ["jane austen"]), reward_of("f1", "Austen", ["Jane Austen"])
+        (1.0, 0.6666666666666666)
+    """
+    if kind == "format":
+        formed = is_well_formed(turns, form, style)
+        texts = [turn.observation for turn in turns if turn.action is not None]
+        shown = (" ".join(one.text for one in read_results(text) or ()) for text in texts)
+        useful = any(contains_answer(text, golden) for text in shown)
+        return format_reward(answer, golden, formed, useful, retrieval_score)
+    if answer is None:
+        return 0.0
+    if kind == "f1":
+        return f1_score(answer, golden)
+    return float((exact_match if kind == "em" else sub_exact_match)(answer, golden))
+
+
+def format_reward(
+    answer: str | None,
+    golden: Sequence[str],
+    formed: bool,
+    useful: bool,
+    retrieval_score: float = 0.0,
+) -> float:
+    """Return Search-R1's reward with a part for the form."""
+    if answer is not None and exact_match(answer, golden):
+        return 1.0 if formed else 0.8
+    if formed:
+        return 0.2 + (retrieval_score if useful else 0.0)
+    return 0.1 if answer is not None else 0.0
+
+
+def is_well_formed(
+    turns: Sequence[Turn], form: ActionForm = "tags", style: Style = "search_r1"
+) -> bool:
+    """Return whether an episode is searches, each with results, and then one answer, all well formed."""
+    taken = [turn for turn in turns if turn.action is not None]
+    moves = [read_move(turn.action or "", form, style) for turn in taken]
+    if not moves or not all(move.formed for move in moves) or moves[-1].kind != "answer":
+        return False
+    return all(
+        move.kind == "search" and read_results(turn.observation) is not None
+        for move, turn in zip(moves[:-1], taken, strict=False)
+    )

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import DataCorrupt, DataNotFound, OptionError, suggest
-
-__all__ = ["DATASETS", "Hop", "Question", "find_datasets", "read_questions", "split_by_id"]
+from ...errors import DataCorrupt, DataNotFound
 
 DATASETS: Mapping[str, tuple[str, ...]] = {
     "nq": ("train", "test"),
@@ -31,13 +29,7 @@ _REFERENCE = "#{}"
 
 
 class Hop(NamedTuple):
-    """One step of a decomposition.
-
-    Attributes:
-        question: The question of this step alone.
-        title: The passage that answers it; empty where that is not known.
-        answer: The answer of this step.
-    """
+    """One step of a decomposition."""
 
     question: str
     title: str
@@ -46,17 +38,7 @@ class Hop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question.
-
-    Attributes:
-        id: Its id.
-        text: The question, with a question mark.
-        golden: The answers that count as right.
-        split: Where it is from.
-        titles: Titles of the passages that answer it; none where they are not known.
-        hops: How it is answered step by step; none where that is not known.
-        support: Ids of those passages.
-    """
+    """A question."""
 
     id: str
     text: str
@@ -68,26 +50,7 @@ class Question:
 
 
 def read_questions(path: str | os.PathLike[str], split: str = "test") -> list[Question]:
-    """Read a file of questions.
-
-    Args:
-        path: JSON lines, each of FlashRAG's form ``{"id", "question", "golden_answers"}``, with
-            ``metadata`` or without, or a row of verl's with ``reward_model.ground_truth.target``.
-        split: The split that they are from.
-
-    Raises:
-        DataNotFound: There is no such file.
-        DataCorrupt: A line is no question, or two have one id; the message says which.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = Path(folder, "q.jsonl")
-        ...     row = {"id": "1", "question": "who wrote Emma", "golden_answers": ["Jane Austen"]}
-        ...     size = file.write_text(json.dumps(row))
-        ...     read_questions(file)[0].text
-        'who wrote Emma?'
-    """
+    """Read a file of questions."""
     path = Path(path)
     found: dict[str, Question] = {}
     try:
@@ -112,7 +75,6 @@ def read_questions(path: str | os.PathLike[str], split: str = "test") -> list[Qu
 
 
 def _read(line: bytes, said: str, split: str, number: int) -> Question:
-    """Return the question of a line."""
     if len(line) > _LONGEST_LINE:
         raise DataCorrupt(
             f"expected a question of at most {_LONGEST_LINE:,} bytes in {said}, found more"
@@ -142,7 +104,6 @@ def _read(line: bytes, said: str, split: str, number: int) -> Question:
 
 
 def _of_verl(record: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """Return a row of verl's training files in FlashRAG's form."""
     extra = record.get("extra_info") or {}
     target = record["reward_model"]["ground_truth"]["target"]
     question = record.get("question") or (record.get("env_kwargs") or {}).get("question")
@@ -168,20 +129,7 @@ def _support(told: Any) -> tuple[tuple[str, ...], tuple[Hop, ...], tuple[str, ..
 def find_datasets(
     folder: Path, names: Sequence[str], split: str
 ) -> Iterator[tuple[str, str, Path]]:
-    """Yield name, split and file of data sets in a folder.
-
-    Args:
-        folder: It holds ``<name>_<split>.jsonl``, or ``<name>/<split>.jsonl``.
-        names: The data sets; none for all of `DATASETS` that are there.
-        split: ``"train"``: NQ and HotpotQA; ``"test"``: what each is evaluated on; ``"all"``: both.
-
-    Raises:
-        OptionError: There is no such data set.
-        DataNotFound: One that is named is not there, or none is.
-    """
-    for name in names:
-        if name not in DATASETS:
-            raise OptionError(f"there is no data set {name!r}; {suggest(str(name), DATASETS)}")
+    """Yield name, split and file of data sets in a folder."""
     found = False
     for name, splits in DATASETS.items():
         if names and name not in names:
@@ -205,11 +153,6 @@ def find_datasets(
 
 
 def split_by_id(name: str) -> str:
-    """Return the split of a question in a file that has no splits: 80, 10 and 10 %.
-
-    Example:
-        >>> split_by_id("test_0")
-        'train'
-    """
+    """Return the split of a question in a file that has no splits: 80, 10 and 10 %."""
     share = int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 16**8
     return "train" if share < 0.8 else "dev" if share < 0.9 else "test"

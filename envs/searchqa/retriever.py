@@ -1,25 +1,29 @@
-"""What a retriever is: questions in, ranked passages out."""
+"""What a retriever is; retrievers made of others (functions, fusions, recordings), or asked over HTTP."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from ...errors import EngineError, OptionError
-
-__all__ = [
-    "LONGEST_TEXT",
-    "LONGEST_TITLE",
-    "CallableRetriever",
-    "Hit",
-    "Retriever",
-    "check_queries",
-    "contents_of",
-    "hit_of",
-    "split_contents",
-    "top",
-]
+from ...errors import (
+    DataCorrupt,
+    DataNotFound,
+    EngineError,
+    OptionError,
+    check_choice,
+    check_number,
+    check_url,
+)
+from ...jsonl import RecordedCalls
+from ..http import ExchangeFailure, json_app, post_json
 
 LONGEST_TITLE, LONGEST_TEXT = 300, 6_000
 """Characters of a title and of a text; what a retriever returns beyond is cut."""
@@ -114,31 +118,18 @@ class CallableRetriever:
 
 
 def check_queries(queries: Sequence[str], k: int) -> None:
-    """Refuse what is no list of queries, or no number of passages.
-
-    Raises:
-        OptionError: See above.
-
-    Example:
-        >>> check_queries(["who wrote Emma?"], 3)
-    """
+    """Refuse what is no list of queries, or no number of passages."""
     if isinstance(queries, str) or not all(isinstance(query, str) for query in queries):
         raise OptionError(f"queries must be a list of texts, not {queries!r:.80}; write [query]")
     if len(queries) > _MOST_QUERIES:
         raise OptionError(
             f"expected at most {_MOST_QUERIES:,} queries at a time, found {len(queries):,}"
         )
-    if type(k) is not int or not 1 <= k <= _MOST_HITS:
-        raise OptionError(f"k must be a whole number from 1 to {_MOST_HITS:,}, not {k!r}")
+    check_number("k", k, 1, _MOST_HITS)
 
 
 def split_contents(contents: str) -> tuple[str, str]:
-    r"""Return title and text of a passage as corpora write them: the first line is the title.
-
-    Example:
-        >>> split_contents('"Emma (novel)"\nEmma is a novel.')
-        ('Emma (novel)', 'Emma is a novel.')
-    """
+    r"""Return title and text of a passage as corpora write them: the first line is the title."""
     title, _, text = contents.partition("\n")
     title = title.strip()
     if len(title) > 1 and title[0] == title[-1] == '"':
@@ -147,29 +138,12 @@ def split_contents(contents: str) -> tuple[str, str]:
 
 
 def contents_of(title: str, text: str) -> str:
-    r"""Return a passage as corpora write it: the inverse of `split_contents`.
-
-    Example:
-        >>> contents_of("Emma", "A novel.")
-        '"Emma"\nA novel.'
-    """
+    r"""Return a passage as corpora write it: the inverse of `split_contents`."""
     return f'"{title}"\n{text}'
 
 
 def hit_of(found: Any, rank: int = 1) -> Hit:
-    """Return a `Hit` from what a function or a server calls a passage; cut where it is too long.
-
-    Args:
-        found: A `Hit`, or a mapping: see `CallableRetriever`.
-        rank: Its place, for the score where there is none.
-
-    Raises:
-        ValueError: It is no passage.
-
-    Example:
-        >>> hit_of({"id": 7, "contents": "Emma"}, 2)
-        Hit(id='7', title='Emma', text='', score=0.5)
-    """
+    """Return a `Hit` from what a function or a server calls a passage; cut where it is too long."""
     if isinstance(found, Hit):
         return found
     if not isinstance(found, dict):
@@ -190,11 +164,377 @@ def hit_of(found: Any, rank: int = 1) -> Hit:
     return Hit(name, title, text[:LONGEST_TEXT], float(score))
 
 
-def top(hits: Iterable[Hit], k: int) -> list[Hit]:
-    """Return the best `k`, ties by id.
+class HybridRetriever:
+    """Ranks by the sum of ``1 / (constant + rank)`` over retrievers; passages are the same by id.
+
+    Args:
+        retrievers: Two or more, of one corpus.
+        depth: How many passages of each count, at least; where more are asked for, as many as these.
+        constant: 60 in the paper (Cormack et al. 2009).
+
+    Raises:
+        OptionError: There are less than two retrievers, or a number is less than 1.
 
     Example:
-        >>> [hit.id for hit in top([Hit("b", "", "", 1.0), Hit("a", "", "", 1.0)], 1)]
-        ['a']
+        >>> from comap.envs.searchqa.retriever import CallableRetriever
+        >>> def finding(ids):
+        ...     return CallableRetriever(lambda queries, k: [[{"id": i, "contents": i} for i in ids]])
+        >>> one, two = finding("abc"), finding("cb")
+        >>> [hit.id for hit in HybridRetriever([one, two]).search(["?"], k=3)[0]]
+        ['c', 'b', 'a']
     """
-    return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k]
+
+    def __init__(self, retrievers: Sequence[Retriever], depth: int = 20, constant: int = 60):
+        if len(retrievers) < 2:
+            raise OptionError(f"expected two retrievers or more, found {len(retrievers)}")
+        check_number("depth", depth)
+        check_number("constant", constant)
+        self.retrievers, self.depth, self.constant = tuple(retrievers), depth, constant
+        names = "+".join(str(one.identity) for one in retrievers)
+        self.identity = f"hybrid({names},{depth},{constant})"
+
+    def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
+        """Return at most `k` passages for each query, best first, ties by id."""
+        check_queries(queries, k)
+        found = [one.search(queries, max(k, self.depth)) for one in self.retrievers]
+        return [self._fuse(lists, k) for lists in zip(*found, strict=True)]
+
+    def _fuse(self, lists: Sequence[Sequence[Hit]], k: int) -> list[Hit]:
+        passages: dict[str, Hit] = {}
+        scores: dict[str, float] = {}
+        for hits in lists:
+            for rank, hit in enumerate(hits, 1):
+                passages.setdefault(hit.id, hit)
+                scores[hit.id] = scores.get(hit.id, 0.0) + 1 / (self.constant + rank)
+        best = sorted(passages, key=lambda name: (-scores[name], name))[:k]
+        return [passages[name]._replace(score=scores[name]) for name in best]
+
+
+class RememberingRetriever:
+    """Asks another retriever, each query once while it is remembered."""
+
+    def __init__(self, retriever: Retriever, most: int = 1024):
+        check_number("most", most)
+        self.retriever, self.identity, self._most = retriever, retriever.identity, most
+        self._known: OrderedDict[tuple[str, int], tuple[Hit, ...]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RememberingRetriever, (self.retriever, self._most)
+
+    def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
+        """Return at most `k` passages for each query, best first."""
+        check_queries(queries, k)
+        with self._lock:
+            known = {query: self._known.get((query, k)) for query in queries}
+        new = [query for query, hits in known.items() if hits is None]
+        if new:
+            for query, hits in zip(new, self.retriever.search(new, k), strict=True):
+                known[query] = tuple(hits)
+        with self._lock:
+            for query in new:
+                self._known[query, k] = known[query] or ()
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+        return [list(known[query] or ()) for query in queries]
+
+
+_FORMAT = "comap searches 2"
+
+
+class RecordingRetriever:
+    """Passes searches on to another retriever and writes each down, in a file of JSON lines.
+
+    The file is appended to; several processes may write to it.
+
+    Args:
+        retriever: The other.
+        path: The file; it is made if need be.
+
+    Raises:
+        DataCorrupt: The file is there and is no such recording.
+        EngineError: It cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from comap.envs.searchqa.retriever import CallableRetriever
+        >>> engine = CallableRetriever(lambda queries, k: [[{"id": "7", "contents": "Emma"}]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     recorded = RecordingRetriever(engine, Path(folder, "searches.jsonl"))
+        ...     found = recorded.search(["who?"])
+        ...     ReplayRetriever(Path(folder, "searches.jsonl")).search(["who?"]) == found
+        True
+    """
+
+    def __init__(self, retriever: Retriever, path: str | os.PathLike[str]):
+        self.retriever, self.path, self.identity = retriever, Path(path), retriever.identity
+        head = {"format": _FORMAT, "identity": self.identity}
+        with _written(self.path):
+            self._calls = _recording(self.path, head)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RecordingRetriever, (self.retriever, self.path)
+
+    def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
+        """Return what the other returns.
+
+        Raises:
+            EngineError: The other fails, or the file cannot be written.
+        """
+        check_queries(queries, k)
+        found = self.retriever.search(queries, k)
+        records = [
+            {"key": f"{k} {query}", "value": [hit._asdict() for hit in hits]}
+            for query, hits in zip(queries, found, strict=True)
+        ]
+        with _written(self.path):
+            self._calls.add(records)
+        return found
+
+
+class ReplayRetriever:
+    """Answers from a recording; what was not recorded is an error.
+
+    Args:
+        path: What `RecordingRetriever` wrote. Of a query that was asked twice the first answer
+            counts; one with more passages than are asked for serves as well.
+
+    Raises:
+        DataNotFound, DataCorrupt: There is no such file, or it is no recording.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise DataNotFound(
+                f"expected recorded searches at {path}, found no file; record them with "
+                "RecordingRetriever"
+            )
+        calls = _recording(self.path)
+        self.identity = f"replay:{calls.header['identity']}"
+        self._known: dict[str, tuple[int, list[Hit]]] = {}
+        for key in calls:
+            number, _, query = key.partition(" ")
+            if query not in self._known or self._known[query][0] < int(number):
+                self._known[query] = (int(number), calls.get(key))
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
+        """Return what was recorded.
+
+        Raises:
+            EngineError: A query was not recorded, or with fewer passages.
+        """
+        check_queries(queries, k)
+        for query in queries:
+            most, _ = self._known.get(query, (0, []))
+            if most < k:
+                found = f"one of {most} passages" if most else "none"
+                raise EngineError(
+                    f"expected a recorded search for {query!r:.80} with {k} passages in {self.path}, "
+                    f"found {found}; record it with RecordingRetriever"
+                )
+        return [self._known[query][1][:k] for query in queries]
+
+
+def _recorded_hits(record: Mapping[str, Any]) -> list[Hit]:
+    int(record["key"].partition(" ")[0])
+    return [hit_of(hit) for hit in record["value"]]
+
+
+def _recording(path: Path, head: Mapping[str, Any] | None = None) -> RecordedCalls:
+    """Open a recording, with a head for a new one."""
+    calls = RecordedCalls(path, head, _recorded_hits, expected="a recorded search")
+    found = calls.header
+    if found.get("format") != _FORMAT or not isinstance(found.get("identity"), str):
+        raise DataCorrupt(
+            f"expected recorded searches ({_FORMAT}) in {path}, found the head {found!r:.80}; "
+            "record them anew, in another file"
+        )
+    return calls
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise EngineError(
+            f"expected to write searches down in {path}, found: {error.strerror or error}; name a file "
+            "that can be written"
+        ) from error
+
+
+class RecalledRetriever:
+    r"""Answers searches by what observations showed, where the retriever itself is out of reach."""
+
+    identity = "recalled"
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[Hit]] = {}
+
+    def learn(self, query: str, shown: Sequence[tuple[str, str]]) -> None:
+        """Store titles and texts as the answer to a query."""
+        self._known[query] = [
+            Hit(str(rank), title, text, 1 / rank) for rank, (title, text) in enumerate(shown, 1)
+        ]
+
+    def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
+        """Return what was shown, all of it: a record shows as many passages as were asked for."""
+        check_queries(queries, k)
+        for query in queries:
+            if query not in self._known:
+                raise EngineError(f"expected a recorded answer to {query!r:.80}, found none")
+        return [self._known[query] for query in queries]
+
+
+Wire: TypeAlias = Literal["queries", "query"]
+"""How a server is asked: all queries at a time (Search-R1), or one (verl-agent)."""
+
+_WIRES: tuple[Wire, ...] = ("queries", "query")
+_PATH = "/retrieve"
+_PAUSE = 0.1
+
+
+class RemoteRetriever:
+    """Asks a server such as Search-R1's, verl-agent's, or ``comap serve search``.
+
+    ``POST /retrieve`` with ``{"queries": [...], "topk": 3, "return_scores": true}``, or with one
+    ``"query"``; the answer is ``{"result": [[{"document": {"id", "contents"}, "score"}, ...], ...]}``,
+    or documents without scores. Whatever the server does, `search` ends within `timeout`. Answers are
+    data: they are cut where they are long, redirects are not followed, and no more than 8 MiB are read.
+
+    Args:
+        url: Such as ``http://127.0.0.1:8000/retrieve``; without a path ``/retrieve`` is meant.
+        wire: How it is asked.
+        timeout: The most seconds for all of one search, repetitions included.
+        retries: How often it is asked again after a broken connection or a status of 429, 500 or more.
+
+    Raises:
+        OptionError: The URL or a number is none.
+
+    Example:
+        >>> RemoteRetriever("http://127.0.0.1:1").search(["Emma"])
+        Traceback (most recent call last):
+        ...
+        comap.errors.EngineError: expected passages from the server at 127.0.0.1, found a broken ...
+    """
+
+    def __init__(
+        self, url: str, wire: Wire = "queries", timeout: float = 10.0, retries: int = 1
+    ) -> None:
+        check_choice("wire", wire, _WIRES)
+        if type(timeout) not in (int, float) or not 0 < timeout < math.inf:
+            raise OptionError(f"timeout must be a number of seconds above 0, not {timeout!r}")
+        check_number("retries", retries, 0, 10)
+        parts = check_url("the retriever", url, "http://127.0.0.1:8000/retrieve")
+        path = parts.path if parts.path not in ("", "/") else _PATH
+        self._url, self._host = parts._replace(path=path).geturl(), parts.hostname
+        self.wire, self.timeout, self.retries = wire, float(timeout), retries
+        self.identity = f"remote:{self._host}:{parts.port}{path}"
+
+    def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
+        """Return at most `k` passages for each query, best first, as the server ranks them.
+
+        Raises:
+            EngineError: No answer came in time, or none that can be read.
+        """
+        check_queries(queries, k)
+        end = time.monotonic() + self.timeout
+        if self.wire == "query":
+            return [self._ask({"query": query}, 1, k, end)[0] for query in queries]
+        return self._ask({"queries": list(queries)}, len(queries), k, end) if queries else []
+
+    def _ask(self, asked: Mapping[str, Any], number: int, k: int, end: float) -> list[list[Hit]]:
+        """Return the answer to one request, asked again where that may help."""
+        body = json.dumps({**asked, "topk": k, "return_scores": True}).encode()
+        attempt = 0
+        while True:
+            pause = _PAUSE * 2**attempt
+            try:
+                return _read(post_json(self._url, body, end - time.monotonic()), number, k)
+            except ExchangeFailure as failure:
+                over = attempt == self.retries or not failure.again
+                if over or time.monotonic() + pause >= end:
+                    raise EngineError(
+                        f"expected passages from the server at {self._host}, found "
+                        f"{failure}; check that it runs and is a /retrieve server, or raise timeout "
+                        f"({self.timeout:g} s)"
+                    ) from None
+            time.sleep(pause)
+            attempt += 1
+
+
+def _read(body: bytes, number: int, k: int) -> list[list[Hit]]:
+    try:
+        rows = json.loads(body)["result"]
+        if not isinstance(rows, list) or len(rows) != number:
+            found = len(rows) if isinstance(rows, list) else type(rows).__name__
+            raise ValueError(f"{found} results for {number} queries")
+        return [_hits(row, k) for row in rows]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise ExchangeFailure(f"an answer that cannot be read ({said:.200})") from None
+
+
+def _hits(row: Any, k: int) -> list[Hit]:
+    if not isinstance(row, list):
+        raise TypeError(f"expected a list of passages, found {type(row).__name__}")
+    hits = []
+    for rank, found in enumerate(row[:k], 1):
+        if isinstance(found, dict) and isinstance(found.get("document"), dict):
+            score = {"score": found["score"]} if found.get("score") is not None else {}
+            found = {**found["document"], **score}
+        hits.append(hit_of(found, rank))
+    return hits
+
+
+MAX_QUERIES = 512
+"""More queries in one request are refused."""
+
+_LONGEST_QUERY = 10_000
+_DEFAULT_TOPK = 3
+
+
+def answer(retriever: Retriever, asked: Any, max_topk: int = 100) -> dict[str, Any]:
+    """Return the answer to a request, as JSON data."""
+    if not isinstance(asked, Mapping):
+        raise OptionError(f"expected a JSON object, found {type(asked).__name__}")
+    if ("query" in asked) == ("queries" in asked):
+        raise OptionError("expected either 'query' or 'queries', found both or none")
+    queries = [asked["query"]] if "query" in asked else asked["queries"]
+    if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
+        raise OptionError("expected 'query' to be a text, or 'queries' a list of texts")
+    if len(queries) > MAX_QUERIES:
+        raise OptionError(f"expected at most {MAX_QUERIES} queries, found {len(queries)}")
+    if any(len(query) > _LONGEST_QUERY for query in queries):
+        raise OptionError(f"expected queries of at most {_LONGEST_QUERY:,} characters")
+    topk = asked.get("topk", asked.get("top_k"))
+    topk = _DEFAULT_TOPK if topk is None else topk
+    if type(topk) is not int or topk < 1:
+        raise OptionError(f"expected 'topk' to be a whole number of at least 1, found {topk!r:.40}")
+    found = retriever.search(queries, min(topk, max_topk)) if queries else []
+    return {"result": [[_row(hit) for hit in hits] for hits in found]}
+
+
+def _row(hit: Hit) -> dict[str, Any]:
+    contents = contents_of(hit.title, hit.text)
+    document = {"id": hit.id, "contents": contents, "title": hit.title, "text": hit.text}
+    return {"document": document, "score": hit.score}
+
+
+def retrieval_app(
+    retriever: Retriever, max_topk: int = 100, *, host: str = "127.0.0.1", token: str | None = None
+) -> Any:
+    """Return a web application that answers ``POST /retrieve`` and ``GET /health``."""
+    check_number("max_topk", max_topk, 1, 1000)
+
+    def answered(method: str, path: str, asked: Any) -> Any:
+        if path == "/health":
+            return {"status": "ok", "retriever": str(retriever.identity)}
+        return answer(retriever, asked, max_topk)
+
+    routes = {"/retrieve": ("POST",), "/health": ("GET",)}
+    return json_app(routes, answered, host=host, token=token, only_json=False)

@@ -1,4 +1,4 @@
-"""Which questions there are, by which names, and in which splits."""
+"""Which questions and which retriever an environment gets."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
-from ...errors import DataNotFound, OptionError, suggest
+from ...errors import DataNotFound, OptionError, check_choice, suggest
 from ..panel import Panel
 from ..storage import comap_home
-from .embedded import embedded_questions
+from .generated import generated_folder, generated_questions
+from .index import KINDS, MANIFEST, open_index, read_manifest
+from .protocol import Style
 from .questions import DATASETS, Question, find_datasets, read_questions, split_by_id
-
-__all__ = ["SOURCES", "SPLITS", "Tasks", "open_tasks", "questions_home"]
+from .retriever import (
+    CallableRetriever,
+    HybridRetriever,
+    RememberingRetriever,
+    RemoteRetriever,
+    Retriever,
+)
 
 SPLITS = ("train", "dev", "test", "all")
 """All splits."""
@@ -27,14 +35,7 @@ _PREFIX = "generated/"
 
 @dataclass(frozen=True)
 class Tasks:
-    """The questions of one split.
-
-    Attributes:
-        split: One of `SPLITS`.
-        questions: All questions that can be played, by task id.
-        listed: The ids of those that are of the split.
-        generated: Whether they are the embedded ones.
-    """
+    """The questions of one split."""
 
     split: str
     questions: Mapping[str, Question]
@@ -47,11 +48,7 @@ class Tasks:
         return Panel.of(self.listed, self.split, SPLITS)
 
     def question(self, task: str) -> Question:
-        """Return the question of a task, of this split or another.
-
-        Raises:
-            TaskNotFound: There is no such task.
-        """
+        """Return the question of a task, of this split or another."""
         found = self.questions.get(task)
         if found is None:
             raise self.panel.missing(task)
@@ -59,12 +56,7 @@ class Tasks:
 
 
 def questions_home() -> Path:
-    """Return the folder where questions are looked for if none is named.
-
-    Example:
-        >>> questions_home().name
-        'questions'
-    """
+    """Return the folder where questions are looked for if none is named."""
     return comap_home() / "searchqa" / "questions"
 
 
@@ -75,21 +67,9 @@ def open_tasks(
     generated: bool,
     seed: int,
 ) -> Tasks:
-    """Return the questions of a file, of a folder of data sets, or the generated ones.
-
-    Args:
-        questions: A file or a folder; None for `questions_home`, unless they are generated.
-        datasets: Of a folder, the data sets to take; none for all that are there.
-        split: One of `SPLITS`; None for ``all`` of a file, and else ``train``.
-        generated: Whether to take the generated ones.
-        seed: Of these.
-
-    Raises:
-        OptionError: An option has a value that it cannot have.
-        DataNotFound, DataCorrupt: A file is missing or broken.
-    """
-    if split is not None and split not in SPLITS:
-        raise OptionError(f"search QA's split cannot be {split!r}; {suggest(str(split), SPLITS)}")
+    """Return the questions of a file, of a folder of data sets, or the generated ones."""
+    if split is not None:
+        check_choice("search QA's split", split, SPLITS)
     for name in datasets:
         if name not in DATASETS:
             raise OptionError(f"there is no data set {name!r}; {suggest(str(name), DATASETS)}")
@@ -123,7 +103,7 @@ def _listed(split: str, questions: Mapping[str, Question], generated: bool) -> T
 
 @lru_cache(maxsize=4)
 def _generated(seed: int) -> dict[str, Question]:
-    return {f"{_PREFIX}{name}": one for name, one in embedded_questions(seed).items()}
+    return {f"{_PREFIX}{name}": one for name, one in generated_questions(seed).items()}
 
 
 @lru_cache(maxsize=4)
@@ -132,3 +112,74 @@ def _of_file(path: Path, changed: int, size: int) -> dict[str, Question]:
     from dataclasses import replace
 
     return {one.id: replace(one, split=split_by_id(one.id)) for one in read_questions(path)}
+
+
+RETRIEVERS = ("auto", *KINDS, "hybrid")
+"""The names of retrievers; any other text is the URL of a server."""
+
+
+def index_home() -> Path:
+    """Return the folder where an index is looked for if none is named."""
+    return comap_home() / "searchqa" / "index"
+
+
+def has_data(
+    data_dir: str | os.PathLike[str] | None, questions: str | os.PathLike[str] | None
+) -> bool:
+    """Return whether questions are named, or found by themselves."""
+    return data_dir is not None or questions is not None or questions_home().is_dir()
+
+
+def choose_retriever(
+    wanted: Any,
+    data_dir: str | os.PathLike[str] | None,
+    generated: bool = False,
+    seed: int = 0,
+    timeout: float = 10.0,
+    style: Style = "search_r1",
+) -> Retriever:
+    """Return the retriever that an option names."""
+    if not isinstance(wanted, str):
+        return wanted if isinstance(wanted, Retriever) else CallableRetriever(wanted)
+    if wanted.startswith(("http://", "https://")):
+        return RemoteRetriever(wanted, "query" if style == "verl" else "queries", timeout)
+    if wanted not in RETRIEVERS:
+        raise OptionError(
+            f"retriever cannot be {wanted!r:.80}; {suggest(wanted, RETRIEVERS)}, or a URL, an object "
+            "with search(queries, k), or a function"
+        )
+    if generated:
+        folder = generated_folder(seed) / "index"
+    else:
+        folder = index_home() if data_dir is None else Path(data_dir)
+    if wanted == "hybrid":
+        return _hybrid(folder)
+    kind = read_manifest(folder)["kind"]
+    if wanted not in ("auto", kind):
+        raise OptionError(
+            f"expected an index of kind {wanted!r} in {folder}, found {kind!r}; build one: "
+            f"comap data build searchqa CORPUS --kind {wanted}, or leave retriever out"
+        )
+    return _opened(folder.absolute())
+
+
+def _hybrid(folder: Path) -> Retriever:
+    """Return all indexes of a folder as one."""
+    found = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
+    if len(found) < 2:
+        raise DataNotFound(
+            f"expected two indexes or more in folders of {folder}, found {len(found)}; build them: "
+            f"comap data build searchqa CORPUS --out {folder}/KIND --kind KIND"
+        )
+    return HybridRetriever([_opened(path.absolute()) for path in found])
+
+
+def _opened(folder: Path) -> Retriever:
+    """Return an index that many environments share, with a memory of answers."""
+    stamp = (folder / MANIFEST).stat() if (folder / MANIFEST).is_file() else None
+    return _shared(folder, 0 if stamp is None else stamp.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _shared(folder: Path, changed: int) -> Retriever:
+    return RememberingRetriever(open_index(folder))

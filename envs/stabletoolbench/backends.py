@@ -1,39 +1,49 @@
-"""What answers calls: a chain of backends, each of which answers or passes on."""
+"""What answers calls: generated tools, the official cache, an overlay, a live server, a simulator."""
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import json
+import os
+import threading
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from .apps import Ledger, ToolError, answering, api_records
-from .checking import Checker, coerced
-from .functions import Offer, offers
-
-__all__ = [
-    "FAILED",
-    "MISS",
-    "Answered",
-    "Backend",
-    "BackendFault",
-    "Chain",
-    "Embedded",
-    "Hit",
-    "Request",
-]
+from ...errors import (
+    CoMapError,
+    DataNotFound,
+    LanguageModelError,
+    OptionError,
+    check_number,
+    check_url,
+)
+from ...jsonl import RecordedCalls
+from ...lm.base import Generate, LanguageModel, Message, Sampling
+from ...lm.create import create_language_model, kind_of
+from ...trajectory import Step
+from ..http import ExchangeFailure, json_app, post_json
+from ..storage import comap_home
+from .apps import answering, api_records, world_of
+from .apps.world import Ledger, ToolError
+from .calls import NotJSON, canonical_json, read_json_text
+from .canonicalizer import error_kind, read_observation
+from .functions import (
+    Checker,
+    Offer,
+    changed,
+    coerced,
+    file_part,
+    folder_of_category,
+    offers,
+    standard,
+)
 
 
 class Request(NamedTuple):
-    """A call to be answered.
-
-    Attributes:
-        category: The tool's category, as queries name it.
-        tool: The tool, in standard form.
-        api: The API, in standard form.
-        arguments: By parameter.
-        offer: The function, where it is known.
-        checked: Whether the arguments were held against its schema already.
-    """
+    """A call to be answered."""
 
     category: str
     tool: str
@@ -44,13 +54,7 @@ class Request(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """An answer.
-
-    Attributes:
-        error: The tool's error; empty if there is none.
-        response: What it returned.
-        source: Which backend answered: ``local``, ``cache``, ``live``, ``sim`` or ``none``.
-    """
+    """An answer."""
 
     error: str
     response: Any
@@ -67,12 +71,16 @@ class Backend(Protocol):
     name: str
 
     def answer(self, request: Request) -> Hit | None:
-        """Return the answer, or None to pass the call on.
-
-        Raises:
-            BackendFault: It should have answered and cannot.
-        """
+        """Return the answer, or None to pass the call on."""
         ...
+
+
+def hit_of(data: Mapping[str, Any], source: str) -> Hit:
+    """Return the answer that an object with ``error`` and ``response`` is."""
+    error = data.get("error") or ""
+    return Hit(
+        error if isinstance(error, str) else json.dumps(error), data.get("response", ""), source
+    )
 
 
 class Answered(NamedTuple):
@@ -82,29 +90,15 @@ class Answered(NamedTuple):
     faults: tuple[str, ...] = ()
 
 
-MISS = Hit("Cache miss: no backend knows this call", "", "none")
-"""What is answered where every backend passes a call on."""
-
-FAILED = Hit("API not working: the backends that might know this call failed", "", "none")
-"""What is answered where no backend answers and at least one should have."""
+_MISS = Hit("Cache miss: no backend knows this call", "", "none")
+_FAILED = Hit("API not working: the backends that might know this call failed", "", "none")
 
 
 class Chain:
-    """Backends in the order in which they are asked.
-
-    Args:
-        backends: The first that answers is right.
-
-    Example:
-        >>> Chain([]).ask(Request("Food", "cocktails", "by_id", {})).hit.error
-        'Cache miss: no backend knows this call'
-    """
+    """Backends in the order in which they are asked."""
 
     def __init__(self, backends: Sequence[Backend]):
         self.backends = tuple(backends)
-
-    def __repr__(self) -> str:
-        return f"Chain({' > '.join(backend.name for backend in self.backends)})"
 
     def ask(self, request: Request) -> Answered:
         """Return the first answer; a miss where all pass on, a failure where one could not answer."""
@@ -117,21 +111,11 @@ class Chain:
                 continue
             if hit is not None:
                 return Answered(hit, tuple(faults))
-        return Answered(FAILED if faults else MISS, tuple(faults))
+        return Answered(_FAILED if faults else _MISS, tuple(faults))
 
 
-class Embedded:
-    """The embedded tools, on one state.
-
-    Args:
-        ledger: The state.
-
-    Example:
-        >>> from comap.envs.stabletoolbench.apps import world_of
-        >>> tools = Embedded(world_of(0).ledger())
-        >>> tools.answer(Request("Finance", "currency", "list", {})).source
-        'local'
-    """
+class GeneratedTools:
+    """The generated tools, on one state."""
 
     name = "local"
 
@@ -139,13 +123,13 @@ class Embedded:
         self.ledger = ledger
 
     def answer(self, request: Request) -> Hit | None:
-        """Answer what the embedded tools know; their refusals are answers too."""
+        """Answer what the generated tools know; their refusals are answers too."""
         answer = answering(request.tool, request.api)
         if answer is None:
             return None
         arguments = request.arguments
         if not request.checked:
-            offer, checker = _own(request.tool)[request.api]
+            offer, checker = own_functions(request.tool)[request.api]
             arguments = coerced(offer, arguments)
             if problem := checker.problem(offer, arguments):
                 self.ledger.clock += 1
@@ -159,8 +143,419 @@ class Embedded:
 
 
 @lru_cache(maxsize=32)
-def _own(tool: str) -> dict[str, tuple[Offer, Checker]]:
-    """Return the functions of an embedded tool by API, with what checks their arguments."""
+def own_functions(tool: str) -> dict[str, tuple[Offer, Checker]]:
+    """Return the functions of a generated tool by API, with what checks their arguments."""
     made = offers({"api_list": list(api_records(tool))})
     checker = Checker(made)
     return {offer.api: (offer, checker) for offer in made}
+
+
+_MOST_BYTES = 64 * 2**20
+_LONGEST_KEY = 20_000
+
+
+class ResponseCache:
+    """Answers from files ``<category>/<tool>_for_<category>/<api>.json``."""
+
+    name = "cache"
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise DataNotFound(f"expected a folder of cached responses at {folder}, found none")
+        self._root = self.folder.resolve()
+
+    def answer(self, request: Request) -> Hit | None:
+        """Return the cached answer; None where there is none."""
+        path = self.path_of(request)
+        if path is None:
+            return None
+        try:
+            stat = path.stat()
+        except (OSError, ValueError):
+            return None
+        entries, known = _read(path, stat.st_mtime_ns, stat.st_size)
+        found = entries.get(str(dict(request.arguments)))
+        if found is None:
+            key = known.get(same_arguments(request.arguments))
+            found = None if key is None else entries[key]
+        if found is None:
+            return None
+        if not isinstance(found, dict) or "response" not in found:
+            raise BackendFault(f"an entry of {path.name} has no response")
+        return hit_of(found, self.name)
+
+    def path_of(self, request: Request) -> Path | None:
+        """Return the file that would have the answer; None where a name may not be part of a path."""
+        category = folder_of_category(request.category)
+        parts = (category, f"{request.tool}_for_{category}", f"{request.api}.json")
+        names = [file_part(part) for part in (request.tool, request.api, *parts)]
+        if None in names:
+            return None
+        path = self.folder.joinpath(*parts)
+        try:
+            inside = path.resolve().is_relative_to(self._root)
+        except (OSError, ValueError, RuntimeError):
+            return None
+        return path if inside else None
+
+
+def same_arguments(arguments: Mapping[str, Any]) -> str:
+    """Return a key that is the same for arguments that mean the same."""
+    return canonical_json({str(name): _plain(value) for name, value in arguments.items()})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, str):
+        text = value.strip()
+        return text.lower() if text in ("True", "False") else text
+    return str(value)
+
+
+@lru_cache(maxsize=256)
+def _read(path: Path, modified: int, size: int) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+    """Return the entries of a file, and their keys by what their arguments mean."""
+    if size > _MOST_BYTES:
+        raise BackendFault(f"{path.name} has {size:,} bytes")
+    try:
+        entries = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise BackendFault(f"{path.name} is broken ({type(error).__name__})") from error
+    if not isinstance(entries, dict):
+        raise BackendFault(f"{path.name} is no dictionary")
+    known: dict[str, str] = {}
+    for key in entries:
+        arguments = _arguments(key)
+        if arguments is not None:
+            known.setdefault(same_arguments(arguments), key)
+    return entries, known
+
+
+def _arguments(key: str) -> dict[str, Any] | None:
+    """Return the arguments that a key writes, as Python's literals or as JSON; nothing is evaluated."""
+    if len(key) > _LONGEST_KEY:
+        return None
+    try:
+        data = ast.literal_eval(key)
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        try:
+            data = read_json_text(key)
+        except NotJSON:
+            return None
+    return data if isinstance(data, dict) else None
+
+
+_PASSING = frozenset(("rate", "timeout", "not_working", "unauthorized", "unsubscribed", "request"))
+
+
+class Overlay:
+    """Answers from a file of JSON lines, which grows; many processes may write to it at once."""
+
+    name = "overlay"
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+        self._calls = RecordedCalls(self.path, parse=_hit, expected="the answer of a tool")
+
+    def answer(self, request: Request) -> Hit | None:
+        """Return what was kept; its source tells who answered first."""
+        key = _key(request)
+        if key not in self._calls:
+            try:
+                self._calls.refresh()
+            except (CoMapError, OSError) as error:
+                raise BackendFault(f"the overlay cannot be read ({type(error).__name__})") from None
+        found: Hit | None = self._calls.get(key)
+        return found
+
+    def keep(self, request: Request, hit: Hit) -> Hit:
+        """Keep an answer and return the one that counts."""
+        key = _key(request)
+        record = {
+            "key": key,
+            "category": request.category,
+            "tool": request.tool,
+            "api": request.api,
+            "value": hit._asdict(),
+        }
+        try:
+            self._calls.add([json.loads(json.dumps(record, default=str))])
+        except (CoMapError, OSError) as error:
+            raise BackendFault(f"the overlay cannot be written ({type(error).__name__})") from None
+        kept: Hit = self._calls.get(key)
+        return kept
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of the answers that are kept, in order of their keys."""
+        try:
+            self._calls.refresh()
+        except (CoMapError, OSError):
+            return "unreadable"
+        told = "".join(
+            f"{key}\n{canonical_json(list(self._calls.get(key)))}\n" for key in sorted(self._calls)
+        )
+        return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()
+
+
+def _hit(record: Mapping[str, Any]) -> Hit:
+    value = record["value"]
+    error, source = value["error"], value["source"]
+    if not (isinstance(error, str) and isinstance(source, str)):
+        raise TypeError("no answer")
+    return Hit(error, value["response"], source)
+
+
+class Recording:
+    """A backend whose answers are kept."""
+
+    def __init__(self, backend: Backend, overlay: Overlay):
+        self.backend, self.overlay = backend, overlay
+        self.name = backend.name
+
+    def answer(self, request: Request) -> Hit | None:
+        """Return what counts: the answer that is kept."""
+        hit = self.backend.answer(request)
+        if hit is None or error_kind(hit.error) in _PASSING:
+            return hit
+        return self.overlay.keep(request, hit)
+
+
+def _key(request: Request) -> str:
+    return (
+        canonical_json(
+            [request.category, request.tool, request.api, same_arguments(request.arguments)]
+        )
+        .encode("utf-8", "replace")
+        .decode()
+    )
+
+
+_OUTSIDE = ("live", "sim")
+
+
+class Recalled:
+    """Answers calls by what a record shows, where live server and simulator are out of reach."""
+
+    name = "recalled"
+
+    def __init__(self, steps: Sequence[Step]):
+        self.texts = {step.t: step.observation for step in steps if _is_outside(step)}
+        self._sources = {step.t: str(step.told.get("tool_source", "none")) for step in steps}
+        self._now = 0
+
+    def at(self, step: int) -> None:
+        """Take note of the number of the step that is taken now."""
+        self._now = step
+
+    def answer(self, request: Request) -> Hit | None:
+        """Return the answer that the record shows to the present step; None where it shows none."""
+        if self._now not in self.texts:
+            return None
+        told = read_observation(self.texts[self._now])
+        error, response, _ = ("", self.texts[self._now], True) if told is None else told
+        return Hit(error, response, self._sources[self._now])
+
+
+def _is_outside(step: Step) -> bool:
+    return step.told.get("tool_source") in _OUTSIDE or bool(step.told.get("tool_faults"))
+
+
+class LiveServer:
+    """Asks a server that speaks StableToolBench's ``/virtual``."""
+
+    name = "live"
+
+    def __init__(self, url: str, timeout: float = 10.0, retries: int = 1):
+        self.url = check_url("live_url", url).geturl()
+        self.timeout, self.retries = timeout, retries
+
+    def answer(self, request: Request) -> Hit | None:
+        """Return what the server says."""
+        body = {
+            "category": request.category,
+            "tool_name": request.tool,
+            "api_name": request.api,
+            "tool_input": json.dumps(dict(request.arguments)),
+            "strip": "",
+            "toolbench_key": os.environ.get("TOOLBENCH_KEY", ""),
+        }
+        data = self._asked(json.dumps(body).encode())
+        if not isinstance(data, dict) or not {"error", "response"} & data.keys():
+            keys = f"an object with {sorted(data)[:5]!r:.80}" if isinstance(data, dict) else ""
+            found = keys or type(data).__name__
+            raise BackendFault(f"expected an object with error and response, found {found}")
+        return hit_of(data, self.name)
+
+    def _asked(self, body: bytes) -> Any:
+        """Return the JSON that comes back, after as many tries as may help."""
+        left = self.retries
+        while True:
+            try:
+                return read_json_text(post_json(self.url, body, self.timeout).decode())
+            except ExchangeFailure as failure:
+                if left <= 0 or not failure.again:
+                    raise BackendFault(str(failure)) from None
+            except (NotJSON, UnicodeDecodeError) as error:
+                raise BackendFault(
+                    f"expected JSON, found {type(error).__name__}: {str(error)[:80]}"
+                ) from None
+            left -= 1
+
+
+_TOKENS = 1024
+_ROLE = (
+    "You play a web service for tests. You are given the documentation of one of its functions and a "
+    "request. Answer as the service would: plausible, consistent with the request, and in the form "
+    "that the documentation implies. If the request lacks what is required or makes no sense, "
+    'the service answers with an error. Reply with one JSON object and nothing else: {"error": "", '
+    '"response": ...} or {"error": "what is wrong", "response": ""}.'
+)
+
+
+class Simulator:
+    """Asks a language model to answer in a tool's place."""
+
+    name = "sim"
+
+    def __init__(self, model: LanguageModel):
+        self.model = model
+
+    def answer(self, request: Request) -> Hit | None:
+        """Return what the model makes up."""
+        asked = Generate(_messages(request), Sampling(max_new_tokens=_TOKENS), purpose="simulate")
+        try:
+            (reply,) = self.model.generate([asked])
+        except LanguageModelError as error:
+            raise BackendFault(f"{str(error)[:200]}") from None
+        if isinstance(reply, LanguageModelError):
+            raise BackendFault(f"{str(reply)[:200]}")
+        start, end = reply.text.find("{"), reply.text.rfind("}")
+        try:
+            data = read_json_text(reply.text[start : end + 1])
+        except NotJSON:
+            raise BackendFault("the model wrote no JSON object") from None
+        if not isinstance(data, dict) or "response" not in data:
+            raise BackendFault("the model wrote an object without a response")
+        return hit_of(data, self.name)
+
+
+def simulator_model(model: Any, timeout: float, retries: int) -> LanguageModel:
+    """Return the language model that an option names, or is."""
+    if isinstance(model, str):
+        patience: dict[str, Any] = {}
+        if kind_of(model) == "remote":
+            patience = {"timeout": timeout, "max_retries": retries}
+        return create_language_model(model, **patience)
+    if not callable(getattr(model, "generate", None)):
+        raise OptionError(
+            f"simulator must be a language model or its name, not {type(model).__name__}; such as "
+            "'http://127.0.0.1:8000/v1#NAME'"
+        )
+    found: LanguageModel = model
+    return found
+
+
+def _messages(request: Request) -> tuple[Message, ...]:
+    told: dict[str, Any] = {"category": request.category, "tool": request.tool, "api": request.api}
+    if request.offer is not None:
+        told |= {"tool_title": request.offer.tool_title, **request.offer.schema()}
+    documentation = json.dumps(told, ensure_ascii=True, default=str)
+    asked = json.dumps(dict(request.arguments), ensure_ascii=True, default=str)
+    return (
+        Message("system", _ROLE),
+        Message("user", f"Documentation: {documentation}\nRequest: {asked}"),
+    )
+
+
+CACHE_FOLDER = "tool_response_cache"
+"""What the official cache's folder is called."""
+
+
+def open_chain(
+    folder: Path | None,
+    live_url: str | None = None,
+    simulator: Any = None,
+    overlay: str | os.PathLike[str] | None = None,
+    timeout: float = 10.0,
+    retries: int = 1,
+) -> list[Backend]:
+    """Return the backends in the order in which they are asked: cache, overlay, live, simulator."""
+    if type(timeout) not in (int, float) or not 0 < timeout <= 3600:
+        raise OptionError(f"timeout must be more than 0 and at most 3600, not {timeout!r}")
+    check_number("retries", retries, 0, 10)
+    backends: list[Backend] = []
+    if folder is not None and (folder / CACHE_FOLDER).is_dir():
+        backends.append(ResponseCache(folder / CACHE_FOLDER))
+    if live_url is None and simulator is None and overlay is None:
+        return backends
+    kept = Overlay(comap_home() / "stabletoolbench-overlay.jsonl" if overlay is None else overlay)
+    backends.append(kept)
+    if live_url is not None:
+        backends.append(Recording(LiveServer(live_url, timeout, retries), kept))
+    if simulator is not None:
+        model = simulator_model(simulator, timeout, retries)
+        backends.append(Recording(Simulator(model), kept))
+    return backends
+
+
+_LONGEST_NAME = 300
+
+
+class VirtualTools:
+    """Generated tools and backends behind ``/virtual``; many threads may ask at once."""
+
+    def __init__(self, backends: list[Backend], world: int | None = None):
+        self._tools = None if world is None else GeneratedTools(world_of(world).ledger())
+        self._chain = Chain(backends)
+        self._lock = threading.Lock()
+
+    def answer(self, body: Any) -> dict[str, Any]:
+        """Return ``{"error", "response"}`` for a request's body."""
+        request = _requested(body)
+        if isinstance(request, str):
+            return {"error": request, "response": ""}
+        hit = None
+        if self._tools is not None:
+            with self._lock:
+                hit = self._tools.answer(request)
+        if hit is None:
+            hit, _ = self._chain.ask(request)
+        return {"error": hit.error, "response": hit.response}
+
+
+def _requested(body: Any) -> Request | str:
+    if not isinstance(body, Mapping):
+        return "request invalid: expected an object"
+    names = [body.get(name) for name in ("category", "tool_name", "api_name")]
+    texts = [name for name in names if isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME]
+    if len(texts) < len(names):
+        return "request invalid: expected the texts category, tool_name and api_name"
+    said = body.get("tool_input")
+    if isinstance(said, str):
+        try:
+            said = read_json_text(said) if said.strip() else {}
+        except NotJSON:
+            return "Tool input parse error: expected JSON"
+    said = {} if said is None else said
+    if not isinstance(said, dict):
+        return "Tool input parse error: expected an object"
+    category, tool, api = texts
+    tool = tool.removesuffix(f"_for_{category}")
+    return Request(category, standard(tool), changed(standard(api)), said)
+
+
+def virtual_app(tools: VirtualTools, *, host: str = "127.0.0.1", token: str | None = None) -> Any:
+    """Return the web application with the route ``/virtual``."""
+
+    def answered(method: str, path: str, asked: Any) -> Any:
+        return tools.answer(asked)
+
+    return json_app({"/virtual": ("POST",)}, answered, host=host, token=token, only_json=False)

@@ -1,14 +1,96 @@
-"""Reading what an agent wrote as a function call: OpenAI's form, the ReAct form, and a short one."""
+"""Reading what agents write: function calls, final answers, and the one written form of values."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from .values import NotJSON, canonical_json, read_json_text
+MAX_DEPTH = 64
+"""JSON that is nested deeper is refused."""
 
-__all__ = ["Call", "parse_call", "write_call"]
+_NUMBER = re.compile(r"[-+]?\d{1,15}(\.\d{1,15})?")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+
+
+class NotJSON(ValueError):
+    """A text is no JSON that is read here."""
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise NotJSON(f"{name} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse_constant)
+_ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def read_json_text(text: str) -> Any:
+    """Return the data of a JSON text from anywhere."""
+    try:
+        data = _DECODER.decode(text)
+    except RecursionError:
+        raise NotJSON("nested too deeply") from None
+    except ValueError as error:
+        raise NotJSON(str(error)) from None
+    if _too_deep(data):
+        raise NotJSON("nested too deeply")
+    return data
+
+
+def _too_deep(data: Any) -> bool:
+    level = [data]
+    for _ in range(MAX_DEPTH):
+        level = [
+            part
+            for item in level
+            if isinstance(item, dict | list)
+            for part in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def canonical_json(data: Any) -> str:
+    """Return the one JSON text of some data: keys in order, no blanks."""
+    return _ENCODER.encode(data)
+
+
+def digest(data: Any) -> str:
+    """Return eight hexadecimal digits that stand for some data."""
+    return hashlib.sha256(canonical_json(data).encode("utf-8", "replace")).hexdigest()[:8]
+
+
+def written(value: Any) -> str:
+    """Return the form in which values are compared: numbers to two places, texts in lower case."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, int):
+        return str(value) if abs(value) < 10**15 else "a large number"
+    if isinstance(value, float):
+        return _number(value)
+    if not isinstance(value, str):
+        return canonical_json(value).lower()
+    text = " ".join(value.lower().split()).rstrip(".")
+    number = _THOUSANDS.sub("", text)
+    if _NUMBER.fullmatch(number):
+        sure = number.startswith("0") and number[1:2].isdigit()  # a code such as 007 is no number
+        return text if sure else _number(float(number))
+    return text
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return "no number"
+    text = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
 
 _ACTION = re.compile(r"^[ \t]*Action[ \t]*:[ \t]*", re.IGNORECASE | re.MULTILINE)
 _INPUT = re.compile(r"^[^\S\n]*Action[ \t]+Input[ \t]*:[ \t]*", re.IGNORECASE | re.MULTILINE)
@@ -131,3 +213,54 @@ def _repaired(name: str, said: str, problem: str) -> Call:
     if answer := _FINAL_ANSWER.search(said):
         arguments["final_answer"] = answer[1].rstrip().removesuffix("}").rstrip().removesuffix('"')
     return Call(name, arguments)
+
+
+_NAMED = re.compile(r"\"?([\w -]{1,40}?)\"?\s*[:=]")
+_BREAK = re.compile(r"[\n;,]\s*")
+_MOST_FIELDS = 16
+
+
+def read_answer(text: str) -> dict[str, str]:
+    """Return the fields of a final answer, in written form: an object's, ``name: value`` pairs, or one."""
+    try:
+        data = read_json_text(text)
+    except NotJSON:
+        data = None
+    if isinstance(data, dict):
+        pairs = list(data.items())[:_MOST_FIELDS]
+        return {_name(name): written(value) for name, value in pairs}
+    parts = [(part, _NAMED.match(part)) for part in _parts(text)]
+    pairs = [(name[1], part[name.end() :].strip()) for part, name in parts if name is not None]
+    if pairs and len(pairs) == len(parts) <= _MOST_FIELDS and all(value for _, value in pairs):
+        return {_name(name): written(value.strip("\"' ")) for name, value in pairs}
+    return {"answer": written(text)}
+
+
+def _parts(text: str) -> list[str]:
+    """Return the lines of an answer, and what commas part of one where a name follows."""
+    starts, ends = [0], []
+    for found in _BREAK.finditer(text):
+        if found[0][0] != "," or _NAMED.match(text, found.end()):
+            ends.append(found.start())
+            starts.append(found.end())
+    parts = (text[start:end].strip() for start, end in zip(starts, [*ends, None], strict=True))
+    return [part for part in parts if part]
+
+
+def _name(name: Any) -> str:
+    return "_".join(str(name).lower().split())[:64]
+
+
+def share_right(
+    expected: Mapping[str, Any],
+    fields: Mapping[str, str],
+    effects: Mapping[tuple[str, str, str], str],
+    found: Mapping[tuple[str, str, str], str],
+) -> float:
+    """Return the share of answer fields and changes that are right, 1 only if nothing else was changed."""
+    right = sum(fields.get(name) == written(value) for name, value in expected.items())
+    if len(expected) == 1 and not right and set(fields) == {"answer"}:
+        right = int(fields["answer"] == written(next(iter(expected.values()))))
+    held = sum(found.get(cell) == value for cell, value in effects.items())
+    extra = sum(cell not in effects for cell in found)
+    return (right + held) / max(len(expected) + len(effects) + extra, 1)

@@ -1,35 +1,244 @@
-"""StableToolBench's canonicalizer: from calls and answers to belief facts, and back."""
+"""What agents read, and the belief facts of it and back: observations, `ToolCanonicalizer`, suggestions."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, product
 from typing import Any
 
 from ...facts import Fact, State
 from ...trajectory import Turn
 from ..canon import collapse
-from .answers import read_answer
-from .calls import Call, parse_call, write_call
-from .facts import error_kind, read_observation, returned
-from .functions import FINISH
-from .values import NotJSON, digest, read_json_text, written
+from .calls import (
+    Call,
+    NotJSON,
+    digest,
+    parse_call,
+    read_answer,
+    read_json_text,
+    write_call,
+    written,
+)
+from .functions import FINISH, FINISH_OFFER, Offer, signature
 
-__all__ = ["ToolCanonicalizer", "calls_made"]
+ERROR_KINDS: tuple[tuple[str, str], ...] = (
+    ("action not understood", "bad_action"),
+    ("tool input parse error", "bad_input"),
+    ("no such function name", "no_function"),
+    ("missing required parameter", "missing_arg"),
+    ("unknown parameter", "bad_arg"),
+    ("invalid parameter", "bad_arg"),
+    ("bad value", "bad_value"),
+    ("rate limit", "rate"),
+    ("too many requests", "rate"),
+    ("conflict", "conflict"),
+    ("cache miss", "cache_miss"),
+    ("timeout", "timeout"),
+    ("request invalid", "request"),
+    ("api not working", "not_working"),
+    ("unauthorized", "unauthorized"),
+    ("unsubscribed", "unsubscribed"),
+)
+"""How errors begin, in lower case, and their kinds; others are ``not_found`` or ``failed``."""
+
+REFUSALS = frozenset(("bad_action", "bad_input", "no_function", "missing_arg", "bad_arg"))
+"""Kinds of errors of calls that reach no tool."""
+
+_FIRST_ITEMS = 3
+_DEPTH = 4
+_LONGEST = 80
+_MOST = 48
+_MOST_WORDS = 20
+_HEAD = re.compile(r'\s*\{\s*"error"\s*:\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_LETTERS = re.compile(r"[^\W_]{3,32}")
+_ID = re.compile(r"(?:(?P<kind>\w+)_)?(?:id|sku|code)", re.IGNORECASE)
+
+
+def error_kind(error: str) -> str:
+    """Return the kind of an error's text; empty for no error."""
+    text = error.strip().lower()
+    if not text:
+        return ""
+    for start, kind in ERROR_KINDS:
+        if text.startswith(start):
+            return kind
+    return "not_found" if "not found" in text else "failed"
+
+
+def read_observation(text: str) -> tuple[str, Any, bool] | None:
+    """Return the error, the response, and whether it was cut; None where the text is no observation.
+
+    A response that is JSON in a text is read as JSON. Of an observation that was cut anywhere, as
+    upstream cuts, only the error is known.
+    """
+    try:
+        data = read_json_text(text)
+    except NotJSON:
+        head = _HEAD.match(text)
+        return None if head is None else (head[1], "", True)
+    if not isinstance(data, dict) or "error" not in data:
+        return None
+    response = data.get("response", "")
+    if isinstance(response, str) and response.lstrip().startswith(("{", "[")):
+        with contextlib.suppress(NotJSON):
+            response = read_json_text(response)
+    error = data["error"]
+    return (
+        error if isinstance(error, str) else written(error),
+        response,
+        bool(data.get("truncated")),
+    )
+
+
+def returned(place: str, response: Any) -> set[Fact]:
+    """Return the facts of a response: what it returned, identifiers, and what was changed."""
+    facts: set[Fact] = set()
+    changed = response.get("changed") if isinstance(response, dict) else None
+    if isinstance(changed, list):
+        facts |= set(_changes(changed))
+        response = {name: value for name, value in response.items() if name != "changed"}
+    if isinstance(response, str) and len(response) > _LONGEST:
+        words = dict.fromkeys(word.lower() for word in _LETTERS.findall(response))
+        return facts | {("ret_word", place, word) for word in list(words)[:_MOST_WORDS]}
+    for number, fact in enumerate(_walk(place, "$", response, 0, "")):
+        if number >= _MOST:
+            break
+        facts.add(fact)
+    return facts
+
+
+def _changes(changed: list[Any]) -> Iterator[Fact]:
+    for part in changed[:_MOST]:
+        if isinstance(part, dict) and isinstance(part.get("set"), dict):
+            table, key = written(part.get("table")), written(part.get("id"))
+            for column, value in list(part["set"].items())[:_MOST]:
+                yield ("db", table, key, written(column), written(value))
+
+
+def _walk(place: str, path: str, data: Any, depth: int, owner: str) -> Iterator[Fact]:
+    if isinstance(data, dict):
+        if depth >= _DEPTH:
+            return
+        for name, value in list(data.items())[:_MOST]:
+            key = str(name).lower()[:_LONGEST]
+            if isinstance(value, str | int) and not isinstance(value, bool):
+                yield from _entity(key, value, owner)
+            yield from _walk(place, f"{path}.{key}", value, depth + 1, key)
+    elif isinstance(data, list):
+        yield ("retlen", place, path, str(len(data)))
+        if depth >= _DEPTH:
+            return
+        for number, value in enumerate(data[:_FIRST_ITEMS]):
+            yield from _walk(place, f"{path}[{number}]", value, depth + 1, owner)
+    elif data != "":
+        value = written(data)
+        if len(value) <= _LONGEST:
+            yield ("ret", place, path, value)
+
+
+def _entity(key: str, value: Any, owner: str) -> Iterator[Fact]:
+    match = _ID.fullmatch(key)
+    text = written(value)
+    if match is not None and text and len(text) <= _LONGEST:
+        kind = match["kind"] or owner.removesuffix("s") or "thing"
+        yield ("entity", kind, text)
+
+
+MIN_LENGTH = 64
+"""The shortest limit of an observation that makes sense."""
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
+_STEPS = ((16, 400), (8, 200), (5, 120), (3, 80), (2, 40), (1, 20))
+
+
+def observation_of(error: str, response: Any, longest: int, compat: str = "strict") -> str:
+    """Return an answer as JSON text of at most so many characters."""
+    text = _json(error, response)
+    if len(text) <= longest:
+        return text
+    if compat == "reference":
+        return f"{text[:longest]}..."
+    for items, characters in _STEPS:
+        text = _json(_cut(error, 1, longest // 2), _cut(response, items, characters), True)
+        if len(text) <= longest:
+            return text
+    said = response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)
+    error = _cut(error, 1, max(longest // 4, 8))
+    for characters in range(longest, 0, -3):
+        text = _json(error, _cut(said, 1, characters), True)
+        if len(text) <= longest:
+            return text
+    return _json("", "", True)
+
+
+def _json(error: str, response: Any, cut: bool = False) -> str:
+    told = {"error": error, "response": response} | ({"truncated": True} if cut else {})
+    return _ENCODER.encode(told)
+
+
+def _cut(data: Any, items: int, characters: int, depth: int = 0) -> Any:
+    if isinstance(data, str):
+        return data if len(data) <= characters else f"{data[: max(characters - 3, 0)]}..."
+    if depth > 6:
+        return "..."
+    if isinstance(data, dict):
+        kept = list(data.items())[: 4 * items]
+        return {str(name)[:80]: _cut(value, items, characters, depth + 1) for name, value in kept}
+    if isinstance(data, list):
+        return [_cut(value, items, characters, depth + 1) for value in data[:items]]
+    return data
+
+
+FORMATS = ("signatures", "json")
+"""How functions are shown: on a line each, or as their whole JSON schemas."""
+
+_LAST = 6
+_LONGEST_TURN = 300
+
+
+def first_observation(goal: str, offers: Sequence[Offer], budget: int, form: str) -> str:
+    """Return what an episode starts with."""
+    lines = [f"Task: {goal}", "Functions:"]
+    for offer in (*offers, FINISH_OFFER):
+        told = json.dumps(offer.schema(), ensure_ascii=False, default=str)
+        lines.append(f"- {told if form == 'json' else signature(offer)}")
+    return "\n".join([*lines, f"Calls left: {budget}"])
+
+
+def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None = None) -> str:
+    """Return the task, the functions' parameters, the last calls with their answers, and what is left."""
+    parameters: dict[str, list[str]] = {f[1]: [] for f in state.facts if f[0] == "tool"}
+    for fact in sorted(state.facts):
+        if fact[0] == "param" and len(fact) == 5 and fact[1] in parameters:
+            parameters[fact[1]].append(fact[2] + ("?" if fact[3] == "optional" else ""))
+    called = parse_call(action) if action is not None else None
+    chosen = [called.name.lower()] if called is not None else sorted(parameters)
+    lines = [f"goal: {goal}"]
+    lines += [f"{name}({', '.join(parameters[name])})" for name in chosen if name in parameters]
+    left = [fact[1] for fact in state.facts if fact[0] == "budget" and len(fact) == 2]
+    for turn in history[1:][-_LAST:]:
+        lines.append(f"> {_short(turn.action or '')}")
+        lines.append(_short(turn.observation))
+    return "\n".join([*lines, f"left: {left[0] if left else '?'}"])
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_TURN else f"{text[: _LONGEST_TURN - 3]}..."
+
 
 _LINE = re.compile(r"- (?P<name>[\w^-]+)\((?P<parameters>.*?)\)(?::|$)")
 _PARAMETER = re.compile(r"\s*(?P<name>[\w^]+)(?P<free>\?)?: (?P<type>[^,]+)")
 _BUDGET = re.compile(r"^Calls left: (\d{1,6})$", re.MULTILINE)
-_LONGEST = 80
 _FINISHED = {"give_answer": "give_answer", "give_up_and_restart": "give_up"}
 
 
 class ToolCanonicalizer:
     r"""Folds function calls and their answers into a belief.
 
-    The facts are those of `comap.envs.stabletoolbench.facts`. Which backend answered is not among them:
-    no text tells it, ``info["tool_source"]`` does.
+    Which backend answered is not among the facts: no text names it, ``info["tool_source"]`` does.
 
     Example:
         >>> canon = ToolCanonicalizer()
@@ -120,12 +329,7 @@ class ToolCanonicalizer:
 
 
 def calls_made(state: State) -> set[tuple[str, str]]:
-    """Return function and hash of the calls that a belief knows to have gone well.
-
-    Example:
-        >>> calls_made(State(frozenset({("call", "1", "rate", "ab"), ("status", "1", "ok")})))
-        {('rate', 'ab')}
-    """
+    """Return function and hash of the calls that a belief knows to have gone well."""
     well = {fact[1] for fact in state.facts if fact[0] == "status" and fact[2:] == ("ok",)}
     return {
         (fact[2], fact[3])
@@ -135,7 +339,6 @@ def calls_made(state: State) -> set[tuple[str, str]]:
 
 
 def _place(state: State) -> tuple[str, int | None]:
-    """Return the number of the next call, and how many are left."""
     left = None
     made = 0
     for fact in state.facts:
@@ -208,9 +411,6 @@ def _overwritten(state: State, added: set[Fact]) -> Iterator[Fact]:
 
 
 def _error_of(kind: str, place: str, new: frozenset[Fact]) -> str:
-    """Return an error of a kind."""
-    from .facts import ERROR_KINDS
-
     if kind == "not_found":
         return "not found"
     start = next((text for text, known in ERROR_KINDS if known == kind), "failed")
@@ -267,3 +467,77 @@ def _set(root: dict[str, Any], path: str, value: Any) -> None:
         if there == "" or there is None:
             there = here[step] = {} if isinstance(following, str) else []
         here = there
+
+
+_WORD = re.compile(r"[A-Za-z0-9][\w.:-]*[\w]|\d+")
+_MOST_VALUES = 5
+_MOST_CALLS = 8
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_TIME = re.compile(r"\d{2}:\d{2}")
+_PHRASE = re.compile(r"(?:[A-Z]\w+ )+[A-Z]\w+")
+_OF_PEOPLE = frozenset(("name", "owner", "reader", "title"))
+_NEVER = frozenset(("JSON", "Give"))
+_NUMBERS = ("integer", "number")
+
+
+def suggested(goal: str, offers: Sequence[Offer], state: State) -> tuple[str, ...]:
+    """Return calls of each function, and two ends: giving up, and the last value as the answer."""
+    words = [word for word in dict.fromkeys(_WORD.findall(goal)) if word not in _NEVER]
+    words += _PHRASE.findall(goal)
+    entities: dict[str, list[str]] = {}
+    for fact in sorted(state.facts):
+        if fact[0] == "entity" and len(fact) == 3:
+            entities.setdefault(fact[1], []).append(fact[2].upper())
+    calls: list[str] = []
+    for offer in offers:
+        choices = [
+            _values(name, offer.parameters["properties"][name], words, entities)
+            for name in offer.required
+        ]
+        for values in islice(product(*choices), _MOST_CALLS):
+            calls.append(write_call(offer.name, dict(zip(offer.required, values, strict=True))))
+    last = _last_value(state)
+    calls.append(write_call(FINISH, {"return_type": "give_answer", "final_answer": last}))
+    calls.append(write_call(FINISH, {"return_type": "give_up_and_restart"}))
+    return tuple(dict.fromkeys(calls))
+
+
+def _values(
+    name: str, told: Mapping[str, Any], words: Sequence[str], entities: Mapping[str, Sequence[str]]
+) -> list[Any]:
+    """Return values that a parameter might have."""
+    if told.get("enum"):
+        return list(told["enum"])[:_MOST_VALUES]
+    kind = told.get("type")
+    if kind in _NUMBERS:
+        return [int(word) for word in words if word.isdecimal() and len(word) < 9][
+            :_MOST_VALUES
+        ] or [1]
+    if kind == "boolean":
+        return [True, False]
+    if kind == "array":
+        return [[]]
+    if kind == "object":
+        return [{}]
+    if "date" in name:
+        found = [word for word in words if _DATE.fullmatch(word)]
+    elif name == "start":
+        found = [word for word in words if _TIME.fullmatch(word)]
+    elif name in _OF_PEOPLE and any(" " in word for word in words):
+        found = [word for word in words if " " in word]
+    else:
+        stem = name.removesuffix("_id")
+        found = [*entities.get(stem, ())]
+        found += [word for word in words if word[0].isupper() and word not in found][1:]
+        coded = [word for word in found if "-" in word and any(c.isdecimal() for c in word)]
+        found = coded or found if name.endswith("_id") or stem in entities else found
+    return (
+        found[:_MOST_VALUES] or [str(example) for example in told.get("examples", [])[:1]] or [name]
+    )
+
+
+def _last_value(state: State) -> str:
+    returned = [fact for fact in state.facts if fact[0] == "ret" and fact[1].isdecimal()]
+    if not returned:
+        return "unknown"
+    return max(returned, key=lambda fact: (int(fact[1]), fact))[-1]

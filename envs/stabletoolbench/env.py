@@ -1,36 +1,178 @@
-"""`StableToolBenchEnv`: questions that are answered by calling functions."""
+"""`StableToolBenchEnv`: questions that are answered by calling functions, and the calls of one episode."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from ...errors import OptionError, suggest
+from ...errors import OptionError, check_choice, check_flag, check_number
 from ...facts import State
 from ...spaces import Unicode
 from ...trajectory import Step, Turn
 from ..base import Outcome, TextEnv
 from ..panel import Panel
-from .answers import share_right
-from .backends import Chain, Embedded
-from .calls import write_call
-from .canonicalizer import ToolCanonicalizer, calls_made
-from .chains import BackendOptions, open_chain
-from .facts import REFUSALS, error_kind, read_observation
-from .functions import COMPAT, FINISH, FINISH_OFFER, Offer, offers
-from .generate import GeneratedTask
-from .observing import MIN_LENGTH, observation_of
-from .overlay import Overlay
-from .recalled import Recalled
-from .session import Done, Session
-from .suggest import suggested
-from .tasks import open_tasks
-from .values import canonical_json, digest
-from .wording import FORMATS, first_observation, narrate
+from .apps.world import Marks
+from .backends import (
+    Answered,
+    Chain,
+    GeneratedTools,
+    Overlay,
+    Recalled,
+    Request,
+    open_chain,
+)
+from .calls import Call, canonical_json, digest, parse_call, read_answer, share_right, write_call
+from .canonicalizer import (
+    FORMATS,
+    MIN_LENGTH,
+    REFUSALS,
+    ToolCanonicalizer,
+    calls_made,
+    error_kind,
+    first_observation,
+    narrate,
+    observation_of,
+    read_observation,
+    suggested,
+)
+from .functions import COMPAT, FINISH, FINISH_OFFER, Checker, Offer, coerced, offers
+from .tasks import GeneratedTask, cells, open_tasks
 
-__all__ = ["Judging", "StableToolBenchEnv"]
+_ACCEPTED = "Answer received."
+_GIVEN_UP = "Given up."
+_LONGEST_NAME = 100
+
+
+class Done(NamedTuple):
+    """A call that was made.
+
+    Attributes:
+        name: The function's name as the agent wrote it; empty for what was no call.
+        arguments: As they were sent to the tool.
+        status: ``ok`` or the kind of error: see `comap.envs.stabletoolbench.canonicalizer.ERROR_KINDS`.
+        source: Which backend answered; empty where none was asked.
+        faults: What went wrong in backends.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+    status: str
+    source: str = ""
+    faults: tuple[str, ...] = ()
+
+
+class Told(NamedTuple):
+    """What a call comes to: error, response, and whether it was refused before any tool saw it."""
+
+    error: str
+    response: Any
+    refused: bool = False
+
+
+class Saved(NamedTuple):
+    """A moment of a session; nothing in it changes."""
+
+    done: tuple[Done, ...]
+    finished: str
+    answer: str
+    marks: Marks | None
+
+
+class Session:
+    """The calls of one episode."""
+
+    def __init__(
+        self,
+        offers: Sequence[Offer],
+        chain: Chain,
+        compat: str = "strict",
+        task: GeneratedTask | None = None,
+        tools: GeneratedTools | None = None,
+    ):
+        self.offers, self.chain, self.compat = tuple(offers), chain, compat
+        self.task, self.tools = task, tools
+        self.done: list[Done] = []
+        self.finished = self.answer = ""
+        self._named = {offer.name: offer for offer in (*self.offers, FINISH_OFFER)}
+        self._checker = Checker(self._named.values())
+
+    def act(self, action: str) -> Told:
+        """Make the call that an action is, and return what it comes to."""
+        call = parse_call(action)
+        if call is None:
+            error = 'Action not understood: write {"name": FUNCTION, "arguments": {...}}'
+            return self._refuse(Call("", {}), error)
+        if call.problem:
+            return self._refuse(call, f"Tool input parse error: {call.problem[:200]}")
+        if call.name == FINISH:
+            return self._finish(call)
+        offer = self.offer_of(call.name)
+        if offer is None:
+            return self._refuse(call, f"No such function name: {call.name[:_LONGEST_NAME]}")
+        strict = self.compat == "strict"
+        arguments = coerced(offer, call.arguments) if strict else call.arguments
+        if strict and (problem := self._checker.problem(offer, arguments)):
+            return self._refuse(call, problem)
+        request = Request(offer.category, offer.tool, offer.api, arguments, offer, strict)
+        return self._note(call.name, arguments, self.chain.ask(request))
+
+    def offer_of(self, name: str) -> Offer | None:
+        """Return the function of a name; in reference's way the first whose name ends with it."""
+        found = self._named.get(name)
+        if found is not None or self.compat == "strict":
+            return found
+        return next((offer for offer in self.offers if offer.name.endswith(name)), None)
+
+    def share(self) -> float:
+        """Return the share of a generated task that is right, once it is finished by an answer."""
+        if self.task is None or self.tools is None or self.finished != "give_answer":
+            return 0.0
+        fields = read_answer(self.answer)
+        found = cells(self.tools.ledger)
+        return share_right(self.task.answer, fields, self.task.effects, found)
+
+    def save(self) -> Saved:
+        """Return this moment."""
+        marks = None if self.tools is None else self.tools.ledger.save()
+        return Saved(tuple(self.done), self.finished, self.answer, marks)
+
+    def load(self, saved: Saved) -> None:
+        """Go back to a moment that `save` returned."""
+        self.done, self.finished, self.answer = list(saved.done), saved.finished, saved.answer
+        if self.tools is not None and saved.marks is not None:
+            self.tools.ledger.load(saved.marks)
+
+    def _refuse(self, call: Call, error: str) -> Told:
+        self.done.append(Done(call.name[:_LONGEST_NAME], {}, error_kind(error)))
+        if self.tools is not None:
+            self.tools.ledger.clock += 1
+        return Told(error, "", refused=True)
+
+    def _note(self, name: str, arguments: Mapping[str, Any], answered: Answered) -> Told:
+        hit, faults = answered
+        kind = error_kind(hit.error)
+        self.done.append(Done(name[:_LONGEST_NAME], arguments, kind or "ok", hit.source, faults))
+        return Told(hit.error, hit.response, refused=kind in REFUSALS)
+
+    def _finish(self, call: Call) -> Told:
+        arguments = dict(call.arguments)
+        answer = arguments.get("final_answer")
+        if isinstance(answer, dict | list):
+            arguments["final_answer"] = canonical_json(answer)
+        arguments = coerced(FINISH_OFFER, arguments)
+        problem = self._checker.problem(FINISH_OFFER, arguments)
+        if not problem and arguments["return_type"] == "give_answer":
+            problem = (
+                "" if "final_answer" in arguments else "Missing required parameter: final_answer"
+            )
+        if problem:
+            return self._refuse(call, problem)
+        self.finished, self.answer = arguments["return_type"], arguments.get("final_answer", "")
+        self.done.append(Done(FINISH, arguments, "ok"))
+        return Told("", _ACCEPTED if self.finished == "give_answer" else _GIVEN_UP)
+
 
 Judging: TypeAlias = Callable[[str, str, Sequence[Done]], float]
 """Judges a query, its final answer and its calls: 1 solved, 0.5 unsure, 0 unsolved."""
@@ -76,7 +218,7 @@ class StableToolBenchEnv(TextEnv):
     ## Information
     See `comap.envs.Info`. ``score`` is, after ``Finish``, the share of answer fields and changes that
     are right, or what the judge says; ``success`` is a score of 1. ``tool_source`` tells which backend
-    answered: ``local`` (an embedded tool), ``cache``, ``live``, ``sim`` or ``none``; empty where none
+    answered: ``local`` (a generated tool), ``cache``, ``live``, ``sim`` or ``none``; empty where none
     was asked. ``tool_status`` is ``ok`` or the kind of error, ``tool_faults`` what failed in backends.
     Records of episodes keep source and faults: see `comap.trajectory.Step.told`.
     ``admissible_actions`` is None, since any call may be made; with ``admissible_actions=True`` it
@@ -102,7 +244,7 @@ class StableToolBenchEnv(TextEnv):
     (weather and geography) that ``train`` never offers for a task.
 
     ## State facts
-    See `comap.envs.stabletoolbench.facts`, by `ToolCanonicalizer`: functions, calls, their status,
+    By `ToolCanonicalizer`: functions, calls, their status,
     what they returned and changed, identifiers seen, the budget, the answer.
 
     ## Known deviations from upstream
@@ -113,7 +255,7 @@ class StableToolBenchEnv(TextEnv):
     waits two seconds a call; ``max_calls`` counts calls, not nodes of a tree; the cache is never
     written to, and finds equal arguments in any order; status codes are words. SoPR, SoWR and process
     metrics are in `comap.envs.stabletoolbench.scoring`; numbers of other judges, caches or simulators
-    cannot be compared. Embedded tasks are no part of StableToolBench.
+    cannot be compared. Generated tasks are no part of StableToolBench.
 
     Args:
         split: See *Task panel*.
@@ -155,9 +297,9 @@ class StableToolBenchEnv(TextEnv):
     """
 
     test_splits: ClassVar[tuple[str, ...]] = ("G1_instruction", "G1_tool", "G3_instruction")
-    nothing: ClassVar[str | None] = '{"error": "", "response": ""}'
-    embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({"source": "generated"})
-    places: ClassVar[frozenset[str]] = frozenset(
+    idle_answer: ClassVar[str | None] = '{"error": "", "response": ""}'
+    generated_options: ClassVar[Mapping[str, Any]] = MappingProxyType({"source": "generated"})
+    local_options: ClassVar[frozenset[str]] = frozenset(
         ("data_dir", "live_url", "simulator", "overlay", "timeout", "retries", "judge")
     )
     env_id = "comap/StableToolBench-v0"
@@ -188,32 +330,20 @@ class StableToolBenchEnv(TextEnv):
         **common: Any,
     ):
         super().__init__(**common)
-        for name, value, known in (
-            ("compat", compat, COMPAT),
-            ("functions_as", functions_as, FORMATS),
-        ):
-            if value not in known:
-                raise OptionError(f"{name} cannot be {value!r}; {suggest(str(value), known)}")
-        for name, number, least, most in (
-            ("max_calls", max_calls, 1, 999_999),
-            ("max_observation_length", max_observation_length, MIN_LENGTH, 30_000),
-        ):
-            if type(number) is not int or not least <= number <= most:
-                raise OptionError(
-                    f"{name} must be a whole number, {least} to {most}, not {number!r}"
-                )
-        if not isinstance(admissible_actions, bool):
-            raise OptionError(
-                f"admissible_actions must be True or False, not {admissible_actions!r}"
-            )
+        check_choice("compat", compat, COMPAT)
+        check_choice("functions_as", functions_as, FORMATS)
+        check_number("max_calls", max_calls, 1, 999_999)
+        check_number("max_observation_length", max_observation_length, MIN_LENGTH, 30_000)
+        check_flag("admissible_actions", admissible_actions)
         if judge is not None and not callable(judge):
             raise OptionError(f"judge must be callable or None, not {type(judge).__name__}")
         self._tasks = open_tasks(data_dir, split, source, generator_seed)
         self._compat, self._max_calls = compat, max_calls
         self._limit = max_calls if self._limit is None else min(max_calls, self._limit)
         self._form, self._lists, self._judge = functions_as, admissible_actions, judge
-        options = BackendOptions(live_url, simulator, overlay, timeout, retries)
-        self._backends = open_chain(self._tasks.folder, options)
+        self._backends = open_chain(
+            self._tasks.folder, live_url, simulator, overlay, timeout, retries
+        )
         self._recalled = Recalled(())
         self._session: Session | None = None
         self._judged = 0.0
@@ -318,12 +448,12 @@ class StableToolBenchEnv(TextEnv):
         self._session, self._judged = None, 0.0
         made: GeneratedTask | None = None
         listed: tuple[Offer, ...]
-        tools: Embedded | None = None
+        tools: GeneratedTools | None = None
         if self._tasks.folder is None:
             made = self._tasks.generated(task)
             split, record = made.split, made.record
             listed = made.offers if self._compat == "strict" else offers(record, self._compat)
-            tools = Embedded(made.world.ledger())
+            tools = GeneratedTools(made.world.ledger())
             chain = Chain([tools, *self._backends])
         else:
             split, record = self._tasks.official(task)

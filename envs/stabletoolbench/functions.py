@@ -1,16 +1,72 @@
-"""Functions: what an agent is offered, made of a query's ``api_list`` by ToolBench's rules."""
+"""Functions: what an agent is offered, by ToolBench's rules of names, and how arguments are checked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ...errors import DataCorrupt, OptionError, suggest
-from .names import MAX_NAME, changed, function_name, parameter_name, standard
+from ...errors import DataCorrupt, MissingExtra, check_choice
+from .calls import NotJSON, read_json_text
 
-__all__ = ["COMPAT", "FINISH", "Offer", "functions", "offers", "signature"]
+MAX_NAME = 64
+"""The most characters of a function's name: OpenAI allows no more."""
+
+_OTHER = {
+    "strict": re.compile("[^\u4e00-\u9fa5a-zA-Z0-9_]"),
+    "reference": re.compile("[^\u4e00-\u9fa5a-zA-Z0-9_^]"),  # a slip of upstream's keeps "^"
+}
+_NOT_OPENAI = re.compile("[^a-zA-Z0-9_]")
+_RUNS = re.compile("__+")
+_RESERVED = frozenset(("from", "class", "return", "false", "true", "id", "and"))
+_LONGEST_PART = 200
+_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
+
+
+def standard(name: str, compat: str = "strict") -> str:
+    """Return a name in ToolBench's standard form."""
+    text = _RUNS.sub("_", _OTHER[compat].sub("_", name)).lower().strip("_")
+    return f"get_{text}" if text[:1].isdigit() else text
+
+
+def changed(name: str) -> str:
+    """Return a name that is no word of a programming language."""
+    return f"is_{name}" if name in _RESERVED else name
+
+
+def parameter_name(name: str, compat: str = "strict") -> str:
+    """Return what functions call a parameter."""
+    return changed(standard(name, compat))
+
+
+def function_name(api: str, tool: str, compat: str = "strict") -> str:
+    """Return what an API is called: name, ``_for_``, its tool's name, of that the last 64 characters.
+
+    Upstream lets Chinese characters and ``^`` pass, which OpenAI refuses; strictly, they become ``_``.
+    """
+    name = f"{changed(standard(api, compat))}_for_{standard(tool, compat)}"[-MAX_NAME:]
+    return name if compat == "reference" else _NOT_OPENAI.sub("_", name)
+
+
+def folder_of_category(category: str) -> str:
+    """Return what the official cache calls a category's folder."""
+    return re.sub("[ ,/]", "_", category).replace("__", "_")
+
+
+def file_part(name: str) -> str | None:
+    """Return a name if it may be one part of a path, else None: whatever it is, it leads nowhere."""
+    if not name or name.startswith(".") or name.endswith((".", " ")) or _FORBIDDEN.search(name):
+        return None
+    try:
+        if len(name.encode()) > _LONGEST_PART or unicodedata.normalize("NFKC", name) != name:
+            return None
+    except UnicodeEncodeError:  # half a character
+        return None
+    return name
+
 
 COMPAT = ("strict", "reference")
 """How functions are made: with upstream's defects mended, or with them."""
@@ -49,18 +105,7 @@ _FINISH_ABOUT = (
 
 @dataclass(frozen=True)
 class Offer:
-    """One function that is offered.
-
-    Attributes:
-        name: What agents call it.
-        category: As the query names it.
-        tool: In standard form.
-        api: In standard form.
-        about: Its description.
-        parameters: A JSON schema of its arguments.
-        tool_title: The tool's own name, and `api_title` the API's.
-        api_title: See above.
-    """
+    """One function that is offered."""
 
     name: str
     category: str
@@ -117,8 +162,7 @@ def functions(query_record: Mapping[str, Any], compat: str = "strict") -> list[d
 
 def offers(query_record: Mapping[str, Any], compat: str = "strict") -> tuple[Offer, ...]:
     """Return a query's functions without ``Finish``, with what each stands for: see `functions`."""
-    if compat not in COMPAT:
-        raise OptionError(f"compat cannot be {compat!r}; {suggest(str(compat), COMPAT)}")
+    check_choice("compat", compat, COMPAT)
     listed = query_record.get("api_list") if isinstance(query_record, Mapping) else None
     if not isinstance(listed, list):
         raise DataCorrupt(
@@ -144,15 +188,10 @@ def offers(query_record: Mapping[str, Any], compat: str = "strict") -> tuple[Off
 
 
 def _renamed(offer: Offer, taken: set[str]) -> Offer:
-    """Return the offer with a name that none has yet."""
     number = 2
     while (name := offer.name[: MAX_NAME - len(f"_{number}")] + f"_{number}") in taken:
         number += 1
-    return Offer(**{**_fields(offer), "name": name})
-
-
-def _fields(offer: Offer) -> dict[str, Any]:
-    return {name: getattr(offer, name) for name in Offer.__dataclass_fields__}
+    return replace(offer, name=name)
 
 
 def _offer(api: Mapping[str, Any], compat: str) -> Offer:
@@ -217,15 +256,84 @@ def _reference(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, An
 
 
 def signature(offer: Offer) -> str:
-    """Return a function on one line: its parameters with their types, and what it does.
-
-    Example:
-        >>> signature(FINISH_OFFER)[:60]
-        'Finish(return_type: give_answer|give_up_and_restart, final_a'
-    """
+    """Return a function on one line: its parameters with their types, and what it does."""
     parts = []
     for name, told in offer.parameters["properties"].items():
         kind = "|".join(map(str, told["enum"])) if told.get("enum") else told["type"]
         parts.append(f"{name}{'' if name in offer.required else '?'}: {kind}")
     about = " ".join(offer.about.split())
     return f"{offer.name}({', '.join(parts)}): {about}"
+
+
+class Checker:
+    """Checks the arguments of calls with `jsonschema`."""
+
+    def __init__(self, offers: Iterable[Offer]):
+        self._offers = {offer.name: offer for offer in offers}
+        self._validators: dict[str, Any] = {}
+        try:
+            from jsonschema import Draft202012Validator
+        except ImportError as error:
+            raise MissingExtra.of("tools", "checking the arguments of function calls") from error
+        self._validator: Any = Draft202012Validator
+
+    def problem(self, offer: Offer, arguments: Mapping[str, Any]) -> str:
+        """Return what is wrong with arguments, in the words of a tool's error; empty if nothing is."""
+        missing = [name for name in offer.required if name not in arguments]
+        if missing:
+            return f"Missing required parameter: {missing[0]}"
+        known = offer.parameters["properties"]
+        for name in arguments:
+            if name not in known:
+                return f"Unknown parameter: {name[:64]}"
+        error = next(iter(self._of(offer.name).iter_errors(dict(arguments))), None)
+        if error is None:
+            return ""
+        name = str(error.absolute_path[0]) if error.absolute_path else ""
+        told = known.get(name, {})
+        if "enum" in told:
+            expected = "one of " + ", ".join(map(str, told["enum"]))
+        else:
+            expected = f"type {told.get('type', 'object')}"
+        found = arguments.get(name)
+        return f"Invalid parameter {name}: expected {expected}, found {str(found)[:64]!r}"
+
+    def _of(self, name: str) -> Any:
+        """Return what checks the calls of a function, made when it is first called."""
+        made = self._validators.get(name)
+        if made is None:
+            offer = self._offers[name]
+            schema = {**offer.parameters, "required": offer.required, "additionalProperties": False}
+            made = self._validators[name] = self._validator(schema)
+        return made
+
+
+def coerced(offer: Offer, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with texts for numbers and numbers for texts brought into their type."""
+    known = offer.parameters.get("properties", {})
+    return {
+        name: _coerced(value, known[name].get("type")) if name in known else value
+        for name, value in arguments.items()
+    }
+
+
+def _coerced(value: Any, kind: str | None) -> Any:
+    if kind == "string":
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return str(value) if isinstance(value, int | float) else value
+    if kind in ("integer", "number") and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if kind is None or not isinstance(value, str):
+        return value
+    if kind == "boolean" and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    expected = {"integer": (int,), "number": (int, float), "array": (list,), "object": (dict,)}
+    if kind in expected:
+        try:
+            found = read_json_text(value)
+        except NotJSON:
+            return value
+        if isinstance(found, expected[kind]) and not isinstance(found, bool):
+            return found
+    return value

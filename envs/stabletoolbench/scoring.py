@@ -1,41 +1,391 @@
-"""Scores of attempts: SoPR and SoWR by judges, and what the calls alone tell."""
+"""Attempts at queries, ours and of reference pipelines, their judges, SoPR, SoWR and process metrics."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
 
-from ...errors import LanguageModelError, OptionError
+from ...errors import DataCorrupt, DataNotFound, LanguageModelError, OptionError
+from ...lm.base import Generate, LanguageModel, Message, Sampling
 from ...metrics import Rate, wilson
-from .attempts import Attempt
+from ...trajectory import Trajectory
+from .apps.world import data_file
 from .calls import parse_call
-from .checking import Checker, coerced
-from .functions import FINISH, Offer, offers
-from .judges import VERDICTS, Comparing, Judge, LMJudge, Verdict
+from .canonicalizer import error_kind, read_observation
+from .functions import FINISH, Checker, Offer, coerced, offers
 
-__all__ = ["PassReport", "ProcessReport", "WinReport", "pass_rate", "process_report", "win_rate"]
+_ANSWERED = 3
+_SOURCE = "THUNLP-MT/StableToolBench's inference"
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A call that was made."""
+
+    name: str
+    arguments: Any
+    response: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt at a query."""
+
+    query_id: str
+    query: str
+    calls: tuple[Made, ...]
+    finish: str = ""
+    answer: str = ""
+    functions: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+def attempt_of(trajectory: Trajectory) -> Attempt:
+    """Return the attempt that a trajectory of our environment is."""
+    calls: list[Made] = []
+    sources: list[str] = []
+    finish = answer = ""
+    for step in trajectory.steps:
+        call = parse_call(step.action)
+        told = read_observation(step.observation)
+        kind = "" if told is None else error_kind(told[0])
+        if call is not None and call.name == FINISH and not kind:
+            finish = str(call.arguments.get("return_type", ""))
+            said = call.arguments.get("final_answer", "")
+            answer = said if isinstance(said, str) else json.dumps(said)
+            continue
+        name, arguments = ("", step.action) if call is None else (call.name, call.arguments)
+        calls.append(Made(name, arguments, step.observation, kind or "ok"))
+        sources.append(str(step.told.get("tool_source", "")))
+    key = trajectory.task.rpartition("/")[2]
+    return Attempt(key, trajectory.goal, tuple(calls), finish, answer, (), tuple(sources))
+
+
+def read_attempts(path: str | os.PathLike[str]) -> dict[str, Attempt]:
+    """Return the attempts of a reference pipeline, by query."""
+    path = Path(path)
+    if path.is_dir():
+        files = sorted(path.glob("*.json"))
+        if not files:
+            raise DataNotFound(
+                f"expected answer files (<query_id>_<method>.json) in {path}, found none"
+            )
+        found = [attempt for file in files for attempt in _of_file(file)]
+    elif path.is_file():
+        found = list(_of_file(path))
+    else:
+        raise DataNotFound(
+            f"expected answers of a reference pipeline at {path}, found nothing there"
+        )
+    return {attempt.query_id: attempt for attempt in found}
+
+
+def _of_file(path: Path) -> Iterator[Attempt]:
+    try:
+        data = json.loads(path.read_bytes())
+        if "answer_generation" in data:
+            yield _raw(path.name.partition("_")[0], data)
+            return
+        for key, entry in data.items():
+            yield _converted(str(key), entry)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise DataCorrupt(
+            f"expected answers as {_SOURCE} writes them in {path}, found "
+            f"{type(error).__name__}: {str(error)[:120]}"
+        ) from error
+
+
+def _raw(key: str, data: Mapping[str, Any]) -> Attempt:
+    told = data["answer_generation"]
+    if "tree" in data:
+        nodes = _answering(data["tree"]["tree"])
+    else:
+        nodes = list(data["trys"][-1]["chain"]) if data.get("trys") else []
+    finish, answer = _final(told.get("final_answer") or "")
+    names = tuple(str(function["name"]) for function in told["function"])
+    return Attempt(key, str(told["query"]), tuple(_calls(nodes)), finish, answer, names)
+
+
+def _answering(root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the nodes of a search tree that lead to its last answer; all, where it has none."""
+    paths = list(_paths(root, []))
+    answered = [path for path in paths if path[-1].get("observation_code") == _ANSWERED]
+    return answered[-1] if answered else [path[-1] for path in paths]
+
+
+def _paths(
+    node: Mapping[str, Any], before: list[Mapping[str, Any]]
+) -> Iterator[list[Mapping[str, Any]]]:
+    path = [*before, node]
+    yield path
+    for child in node.get("children", []):
+        yield from _paths(child, path)
+
+
+def _calls(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Made]:
+    """Yield the calls of nodes: an action, then its input with what was observed."""
+    name = ""
+    for node in nodes:
+        kind = node.get("node_type")
+        if kind == "Action":
+            name = str(node["description"])
+        elif kind == "Action Input" and name and name != FINISH:
+            yield _made(name, node["description"], str(node.get("observation", "")))
+
+
+def _made(name: str, arguments: Any, response: str) -> Made:
+    told = read_observation(response)
+    kind = "failed" if told is None else error_kind(told[0])
+    return Made(name, arguments, response, kind or "ok")
+
+
+def _converted(key: str, entry: Mapping[str, Any]) -> Attempt:
+    answer = entry["answer"]
+    calls: list[Made] = []
+    for node in _steps(answer["answer_details"]):
+        message = node["message"]
+        if node["role"] == "tool" and isinstance(message, dict) and message.get("name") != FINISH:
+            calls.append(
+                _made(
+                    str(message["name"]), message.get("arguments"), str(message.get("response", ""))
+                )
+            )
+    finish, text = _final(answer.get("final_answer") or "")
+    names = tuple(str(function["name"]) for function in entry["available_tools"])
+    return Attempt(key, str(entry["query"]), tuple(calls), finish, text, names)
+
+
+def _steps(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for node in nodes:
+        yield node
+        yield from _steps(node.get("next", []))
+
+
+def _final(text: str) -> tuple[str, str]:
+    if not text.strip():
+        return "", ""
+    call = parse_call(json.dumps({"name": FINISH, "arguments": text}))
+    arguments = {} if call is None else call.arguments
+    kind = arguments.get("return_type")
+    if kind not in ("give_answer", "give_up_and_restart"):
+        return "", ""
+    return str(kind), str(arguments.get("final_answer", ""))
+
+
+Verdict: TypeAlias = str
+"""``solved``, ``unsure`` or ``unsolved``."""
+
+VERDICTS: Mapping[Verdict, float] = {"solved": 1.0, "unsure": 0.5, "unsolved": 0.0}
+"""What each verdict counts."""
+
+Comparing: TypeAlias = Callable[[Attempt, Attempt, int], int]
+"""Says which of two attempts is better, 1 or 2, in a round; 0 where it cannot say."""
+
+_LONGEST = 6000
+_MOST_RUNS = 100
+_UNREADABLE = (
+    ArithmeticError,
+    AttributeError,
+    KeyError,
+    MemoryError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+class Judge:
+    """Judges attempts with final answers, each in several runs."""
+
+    name: str
+    prompt_sha256 = ""
+
+    def verdict(self, attempt: Attempt, run: int) -> Verdict:
+        """Return the verdict on an attempt in a run."""
+        raise NotImplementedError
+
+    def verdicts_of(
+        self, pairs: Sequence[tuple[Attempt, int]]
+    ) -> list[Verdict | LanguageModelError]:
+        """Return the verdict on each attempt in a run, or why there is none."""
+        found: list[Verdict | LanguageModelError] = []
+        for attempt, run in pairs:
+            try:
+                found.append(self.verdict(attempt, run))
+            except LanguageModelError as error:
+                found.append(error)
+        return found
+
+
+class CallableJudge(Judge):
+    """A judge that is any function of an attempt and the number of the run."""
+
+    def __init__(self, function: Callable[[Attempt, int], Verdict], name: str | None = None):
+        self._function = function
+        self.name = name or str(getattr(function, "__name__", "a callable"))
+
+    def verdict(self, attempt: Attempt, run: int) -> Verdict:
+        """Return what the function says."""
+        return self._function(attempt, run)
+
+
+class LMJudge(Judge):
+    """A language model as judge: first of the answer alone, where that does not tell of the calls too."""
+
+    def __init__(self, model: LanguageModel, temperature: float = 0.0):
+        self.model, self._temperature = model, temperature
+        self.name = str(getattr(model, "name", type(model).__name__))
+        self._prompts: dict[str, str] = data_file("judge")
+        told = json.dumps(self._prompts, sort_keys=True)
+        self.prompt_sha256 = hashlib.sha256(told.encode()).hexdigest()
+
+    def verdicts_of(
+        self, pairs: Sequence[tuple[Attempt, int]]
+    ) -> list[Verdict | LanguageModelError]:
+        """Ask for all verdicts together, and again, with the steps, where the answer does not tell."""
+        found = self._ask("answer", pairs)
+        unsure = [place for place, said in enumerate(found) if said == "unsure"]
+        again = self._ask("steps", [pairs[place] for place in unsure])
+        for place, said in zip(unsure, again, strict=True):
+            found[place] = said
+        return found
+
+    def better(self, first: Attempt, second: Attempt, number: int) -> int:
+        """Return which of two attempts the model prefers, 1 or 2; odd rounds show them in reverse."""
+        swapped = number % 2 == 1
+        one, two = (second, first) if swapped else (first, second)
+        slots = {"query": first.query}
+        for place, attempt in (("1", one), ("2", two)):
+            slots[f"answer_{place}"] = attempt.answer
+            slots[f"steps_{place}"] = _written_calls(attempt)
+        (reply,) = self._replies([(_filled(self._prompts["compare"], slots), number)])
+        if isinstance(reply, LanguageModelError):
+            raise reply
+        digit = re.search(r"\b[12]\b", reply)
+        if digit is None:
+            raise LanguageModelError(
+                f"expected 1 or 2 of the judge {self.name}, found {reply!r:.80}"
+            )
+        chosen = int(digit[0])
+        return 3 - chosen if swapped else chosen
+
+    def _ask(
+        self, prompt: str, pairs: Sequence[tuple[Attempt, int]]
+    ) -> list[Verdict | LanguageModelError]:
+        texts = []
+        for attempt, run in pairs:
+            steps = _written_calls(attempt)
+            slots = {"query": attempt.query, "answer": attempt.answer, "steps": steps}
+            texts.append((_filled(self._prompts[prompt], slots), run))
+        return [self._read(reply) for reply in self._replies(texts)]
+
+    def _read(self, reply: str | LanguageModelError) -> Verdict | LanguageModelError:
+        if isinstance(reply, LanguageModelError):
+            return reply
+        word = re.search(r"\b(unsolved|unsure|solved)\b", reply.lower())
+        if word is None:
+            return LanguageModelError(
+                f"expected Solved, Unsolved or Unsure of the judge {self.name}, found {reply!r:.80}"
+            )
+        return word[1]
+
+    def _replies(self, texts: Sequence[tuple[str, int]]) -> list[str | LanguageModelError]:
+        if not texts:
+            return []
+        requests = [
+            Generate(
+                (Message("user", text),),
+                Sampling(max_new_tokens=64, temperature=self._temperature, seed=seed),
+                purpose="judge",
+            )
+            for text, seed in texts
+        ]
+        replies = self.model.generate(requests)
+        return [one if isinstance(one, LanguageModelError) else one.text for one in replies]
+
+
+def _filled(template: str, slots: Mapping[str, str]) -> str:
+    """Return a prompt with its slots filled; what fills one is not looked at again."""
+    return re.sub(r"\{(\w+)\}", lambda slot: slots[slot[1]][:_LONGEST], template)
+
+
+def _written_calls(attempt: Attempt) -> str:
+    lines = [
+        f"{number}. {made.name} {_text(made.arguments)} -> {made.response[:1024]}"
+        for number, made in enumerate(attempt.calls, 1)
+    ]
+    return "\n".join(lines) or "(none)"
+
+
+def _text(arguments: Any) -> str:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
+    return " ".join(text.split())
+
+
+class RecordedJudge(Judge):
+    """Verdicts that a reference evaluation wrote, or ``comap score tools``, by query and run."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        path = Path(path)
+        if not path.is_file():
+            raise DataNotFound(f"expected a result of a reference evaluation at {path}, found none")
+        self.name, self.prompt_sha256 = f"recorded: {path.name}", ""
+        try:
+            self.verdicts = self._of_json(path)
+        except _UNREADABLE as error:
+            raise DataCorrupt(
+                f"expected a pass-rate result of StableToolBench in {path}, found "
+                f"{type(error).__name__}: {str(error)[:120]}"
+            ) from error
+
+    @property
+    def runs(self) -> int:
+        """See above."""
+        return max((max(row, default=-1) + 1 for row in self.verdicts.values()), default=0)
+
+    def verdict(self, attempt: Attempt, run: int) -> Verdict:
+        """Return the recorded verdict."""
+        key = attempt.query_id
+        known = self.verdicts.get(key) or self.verdicts.get(key.rpartition("/")[2], {})
+        if run not in known:
+            raise LanguageModelError(f"{self.name} has no verdict on {key}, run {run}")
+        return known[run]
+
+    def _of_json(self, path: Path) -> dict[str, dict[int, Verdict]]:
+        data = json.loads(path.read_bytes())
+        if not isinstance(data.get("sopr"), Mapping):
+            return {str(key): _runs(entry["is_solved"]) for key, entry in data.items()}
+        sopr = data["sopr"]
+        self.name, self.prompt_sha256 = str(sopr["judge"]), str(sopr["prompt_sha256"])
+        told = {str(key): dict(enumerate(row)) for key, row in sopr["verdicts"].items()}
+        return {
+            key: _runs({run: said for run, said in row.items() if said is not None})
+            for key, row in told.items()
+        }
+
+
+def _runs(told: Mapping[Any, str]) -> dict[int, Verdict]:
+    found = {int(run): str(said).rpartition(".")[2].lower() for run, said in told.items()}
+    if strange := [run for run in found if not 0 <= run < _MOST_RUNS]:
+        raise ValueError(f"run {strange[0]!r:.12}, which is none from 0 to {_MOST_RUNS - 1}")
+    if unknown := set(found.values()) - VERDICTS.keys():
+        raise ValueError(f"verdict {sorted(unknown)[0]!r:.40}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class PassReport:
-    """Solvable pass rate (SoPR).
-
-    Attributes:
-        mean: Mean over runs of the mean over queries: solved 1, unsure 0.5, unsolved 0.
-        std: Standard deviation of the runs' means (of the population; 0 for one run).
-        runs: The mean of each run.
-        verdicts: By query, one for each run; None where the judge failed.
-        failures: How many verdicts were not to be had; they count in no mean.
-        judge: The judge's name.
-        prompt_sha256: SHA-256 of its prompts; empty where it has none.
-        n: How many queries.
-        interval: `mean` with its interval, over the queries that have a verdict: runs of one query are
-            not independent.
-    """
+    """Solvable pass rate (SoPR)."""
 
     mean: float
     std: float
@@ -54,26 +404,7 @@ class PassReport:
 
 
 def pass_rate(attempts: Mapping[str, Attempt], judge: Judge, runs: int = 3) -> PassReport:
-    """Return the solvable pass rate.
-
-    An attempt without ``Finish``, with an empty answer or that gave up is unsolved; no judge is asked.
-
-    Args:
-        attempts: By query.
-        judge: Who judges final answers.
-        runs: How often each is judged.
-
-    Raises:
-        OptionError: There is no attempt, or less than one run, or the judge says what is no verdict.
-
-    Example:
-        >>> from comap.envs.stabletoolbench.judges import CallableJudge
-        >>> judge = CallableJudge(lambda attempt, run: ("solved", "unsure")[run], "two minds")
-        >>> tried = {"1": Attempt("1", "?", (), "give_answer", "7"), "2": Attempt("2", "?", ())}
-        >>> report = pass_rate(tried, judge, runs=2)
-        >>> report.mean, report.std, report.verdicts["2"]
-        (0.375, 0.125, ('unsolved', 'unsolved'))
-    """
+    """Return the solvable pass rate."""
     if not attempts or type(runs) is not int or runs < 1:
         raise OptionError(
             f"expected attempts and at least one run, found {len(attempts)} and {runs!r}"
@@ -101,32 +432,15 @@ def _verdicts(
     attempts: Mapping[str, Attempt], judge: Judge, runs: int
 ) -> dict[str, tuple[Verdict | None, ...]]:
     """Return the verdict on each attempt in each run; None where the judge failed."""
-    judged = [
-        attempt
-        for attempt in attempts.values()
-        if attempt.finish == "give_answer" and attempt.answer.strip()
-    ]
-    pairs = [(attempt, run) for attempt in judged for run in range(runs)]
-    found: list[Verdict | LanguageModelError]
-    if isinstance(judge, LMJudge):
-        found = judge.verdicts_of(pairs)
-    else:
-        found = [_said(judge, attempt, run) for attempt, run in pairs]
-    said = iter(found)
-    answered = {id(attempt) for attempt in judged}
-    return {
-        key: tuple(_checked(next(said), judge) for _ in range(runs))
-        if id(attempt) in answered
-        else ("unsolved",) * runs
+    judged = {
+        key: attempt
         for key, attempt in attempts.items()
+        if attempt.finish == "give_answer" and attempt.answer.strip()
     }
-
-
-def _said(judge: Judge, attempt: Attempt, run: int) -> Verdict | LanguageModelError:
-    try:
-        return judge.verdict(attempt, run)
-    except LanguageModelError as error:
-        return error
+    pairs = [(attempt, run) for attempt in judged.values() for run in range(runs)]
+    said = iter(judge.verdicts_of(pairs))
+    found = {key: tuple(_checked(next(said), judge) for _ in range(runs)) for key in judged}
+    return {key: found.get(key, ("unsolved",) * runs) for key in attempts}
 
 
 def _checked(said: Verdict | LanguageModelError, judge: Judge) -> Verdict | None:
@@ -141,18 +455,7 @@ def _checked(said: Verdict | LanguageModelError, judge: Judge) -> Verdict | None
 
 @dataclass(frozen=True, slots=True)
 class WinReport:
-    """Solvable win rate (SoWR) of attempts against reference attempts.
-
-    Attributes:
-        rate: Queries won, ties counted half, of all that were compared.
-        wins: Queries won.
-        ties: Queries with as many rounds won as lost.
-        losses: Queries lost.
-        by_verdict: How many of these were decided by solved against unsolved.
-        failures: Rounds in which the comparison failed.
-        n: Queries that both attempted.
-        interval: `rate` with its interval.
-    """
+    """Solvable win rate (SoWR) of attempts against reference attempts."""
 
     rate: float
     wins: int
@@ -180,24 +483,8 @@ def win_rate(
 
     Where the majority of verdicts says solved of one attempt and unsolved of the other, that decides;
     otherwise the comparison does, by most wins over rounds. Upstream means that too, but its published
-    code always compares, and never swaps positions; `comap.envs.stabletoolbench.judges.LMJudge.better`
-    does in every other round.
-
-    Args:
-        attempts: By query.
-        reference: Those to be won against.
-        compare: Says which is better in a round.
-        verdicts: Of `attempts`, as in `PassReport`.
-        reference_verdicts: Of `reference`.
-        rounds: How often two attempts are compared.
-
-    Raises:
-        OptionError: No query is in both, or there is no round.
-
-    Example:
-        >>> mine = {"1": Attempt("1", "?", (), "give_answer", "7")}
-        >>> win_rate(mine, mine, lambda first, second, number: 1 + number % 2, rounds=2).ties
-        1
+    code always compares, and never swaps positions; `LMJudge.better` does in every other
+    round.
     """
     shared = [key for key in attempts if key in reference]
     if not shared or type(rounds) is not int or rounds < 1:
@@ -242,21 +529,7 @@ def _majority(verdicts: Mapping[str, Sequence[Verdict | None]] | None, key: str)
 
 @dataclass(frozen=True, slots=True)
 class ProcessReport:
-    """What the calls alone tell; rates are of all attempts or calls, None where there were none.
-
-    Attributes:
-        relevant_recall: Of a query's relevant APIs, the share that was called; mean over queries.
-        relevant_precision: Of the APIs that were called, the share that is relevant; mean over queries
-            with calls.
-        valid_arguments: Of calls, the share that names an offered function and fits its schema.
-        errors: Of calls, the share that was answered with an error.
-        finished: Of attempts, the share that called ``Finish``.
-        answered: Of attempts, the share that gave an answer.
-        calls: Calls for each attempt, without ``Finish``.
-        sources: By backend, the share of calls that it answered, of those where that is known.
-        sourced: How many those are.
-        n: How many attempts.
-    """
+    """What the calls alone tell; rates are of all attempts or calls, None where there were none."""
 
     relevant_recall: float | None
     relevant_precision: float | None
@@ -275,22 +548,7 @@ def process_report(
     queries: Mapping[str, Mapping[str, Any]] | None,
     compat: str = "strict",
 ) -> ProcessReport:
-    """Return what calls tell of attempts, without any judge.
-
-    Args:
-        attempts: By query.
-        queries: The queries' records, by id; None where these are not at hand: then relevant APIs and
-            valid arguments are not known.
-        compat: How functions were offered: ``"strict"``, or ``"reference"`` as upstream does.
-
-    Raises:
-        OptionError: There is no attempt, or one at a query that is not given.
-
-    Example:
-        >>> record = {"query_id": 1, "query": "?", "api_list": [], "relevant APIs": []}
-        >>> process_report({"1": Attempt("1", "?", (), "give_answer", "7")}, {"1": record}).finished
-        1.0
-    """
+    """Return what calls tell of attempts, without any judge."""
     if not attempts:
         raise OptionError("expected attempts, found none")
     recalls: list[float] = []
@@ -302,7 +560,7 @@ def process_report(
             raise OptionError(
                 f"expected the record of query {key!r:.40}, found none among the queries"
             )
-        listed = _offered(queries[key], compat)
+        listed = offers(queries[key], compat)
         pairs = {(str(t), str(a)) for t, a in queries[key].get("relevant APIs", [])}
         relevant = {o.name for o in listed if (o.tool_title, o.api_title) in pairs}
         meant = [_meant(listed, made.name, compat) for made in attempt.calls]
@@ -329,14 +587,6 @@ def process_report(
         known,
         len(attempts),
     )
-
-
-def _offered(record: Mapping[str, Any], compat: str) -> list[Offer]:
-    """Return a query's functions, without the empty name that upstream requires of each."""
-    return [
-        replace(offer, parameters={**offer.parameters, "required": list(offer.required)})
-        for offer in offers(record, compat)
-    ]
 
 
 def _meant(listed: Sequence[Offer], name: str, compat: str) -> Offer | None:

@@ -4,19 +4,191 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...errors import DataCorrupt, DataNotFound, OptionError, TaskNotFound, suggest
+from ...errors import (
+    DataCorrupt,
+    DataNotFound,
+    OptionError,
+    TaskNotFound,
+    check_choice,
+    check_number,
+)
 from ..panel import Panel
 from ..storage import comap_home
-from .generate import GROUPS, SIZES, GeneratedTask, generated_task
+from .apps import APPS, TOGETHER, answering, api_key, api_records, category_of, world_of
+from .apps.world import Job, Ledger, World, data_file
+from .calls import written
+from .functions import Offer, offers
 
-__all__ = ["SOURCES", "SPLITS", "Tasks", "open_tasks", "read_queries"]
+GROUPS = (
+    "G1_instruction",
+    "G1_category",
+    "G1_tool",
+    "G2_category",
+    "G2_instruction",
+    "G3_instruction",
+)
+"""ToolBench's six groups of queries."""
+
+SIZES: Mapping[str, int] = {"train": 400, **dict.fromkeys(GROUPS, 100)}
+"""How many generated tasks each split has."""
+
+_UNSEEN_TOOLS = frozenset(("files", "library"))
+_UNSEEN_CATEGORY = "Nature"
+_MOST_CALLS = 5
+_WORLDS = 25
+_MOST_OFFERS = 10
+
+
+@dataclass(frozen=True)
+class GeneratedTask:
+    """A task for the generated tools."""
+
+    split: str
+    record: Mapping[str, Any]
+    offers: tuple[Offer, ...]
+    world: World
+    plan: tuple[tuple[str, Mapping[str, Any]], ...]
+    answer: Mapping[str, Any]
+    effects: Mapping[tuple[str, str, str], str]
+
+
+@lru_cache(maxsize=256)
+def generated_task(split: str, number: int, seed: int = 0) -> GeneratedTask:
+    """Return a generated task; the same in every process."""
+    rng = random.Random(f"comap tasks {seed} {split} {number}")
+    place = list(SIZES).index(split)
+    world = world_of((seed * len(SIZES) + place) * _WORLDS + number % _WORLDS)
+    kind = rng.choice(("G1", "G1", "G2", "G3")) if split == "train" else split[:2]
+    jobs = _jobs(world, rng, split, kind)
+    text, answer = _asked(jobs, rng, split.endswith("_instruction"))
+    calls = [call for job in jobs for call in job.calls]
+    needed = list(dict.fromkeys(name for name, _ in calls))
+    listed = _listed(rng, kind, needed)
+    record = {
+        "query_id": number,
+        "query": text,
+        "api_list": listed,
+        "relevant APIs": [
+            [api["tool_name"], api["api_name"]] for api in listed if api_key(api) in needed
+        ],
+    }
+    made = offers(record)
+    names = {f"{offer.tool}.{offer.api}": offer.name for offer in made}
+    plan = tuple((names[name], dict(arguments)) for name, arguments in calls)
+    return GeneratedTask(split, record, made, world, plan, answer, _effects(world, calls))
+
+
+def _jobs(world: World, rng: random.Random, split: str, kind: str) -> list[Job]:
+    """Draw jobs that no two of share an app, of at most five calls together."""
+    apps = _apps(split)
+    while True:
+        if kind == "G1":
+            jobs = [_job(world, rng, rng.choice(apps))]
+        elif kind == "G2":
+            by_category: dict[str, list[str]] = {}
+            for app in apps:
+                by_category.setdefault(category_of(app), []).append(app)
+            several = [group for group in by_category.values() if len(group) > 1]
+            jobs = [_job(world, rng, app) for app in rng.sample(rng.choice(several), 2)]
+        else:
+            jobs = _over_categories(world, rng, apps, split != "train")
+        if sum(len(job.calls) for job in jobs) <= _MOST_CALLS:
+            return jobs
+
+
+def _apps(split: str) -> list[str]:
+    if split.endswith("_tool"):
+        return sorted(_UNSEEN_TOOLS)
+    unseen = split.endswith("_category")
+    named = [app for app in APPS if (category_of(app) == _UNSEEN_CATEGORY) == unseen]
+    return [app for app in named if app not in _UNSEEN_TOOLS]
+
+
+def _job(world: World, rng: random.Random, app: str) -> Job:
+    makers = APPS[app].jobs
+    return makers[rng.choice(list(makers))](world, rng)
+
+
+def _over_categories(
+    world: World, rng: random.Random, apps: Sequence[str], nature: bool
+) -> list[Job]:
+    """Draw a job over several apps, with weather or not, or else jobs of several categories."""
+    if rng.random() < 0.5:
+        allowed = [name for name in TOGETHER if nature or "weather" not in name]
+        return [TOGETHER[rng.choice(allowed)](world, rng)]
+    chosen = rng.sample(sorted(_reach(apps)), rng.choice((2, 2, 3)))
+    return [
+        _job(world, rng, rng.choice([app for app in apps if category_of(app) == category]))
+        for category in chosen
+    ]
+
+
+def _reach(apps: Sequence[str]) -> set[str]:
+    return {category_of(app) for app in apps}
+
+
+def _asked(jobs: Sequence[Job], rng: random.Random, unseen: bool) -> tuple[str, dict[str, Any]]:
+    sentences, answer = [], dict[str, Any]()
+    for job in jobs:
+        wordings = data_file("queries")[job.wording]
+        chosen = wordings[-1] if unseen else rng.choice(wordings[:2])
+        sentences.append(chosen.format(**job.slots))
+        for name, value in job.answer.items():
+            number = 2
+            field = name
+            while field in answer:
+                field, number = f"{name}_{number}", number + 1
+            answer[field] = value
+    fields = ", ".join(answer)
+    told = f"the field {fields}" if len(answer) == 1 else f"the fields {fields}"
+    return f"{' '.join(sentences)} Give the final answer as JSON with {told}.", answer
+
+
+def _listed(rng: random.Random, kind: str, needed: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the functions that are needed among others: of the same tools, categories, or any."""
+    tools = list(dict.fromkeys(name.split(".")[0] for name in needed))
+    offered = [record for tool in tools for record in api_records(tool)]
+    others = [app for app in APPS if app not in tools]
+    if kind == "G2":
+        others = [app for app in others if category_of(app) in _reach(tools)]
+    more = [] if kind == "G1" else [record for app in others for record in api_records(app)]
+    spare = [record for record in offered if api_key(record) not in needed] + rng.sample(
+        more, min(3, len(more))
+    )
+    kept = [record for record in offered if api_key(record) in needed]
+    room = max(_MOST_OFFERS - len(kept), 0)
+    kept += rng.sample(spare, min(room, len(spare)))
+    rng.shuffle(kept)
+    return kept
+
+
+def cells(ledger: Ledger) -> dict[tuple[str, str, str], str]:
+    """Return what was changed, by table, id and column, all in written form."""
+    return {
+        (table, written(key), column): written(value)
+        for (table, key, column), value in ledger.changed_cells().items()
+    }
+
+
+def _effects(
+    world: World, calls: Sequence[tuple[str, Mapping[str, Any]]]
+) -> dict[tuple[str, str, str], str]:
+    ledger = world.ledger()
+    for name, arguments in calls:
+        answer = answering(*name.split("."))
+        assert answer is not None
+        answer(ledger, arguments)
+        ledger.clock += 1
+    return cells(ledger)
+
 
 SPLITS = ("train", *GROUPS, "all")
 """All splits; ``all`` is the six groups."""
@@ -31,13 +203,7 @@ _MOST_BYTES = 256 * 2**20
 
 @dataclass(frozen=True)
 class Tasks:
-    """The tasks of one split.
-
-    Attributes:
-        split: One of `SPLITS`.
-        folder: The folder with the official files, or None for generated tasks.
-        seed: Of generated tasks.
-    """
+    """The tasks of one split."""
 
     split: str
     folder: Path | None
@@ -57,11 +223,7 @@ class Tasks:
         return Panel.of(named, self.split, SPLITS)
 
     def generated(self, task: str) -> GeneratedTask:
-        """Return a generated task.
-
-        Raises:
-            TaskNotFound: There is no such task.
-        """
+        """Return a generated task."""
         prefix, _, rest = task.partition("/")
         group, _, number = rest.partition("/")
         known = prefix == "generated" and group in SIZES and _PLAIN.fullmatch(number)
@@ -70,12 +232,7 @@ class Tasks:
         raise self.panel.missing(task[:80])
 
     def official(self, task: str) -> tuple[str, Mapping[str, Any]]:
-        """Return the group and the record of an official query, of this split or another.
-
-        Raises:
-            TaskNotFound: There is no such query.
-            DataNotFound: Its group's file is not there.
-        """
+        """Return the group and the record of an official query, of this split or another."""
         group, _, key = task.partition("/")
         if group not in GROUPS:
             raise self.panel.missing(task[:80])
@@ -89,32 +246,23 @@ class Tasks:
 
     def _queries(self, group: str) -> Mapping[str, Mapping[str, Any]]:
         assert self.folder is not None
-        path = _file_of(self.folder, group)
-        if not path.is_file():
-            raise DataNotFound(
-                f"expected the queries of {group} in {path}, found no such file; put the official "
-                f"test_instruction/{group}.json there"
-            )
-        stat = path.stat()
-        return _read(path, stat.st_mtime_ns, stat.st_size)
+        return read_queries(_file_of(self.folder, group))
 
 
 def _file_of(folder: Path, group: str) -> Path:
     return folder / _FOLDER / f"{group}.json"
 
 
-def read_queries(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-    """Return the queries of an official file by id.
-
-    Raises:
-        DataNotFound: There is no such file.
-        DataCorrupt: It is not what it should be.
-    """
+def read_queries(path: str | os.PathLike[str]) -> Mapping[str, Mapping[str, Any]]:
+    """Return the queries of an official file by id."""
     path = Path(path)
     if not path.is_file():
-        raise DataNotFound(f"expected a file of queries, found none at {path}")
+        raise DataNotFound(
+            f"expected queries in {path}, found no such file; put the official "
+            f"{_FOLDER}/{path.name} there"
+        )
     stat = path.stat()
-    return dict(_read(path, stat.st_mtime_ns, stat.st_size))
+    return _read(path, stat.st_mtime_ns, stat.st_size)
 
 
 @lru_cache(maxsize=8)
@@ -158,31 +306,10 @@ def _problem(record: Any) -> str:
 def open_tasks(
     data_dir: str | os.PathLike[str] | None, split: str, source: str, generator_seed: int
 ) -> Tasks:
-    """Return the tasks of the official files that are there, else generated ones.
-
-    Args:
-        data_dir: Folder with ``test_instruction/``; None looks in ``COMAP_HOME/stabletoolbench``.
-        split: One of `SPLITS`.
-        source: One of `SOURCES`.
-        generator_seed: Of generated tasks.
-
-    Raises:
-        OptionError: An option has a value that it cannot have.
-        DataNotFound: Official queries are asked for and not there.
-
-    Example:
-        >>> len(open_tasks(None, "G1_tool", "generated", 0).panel)
-        100
-    """
-    for name, value, known in (("split", split, SPLITS), ("source", source, SOURCES)):
-        if value not in known:
-            raise OptionError(
-                f"StableToolBench's {name} cannot be {value!r}; {suggest(str(value), known)}"
-            )
-    if type(generator_seed) is not int or generator_seed < 0:
-        raise OptionError(
-            f"generator_seed must be a whole number of at least 0, not {generator_seed!r}"
-        )
+    """Return the tasks of the official files that are there, else generated ones."""
+    check_choice("StableToolBench's split", split, SPLITS)
+    check_choice("StableToolBench's source", source, SOURCES)
+    check_number("generator_seed", generator_seed, 0)
     if source == "generated" and data_dir is not None:
         raise OptionError("source='generated' reads no data, found data_dir as well; leave one out")
     folder = comap_home() / "stabletoolbench" if data_dir is None else Path(data_dir)

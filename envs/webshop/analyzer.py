@@ -1,46 +1,124 @@
-"""How text becomes search terms: the tokens, filters and stems of Lucene's English analyzer.
-
-Words are those of Unicode's UAX #29 as Lucene's `StandardTokenizer` reads it (numbers and words join
-over ``_``, ``.``, ``'`` and the like; Han and Hiragana give one token a character; pictographs are
-tokens, other signs are not). Then come possessives, lower case, stop words and Porter's stemmer.
-Nothing but the standard library and a table of Unicode properties (``data/word_break.json``) is used.
-"""
+"""How text becomes search terms: the tokens, filters and stems of Lucene's English analyzer."""
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_right
-from functools import lru_cache
-from importlib.resources import files
+from functools import cache, lru_cache
 
-from .porter import stem
-from .words import table
+from ..storage import packaged
 
-__all__ = ["LONGEST_TOKEN", "analyze", "tokens"]
+_WORDS = packaged(__package__, "words")
+_SUFFIXES_2: dict[str, str] = _WORDS["suffixes_2"]
+_SUFFIXES_3: dict[str, str] = _WORDS["suffixes_3"]
+_SUFFIXES_4 = tuple(_WORDS["suffixes_4"])
+_ENDS_2, _ENDS_3 = tuple(_SUFFIXES_2), tuple(_SUFFIXES_3)
+_VOWELS = bytes(ord("v") if chr(code) in "aeiou" else ord("c") for code in range(256))
+
+
+@lru_cache(maxsize=100_000)
+def stem(word: str) -> str:
+    """Return the stem of a lower-case word."""
+    if len(word) <= 2:
+        return word
+    word = _past(_plural(word))
+    if word[-1] == "y" and b"v" in _kinds(word[:-1]):
+        word = word[:-1] + "i"
+    word = _replace(word, _SUFFIXES_2, _ENDS_2)
+    word = _replace(word, _SUFFIXES_3, _ENDS_3)
+    return _final(_fourth(word))
+
+
+def _plural(word: str) -> str:
+    """Step 1a."""
+    if word.endswith(("sses", "ies")):
+        return word[:-2]
+    if word[-1] == "s" and word[-2] != "s":
+        return word[:-1]
+    return word
+
+
+def _past(word: str) -> str:
+    """Step 1b."""
+    if word.endswith("eed"):
+        return word[:-1] if _measure(word[:-3]) else word
+    for suffix in ("ed", "ing"):
+        if not word.endswith(suffix):
+            continue
+        rest = word[: -len(suffix)]
+        kinds = _kinds(rest)
+        if b"v" not in kinds:
+            continue
+        if rest.endswith(("at", "bl", "iz")):
+            return rest + "e"
+        if rest[-1:] == rest[-2:-1] and kinds.endswith(b"c"):
+            return rest if rest[-1] in "lsz" else rest[:-1]
+        return rest + "e" if kinds.count(b"vc") == 1 and _short(rest) else rest
+    return word
+
+
+def _replace(word: str, suffixes: dict[str, str], ends: tuple[str, ...]) -> str:
+    """Steps 2 and 3: the first suffix that fits decides, whether it is replaced or not."""
+    if not word.endswith(ends):
+        return word
+    suffix = next(suffix for suffix in ends if word.endswith(suffix))
+    rest = word[: -len(suffix)]
+    return rest + suffixes[suffix] if _measure(rest) else word
+
+
+def _fourth(word: str) -> str:
+    """Step 4."""
+    if not word.endswith(_SUFFIXES_4):
+        return word
+    suffix = next(suffix for suffix in _SUFFIXES_4 if word.endswith(suffix))
+    length = 3 if suffix in ("sion", "tion") else len(suffix)
+    rest = word[:-length]
+    return rest if _measure(rest) > 1 else word
+
+
+def _final(word: str) -> str:
+    """Step 5."""
+    if word[-1] == "e":
+        measure = _measure(word[:-1])
+        if measure > 1 or (measure == 1 and not _short(word[:-1])):
+            word = word[:-1]
+    if word.endswith("ll") and _measure(word) > 1:
+        word = word[:-1]
+    return word
+
+
+def _kinds(word: str) -> bytes:
+    """Return ``v`` for each vowel and ``c`` for each consonant; y is a vowel after a consonant."""
+    kinds = word.encode("latin-1", "replace").translate(_VOWELS)  # one byte a letter
+    if "y" not in word:
+        return kinds
+    marks = bytearray(kinds)
+    for place, letter in enumerate(word):
+        if letter == "y" and place and marks[place - 1] == ord("c"):
+            marks[place] = ord("v")
+    return bytes(marks)
+
+
+def _measure(word: str) -> int:
+    """Return how often a vowel is followed by a consonant (Porter's m)."""
+    return _kinds(word).count(b"vc")
+
+
+def _short(word: str) -> bool:
+    """Return whether the word ends consonant, vowel, consonant other than w, x, y."""
+    return len(word) > 2 and _kinds(word).endswith(b"cvc") and word[-1] not in "wxy"
+
+
+@cache
+def table(name: str) -> dict[str, int]:
+    """Return a list of words, each with its place; in the list's order."""
+    return {word: place for place, word in enumerate(_WORDS[name].split())}
+
 
 LONGEST_TOKEN = 255
 """Longer runs of letters are cut, as in Lucene."""
 
 _APOSTROPHES = ("'s", "\u2019s", "\uff07s", "'S", "\u2019S", "\uff07S")
-_LETTERS = {
-    "letter": "L",
-    "hebrew": "H",
-    "numeric": "N",
-    "katakana": "K",
-    "mid_letter": "M",
-    "mid_number_letter": "B",
-    "single_quote": "Q",
-    "double_quote": "D",
-    "mid_number": "U",
-    "joiner": "J",
-    "extend": "E",
-    "han": "C",
-    "hiragana": "G",
-    "southeast_asian": "S",
-    "pictographic": "P",
-    "regional": "R",
-}
 _REMEMBERED = 50_000
 # On ASCII text the word rule comes down to this: letters join over : . ', digits over , ; . '
 _ASCII = re.compile(
@@ -50,22 +128,12 @@ _ASCII = re.compile(
 
 
 def analyze(text: str) -> list[str]:
-    """Return the search terms of a text, in order, with repeats.
-
-    Example:
-        >>> analyze("The boss's machine-washable T-Shirts, size 8.5!")
-        ['boss', 'machin', 'washabl', 't', 'shirt', 'size', '8.5']
-    """
+    """Return the search terms of a text, in order, with repeats."""
     return list(filter(None, map(_term, tokens(text))))
 
 
 def tokens(text: str) -> list[str]:
-    """Return the words of a text as they stand in it.
-
-    Example:
-        >>> tokens("Wi-Fi e.l.f. 1,000 \u2605 caf\u00e9")
-        ['Wi', 'Fi', 'e.l.f', '1,000', '\u2605', 'caf\u00e9']
-    """
+    """Return the words of a text as they stand in it."""
     if text.isascii():
         found = _ASCII.findall(text)
     else:
@@ -102,7 +170,7 @@ class _Classes(dict[int, str]):
 
     def __init__(self) -> None:
         super().__init__()
-        read = json.loads(files(__package__).joinpath("data/word_break.json").read_text("utf-8"))
+        read = packaged(__package__, "word_break")
         spans = []
         for name, ranges in read["classes"].items():
             for span in ranges.split():
@@ -110,7 +178,7 @@ class _Classes(dict[int, str]):
                 spans.append((int(first, 16), int(last or first, 16), name))
         spans.sort(key=lambda span: (span[0], span[2] == "pictographic"))
         self._starts = [first for first, _, _ in spans]
-        self._spans = spans
+        self._spans, self._letters = spans, read["letters"]
         self.update({0x200D: "Z", 0xFE0F: "V", 0x20E3: "T", 0x23: "Y", 0x2A: "Y"})
 
     def __missing__(self, number: int) -> str:
@@ -118,7 +186,7 @@ class _Classes(dict[int, str]):
         kind = "-"
         for first, last, name in reversed(self._spans[max(0, at - 3) : at]):
             if first <= number <= last:
-                kind = _LETTERS[name]
+                kind = self._letters[name]
                 if name != "pictographic":
                     break
         self[number] = kind

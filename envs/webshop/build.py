@@ -1,31 +1,291 @@
-"""Making a catalogue: WebShop's JSON files, of any size, become arrays that are mapped into memory."""
+"""Building a catalogue: WebShop's JSON files, of any size, become arrays that are mapped into memory."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
+import os
 from array import array
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from ...checksums import sums_of
-from ...errors import DataCorrupt, OptionError
+from ...errors import DataCorrupt, DataNotFound, OptionError
+from ...jsonl import digests_of
 from ..storage import Listener, Progress, on_disk, replacing, silent, write_json
 from .analyzer import analyze
-from .collect import LONGEST_ASIN, Asins, File, GoalList, Labels, Notes, reading
-from .given import Given, read_given
-from .goals import NO_CAP, draw_cap, draw_price
-from .json_stream import elements
-from .nouns import noun_rule
-from .postings import IndexWriter
-from .products import Product, read_product, search_text
-from .texts import TextWriter, save_array
+from .products import (
+    NO_CAP,
+    Product,
+    draw_cap,
+    draw_price,
+    legacy_order,
+    noun_rule,
+    price_clause,
+    read_product,
+    search_text,
+)
+from .search import IndexWriter, Texts, TextWriter, save_array
 
-__all__ = ["FORMAT", "MANIFEST", "build_catalog"]
+File = str | os.PathLike[str]
+"""A file's path."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """Values that are fixed."""
+
+    prices: Mapping[str, float] = field(default_factory=dict)
+    caps: Mapping[str, float] = field(default_factory=dict)
+    human_caps: Mapping[int, float] = field(default_factory=dict)
+    nouns: Mapping[str, list[str]] | None = None
+
+
+def read_given(
+    prices: File | None = None, price_caps: File | None = None, title_nouns: File | None = None
+) -> Given:
+    """Return what the files fix; see `build_catalog` for their forms."""
+    fixed, caps = _object(prices), _object(price_caps)
+    human: dict[int, float] = {}
+    for entry in caps.get("human", ()):
+        if not isinstance(entry, dict) or type(entry.get("goal_index")) is not int:
+            raise _corrupt(price_caps, "objects with 'goal_index' and 'price_upper'", entry)
+        human |= _numbers(price_caps, {entry["goal_index"]: entry.get("price_upper")})
+    nouns = None if title_nouns is None else _object(title_nouns)
+    for texts in (nouns or {}).values():
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise _corrupt(title_nouns, "lists of texts by ASIN", texts)
+    return Given(
+        _numbers(prices, fixed.get("prices", fixed)),
+        _numbers(price_caps, caps.get("synthetic", {})),
+        human,
+        nouns,
+    )
+
+
+def _object(path: File | None) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one for no file."""
+    return {} if path is None else dict(items(Path(path)))
+
+
+def _numbers(path: File | None, content: Any) -> dict[Any, float]:
+    if not isinstance(content, dict):
+        raise _corrupt(path, "numbers by ASIN", content)
+    for value in content.values():
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise _corrupt(path, "a number of dollars", value)
+    return {key: float(value) for key, value in content.items()}
+
+
+def _corrupt(path: File | None, expected: str, found: Any) -> DataCorrupt:
+    return DataCorrupt(f"expected {expected} in {path}, found {found!r:.80}; mend the file")
+
+
+_PATTERNS: Mapping[str, str] = {
+    "products": "items_shuffle*.json",
+    "instructions": "items_ins_v2*.json",
+    "human_instructions": "items_human_ins*.json",
+    "prices": "prices.json",
+    "price_caps": "price_caps.json",
+    "title_nouns": "title_nouns.json",
+}
+
+
+def find_sources(folder: Path, given: Mapping[str, Path | None] | None = None) -> dict[str, Path]:
+    """Return WebShop's files, by `build_catalog`'s names for them."""
+    found = {name: path for name, path in (given or {}).items() if path is not None}
+    for name, pattern in _PATTERNS.items():
+        if name in found:
+            continue
+        paths = sorted(folder.glob(pattern))
+        if len(paths) > 1:
+            listed = ", ".join(path.name for path in paths)
+            option = name.replace("_", "-")
+            raise OptionError(
+                f"expected one file {pattern} in {folder}, found {listed}; "
+                f"choose one: --{option} FILE"
+            )
+        if paths:
+            found[name] = paths[0]
+    if "products" not in found:
+        raise DataNotFound(
+            f"expected WebShop's products in {folder} ({_PATTERNS['products']}), found none; "
+            "see WebShop's setup.sh for where to get them"
+        )
+    return found
+
+
+_CHUNK = 1 << 20
+_LARGEST = 1 << 28
+_AHEAD = 3  # of "1.5" or "1e-5", the beginning is a number, too
+_BLANKS = " \t\n\r"
+
+
+def elements(path: Path, progress: Listener = silent) -> Iterator[Any]:
+    """Yield the elements of the JSON array in a file; memory holds one of them and a little more."""
+    return _read(path, "[", _Reader.value, "]", progress)
+
+
+def items(path: Path, progress: Listener = silent) -> Iterator[tuple[str, Any]]:
+    """Yield key and value of each entry of the JSON object in a file."""
+    return _read(path, "{", _Reader.entry, "}", progress)
+
+
+def _read(
+    path: Path, first: str, take: Callable[[_Reader], Any], last: str, progress: Listener
+) -> Iterator[Any]:
+    try:
+        file = path.open(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise DataNotFound(
+            f"expected a JSON file at {path}, found nothing; give the path of WebShop's file"
+        ) from error
+    with file:
+        reader = _Reader(path, file, progress)
+        reader.expect(first)
+        if reader.peek() != last:
+            yield take(reader)
+            while reader.peek() == ",":
+                reader.expect(",")
+                yield take(reader)
+        reader.expect(last)
+        reader.expect("")
+
+
+class _Reader:
+    """A window over the file that moves on as values are taken from it."""
+
+    def __init__(self, path: Path, file: IO[str], progress: Listener):
+        self._path, self._file, self._progress = path, file, progress
+        self._size = path.stat().st_size
+        self._text, self._at, self._before = "", 0, 0
+        self._decode = json.JSONDecoder().raw_decode
+
+    def peek(self) -> str:
+        """Return the next character that is not blank; empty at the end of the file."""
+        while True:
+            while self._at < len(self._text) and self._text[self._at] in _BLANKS:
+                self._at += 1
+            if self._at < len(self._text) or not self._more():
+                return self._text[self._at : self._at + 1]
+
+    def expect(self, sign: str) -> None:
+        """Take the next character, which must be `sign`; empty at the end of the file."""
+        if (found := self.peek()) != sign:
+            wanted, there = (repr(it) if it else "the end of the file" for it in (sign, found))
+            raise self._corrupt(wanted, there)
+        self._at += len(sign)
+
+    def entry(self) -> tuple[str, Any]:
+        """Take a key, the colon and a value."""
+        if self.peek() != '"':
+            raise self._corrupt("a key in quotes", repr(self.peek()))
+        key = self.value()
+        self.expect(":")
+        return key, self.value()
+
+    def value(self) -> Any:
+        """Take the next value; a number counts as whole once enough follows it."""
+        self.peek()
+        while True:
+            try:
+                value, end = self._decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                if len(self._text) - self._at > _LARGEST or not self._more():
+                    raise self._corrupt("a JSON value", error.msg) from error
+                continue
+            except RecursionError as error:
+                raise self._corrupt("a JSON value", "lists within lists without end") from error
+            length = end - self._at
+            if end + _AHEAD <= len(self._text) or not self._more():
+                self._at += length
+                return value
+
+    def _more(self) -> bool:
+        """Read on; return whether there was anything."""
+        try:
+            read = self._file.read(max(_CHUNK, len(self._text) - self._at))
+        except UnicodeDecodeError as error:
+            raise self._corrupt("UTF-8", str(error)) from error
+        self._before += self._at
+        self._text, self._at = self._text[self._at :] + read, 0
+        done = self._before + len(self._text)
+        self._progress(Progress(f"reading {self._path.name}", done, self._size))
+        return bool(read)
+
+    def _corrupt(self, expected: str, found: str) -> DataCorrupt:
+        return DataCorrupt(
+            f"expected {expected} at character {self._before + self._at} of {self._path}, found "
+            f"{found}; get the file again"
+        )
+
+
+LONGEST_ASIN = 10
+"""Products with a longer one are left out, as in WebShop."""
+
+
+class Asins:
+    """Collects ASINs, in few bytes each."""
+
+    def __init__(self) -> None:
+        self._full: list[npt.NDArray[np.bytes_]] = []
+        self._last: list[bytes] = []
+        self._count = 0
+
+    def add(self, asin: str) -> int:
+        """Add an ASIN and return its number."""
+        self._last.append(asin.encode("utf-8", "surrogatepass"))
+        if len(self._last) == 1 << 16:
+            self._full.append(np.array(self._last))
+            self._last = []
+        self._count += 1
+        return self._count - 1
+
+    def sorted(self) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.uint32]]:
+        """Return the ASINs, and their numbers in the order of the ASINs."""
+        last = np.array(self._last, None if self._last else "S1")
+        asins = np.concatenate([*self._full, last])
+        return asins, np.argsort(asins, kind="stable").astype(np.uint32)
+
+
+class Notes:
+    """The entries of a JSON object by ASIN, kept on disk; none for no file."""
+
+    def __init__(self, folder: Path, name: str, source: File | None, progress: Listener):
+        self._folder, self._name = folder, name
+        asins = Asins()
+        writer = TextWriter(folder, name)
+        for asin, entry in items(Path(source), progress) if source else ():
+            if len(asin) <= LONGEST_ASIN:
+                writer.add(json.dumps(entry))
+                asins.add(asin)
+        writer.close()
+        self._keys, self._order = asins.sorted()
+        self._texts = Texts(folder, name)
+
+    def of(self, asin: str) -> Any:
+        """Return the last entry for an ASIN, or None."""
+        sought = asin.encode("utf-8", "surrogatepass")
+        if len(sought) > self._keys.itemsize:
+            return None
+        key = np.array([sought], self._keys.dtype)
+        at = int(np.searchsorted(self._keys, key, side="right", sorter=self._order)[0]) - 1
+        if at < 0 or self._keys[self._order[at]] != sought:
+            return None
+        return json.loads(self._texts[int(self._order[at])])
+
+    def close(self) -> None:
+        """Remove what was kept."""
+        for suffix in ("bin", "npy"):
+            (self._folder / f"{self._name}.{suffix}").unlink()
+
 
 FORMAT = 1
 """Number of the catalogue's format."""
@@ -107,7 +367,7 @@ def build_catalog(
             spool.close()
         progress(Progress("sorting", 0))
         figures = writer.finish() | {"seed": seed, "nouns": said}
-        sums = sums_of(folder, [path.name for path in folder.iterdir()])
+        sums = digests_of(folder, [path.name for path in folder.iterdir()])
         write_json(folder / MANIFEST, figures | {"digests": sums})
     return target
 
@@ -120,12 +380,17 @@ class _Writer:
         self._index = IndexWriter(folder)
         self._records, self._cards = TextWriter(folder, "products"), TextWriter(folder, "cards")
         self._sha256 = hashlib.sha256(f"format {FORMAT}\n".encode())
-        self._asins, self._goals = Asins(), GoalList()
-        self._prices = array("d")
-        self._labels = {"categories": Labels(), "queries": Labels()}
+        self._asins, self._prices = Asins(), array("d")
+        # Texts of which many are equal: the number of each, and those of the products.
+        self._labels: dict[str, tuple[dict[str, int], array[int]]] = {
+            name: ({}, array("I")) for name in ("categories", "queries")
+        }
+        self._goals, self._goal_rows, self._goal_starts = 0, array("I"), array("q")
+        self._attributes: Counter[str] = Counter()
+        self._human: list[tuple[int, dict[str, Any]]] = []
 
     def add(self, bare: Product, prices: Sequence[float], told: Any) -> None:
-        """Add a product: its record, its terms, and the goals made from it."""
+        """Add a product: its record, its terms, and the goals made from it and told by people."""
         asin = bare.asin
         given, cap = self._given.prices.get(asin), self._given.caps.get(asin)
         price = draw_price(prices, self._seed, asin) if given is None else given
@@ -138,35 +403,80 @@ class _Writer:
         self._cards.add(f"{asin}\n{product.price_tag}\n{product.title}")
         self._index.add(analyze(search_text(product)))
         self._prices.append(price)
-        self._labels["categories"].add(product.category)
-        self._labels["queries"].add(product.query)
-        self._goals.add(self._asins.add(asin), product, told)
+        for name, label in (("categories", product.category), ("queries", product.query)):
+            numbers, of_products = self._labels[name]
+            of_products.append(numbers.setdefault(label, len(numbers)))
+        row = self._asins.add(asin)
+        # One synthetic goal for each choice of all options.
+        choices = math.prod(len(values) for _, values in product.options)
+        if number := choices if product.instruction is not None and product.wanted else 0:
+            self._goal_rows.append(row)
+            self._goal_starts.append(self._goals)
+            self._goals += number
+            for attribute in product.wanted:
+                self._attributes[attribute] += number
+        for entry in told if isinstance(told, list) else [] if told is None else [told]:
+            if not _is_told(entry):
+                raise DataCorrupt(
+                    f"expected human instructions for product {asin}, with attributes and a list of "
+                    f"options, found {entry!r:.120}; get items_human_ins.json again"
+                )
+            if entry["instruction_attributes"]:
+                self._human.append((row, entry))
 
     def finish(self) -> dict[str, Any]:
         """Write the rest and return the manifest."""
-        folder = self._folder
-        for writer in (self._records, self._cards):
-            writer.__exit__(None, None, None)
+        self._records.close()
+        self._cards.close()
         asins, order = self._asins.sorted()
-        save_array(folder, "asins", asins)
-        save_array(folder, "order", order)
         ranks = np.empty(len(order), np.uint32)
         ranks[order] = np.arange(len(order), dtype=np.uint32)
-        save_array(folder, "ranks", ranks)
-        for name, labels in self._labels.items():
-            labels.write(folder, name)
-        human = self._goals.write(folder, self._prices, self._given.human_caps, self._seed)
-        for line in human:
-            self._sha256.update(line.encode() + b"\n")
-        counts = {"products": len(order), "synthetic": self._goals.count, "human": len(human)}
+        human = self._human_goals()
+        arrays: dict[str, Any] = {"asins": asins, "order": order, "ranks": ranks}
+        for name, (numbers, of_products) in self._labels.items():
+            arrays[name] = np.array(of_products, np.uint32)
+            write_json(self._folder / f"{name}.json", list(numbers))
+        arrays["goal_rows"] = np.array(self._goal_rows, np.uint32)
+        arrays["goal_starts"] = np.array([*self._goal_starts, self._goals], np.int64)
+        arrays["human_rows"] = np.array([row for row, _ in self._human], np.uint32)
+        for name, content in arrays.items():
+            save_array(self._folder, name, content)
+        write_json(self._folder / "attributes.json", dict(self._attributes))
+        counts = {"products": len(order), "synthetic": self._goals, "human": human}
         figures = self._index.finish()
         return {"format": FORMAT, "sha256": self._sha256.hexdigest()} | counts | figures
+
+    def _human_goals(self) -> int:
+        """Write the goals that people told, and return how many there are."""
+        place = {index: at for at, index in enumerate(legacy_order(len(self._human)))}
+        caps = self._given.human_caps
+        writer = TextWriter(self._folder, "human")
+        for index, (row, entry) in enumerate(self._human):
+            at, said = place[index], entry["instruction"]
+            cap = caps[at] if at in caps else draw_cap(self._prices[row], self._seed, said)
+            text = said.strip(".") + price_clause(cap)
+            wanted, options = entry["instruction_attributes"], entry["instruction_options"]
+            line = json.dumps([row, text, wanted, options, cap])
+            writer.add(line)
+            self._sha256.update(line.encode() + b"\n")
+        writer.close()
+        return len(self._human)
+
+
+def _is_told(entry: Any) -> bool:
+    """Return whether this is a human instruction."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("instruction"), str):
+        return False
+    lists = (entry.get("instruction_attributes"), entry.get("instruction_options"))
+    return all(
+        isinstance(texts, list) and all(isinstance(text, str) for text in texts) for texts in lists
+    )
 
 
 def _records(path: Path, progress: Listener) -> Iterator[dict[str, Any]]:
     """Yield the records of products that WebShop keeps: each ASIN once."""
     seen: set[str] = set()
-    for number, record in enumerate(reading(path, elements, progress)):
+    for number, record in enumerate(elements(path, progress)):
         asin = record.get("asin") if isinstance(record, dict) else None
         if not isinstance(asin, str):
             raise DataCorrupt(

@@ -1,19 +1,22 @@
-"""WebShop's canonicalizer: from pages to belief facts, and from facts back to pages."""
+"""WebShop's canonicalizer, and beliefs in words: as prompts, and as WebShop's own pages.
+
+World models that predict facts answer with such a page (`describe`). Facts are in lower case, so the
+page differs from the shop's in letters; what `WebShopCanonicalizer.update` reads of it is the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from ...errors import OptionError, suggest
+from ...errors import check_choice
 from ...facts import Fact, State
 from ...trajectory import Turn
 from ..canon import collapse
-from .cleaning import clean, read_written
-from .folding import Belief, follow
-from .reading import read_page
-
-__all__ = ["MODES", "ObservationMode", "WebShopCanonicalizer"]
+from .belief import CATALOGUE, SUB_PAGES, Belief, follow, keywords, whole
+from .parser import clean, read_action, read_page, read_written
 
 ObservationMode: TypeAlias = Literal["text", "text_rich"]
 """How pages are shown: parts joined by ``[SEP]``, or lines with marked buttons."""
@@ -27,7 +30,7 @@ _NONE: frozenset[Fact] = frozenset()
 class WebShopCanonicalizer:
     """Folds WebShop's pages, of either observation mode, into a belief.
 
-    The facts are those of `comap.envs.webshop.facts`. What a page does not show is known from the
+    The facts are those of `comap.envs.webshop.belief`. What a page does not show is known from the
     actions: the product on an item page, which sub-page it is, the query. In the mode ``text``
 
     * chosen options are shown only in strict episodes (``Selected color: red``); without such parts
@@ -67,9 +70,7 @@ class WebShopCanonicalizer:
     version = "webshop-1"
 
     def __init__(self, observation_mode: ObservationMode = "text", legacy: bool = False):
-        if observation_mode not in MODES:
-            known = suggest(str(observation_mode), MODES)
-            raise OptionError(f"observation_mode cannot be {observation_mode!r}; {known}")
+        check_choice("observation_mode", observation_mode, MODES)
         self.observation_mode = observation_mode
         self.legacy = legacy
         self._memory: tuple[State, Belief] | None = None
@@ -110,16 +111,12 @@ class WebShopCanonicalizer:
 
     def describe(self, before: State, action: str, after: State) -> str:
         """Return a page from which `update` reads `after`: see `Describer`."""
-        from .describe import describe
-
         return describe(before, action, after, self.observation_mode)
 
     def reveals(
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
     ) -> bool:
         """Return whether a change tells what nobody could foresee: see `comap.envs.Revealer`."""
-        from .revealing import reveals
-
         earlier = [before]
         for turn in history:
             if turn.action is None:
@@ -127,3 +124,200 @@ class WebShopCanonicalizer:
             else:
                 earlier.append(self.update(earlier[-1], turn.action, turn.observation))
         return reveals(earlier, before, after)
+
+
+_LAST = 2
+_TITLE = 80
+_OPTIONS = 12
+
+
+def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None = None) -> str:
+    """Return what matters for the next action or, with an action, for predicting what follows it."""
+    belief = _Belief(state)
+    lines = [f"goal: {goal}", f"page: {belief.page_line()}"]
+    named = clean((read_action(action) or ("", ""))[1]) if action is not None else ""
+    if belief.page == "results":
+        listed = belief.results()
+        if action is None:
+            lines.append("listed: " + ("; ".join(map(belief.listed, listed)) or "nothing"))
+        elif named in listed:
+            lines.append(f"listed: {belief.listed(named)}")
+    elif action is None and belief.page == "search":
+        lines.append(f"keywords: {keywords(goal)[0]}")
+    elif action is None or belief.page in ("item", *SUB_PAGES):
+        lines += belief.product_lines()
+    told = [
+        f"{after.action}" + " (nothing changed)" * (after.observation == before.observation)
+        for before, after in pairwise(list(history)[-_LAST - 1 :])
+    ]
+    return "\n".join([*lines, *([f"last: {'; '.join(told)}"] if told else [])])
+
+
+def dollars(cents: str) -> str:
+    """Return cents as dollars."""
+    cents = cents.zfill(3)
+    return f"{cents[:-2]}.{cents[-2:]}"
+
+
+class _Belief(Belief):
+    """A belief, with what prompts and pages show of it."""
+
+    def __init__(self, state: State):
+        super().__init__(Belief.of_facts(state.facts).groups)
+        self.page, self.product = self.told("page"), self.told("product")
+        self.titles = dict(self.pairs("title"))
+        self.prices = {fact[1]: fact[2:] for fact in sorted(self.of("price"))}
+        self.opened = {fact[1] for fact in self.of("opened")}
+
+    def page_line(self) -> str:
+        """Return where the shopper is."""
+        if self.page == "results":
+            pages = f"{self.told('page_no')} of {max(1, -(-self.number('total') // 10))}"
+            return f"results {pages} for {self.told('query') or 'something'}"
+        if self.page in SUB_PAGES:
+            return f"{self.page} of {self.product or 'a product'}"
+        if self.page == "done":
+            return f"done, reward {self.told('reward') or 'not known'}"
+        return f"{self.page or 'not known'} {self.product if self.page == 'item' else ''}".strip()
+
+    def results(self) -> list[str]:
+        return [asin for _, asin in sorted(self.pairs("result"), key=_ranked)]
+
+    def listed(self, asin: str) -> str:
+        title = _shortened(self.titles.get(asin, ""))
+        seen = " (opened)" if asin in self.opened else ""
+        return " ".join(filter(None, (asin, title, self.price(asin)))) + seen
+
+    def price(self, asin: str) -> str:
+        """Return a product's price, or nothing where it is not known."""
+        low, high = self.prices.get(asin, ("", ""))
+        if not (low and high):
+            return ""
+        return f"${dollars(low)}" + (f" to ${dollars(high)}" if high != low else "")
+
+    def product_lines(self) -> list[str]:
+        told = (_shortened(self.titles.get(self.product, "")), self.price(self.product))
+        lines = [f"product: {' '.join(filter(None, told))}"] if any(told) else []
+        fits = [fact[1] for fact in sorted(self.of("attr_match"))]
+        fits += [f"price {self.told('price_ok')}"] if self.told("price_ok") else []
+        lines += [f"fits: {', '.join(fits)}"] if fits else []
+        chosen = [f"{group} {value}" for group, value in self.pairs("selected")]
+        lines += [f"chosen: {', '.join(chosen)}"] if chosen else []
+        offers: dict[str, list[str]] = {}
+        for group, value in self.pairs("option"):
+            offers.setdefault(group, []).append(value)
+        named = set(self.pairs("option_available"))
+        told_of = (
+            f"{group}: {_some(values, [v for v in values if (group, v) in named])}"
+            for group, values in offers.items()
+        )
+        lines += [f"options: {'; '.join(told_of)}"] if offers else []
+        return lines
+
+
+def _ranked(row: tuple[str, str]) -> tuple[int, str, str]:
+    return whole(row[0]), *row
+
+
+def _shortened(title: str) -> str:
+    return title if len(title) <= _TITLE else title[: _TITLE - 3].rstrip() + "..."
+
+
+def _some(values: list[str], first: list[str]) -> str:
+    """Return values, those that the instruction names first, and not too many."""
+    ordered = first + [value for value in values if value not in first]
+    more = len(ordered) - _OPTIONS
+    return ", ".join(ordered[:_OPTIONS]) + (f" and {more} more" if more > 0 else "")
+
+
+_SEPARATOR = " [SEP] "
+_NO_PRICE = "$100.00"  # as the shop has it
+
+
+def describe(before: State, action: str, after: State, mode: str = "text") -> str:
+    """Return a page that leads from `before` to `after`."""
+    parts = _Page(after, _Belief(before).told("instruction"), mode == "text_rich").parts()
+    if mode == "text_rich":
+        return "\n".join(part for part in parts if part) + "\n"
+    return _SEPARATOR.join(parts)
+
+
+class _Page(_Belief):
+    """One page to be written, a part at a time."""
+
+    def __init__(self, state: State, instruction: str, rich: bool):
+        super().__init__(state)
+        self.rich, self.selected = rich, self.pairs("selected")
+        self.instruction = self.told("instruction") or instruction
+
+    def button(self, name: str, clicked: bool = False) -> str:
+        mark = "clicked button" if clicked else "button"
+        return f"[{mark}] {name} [{mark}_]" if self.rich else name
+
+    def parts(self) -> list[str]:
+        if self.page == "done":
+            return self.end()
+        if self.page == "search" or not self.page:
+            return ["WebShop", "Instruction:", self.instruction, self.button("Search")]
+        head = ["Instruction:", self.instruction, self.button("Back to Search")]
+        if self.page == "results":
+            return head + self.list_parts()
+        body = self.lines() if self.page in SUB_PAGES else self.item()
+        return [*head, self.button("< Prev"), *body]
+
+    def list_parts(self) -> list[str]:
+        number = self.told("page_no") or "1"
+        parts = [f"Page {number} (Total results: {self.told('total') or '0'})"]
+        parts += [self.button("< Prev")] if number != "1" else []
+        parts.append(self.button("Next >"))
+        for asin in self.results():
+            title = self.titles.get(asin, "unnamed")
+            parts += [
+                self.button(asin.upper(), asin in self.opened),
+                title,
+                self.price(asin) or _NO_PRICE,
+            ]
+        return parts
+
+    def item(self) -> list[str]:
+        parts, group = list[str](), ""
+        for name, value in self.pairs("option"):
+            parts += [name] if name != group else []
+            group = name
+            indent = "  " if self.rich else ""
+            parts.append(indent + self.button(value, (name, value) in self.selected))
+        if not self.rich:
+            parts += [f"Selected {name}: {value}" for name, value in self.selected]
+        parts.append(self.titles.get(self.product, "unnamed"))
+        parts += [f"Price: {self.price(self.product) or _NO_PRICE}", "Rating: N.A."]
+        names = ("Description", "Features", "Reviews", "Buy Now")
+        return parts + [self.button(name) for name in names]
+
+    def lines(self) -> list[str]:
+        rows = [fact for fact in self.of("line") if fact[1] == self.page]
+        return [fact[3] for fact in sorted(rows, key=lambda fact: (len(fact[2]), fact))]
+
+    def end(self) -> list[str]:
+        parts = ["Thank you for shopping with us!", "Purchased", "asin", self.product.upper()]
+        parts += ["options", json.dumps(dict(self.selected)), "Reward"]
+        return [*parts, "Your score (min 0.0, max 1.0)", self.told("reward")]
+
+
+_OF_A_LIST = ("total", "result")
+
+
+def reveals(earlier: Iterable[State], before: State, after: State) -> bool:
+    """Return whether a change tells what no page so far did."""
+    new = _told(after) - _told(before)
+    return bool(new) and not new <= frozenset().union(*map(_told, earlier))
+
+
+def _told(state: State) -> frozenset[Fact]:
+    """Return what the shop told; of result lists, with the query and the page they are of."""
+    one = {fact[0]: fact[1] for fact in state.facts if len(fact) == 2}
+    page = (one.get("query", ""), one.get("page_no", ""))
+    told = {fact for fact in state.facts if fact[0] in CATALOGUE and fact[0] != "result"}
+    told |= {(*fact, *page) for fact in state.facts if fact[0] in _OF_A_LIST}
+    if one.get("page") == "item":
+        told.add(("offers", one.get("product", "")))
+    return frozenset(told)

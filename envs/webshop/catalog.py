@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from functools import cached_property, wraps
+from functools import cached_property, lru_cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -15,16 +14,11 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from ...checksums import unseal
 from ...errors import CoMapError, DataCorrupt, DataNotFound, TaskNotFound
 from ..storage import QUICK, changed_file
 from .build import FORMAT, MANIFEST
-from .goals import Goal, synthetic_goal, weight_of
-from .products import Product
-from .search import SearchIndex
-from .texts import Texts, load_array
-
-__all__ = ["KINDS", "Card", "Catalog", "check_files"]
+from .products import Goal, Product, synthetic_goal
+from .search import SearchIndex, Texts, load_array
 
 KINDS = ("synthetic", "human")
 """The kinds of goals."""
@@ -33,7 +27,6 @@ Answer = TypeVar("Answer")
 Card = tuple[str, str, str]
 """What a page of results shows of a product: ASIN, title, price tag."""
 
-_REMEMBERED = {"products": 512, "cards": 4096, "queries": 1024, "rows": 512}
 _OPEN: WeakValueDictionary[tuple[str, int], Catalog] = WeakValueDictionary()
 
 
@@ -74,15 +67,16 @@ class Catalog:
         self._human = Texts(folder, "human")
         self.index = SearchIndex(folder, manifest["documents"], load_array(folder, "ranks"))
         self._labels: dict[str, tuple[dict[str, int], npt.NDArray[Any]]] = {}
-        self._memory: dict[str, OrderedDict[Any, Any]] = {
-            name: OrderedDict() for name in _REMEMBERED
-        }
+        products, cards, index = self._products, self._cards, self.index  # no circle through self
+        self._product = lru_cache(512)(lambda row: Product.from_json(products[row]))
+        self._card = lru_cache(4096)(lambda row: cards[row].split("\n", 2))
+        self._found = lru_cache(1024)(lambda query, k: index.search(query, k))
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> Catalog:
         """Open a catalogue that `build_catalog` made; once in a process.
 
-        The files of a small one (64 MiB) are compared with their checksums; those of a large one are as
+        The files of a small one (64 MiB) are compared with their SHA-256; those of a large one are as
         they are (`comap data verify webshop` compares all).
 
         Args:
@@ -93,7 +87,7 @@ class Catalog:
             DataCorrupt: It is of another format, or broken.
 
         Example:
-            >>> from comap.envs.webshop.embedded import embedded_catalog
+            >>> from comap.envs.webshop.generate import embedded_catalog
             >>> len(embedded_catalog().search("red shoes", k=3))
             3
         """
@@ -103,7 +97,7 @@ class Catalog:
             key = (str(folder), path.stat().st_mtime_ns)
             if (known := _OPEN.get(key)) is not None:
                 return known
-            manifest = unseal(path.read_text(encoding="utf-8"))
+            manifest = json.loads(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise DataNotFound(
                 f"expected a WebShop catalogue in {folder}, found no {MANIFEST}; "
@@ -126,7 +120,6 @@ class Catalog:
         return catalog
 
     def __len__(self) -> int:
-        """Return the number of products."""
         return len(self._products)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -139,20 +132,11 @@ class Catalog:
     @_checked
     def search_rows(self, query: str, k: int = 50) -> list[int]:
         """Return the rows of the best `k` products, best first."""
-        memory = self._memory["queries"]
-        rows = memory.get((query, k))
-        if rows is None:
-            rows = self._remember("queries", (query, k), self.index.search(query, k))
-        return list(rows)
+        return list(self._found(query, k))
 
     @_checked
     def rows_with(self, label: str, value: str) -> list[int]:
-        """Return the rows of all products whose label is this text, in the order of the catalogue.
-
-        Args:
-            label: ``"queries"`` or ``"categories"``.
-            value: The text.
-        """
+        """Return the rows of all products whose label (``"queries"``, ``"categories"``) is this text."""
         if label not in self._labels:
             names = json.loads((self.folder / f"{label}.json").read_text(encoding="utf-8"))
             numbers = {name: number for number, name in enumerate(names)}
@@ -164,19 +148,13 @@ class Catalog:
     @_checked
     def product(self, row: int) -> Product:
         """Return a product."""
-        known: Product | None = self._memory["products"].get(row)
-        if known is None:
-            known = self._remember("products", row, Product.from_json(self._products[row]))
-        return known
+        return self._product(row)
 
     @_checked
     def card(self, row: int) -> Card:
         """Return what results show of a product."""
-        known: Card | None = self._memory["cards"].get(row)
-        if known is None:
-            asin, tag, title = self._cards[row].split("\n", 2)
-            known = self._remember("cards", row, (asin, title, tag))
-        return known
+        asin, tag, title = self._card(row)
+        return asin, title, tag
 
     def asin(self, row: int) -> str:
         """Return a product's ASIN."""
@@ -185,9 +163,6 @@ class Catalog:
     @_checked
     def row(self, asin: str) -> int | None:
         """Return a product's row, or None where there is none."""
-        known: int | None = self._memory["rows"].get(asin)
-        if known is not None:
-            return known
         sought = asin.encode("utf-8", "surrogatepass")
         if not len(self._asins) or len(sought) > self._asins.itemsize:
             return None
@@ -199,11 +174,7 @@ class Catalog:
 
     @_checked
     def goal(self, kind: str, index: int) -> Goal:
-        """Return a goal by its place in the order of the catalogue.
-
-        Raises:
-            TaskNotFound: There is none.
-        """
+        """Return a goal by its index in the order of the catalogue."""
         if kind not in KINDS or not 0 <= index < self.goals(kind):
             raise TaskNotFound(
                 f"expected a goal 'synthetic/0' to 'synthetic/{self.goals('synthetic') - 1}' or "
@@ -211,17 +182,15 @@ class Catalog:
             )
         if kind == "human":
             row, text, wanted, options, cap = json.loads(self._human[index])
-            self._remember("rows", self.asin(row), row)  # whoever has a goal wants its product
             named = tuple(("", value) for value in options)
             return Goal(kind, index, self.asin(row), text, tuple(wanted), named, cap)
         place = int(np.searchsorted(self._goal_starts, index, side="right")) - 1
         row = int(self._goal_rows[place])
         product = self.product(row)
-        self._remember("rows", product.asin, row)
         number = index - int(self._goal_starts[place])
-        return synthetic_goal(
-            product, index, number, weight_of(product.wanted, self._attribute_counts)
-        )
+        # WebShop's weight: the mean of 1 / (goals that ask for the attribute).
+        shares = [1 / self._attribute_counts[attribute] for attribute in product.wanted]
+        return synthetic_goal(product, index, number, sum(shares) / len(shares))
 
     def goals(self, kind: str) -> int:
         """Return how many goals of a kind there are."""
@@ -234,10 +203,7 @@ class Catalog:
 
     @_checked
     def goal_products(self, kind: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return the rows of the products with goals, and the index of each one's first goal.
-
-        The second array has the number of all goals as its last element.
-        """
+        """Return the rows of the products with goals, each one's first goal, and all goals' number."""
         if kind == "synthetic":
             return self._goal_rows, self._goal_starts
         rows = load_array(self.folder, "human_rows")
@@ -245,35 +211,12 @@ class Catalog:
 
     @cached_property
     def _attribute_counts(self) -> dict[str, int]:
-        counts: dict[str, int] = unseal((self.folder / "attributes.json").read_text("utf-8"))
+        counts: dict[str, int] = json.loads((self.folder / "attributes.json").read_text("utf-8"))
         return counts
-
-    def _remember(self, name: str, key: Any, value: Any) -> Any:
-        """Keep a value for the next time, for a while."""
-        memory = self._memory[name]
-        memory[key] = value
-        if len(memory) > _REMEMBERED[name]:
-            memory.popitem(last=False)
-        return value
 
 
 def check_files(folder: Path, manifest: Mapping[str, Any], *, most: float = math.inf) -> None:
-    """Compare a catalogue's files with their checksums, where it has some.
-
-    Args:
-        folder: Where it lies.
-        manifest: What it says of itself.
-        most: The most bytes to read; files that have more together are not read.
-
-    Raises:
-        DataCorrupt: A file is missing or was changed.
-
-    Example:
-        >>> check_files(Path("nowhere"), {"digests": {"a.bin": {"size": 1, "sha256": ""}}})
-        Traceback (most recent call last):
-        comap.errors.DataCorrupt: nowhere: expected a.bin of 1 bytes, found none; build the catalogue \
-again: comap data build webshop SOURCE
-    """
+    """Compare a catalogue's files with their SHA-256, where it has some."""
     if wrong := changed_file(folder, manifest.get("digests", {}), most=most):
         raise _corrupt(folder, wrong)
 

@@ -1,31 +1,129 @@
-"""`WebShopEnv`: shopping by search and clicks, in text."""
+"""`WebShopEnv`: shopping by search and clicks, in text; and its tasks."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from ...errors import OptionError, suggest
+from ...errors import (
+    DataNotFound,
+    OptionError,
+    TaskNotFound,
+    check_choice,
+    check_flag,
+    check_number,
+)
 from ...facts import State
-from ...trajectory import Turn
 from ..base import Outcome, TextEnv
-from ..panel import Panel
-from .browse import browse
-from .canonicalizer import MODES, ObservationMode, WebShopCanonicalizer
-from .catalog import Catalog
-from .expert import Errand, ShopExpert, Standing
-from .facts import admissible_of, goal_reached, score_of
-from .goals import Goal
-from .matching import keywords
-from .pages import Pages
-from .reward import reward_of
-from .session import Session, Shop
-from .tasks import open_tasks
-from .wording import narrate, narrate_scene
+from ..panel import Panel, evenly
+from ..storage import comap_home
+from .belief import admissible_of, goal_reached, keywords, score_of
+from .build import MANIFEST
+from .canonicalizer import MODES, ObservationMode, WebShopCanonicalizer, narrate
+from .catalog import KINDS, Catalog
+from .expert import ShopExpert, browse
+from .generate import embedded_catalog
+from .products import Goal, legacy_order, reward_of, split_of_asin
+from .session import Pages, Session, Shop
 
-__all__ = ["WebShopEnv"]
+_LEGACY = {
+    "legacy-test": (0, 500),
+    "legacy-eval": (500, 1500),
+    "legacy-train": (1500, None),
+    "legacy-train-500": (500, None),
+}
+_BY_PRODUCT = ("train", "valid", "test")
+SPLITS = (*_BY_PRODUCT, "all", *_LEGACY)
+
+_PREFIX = "generated/"
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The goals of one split."""
+
+    catalog: Catalog
+    split: str
+    kind: str
+    most: int | None
+    generated: bool
+
+    @cached_property
+    def panel(self) -> Panel:
+        """The ids of the split's tasks."""
+        prefix = f"{_PREFIX if self.generated else ''}{self.kind}/"
+        ids = (f"{prefix}{index}" for index in self._indices())
+        return Panel.of(ids, self.split, SPLITS)
+
+    def goal(self, task: str) -> Goal:
+        """Return the goal of a task, of this split or another."""
+        expected = "generated/" if self.generated else ""
+        kind, _, number = task.removeprefix(expected).partition("/")
+        if task.startswith(expected) and number.isascii() and number.isdigit() and len(number) < 12:
+            return self.catalog.goal(kind, int(number))
+        raise TaskNotFound(
+            f"expected a task such as '{expected}synthetic/0', found {task!r:.80}; "
+            "env.unwrapped.tasks.ids lists those of the split"
+        )
+
+    def split_of(self, goal: Goal) -> str:
+        """Return the split that a goal is in, among those of this split's family."""
+        if self.split in _BY_PRODUCT:
+            return split_of_asin(goal.asin)
+        if self.split == "all":
+            return "all"
+        place = legacy_order(self.catalog.goals(goal.kind)).index(goal.index)
+        first, last = _LEGACY[self.split]
+        if place >= first and (last is None or place < last):
+            return self.split
+        return next(n for n, (a, b) in _LEGACY.items() if place >= a and (b is None or place < b))
+
+    def _indices(self) -> list[int]:
+        if self.split in _LEGACY:
+            first, last = _LEGACY[self.split]
+            return list(legacy_order(self.catalog.goals(self.kind))[first:last])
+        rows, starts = self.catalog.goal_products(self.kind)
+        indices: list[int] = []
+        for row, start, end in zip(
+            rows.tolist(), starts[:-1].tolist(), starts[1:].tolist(), strict=True
+        ):
+            if self.split == "all" or split_of_asin(self.catalog.asin(row)) == self.split:
+                indices += evenly(range(start, end), self.most)
+        return indices
+
+
+def open_tasks(
+    data_dir: str | os.PathLike[str] | None,
+    split: str,
+    kind: str,
+    most: int | None,
+    source: str,
+    generator_seed: int,
+) -> Tasks:
+    """Return the tasks of the catalogue that is there, else of the embedded one."""
+    check_choice("WebShop's split", split, SPLITS)
+    check_choice("WebShop's goals", kind, KINDS)
+    check_choice("WebShop's source", source, ("auto", "official", "generated"))
+    if most is not None:
+        check_number("goals_per_product", most)
+    if source == "generated" and data_dir is not None:
+        raise OptionError("source='generated' reads no data, found data_dir as well; leave one out")
+    home = comap_home() / "webshop"
+    folder = home if data_dir is None else data_dir
+    if source != "generated":
+        if data_dir is not None or (home / MANIFEST).is_file():
+            return Tasks(Catalog.open(folder), split, kind, most, False)
+        if source == "official":
+            raise DataNotFound(
+                f"expected a WebShop catalogue in {home}, found none; "
+                "run: comap data build webshop SOURCE"
+            )
+    return Tasks(embedded_catalog(generator_seed), split, kind, most, True)
+
 
 _EXPERTS = ("plan", "explore")
 _UNFIT = str.maketrans("[]", "  ")
@@ -57,7 +155,7 @@ class WebShopEnv(TextEnv):
 
     ## Rewards
     0 until a product is bought; then ``r_type * (attributes met + options met + price met) /
-    (attributes + options + 1)``, 0 to 1: see `comap.envs.webshop.reward.reward_of`.
+    (attributes + options + 1)``, 0 to 1: see `comap.envs.webshop.products.reward_of`.
 
     ## Episode End
     *Terminated* when a product is bought; *truncated* after 15 steps (``max_episode_steps`` of
@@ -94,7 +192,7 @@ class WebShopEnv(TextEnv):
     a generated catalogue, the same splits, ids beginning with ``generated/``.
 
     ## State facts
-    See `comap.envs.webshop.facts`, by `WebShopCanonicalizer`: the page, the query, the product, what
+    See `comap.envs.webshop.belief`, by `WebShopCanonicalizer`: the page, the query, the product, what
     is selected, what was opened, and how the product meets the instruction (structural); listed
     products, titles, prices, options, lines of text and the reward (catalogue).
 
@@ -140,11 +238,12 @@ class WebShopEnv(TextEnv):
     """
 
     test_splits: ClassVar[tuple[str, ...]] = ("test",)
-    nothing: ClassVar[str | None] = None
-    embedded: ClassVar[Mapping[str, Any]] = MappingProxyType({"source": "generated"})
+    idle_answer: ClassVar[str | None] = None
+    generated_options: ClassVar[Mapping[str, Any]] = MappingProxyType({"source": "generated"})
     env_id = "comap/WebShop-v0"
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType({"reward_parts": {}})
     canonicalizer: WebShopCanonicalizer = WebShopCanonicalizer()
+    state_text = staticmethod(narrate)
 
     def __init__(
         self,
@@ -163,15 +262,11 @@ class WebShopEnv(TextEnv):
         **common: Any,
     ):
         super().__init__(**common)
-        if observation_mode not in MODES:
-            known = suggest(str(observation_mode), MODES)
-            raise OptionError(f"observation_mode cannot be {observation_mode!r}; {known}")
+        check_choice("observation_mode", observation_mode, MODES)
         flags = {"legacy": legacy, "show_attrs": show_attrs, "strict_options": strict_options}
         for name, flag in flags.items():
-            if not isinstance(flag, bool):
-                raise OptionError(f"{name} must be True or False, not {flag!r}")
-        if expert not in _EXPERTS:
-            raise OptionError(f"expert cannot be {expert!r}; {suggest(str(expert), _EXPERTS)}")
+            check_flag(name, flag)
+        check_choice("expert", expert, _EXPERTS)
         self._tasks = open_tasks(data_dir, split, goals, goals_per_product, source, generator_seed)
         self._settings = {name: str(flag).lower() for name, flag in flags.items()}
         self._settings["observation_mode"] = observation_mode
@@ -228,24 +323,8 @@ class WebShopEnv(TextEnv):
         if self._knows == "explore":
             return browse(self._state)
         if self._expert is None:
-            goal, catalog = self.wanted, self.catalog
-            row = catalog.row(goal.asin)
-            assert row is not None
-            product = catalog.product(row)
-            errand = Errand(
-                goal.asin, goal.text, goal.options, dict(product.options), product.title
-            )
-            self._expert = ShopExpert(errand, catalog.search, self._legacy)
-        here = self.session
-        return self._expert.action(
-            Standing(
-                here.page,
-                [self.catalog.asin(row) for row in here.rows],
-                here.page_no,
-                "" if here.row is None else self.catalog.asin(here.row),
-                here.options,
-            )
-        )
+            self._expert = ShopExpert(self.wanted, self.catalog, self._legacy)
+        return self._expert.action(self.session)
 
     def expert_from(self, state: State, admissible: tuple[str, ...] | None) -> str | None:
         """Return the next action of a sensible shopper that knows only a belief: see `browse`."""
@@ -266,15 +345,6 @@ class WebShopEnv(TextEnv):
             return allowed
         return (*allowed, *self._suggested)
 
-    @classmethod
-    def state_text(
-        cls, goal: str, history: Sequence[Turn], state: State, action: str | None = None
-    ) -> str:
-        """Return a belief in few words: see `narrate` and, with an action, `narrate_scene`."""
-        if action is None:
-            return narrate(goal, history, state)
-        return narrate_scene(goal, history, state, action)
-
     def _open(self, task: str) -> tuple[str, str, Outcome]:
         self._wanted = None
         goal = self._tasks.goal(task)
@@ -283,42 +353,26 @@ class WebShopEnv(TextEnv):
         return self._tasks.split_of(goal), goal.text, self._outcome_of(False)
 
     def _act(self, action: str) -> Outcome:
-        before = self.session
-        after = self._shop.act(before, action)
+        after = self._shop.act(self.session, action)
         if after is None:
             return self._outcome_of(not self._legacy)
-        bought = after.page == "done" and before.page != "done"
-        if bought:
-            after = self._pay(after)
-        self.session = after
+        bought = after.page == "done" and self.session.page != "done"
+        self.session = self._pay(after) if bought else after
         return self._outcome_of(False, bought)
 
     def _pay(self, here: Session) -> Session:
-        """Return the session with what the purchase is worth."""
         goal, catalog = self.wanted, self.catalog
         row = catalog.row(goal.asin)
         assert row is not None and here.row is not None
-        reward, parts = reward_of(
-            catalog.product(here.row),
-            here.options,
-            goal,
-            catalog.product(row),
-            self._strict_options,
-        )
+        bought, wanted = catalog.product(here.row), catalog.product(row)
+        reward, parts = reward_of(bought, here.options, goal, wanted, self._strict_options)
         return here._replace(reward=reward, parts=parts)
 
     def _outcome_of(self, invalid: bool, bought: bool = False) -> Outcome:
         here = self.session
-        worth = here.reward or 0.0
-        return Outcome(
-            self._pages.write(here, self.wanted.text),
-            worth if bought else 0.0,
-            worth,
-            worth == 1.0,
-            bought,
-            invalid,
-            self._admissible(),
-        )
+        worth, page = here.reward or 0.0, self._pages.write(here, self.wanted.text)
+        reward, admissible = worth if bought else 0.0, self._admissible()
+        return Outcome(page, reward, worth, worth == 1.0, bought, invalid, admissible)
 
     def _admissible(self) -> tuple[str, ...]:
         if self.session.page == "search":
@@ -339,6 +393,5 @@ class WebShopEnv(TextEnv):
 
 
 def _suggestion(instruction: str) -> str:
-    """Return a search for words of an instruction."""
     words = keywords(instruction)[0].translate(_UNFIT).split()
     return f"search[{' '.join(words) or 'anything'}]"

@@ -1,69 +1,31 @@
-"""The expert: it knows what the goal asks for, searches, opens the product, sets options and buys."""
+"""The experts: one knows what the goal asks for, `browse` knows only a belief."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from rapidfuzz import fuzz
 
-from .cleaning import clean
-from .facts import SUB_PAGES
-from .matching import keywords
+from ...facts import State
+from .belief import SUB_PAGES, Belief, Wish, keywords, whole, wish_of
+from .catalog import Catalog
+from .parser import Pairs, clean
+from .products import Goal
+from .session import ON_A_PAGE, Session
 
-__all__ = ["Errand", "ShopExpert", "Standing"]
-
-_ON_A_PAGE = 10
 _ALIKE = 85.0  # what WebShop's own comparison of options asks for
 _BUTTONS = frozenset(("back to search", "< prev", "buy now", *SUB_PAGES))
 _UNFIT = re.compile(r"[\[\]\s]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Errand:
-    """What the expert knows of a goal.
-
-    Attributes:
-        asin: The product, any case.
-        instruction: The task in words.
-        options: Pairs of group and value; the group is empty where a goal names only the value.
-        offers: Of the product: the values of each group, in the order shown.
-        title: Of the product; searched for where the instruction's words do not find it.
-    """
-
-    asin: str
-    instruction: str
-    options: tuple[tuple[str, str], ...] = ()
-    offers: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    title: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where the shopper stands.
-
-    Attributes:
-        page: One of `comap.envs.webshop.facts.PAGES`.
-        results: The whole result list, best first; also behind item pages.
-        page_no: The page of it, from 1.
-        asin: The product at hand, empty where there is none.
-        selected: The options chosen, by group.
-    """
-
-    page: str
-    results: Sequence[str] = ()
-    page_no: int = 1
-    asin: str = ""
-    selected: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Plan(NamedTuple):
     """What to search for, what to buy, the page of results that shows it, and if it is the goal's."""
 
     query: str
-    target: str
+    target: int
     page: int
     found: bool
 
@@ -77,125 +39,110 @@ class ShopExpert:
     the first product found.
 
     Args:
-        errand: What is wanted.
-        search: Returns the ASINs that a query finds, best first.
+        goal: What is wanted.
+        catalog: The shop.
         legacy: Whether WebShop's own rules hold. By strict rules an option can also be chosen as
             ``click[group: value]``, which tells groups that share a value apart.
 
     Example:
-        >>> expert = ShopExpert(Errand("B1", "find me a red rug", (("color", "red"),),
-        ...                            {"color": ("blue", "red")}), lambda query: ["B2", "B1"])
-        >>> expert.action(Standing("search"))
-        'search[red rug]'
-        >>> expert.action(Standing("results", ["B2", "B1"]))
-        'click[b1]'
-        >>> expert.action(Standing("item", ["B2", "B1"], asin="B1"))
-        'click[red]'
-        >>> expert.action(Standing("item", ["B2", "B1"], asin="B1", selected={"color": "red"}))
-        'click[buy now]'
+        >>> from comap.envs.webshop.generate import embedded_catalog
+        >>> from comap.envs.webshop.session import Session
+        >>> catalog = embedded_catalog()
+        >>> expert = ShopExpert(catalog.goal("synthetic", 0), catalog)
+        >>> expert.action(Session()) == f"search[{expert.query}]"
+        True
     """
 
-    def __init__(
-        self, errand: Errand, search: Callable[[str], Sequence[str]], legacy: bool = False
-    ):
-        self.errand = errand
-        self._search = search
-        self._plan: _Plan | None = None
-        self._choices = _choices(errand, legacy)
+    def __init__(self, goal: Goal, catalog: Catalog, legacy: bool = False):
+        row = catalog.row(goal.asin)
+        assert row is not None
+        self._catalog, self._wanted = catalog, row
+        product = catalog.product(row)
+        self._queries = _queries(goal.text, product.title, goal.asin)
+        self._choices = _choices(goal.options, dict(product.options), legacy)
 
     @property
     def query(self) -> str:
         """What it searches for."""
-        return self._planned().query
+        return self._plan.query
 
     @property
     def found(self) -> bool:
         """Whether any of its queries finds the goal's product."""
-        return self._planned().found
+        return self._plan.found
 
-    def action(self, standing: Standing) -> str | None:
-        """Return the next action; None only where the episode is over."""
-        query, target, page, _ = self._planned()
-        if standing.page == "done":
+    def action(self, here: Session) -> str | None:
+        """Return the next action from where the shopper stands; None where the episode is over."""
+        query, target, page, _ = self._plan
+        if here.page == "done":
             return None
-        if standing.page == "search":
+        if here.page == "search":
             return f"search[{query}]"
-        here = standing.asin.lower() == target
-        if standing.page == "item" and here:
-            return self._choose(standing, target)
-        if standing.page in SUB_PAGES and here:
+        if here.page == "item" and here.row == target:
+            return self._choose(here)
+        if here.page in SUB_PAGES and here.row == target:
             return "click[< prev]"
-        return self._towards(standing, target, page)
+        return self._towards(here, target, page)
 
-    def _towards(self, standing: Standing, target: str, page: int) -> str:
+    def _towards(self, here: Session, target: int, page: int) -> str:
         """Return the next action on the way to the target's page, from a page that is not it."""
-        results = [asin.lower() for asin in standing.results]
-        if target not in results:
+        if target not in here.rows:
             return "click[back to search]"
-        away = results.index(target) // _ON_A_PAGE + 1 - standing.page_no
-        levels = {"results": 0, "item": 1}.get(standing.page, 2)
+        away = here.rows.index(target) // ON_A_PAGE + 1 - here.page_no
+        levels = {"results": 0, "item": 1}.get(here.page, 2)
         if abs(away) + levels > 1 + page:
             return "click[back to search]"  # searching anew is shorter
         if levels:
             return "click[< prev]"
         if away:
             return "click[next >]" if away > 0 else "click[< prev]"
-        return f"click[{target}]"
+        return f"click[{self._catalog.asin(target).lower()}]"
 
-    def _choose(self, standing: Standing, target: str) -> str:
+    def _choose(self, here: Session) -> str:
         """Return the click that sets the next option, or buys."""
-        if target == self.errand.asin.lower():
-            selected = {clean(group): clean(value) for group, value in standing.selected.items()}
+        if here.row == self._wanted:
+            selected = {clean(group): clean(value) for group, value in here.options.items()}
             for group, value, name in self._choices:
                 if selected.get(clean(group)) != clean(value):
                     return f"click[{name}]"
         return "click[buy now]"
 
-    def _planned(self) -> _Plan:
-        if self._plan is None:
-            self._plan = self._make_plan()
-        return self._plan
-
-    def _make_plan(self) -> _Plan:
-        wanted = self.errand.asin.lower()
+    @cached_property
+    def _plan(self) -> _Plan:
         best: _Plan | None = None
         instead: _Plan | None = None
-        queries = _queries(self.errand)
-        for query in queries:
-            found = [asin.lower() for asin in self._search(query)]
+        for query in self._queries:
+            found = self._catalog.search_rows(query)
             if found and instead is None:
                 instead = _Plan(query, found[0], 1, False)
-            if wanted not in found:
+            if self._wanted not in found:
                 continue
-            page = found.index(wanted) // _ON_A_PAGE + 1
+            page = found.index(self._wanted) // ON_A_PAGE + 1
             if best is None or page < best.page:
-                best = _Plan(query, wanted, page, True)
+                best = _Plan(query, self._wanted, page, True)
             if page == 1:
                 break
-        return best or instead or _Plan(queries[0], wanted, 1, False)
+        return best or instead or _Plan(self._queries[0], self._wanted, 1, False)
 
 
-def _queries(errand: Errand) -> list[str]:
+def _queries(instruction: str, title: str, asin: str) -> list[str]:
     """Return what to search for, the best first; never empty."""
-    few, more = keywords(errand.instruction)
-    written = (few, more, errand.instruction, errand.title, errand.asin, "anything")
+    written = (*keywords(instruction), instruction, title, asin, "anything")
     queries = [_UNFIT.sub(" ", text).strip().lower() for text in written]
     return [query for query in dict.fromkeys(queries) if query]
 
 
-def _choices(errand: Errand, legacy: bool) -> tuple[tuple[str, str, str], ...]:
-    """Return the values to choose: the group in which each will be chosen, itself, what to click.
-
-    By WebShop's own rules a value that two groups share is chosen in the later one; where that group
-    is wanted otherwise it cannot be chosen, and neither can a value with brackets or a button's name.
-    """
+def _choices(
+    options: Pairs, offers: Mapping[str, Sequence[str]], legacy: bool
+) -> tuple[tuple[str, str, str], ...]:
+    """Return the values to choose: the group in which each will be chosen, itself, what to click."""
     wanted = dict[str, str]()
-    for group, value in errand.options:
-        if group and value in errand.offers.get(group, ()):
+    for group, value in options:
+        if group and value in offers.get(group, ()):
             wanted[group] = value
-        elif not group and (pair := _alike(value, errand.offers)):
+        elif not group and (pair := _alike(value, offers)):
             wanted.setdefault(*pair)
-    last = {value: group for group, values in errand.offers.items() for value in values}
+    last = {value: group for group, values in offers.items() for value in values}
     chosen = list[tuple[str, str, str]]()
     for group, value in wanted.items():
         if last[value] == group and value not in _BUTTONS:
@@ -219,3 +166,57 @@ def _alike(value: str, offers: Mapping[str, Sequence[str]]) -> tuple[str, str] |
             if score > _ALIKE and (best is None or score > best[0]):
                 best = (score, group, offer)
     return None if best is None else best[1:]
+
+
+_TRIES = 5
+_CHOICE = re.compile(r"(?:with|, and|,) [^,:]{1,40}: (.+?)(?=, and |, price|$)")
+_LIMIT = ", and price lower than"
+_BRACKETS = re.compile(r"[\[\]]+")
+
+
+def browse(state: State) -> str | None:
+    """Return the next action of a sensible shopper; None after a purchase or on an unknown page."""
+    belief = Belief.of_facts(state.facts)
+    page, instruction = belief.told("page"), belief.told("instruction")
+    if page == "search":
+        words = " ".join(_BRACKETS.sub(" ", keywords(instruction)[0]).split())
+        return f"search[{words or 'anything'}]"
+    if page == "results":
+        return _pick(belief, wish_of(instruction))
+    if page == "item":
+        return _decide(belief, instruction)
+    return "click[< prev]" if page in SUB_PAGES else None
+
+
+def _pick(belief: Belief, wish: Wish) -> str:
+    """Return which product of a list to open, or another page."""
+    words = {word for pair in wish.pairs for word in pair.split()}
+    titles = {asin: set(text.replace("-", " ").split()) for asin, text in belief.pairs("title")}
+    prices = {fact[1]: whole(fact[2]) for fact in sorted(belief.of("price"))}
+    opened = {fact[1] for fact in belief.of("opened")}
+    keys = [
+        (
+            wish.limit is not None and prices.get(asin, 0) > wish.limit,
+            -len(words & titles.get(asin, set())),
+            whole(rank),
+            asin,
+        )
+        for rank, asin in belief.pairs("result")
+        if asin not in opened
+    ]
+    if keys:
+        return f"click[{min(keys)[3]}]"
+    more = belief.number("page_no") * ON_A_PAGE < belief.number("total")
+    return "click[next >]" if more else "click[back to search]"
+
+
+def _decide(belief: Belief, instruction: str) -> str:
+    named, selected = belief.pairs("option_available"), dict(belief.pairs("selected"))
+    best = dict(sorted(named, key=lambda pair: (len(pair[1]), pair)))
+    for group, value in best.items():
+        if selected.get(group) != value:
+            return f"click[{value}]"
+    asked = {clean(value) for value in _CHOICE.findall(instruction.split(_LIMIT)[0])}
+    fits = asked <= {value for _, value in named} and belief.told("price_ok") != "no"
+    others = len(belief.of("result")) > 1 and len(belief.of("opened")) < _TRIES
+    return "click[buy now]" if fits or not others else "click[< prev]"

@@ -1,33 +1,149 @@
-"""The generated catalogue: an invented shop in WebShop's file format, made from a seed.
-
-Products come in families of three: the same kind of thing, with other attributes, options, brands
-and prices, so that finding the kind is not enough. Brands, sentences and numbers are invented; the
-words are in ``data/shop_words.json``.
-"""
+"""The generated catalogue: a shop in WebShop's file format, drawn from a seed, built once and kept."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from ...errors import OptionError
-from ..draws import Draws
-from .inventions import KINDS, Invention, human_of, instruction_of, record_of, shop_words
+from ...errors import CoMapError, OptionError, check_number
+from ..generated import Draws, kept_folder
+from ..storage import packaged
+from .build import build_catalog
+from .catalog import Catalog
 
-__all__ = ["HUMAN_FILE", "INSTRUCTIONS_FILE", "PRODUCTS_FILE", "generate_catalog"]
+KINDS = ("is", "with", "for")
+"""The kinds of attributes: what a thing is, what it has, what it is for."""
+
+
+def shop_words() -> Any:
+    """Return the words that shops are made of."""
+    return packaged(__package__, "shop_words")
+
+
+@dataclass(frozen=True, slots=True)
+class Invention:
+    """What is decided about a product before it is put into words."""
+
+    number: int
+    asin: str
+    category: str
+    root: str
+    kind: dict[str, Any]
+    brand: str
+    line: str
+    attributes: dict[str, tuple[str, ...]]
+    options: dict[str, tuple[str, ...]]
+    low: int
+    high: int
+
+    def all_attributes(self) -> list[str]:
+        """Return the attributes of all kinds."""
+        return [name for kind in KINDS for name in self.attributes[kind]]
+
+
+def record_of(item: Invention, seed: int) -> dict[str, Any]:
+    """Return a product as the file of products has it."""
+    words, draws = shop_words(), Draws("webshop", seed, "words", item.number)
+    names = item.all_attributes()
+    noun = str(item.kind["noun"])
+    one, two = (name.title() for name in draws.some(names, 2))
+    title = draws.pick(words["titles"]).format(
+        brand=item.brand, line=item.line, noun=noun.title(), one=one, two=two
+    )
+    description = draws.pick(words["descriptions"]).format(
+        brand=item.brand,
+        line=item.line,
+        noun=noun,
+        **{kind: _listing(item.attributes[kind]) for kind in KINDS},
+    )
+    bullets = [
+        draws.pick(words["bullets"][kind]).format(a=name, A=name.capitalize())
+        for kind in KINDS
+        for name in item.attributes[kind]
+    ]
+    dollars = [f"${cents / 100:.2f}" for cents in sorted({item.low, item.high})]
+    return {
+        "name": title,
+        "full_description": description,
+        "images": [""],
+        "product_category": " › ".join([item.root, *item.kind["path"]]),
+        "average_rating": "",
+        "small_description": [*bullets, *draws.some(words["fillers"], 2)],
+        "customization_options": {
+            group: [{"is_selected": False, "value": value} for value in values]
+            for group, values in item.options.items()
+        }
+        or "",
+        "asin": item.asin,
+        "category": item.category,
+        "query": item.kind["query"],
+        "page": 1,
+        "pricing": "".join(dollars),
+    }
+
+
+def instruction_of(item: Invention, seed: int) -> dict[str, Any]:
+    """Return the attributes of a product and, for two in three, what to ask for."""
+    draws = Draws("webshop", seed, "instruction", item.number)
+    names = item.all_attributes()
+    if draws.share() < 1 / 3:
+        return {"attributes": names}
+    wanted = draws.some(names, draws.integer(1, 3))
+    words = shop_words()
+    text = draws.pick(words["requests"]).format(**_noun(item))
+    for kind in KINDS:
+        if asked := [name for name in item.attributes[kind] if name in wanted]:
+            text += words["parts"][kind].format(all=_listing(asked))
+    return {"attributes": names, "instruction": text, "instruction_attributes": list(wanted)}
+
+
+def human_of(item: Invention, seed: int) -> list[dict[str, Any]]:
+    """Return an instruction in freer words, for one product in five."""
+    draws = Draws("webshop", seed, "human", item.number)
+    if draws.share() >= 0.2 or not item.options:
+        return []
+    names = item.all_attributes()
+    wanted = draws.some(names, draws.integer(1, 2))
+    chosen = {group: draws.pick(values) for group, values in item.options.items()}
+    asked = draws.some(list(chosen), min(len(chosen), 2))
+    text = draws.pick(shop_words()["human requests"]).format(
+        options=_listing([chosen[group] for group in asked]),
+        attributes=_listing(wanted),
+        **_noun(item),
+    )
+    return [
+        {
+            "asin": item.asin,
+            "instruction": f"{text}.",
+            "attributes": names,
+            "options": [f"{group.lower()}: {value}" for group, value in chosen.items()],
+            "instruction_attributes": list(wanted),
+            "instruction_options": [chosen[group] for group in asked],
+        }
+    ]
+
+
+def _noun(item: Invention) -> dict[str, str]:
+    noun = str(item.kind["noun"])
+    plural = noun.endswith("s")
+    return {"noun": noun, "article": "some" if plural else "an" if noun[0] in "aeiou" else "a"}
+
+
+def _listing(names: Iterable[str]) -> str:
+    """Return names as one reads them out."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
 
 PRODUCTS_FILE = "items_shuffle.json"
-"""Name of the file of products."""
-
-INSTRUCTIONS_FILE = "items_ins_v2.json"
-"""Name of the file of attributes and instructions."""
-
-HUMAN_FILE = "items_human_ins.json"
-"""Name of the file of instructions in freer words."""
-
+INSTRUCTIONS_FILE = "items_ins_v2.json"  # attributes, and instructions made of them
+HUMAN_FILE = "items_human_ins.json"  # instructions in freer words
 _FAMILY = 3
 _MOST_GOALS = 40
 _MOST_PRODUCTS = 1_000_000
@@ -61,21 +177,17 @@ def generate_catalog(out: Path, *, seed: int = 0, products: int = 600) -> None:
     """
     if type(seed) is not int:
         raise OptionError(f"seed must be a whole number, not {seed!r}")
-    if type(products) is not int or not 1 <= products <= _MOST_PRODUCTS:
-        raise OptionError(
-            f"products must be a whole number from 1 to {_MOST_PRODUCTS}, not {products!r}"
-        )
+    check_number("products", products, 1, _MOST_PRODUCTS)
     shop = _shop(seed, products)
-    out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
-    _write(out / PRODUCTS_FILE, [record_of(item, seed) for item in shop])
-    _write(out / INSTRUCTIONS_FILE, {item.asin: instruction_of(item, seed) for item in shop})
-    human = {item.asin: found for item in shop if (found := human_of(item, seed))}
-    _write(out / HUMAN_FILE, human)
-
-
-def _write(path: Path, data: Any) -> None:
-    path.write_text(json.dumps(data, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
+    contents = {
+        PRODUCTS_FILE: [record_of(item, seed) for item in shop],
+        INSTRUCTIONS_FILE: {item.asin: instruction_of(item, seed) for item in shop},
+        HUMAN_FILE: {item.asin: found for item in shop if (found := human_of(item, seed))},
+    }
+    Path(out).mkdir(parents=True, exist_ok=True)
+    for name, data in contents.items():
+        text = json.dumps(data, ensure_ascii=False) + "\n"
+        Path(out, name).write_text(text, encoding="utf-8", newline="\n")
 
 
 def _shop(seed: int, number: int) -> list[Invention]:
@@ -97,31 +209,24 @@ def _shop(seed: int, number: int) -> list[Invention]:
 
 
 def _asins(seed: int, number: int) -> list[str]:
-    """Return ids in the form of real ones.
-
-    Shops of a size have the same ids, but for the last few, each for other products: who plays in
-    several has to read which id a product has, and cannot know it by heart.
-    """
+    """Return ids in the form of real ones."""
     places = list[int]()
     for start in range(0, number, _SHELF):  # so that fewer products are the first of more
         shelf = range(start, start + _SHELF)
         places += Draws("webshop", seed, "asins", start).shuffled(shelf)
-    return [_asin(place) for place in places[:number]]
-
-
-def _asin(place: int) -> str:
-    """Return an id, another for each place."""
-    value, letters = (place + 1) * _STEP % _PLACES, ""
-    for _ in range(7):
-        value, letter = divmod(value, len(_LETTERS))
-        letters += _LETTERS[letter]
-    return f"B0G{letters}"
+    asins = list[str]()
+    for place in places[:number]:
+        value, letters = (place + 1) * _STEP % _PLACES, ""
+        for _ in range(7):
+            value, letter = divmod(value, len(_LETTERS))
+            letters += _LETTERS[letter]
+        asins.append(f"B0G{letters}")
+    return asins
 
 
 def _first(
     draws: Draws, number: int, asin: str, department: dict[str, Any], kind: dict[str, Any]
 ) -> Invention:
-    """Return the first product of a family."""
     words = shop_words()
     attributes = {
         "is": draws.some(kind["is"], 2),
@@ -143,7 +248,6 @@ def _first(
 
 
 def _variant(draws: Draws, first: Invention, number: int, asin: str) -> Invention:
-    """Return a product that is nearly the first of its family."""
     words, attributes = shop_words(), dict(first.attributes)
     for kind in draws.some(KINDS, draws.integer(1, 2)):
         attributes[kind] = draws.some(first.kind[kind], len(attributes[kind]))
@@ -186,3 +290,31 @@ def _prices(draws: Draws, low: int, high: int) -> tuple[int, int]:
     cents = round(100 * (low + (high - low) * share * share)) // 10 * 10 + draws.pick((0, 5, 9))
     more = cents + 10 * draws.integer(20, 150) if draws.share() < 0.1 else cents
     return cents, more
+
+
+@lru_cache(maxsize=4)
+def embedded_catalog(seed: int = 0) -> Catalog:
+    """Return the generated catalogue of a seed; made in about a second, and then kept."""
+    return Catalog.open(kept_folder(__package__, "webshop", seed, partial(_make, seed), _is_whole))
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        Catalog.open(folder)
+    except CoMapError:
+        return False
+    return True
+
+
+def _make(seed: int, target: Path) -> None:
+    """Generate the files and build the catalogue."""
+    with tempfile.TemporaryDirectory(prefix="comap-webshop-") as source:
+        generate_catalog(Path(source), seed=seed)
+        build_catalog(
+            Path(source, PRODUCTS_FILE),
+            target,
+            Path(source, INSTRUCTIONS_FILE),
+            Path(source, HUMAN_FILE),
+            seed=seed,
+            nouns="lexical",
+        )

@@ -1,16 +1,21 @@
-"""What WebShop makes of one product's record when it loads it."""
+"""Products, the goals made from them, and the reward of a purchase."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from ...errors import DataCorrupt
+from rapidfuzz import fuzz, process
+from rapidfuzz.utils import default_process
 
-__all__ = ["Product", "read_product", "search_text"]
+from ...errors import DataCorrupt, DataNotFound, MissingExtra, OptionError, suggest
+from .analyzer import table
 
 _NO_PRICE = (100.0,)
 _NO_ATTRIBUTES = ("DUMMY_ATTR",)
@@ -76,22 +81,7 @@ _LISTS = tuple(_FIELDS.index(name) for name in ("bullets", "attributes", "nouns"
 def read_product(
     record: Mapping[str, Any], notes: Mapping[str, Any]
 ) -> tuple[Product, list[float]]:
-    """Return a product from WebShop's records, and the one or two prices that it may have.
-
-    Args:
-        record: An element of ``items_shuffle.json``.
-        notes: The product's entry in ``items_ins_v2.json``; empty where it has none.
-
-    Raises:
-        DataCorrupt: A field is of another kind than WebShop's.
-
-    Example:
-        >>> product, prices = read_product(
-        ...     {"asin": "B00", "name": "Tea", "pricing": "$1,200.5", "customization_options":
-        ...      {"Size": [{"value": "Small/8 "}]}}, {})
-        >>> product.price_tag, prices, product.options
-        ('$1200.5', [1200.5], (('size', ('small | 8',)),))
-    """
+    """Return a product from WebShop's records, and the one or two prices that it may have."""
     if not isinstance(notes, Mapping):
         raise DataCorrupt(
             f"expected attributes of product {record.get('asin')!r:.40}, found {notes!r:.80}; "
@@ -101,12 +91,14 @@ def read_product(
     prices, tag = _prices(record)
     bullets = record.get("small_description")
     lines = bullets if isinstance(bullets, list) else [bullets]
+    if not all(line is None or isinstance(line, str) for line in lines):
+        raise _wrong(record, "small_description", "a text or a list of texts")
     product = Product(
         asin=_text(record, "asin"),
         title=_text(record, "name"),
         price_tag=tag,
         description=_text(record, "full_description"),
-        bullets=tuple(_line(record, line) for line in lines),
+        bullets=tuple(line or "" for line in lines),
         options=_options(record),
         attributes=_texts(notes, "attributes") if "attributes" in notes else _NO_ATTRIBUTES,
         query=_text(record, "query").lower().strip(),
@@ -119,13 +111,7 @@ def read_product(
 
 
 def search_text(product: Product) -> str:
-    """Return the text by which search finds a product.
-
-    Example:
-        >>> search_text(read_product({"asin": "B0", "name": "Tea", "customization_options":
-        ...     {"Size": [{"value": "S"}, {"value": "M"}]}}, {})[0])
-        'tea   size: s, m'
-    """
+    """Return the text by which search finds a product."""
     options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options)
     first = product.bullets[0] if product.bullets else ""
     return f"{product.title} {product.description} {first} {options}".lower()
@@ -169,12 +155,6 @@ def _text(record: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _line(record: Mapping[str, Any], line: Any) -> str:
-    if line is not None and not isinstance(line, str):
-        raise _wrong(record, "small_description", "a text or a list of texts")
-    return line or ""
-
-
 def _texts(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
     """Return a field that is a list of texts, or empty where it is missing."""
     values = record.get(key) or []
@@ -188,3 +168,273 @@ def _wrong(record: Mapping[str, Any], key: str, expected: str) -> DataCorrupt:
         f"expected {expected} as {key!r} of product {record.get('asin')!r:.40}, found "
         f"{record.get(key)!r:.80}; get WebShop's file again"
     )
+
+
+NOUN_RULES = ("auto", "spacy", "lexical")
+"""``"auto"`` is spaCy where it and its model are installed, and the lexical rule otherwise."""
+
+NounRule = Callable[[Sequence[tuple[str, str]]], list[tuple[str, ...]]]
+"""Maps pairs of ASIN and title to the nouns of each title, lower case, in order, with repeats."""
+
+_MODEL = "en_core_web_sm"
+_WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
+
+
+def noun_rule(name: str, given: Mapping[str, Sequence[str]] | None = None) -> tuple[str, NounRule]:
+    """Return a rule's full name, for fingerprints, and the rule."""
+    if name not in NOUN_RULES:
+        raise OptionError(f"there is no noun rule {name!r}; {suggest(str(name), NOUN_RULES)}")
+    said, rule = ("lexical-1", _lexical) if name == "lexical" else _spacy(name)
+    if given is None:
+        return said, rule
+
+    def known_first(titles: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
+        rest = [pair for pair in titles if pair[0] not in given]
+        found = dict(zip((asin for asin, _ in rest), rule(rest), strict=True))
+        return [tuple(given[asin]) if asin in given else found[asin] for asin, _ in titles]
+
+    return f"given+{said}", known_first
+
+
+def _lexical(titles: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
+    """Return all words but short, dull and wordless ones."""
+    dull = table("function_words")
+    return [
+        tuple(
+            word
+            for word in _WORD.findall(title.lower())
+            if len(word) > 1 and word not in dull and any(map(str.isalpha, word))
+        )
+        for _, title in titles
+    ]
+
+
+def _spacy(name: str) -> tuple[str, NounRule]:
+    """Return WebShop's own rule; the lexical one for ``"auto"`` where it cannot be had."""
+    try:
+        import spacy
+    except ImportError as error:
+        if name == "auto":
+            return "lexical-1", _lexical
+        raise MissingExtra.of("webshop", "the noun rule 'spacy'") from error
+    try:
+        tagger: Any = spacy.load(_MODEL, disable=["parser", "ner"])
+    except OSError as error:
+        if name == "auto":
+            return "lexical-1", _lexical
+        raise DataNotFound(
+            f"expected spaCy's model {_MODEL}, found none; run: python -m spacy download {_MODEL}"
+        ) from error
+
+    def tagged(titles: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
+        parsed = tagger.pipe(title for _, title in titles)
+        return [
+            tuple(token.text.lower() for token in text if token.pos_ in ("NOUN", "PROPN"))
+            for text in parsed
+        ]
+
+    return f"spacy-{spacy.__version__}-{_MODEL}-{tagger.meta['version']}", tagged
+
+
+NO_CAP = 1_000_000.0
+"""The price cap of goals that have none."""
+
+_CAPS = tuple(10.0 * number for number in range(1, 100))
+_LEGACY_SEED = 233
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One task.
+
+    Attributes:
+        kind: ``"synthetic"`` or ``"human"``.
+        index: Its place in the order of the catalogue, before WebShop's shuffle.
+        asin: The product that it was made from.
+        text: The instruction.
+        attributes: The attributes that are asked for.
+        options: The option values that are asked for, each with its group; the group is empty in
+            human goals, which do not name it.
+        cap: The highest price, or `NO_CAP`.
+        weight: WebShop's weight of the goal in random draws.
+    """
+
+    kind: str
+    index: int
+    asin: str
+    text: str
+    attributes: tuple[str, ...]
+    options: tuple[tuple[str, str], ...]
+    cap: float
+    weight: float = 1.0
+
+
+def synthetic_goal(product: Product, index: int, number: int, weight: float) -> Goal:
+    """Return one of a product's synthetic goals."""
+    chosen: list[tuple[str, str]] = []
+    for name, values in sorted(product.options, reverse=True):
+        number, place = divmod(number, len(values))
+        chosen.append((name, values[place]))
+    options = tuple(reversed(chosen))
+    said = ", and ".join(f"{name}: {value}" for name, value in options)
+    text = f"{product.instruction}{' with ' + said if said else ''}{price_clause(product.cap)}"
+    return Goal(
+        "synthetic", index, product.asin, text, product.wanted, options, product.cap, weight
+    )
+
+
+def price_clause(cap: float) -> str:
+    """Return how an instruction ends."""
+    return f", and price lower than {cap:.2f} dollars" if cap < NO_CAP else ""
+
+
+def draw_price(prices: Sequence[float], seed: int, asin: str) -> float:
+    """Return what a product costs when it is bought: drawn once where its tag shows a range."""
+    if len(prices) == 1:
+        return prices[0]
+    return random.Random(f"{seed} price {asin}").uniform(*prices)
+
+
+def draw_cap(price: float, seed: int, whose: str) -> float:
+    """Return a price cap: the larger of two of the next four multiples of ten above the price."""
+    near = [cap for cap in _CAPS if cap > price][:4]
+    if len(near) < 2:
+        return NO_CAP
+    return max(random.Random(f"{seed} cap {whose}").sample(near, 2))
+
+
+@lru_cache(maxsize=4)
+def legacy_order(count: int) -> tuple[int, ...]:
+    """Return WebShop's shuffle of so many goals: at each place, the index before the shuffle."""
+    order = list(range(count))
+    random.Random(_LEGACY_SEED).shuffle(order)
+    return tuple(order)
+
+
+def split_of_asin(asin: str) -> str:
+    """Return the split of all goals of a product: 80 % train, 10 % valid, 10 % test."""
+    place = hashlib.sha256(asin.encode("utf-8", "surrogatepass")).digest()[0]
+    return "train" if place < 205 else "valid" if place < 230 else "test"
+
+
+_ALIKE = 85.5  # WebShop rounds a score, half to even, and wants more than 85
+_FAIR_TITLE = 0.2
+_POOR_TITLE = 0.1
+_ALIKE_CATEGORIES = 2
+
+
+def reward_of(
+    bought: Product, chosen: Mapping[str, str], goal: Goal, wanted: Product, strict: bool = False
+) -> tuple[float, dict[str, Any]]:
+    """Return the reward of a purchase, 0 to 1, and its parts.
+
+    ``reward = r_type * (n_att_matched + n_option_matched + r_price) / (goal's attributes + options +
+    1)``. The parts are ``r_type`` (whether it is the right kind of thing), ``r_att``, ``r_option``
+    (with its weight absent where the goal has no options), ``r_price``, the weights ``w_*`` of these,
+    ``n_att_matched``, ``n_option_matched``, ``query_match``, ``category_match``, ``title_score``.
+
+    Args:
+        bought: The product that is bought.
+        chosen: The options that are selected, by group.
+        goal: What was asked for.
+        wanted: The goal's product.
+        strict: Whether an option counts only where its value is the goal's, in the goal's group
+            (in any group where the goal names none); otherwise WebShop's lenient matching decides.
+
+    Example:
+        >>> tea = Product("B0", "Tea", "$9.0", "", (), (("size", ("s", "m")),), ("green",), "tea",
+        ...               "grocery", "Food", nouns=("tea",), price=9.0)
+        >>> goal = Goal("synthetic", 0, "B0", "", ("green",), (("size", "m"),), 20.0)
+        >>> reward_of(tea, {"size": "m"}, goal, tea)[0], reward_of(tea, {}, goal, tea)[1]["r_option"]
+        (1.0, 0.0)
+    """
+    parts = _kind(bought, wanted)
+    attributes = sum(_has(bought, attribute) for attribute in goal.attributes)
+    options = _lenient(chosen, goal.options)
+    if strict:
+        options = sum(
+            chosen.get(name) == value if name else value in chosen.values()
+            for name, value in goal.options
+        )
+    cheap = bought.price <= goal.cap
+    asked = len(goal.attributes) + len(goal.options) + 1
+    parts |= {
+        "r_att": attributes / len(goal.attributes),
+        "r_price": cheap,
+        "n_att_matched": attributes,
+        "n_option_matched": options,
+        "w_att": len(goal.attributes) / asked,
+        "w_price": 1 / asked,
+    }
+    if goal.options:
+        parts |= {
+            "r_option": options / len(goal.options),
+            "w_option": len(goal.options) / asked,
+        }
+    total: float = (attributes + options + cheap) / asked * parts["r_type"]
+    return total, parts
+
+
+def _kind(bought: Product, wanted: Product) -> dict[str, Any]:
+    queries = bought.query == wanted.query
+    paths = [
+        {part.strip() for part in p.product_category.split("\u203a")} for p in (bought, wanted)
+    ]
+    categories = len(paths[0] & paths[1]) >= _ALIKE_CATEGORIES
+    shared = len(set(bought.nouns) & set(wanted.nouns))
+    title = shared / len(wanted.nouns) if wanted.nouns else _FAIR_TITLE
+    worth = 1.0 if queries or categories or title > _FAIR_TITLE else 0.5
+    if title < _POOR_TITLE:
+        worth = 0.1
+    if title == 0.0:
+        worth = 0.0
+    return {
+        "r_type": worth,
+        "query_match": queries,
+        "category_match": categories,
+        "title_score": title,
+    }
+
+
+def _has(bought: Product, attribute: str) -> bool:
+    """Return whether a product has an attribute: nearly among its own, or in its texts."""
+    if _alike(attribute, bought.attributes):
+        return True
+    texts = (bought.title, " ".join(bought.bullets), bought.description)
+    return any(attribute in text.lower() for text in texts)
+
+
+def _lenient(chosen: Mapping[str, str], asked: Sequence[tuple[str, str]]) -> int:
+    """Return how many options are chosen as WebShop counts: any value will do that looks alike."""
+    values = [_color(value) or value for value in chosen.values()]
+    sought = []
+    for name, value in asked:
+        if name:
+            color = next((part for part in (name, value) if part in table("colors")), "")
+            sought.append(color or str((name, value)))
+        else:
+            sought.append(_color(value) or value)
+    return sum(_alike(option, values) for option in sought)
+
+
+def _color(value: str) -> str:
+    """Return the first color name, in the order of the list, that stands anywhere in a value."""
+    return next(filter(value.__contains__, table("colors")), "")
+
+
+def _alike(text: str, others: Sequence[str]) -> bool:
+    """Return whether a text and any of others share (nearly) all words of the shorter one."""
+    plain = map(_plain, others)
+    found = process.extractOne(
+        _plain(text), plain, scorer=fuzz.token_set_ratio, score_cutoff=_ALIKE
+    )
+    return found is not None
+
+
+_LATIN_1 = dict.fromkeys(range(128, 256))
+
+
+@lru_cache(maxsize=20_000)
+def _plain(text: str) -> str:
+    """Return letters and digits in lower case; characters 128 to 255 are dropped, as thefuzz does."""
+    return default_process(text if text.isascii() else text.translate(_LATIN_1))

@@ -1,27 +1,104 @@
 """Search: BM25 as Lucene computes it, to the last bit of its 32-bit floats.
 
-A small catalogue is read when it is opened, so that no search waits for that, and scored whole. In a
-large one the rarest terms come first; once what the others can add is less than the fiftieth product
-already has, only products already met are looked up in the others' long lists (Turtle and Flood's
-MaxScore). Both give the same lists.
+An index is written from products in turn. What does not fit into memory goes to disk in runs, each
+sorted by term, which are merged at the end: memory holds the vocabulary, one run, and a few numbers
+a product. Reading maps the files into memory.
 """
 
 from __future__ import annotations
 
 import math
+import mmap
+from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ...errors import DataCorrupt, DataNotFound
 from .analyzer import analyze
-from .texts import Texts, load_array
 
-__all__ = ["SearchIndex"]
+
+class TextWriter:
+    """Writes texts one after the other into ``<name>.bin``, and where they begin into ``<name>.npy``."""
+
+    def __init__(self, folder: Path, name: str):
+        self._folder, self._name = folder, name
+        self._file = (folder / f"{name}.bin").open("wb")
+        self._starts = array("Q", [0])
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._file.close()
+        save_array(self._folder, self._name, np.frombuffer(self._starts, np.uint64))
+
+    def add(self, text: str | bytes) -> int:
+        """Append a text and return its number."""
+        written = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        self._file.write(written)
+        self._starts.append(self._starts[-1] + len(written))
+        return len(self._starts) - 2
+
+
+class Texts:
+    """The texts that a `TextWriter` wrote; a sequence that reads only what is asked for."""
+
+    def __init__(self, folder: Path, name: str):
+        self._starts = load_array(folder, name)
+        path = folder / f"{name}.bin"
+        size = path.stat().st_size if path.is_file() else -1
+        if not len(self._starts) or int(self._starts[-1]) != size:
+            raise DataCorrupt(
+                f"expected {path} with as many bytes as {name}.npy says, found {size}; "
+                "build the catalogue again: comap data build webshop SOURCE"
+            )
+        with path.open("rb") as file:
+            self._bytes: mmap.mmap | bytes = (
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+            )
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, number: int) -> str:
+        return self.raw(number).decode("utf-8", "surrogatepass")
+
+    def lines(self) -> list[str]:
+        """Return all texts at once, where each was written with a line break at its end."""
+        return self._bytes[:].decode("utf-8", "surrogatepass").split("\n")[:-1]
+
+    def raw(self, number: int) -> bytes:
+        """Return a text's bytes."""
+        start, end = self._starts[number : number + 2].tolist()
+        return self._bytes[start:end]
+
+
+def save_array(folder: Path, name: str, content: npt.NDArray[np.generic]) -> None:
+    """Write an array to ``<name>.npy``."""
+    np.save(folder / f"{name}.npy", content, allow_pickle=False)
+
+
+def load_array(folder: Path, name: str) -> npt.NDArray[Any]:
+    """Return the array in ``<name>.npy``, mapped into memory and not read yet."""
+    path = folder / f"{name}.npy"
+    try:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except FileNotFoundError as error:
+        raise DataNotFound(
+            f"expected {path} as part of a catalogue, found nothing; "
+            "build it again: comap data build webshop SOURCE"
+        ) from error
+    except (ValueError, EOFError, OSError, SyntaxError, TokenError, MemoryError) as error:
+        raise DataCorrupt(
+            f"expected an array in {path}, found: {error}; "
+            "build the catalogue again: comap data build webshop SOURCE"
+        ) from error
+
 
 _Rows = npt.NDArray[np.intp]
 _Scores = npt.NDArray[np.float64]
@@ -42,13 +119,7 @@ class _Term(NamedTuple):
 
 
 class SearchIndex:
-    """The index that `IndexWriter` wrote.
-
-    Args:
-        folder: Where it lies.
-        documents: How many products have any term.
-        ranks: Of each product its place in the order of ASINs, by which ties are broken.
-    """
+    """The index that `IndexWriter` wrote."""
 
     def __init__(self, folder: Path, documents: int, ranks: npt.NDArray[Any]):
         self._documents, self._ranks = documents, ranks
@@ -85,13 +156,11 @@ class SearchIndex:
         return sorted(terms, key=lambda term: (-term.most, term.start))
 
     def _idfs(self, frequencies: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """Return what terms weigh that so many products have."""
         count = self._documents
         logs = [math.log(1 + (count - has + 0.5) / (has + 0.5)) for has in frequencies.tolist()]
         return np.array(logs, np.float32)
 
     def _number(self, word: str) -> int:
-        """Return a term's number, or -1."""
         number = self._numbers.get(word)
         if number is not None:
             return number
@@ -143,11 +212,6 @@ class SearchIndex:
         return rows
 
     def _rank(self) -> tuple[_Rows, npt.NDArray[np.float32], _Rows]:
-        """Return what `_whole` reads.
-
-        That is of all postings the product's rank, and what they add to its score where the term
-        comes once in a query; and the row at each rank.
-        """
         sizes = np.diff(self._starts)
         weights = np.zeros(sizes.max(initial=0) + 1, np.float32)
         there = np.flatnonzero(np.bincount(sizes))
@@ -215,3 +279,143 @@ def _hopeful(rows: _Rows, scores: _Scores, rest: float, k: int) -> tuple[_Rows, 
     least = np.partition(scores, len(scores) - k)[len(scores) - k]
     hopeful = scores + rest >= least * _SAFE
     return rows[hopeful], scores[hopeful]
+
+
+K1, B = np.float32(0.9), np.float32(0.4)
+"""BM25's parameters, as Anserini sets them."""
+
+_RUN = 1 << 22
+_FREE = 24  # lengths below this are kept exactly
+
+
+class IndexWriter:
+    """Collects products' terms and writes their index."""
+
+    def __init__(self, folder: Path, run: int = _RUN):
+        self._folder, self._run = folder, run
+        self._numbers: dict[str, int] = {}
+        self._terms, self._rows, self._counts = array("I"), array("I"), array("I")
+        self._lengths = array("I")
+        self._runs = 0
+
+    def add(self, terms: Iterable[str]) -> None:
+        """Add the next product, by its terms."""
+        counts = Counter(terms)
+        row = len(self._lengths)
+        numbers = self._numbers
+        self._terms.extend([numbers.setdefault(term, len(numbers)) for term in counts])
+        self._counts.extend(counts.values())
+        self._rows.extend([row] * len(counts))
+        self._lengths.append(counts.total())
+        if len(self._terms) >= self._run:
+            self._spill()
+
+    def finish(self) -> dict[str, Any]:
+        """Write the index and return its figures for the manifest."""
+        self._spill()
+        words = sorted(self._numbers, key=lambda word: word.encode("utf-8", "surrogatepass"))
+        writer = TextWriter(self._folder, "terms")
+        for word in words:
+            writer.add(f"{word}\n")
+        writer.close()
+        place = np.empty(len(words), np.uint32)
+        for rank, word in enumerate(words):
+            place[self._numbers[word]] = rank
+        self._numbers.clear()
+        del words
+        lengths = np.frombuffer(self._lengths, np.uint32)
+        documents, total = int(np.count_nonzero(lengths)), int(lengths.sum(dtype=np.int64))
+        self._merge(place, self._denominators(lengths, documents, total))
+        return {"documents": documents, "terms": len(place), "tokens": total}
+
+    def _denominators(
+        self, lengths: npt.NDArray[np.uint32], documents: int, total: int
+    ) -> npt.NDArray[np.float32]:
+        """Return of each product what a term's count is multiplied with (1 / K of BM25)."""
+        mean = np.float32(total / max(documents, 1))
+        known = np.array([length_of_norm(norm) for norm in range(256)], np.float32)
+        one = np.float32(1)
+        inverse = one / (K1 * ((one - B) + B * known / max(mean, one)))
+        unique, where = np.unique(lengths, return_inverse=True)
+        norms = np.array([norm_of_length(int(length)) for length in unique], np.uint8)
+        factors: npt.NDArray[np.float32] = inverse[norms][where]
+        return factors
+
+    def _spill(self) -> None:
+        """Write what is in memory as a run, sorted by term and then by product."""
+        if not self._terms:
+            return
+        terms = np.frombuffer(self._terms, np.uint32)
+        order = np.argsort(terms, kind="stable")
+        for name, kept in (("t", self._terms), ("r", self._rows), ("c", self._counts)):
+            save_array(
+                self._folder, f"run{self._runs}{name}", np.frombuffer(kept, np.uint32)[order]
+            )
+        self._terms, self._rows, self._counts = array("I"), array("I"), array("I")
+        self._runs += 1
+
+    def _merge(self, place: npt.NDArray[np.uint32], factors: npt.NDArray[np.float32]) -> None:
+        """Put the runs together: all postings of a term side by side, products ascending."""
+        sizes = np.zeros(len(place) + 1, np.int64)
+        for number in range(self._runs):
+            sizes[1:] += np.bincount(place[self._load(number, "t")], minlength=len(place))
+        starts = np.cumsum(sizes)
+        save_array(self._folder, "starts", starts)
+        total = int(starts[-1])
+        rows = self._new("rows", np.uint32, total)
+        weights = self._new("weights", np.float32, total)
+        largest = np.zeros(len(place), np.float32)
+        cursor = starts[:-1].copy()
+        for number in range(self._runs):
+            terms = place[self._load(number, "t")]
+            owners = self._load(number, "r")
+            ones = np.float32(1) + self._load(number, "c").astype(np.float32) * factors[owners]
+            heads = np.flatnonzero(np.r_[True, terms[1:] != terms[:-1]])
+            counts = np.diff(np.r_[heads, len(terms)])
+            first = np.repeat(cursor[terms[heads]] - heads, counts)
+            target = first + np.arange(len(terms))
+            rows[target], weights[target] = owners, ones
+            cursor[terms[heads]] += counts
+            largest[terms[heads]] = np.maximum(
+                largest[terms[heads]], np.maximum.reduceat(ones, heads)
+            )
+        save_array(self._folder, "largest", largest)
+        for number in range(self._runs):
+            for name in "trc":
+                (self._folder / f"run{number}{name}.npy").unlink()
+
+    def _load(self, number: int, name: str) -> npt.NDArray[np.uint32]:
+        array: npt.NDArray[np.uint32] = np.load(self._folder / f"run{number}{name}.npy")
+        return array
+
+    def _new(self, name: str, kind: type[np.generic], length: int) -> npt.NDArray[Any]:
+        """Return a new array on disk; an empty one cannot be mapped."""
+        path = self._folder / f"{name}.npy"
+        if not length:
+            np.save(path, np.empty(0, kind))
+            return np.empty(0, kind)
+        made: npt.NDArray[Any] = np.lib.format.open_memmap(
+            path, mode="w+", dtype=kind, shape=(length,)
+        )
+        return made
+
+
+def norm_of_length(length: int) -> int:
+    """Return the byte in which Lucene keeps a document's length, some precision lost."""
+    if length < _FREE:
+        return length
+    rest = length - _FREE
+    bits = rest.bit_length()
+    if bits < 4:
+        return _FREE + rest
+    shift = bits - 4
+    return _FREE + (((rest >> shift) & 0x07) | ((shift + 1) << 3))
+
+
+def length_of_norm(norm: int) -> int:
+    """Return the length that `norm_of_length` keeps in a byte."""
+    if norm < _FREE:
+        return norm
+    code = norm - _FREE
+    shift = (code >> 3) - 1
+    return _FREE + ((code & 0x07) if shift < 0 else ((code & 0x07) | 0x08) << shift)

@@ -1,15 +1,16 @@
-"""Where a shopper stands, and where each action leads."""
+"""The shop: where a shopper stands, where each action leads, and what the pages show."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
+from ..storage import packaged
+from .belief import SUB_PAGES
 from .catalog import Catalog
-from .cleaning import read_action, read_written
-from .facts import SUB_PAGES
-
-__all__ = ["ON_A_PAGE", "Session", "Shop"]
+from .parser import read_action, read_written
+from .products import Product
 
 ON_A_PAGE = 10
 """How many products a page of results shows."""
@@ -21,19 +22,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 class Session(NamedTuple):
-    """Where a shopper stands; nothing in it changes, so that it can be kept.
-
-    Attributes:
-        page: ``"search"``, ``"results"``, ``"item"``, one of `SUB_PAGES`, or ``"done"``.
-        query: What was searched for, or None on the search page.
-        rows: The products that the search found, best first.
-        page_no: Which ten of them are shown, from 1; 0 on the search page.
-        row: The product at hand, or None.
-        options: The options that are selected, by group, in the order of the first choice.
-        opened: Products opened since the search page was last left.
-        reward: What the purchase was worth; None before one.
-        parts: The reward's parts; empty before a purchase.
-    """
+    """Where a shopper stands; nothing in it changes, so that it can be kept."""
 
     page: str = "search"
     query: str | None = None
@@ -59,14 +48,7 @@ class _Choices(NamedTuple):
 
 
 class Shop:
-    """The rules of moving about; what a purchase is worth is not decided here.
-
-    Args:
-        catalog: The products.
-        legacy: Whether WebShop's own, looser rules hold: search from every page, pages of results
-            without end, ``<c>`` and ``<q>`` searches, actions matched to the letter.
-        show_attrs: Whether items have a page of attributes.
-    """
+    """The rules of moving about; what a purchase is worth is not decided here."""
 
     def __init__(self, catalog: Catalog, legacy: bool, show_attrs: bool):
         self.catalog, self.legacy = catalog, legacy
@@ -163,7 +145,6 @@ class Shop:
         return here._replace(page="item")
 
     def _link(self, row: int) -> str:
-        """Return the action that opens a product."""
         link = self._links.get(row)
         if link is None:
             if len(self._links) >= _KNOWN:
@@ -172,11 +153,6 @@ class Shop:
         return link
 
     def _choices(self, here: Session) -> _Choices:
-        """Return what can be clicked on at an item.
-
-        A value that two groups share selects the later one's. By strict rules any value can also be
-        clicked as ``group: value``.
-        """
         assert here.row is not None
         known = self._known.get(here.row)
         if known is not None:
@@ -203,5 +179,155 @@ class Shop:
 
 
 def _said(value: str, legacy: bool) -> str:
-    """Return what to click on for an option value."""
     return value if legacy else " ".join(value.lower().split())
+
+
+_SEP = " [SEP] "
+_SHOWN = ("Search", "Back to Search", "< Prev", "Next >", "Description", "Features", "Reviews")
+_NAMES = {name.lower(): name for name in (*_SHOWN, "Attributes", "Buy Now")}
+_IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "'": "\\u0027"}
+_Key = TypeVar("_Key")
+_Piece = TypeVar("_Piece")
+_UNSEEN = ("", "\n")  # texts that HTML does not show at all
+
+
+class Pages:
+    """Writes pages."""
+
+    def __init__(self, shop: Shop, rich: bool):
+        self._shop, self._catalog, self._rich = shop, shop.catalog, rich
+        self._cards: dict[tuple[int, bool], str] = {}
+        self._items: dict[int, tuple[str, str]] = {}
+        self._tops: dict[str, str] = {}
+        self._names = {name: self._button(shown) for name, shown in _NAMES.items()}
+
+    def write(self, here: Session, instruction: str) -> str:
+        """Return the page that a shopper sees."""
+        if here.page == "done":
+            return self._first(_receipt(here, self._catalog))
+        if here.page == "search":
+            return self._first(["WebShop", "Instruction: ", instruction, self._names["search"]])
+        top = self._tops.get(instruction)
+        if top is None:
+            nodes = ["Instruction:", instruction, self._names["back to search"]]
+            top = _keep(self._tops, instruction, self._first(nodes))
+        if here.page == "results":
+            return top + self._results(here)
+        assert here.row is not None
+        if here.page == "item":
+            return self._item(here, here.row, top + self._more([self._names["< prev"]]))
+        lines = _lines(here.page, self._catalog.product(here.row))
+        return top + self._more([self._names["< prev"], *lines])
+
+    def _results(self, here: Session) -> str:
+        told = f"Page {here.page_no} (Total results: {len(here.rows)})"
+        nodes = [told, *[self._names[name] for name in self._shop.buttons(here)[1:]]]
+        parts = [self._more(nodes)]
+        opened = here.opened if self._rich else ()
+        for row in here.shown():
+            key = (row, row in opened)
+            parts.append(self._cards.get(key) or self._card(*key))
+        return "".join(parts)
+
+    def _card(self, row: int, opened: bool) -> str:
+        asin, title, tag = self._catalog.card(row)
+        if self._rich:
+            button = "clicked button" if opened else "button"
+            text = f"\n[{button}] {asin} [{button}_]\n{self._more([title, tag])}"
+        else:
+            text = f"{_SEP}{asin}{self._more([title, tag])}"
+        return _keep(self._cards, (row, opened), text)
+
+    def _item(self, here: Session, row: int, head: str) -> str:
+        known = self._items.get(row)
+        if known is None:
+            product = self._catalog.product(row)
+            buttons = [self._names[name] for name in self._shop.buttons(here)[2:]]
+            below = [product.title, f"Price: {product.price_tag}", "Rating: N.A.", *buttons]
+            options = self._options(product, set())[0]
+            known = _keep(self._items, row, (options, self._more(below)))
+        options, below_options = known
+        if not here.options or (self._shop.legacy and not self._rich):
+            return head + options + below_options
+        product = self._catalog.product(row)
+        if not self._rich:
+            told = [
+                f"Selected {group}: {here.options[group]}"
+                for group, _ in product.options
+                if group in here.options
+            ]
+            return head + options + self._more(told) + below_options
+        options, clicked = self._options(product, self._marked(here, product))
+        told = [f"You have clicked {value}." for value in reversed(clicked)]
+        return self._more(told) + head + options + below_options
+
+    def _options(self, product: Product, marked: set[tuple[str, str]]) -> tuple[str, list[str]]:
+        """Return the options as text, and those values that are marked in it."""
+        nodes: list[str] = []
+        clicked: list[str] = []
+        for group, values in product.options:
+            nodes.append(group)
+            for value in values:
+                if not self._rich:
+                    nodes.append(value)
+                elif (group, value) in marked:
+                    nodes.append(f"  [clicked button] {value} [clicked button_]")
+                    clicked.append(value)
+                elif value not in _UNSEEN:
+                    nodes.append(f"  [button] {value} [button_]")
+        return self._more(nodes), clicked
+
+    def _marked(self, here: Session, product: Product) -> set[tuple[str, str]]:
+        if not self._shop.legacy:
+            return set(here.options.items())
+        words = "+".join((here.query or "").split(" "))
+        address = f"{words}/{here.page_no}/{json.dumps(dict(here.options))}"
+        return {
+            (group, value)
+            for group, values in product.options
+            for value in values
+            if f'"{value}"' in address and value not in _UNSEEN
+        }
+
+    def _button(self, name: str) -> str:
+        return f"[button] {name} [button_]" if self._rich else name
+
+    def _first(self, nodes: Iterable[str]) -> str:
+        """Return texts as a page's beginning."""
+        return self._more(nodes) if self._rich else self._more(nodes).removeprefix(_SEP)
+
+    def _more(self, nodes: Iterable[str]) -> str:
+        """Return texts as the next ones of a page; empty ones are not shown."""
+        if self._rich:
+            return "".join([f"{node}\n" for node in nodes if node not in _UNSEEN])
+        return "".join([f"{_SEP}{node.strip()}" for node in nodes if node not in _UNSEEN])
+
+
+def _keep(memory: dict[_Key, _Piece], key: _Key, piece: _Piece) -> _Piece:
+    """Remember a piece of a page."""
+    if len(memory) >= _KNOWN:
+        memory.clear()
+    memory[key] = piece
+    return piece
+
+
+def _lines(page: str, product: Product) -> list[str]:
+    """Return what stands on a page behind an item; reviews are never loaded."""
+    if page == "description":
+        return [product.description]
+    if page == "features":
+        return [f" {line}" for line in product.bullets]
+    if page == "attributes":
+        told = (product.category, product.query, product.product_category)
+        return [*(f" {attribute}" for attribute in product.attributes), *told]
+    return []
+
+
+def _receipt(here: Session, catalog: Catalog) -> list[str]:
+    assert here.row is not None
+    options = json.dumps(dict(here.options), sort_keys=True)
+    for sign, written in _IN_SCRIPT.items():
+        options = options.replace(sign, written)
+    asin, reward = catalog.asin(here.row), str(here.reward)
+    filled = {"{asin}": asin, "{options}": options, "{reward}": reward}
+    return [filled.get(node, node) for node in packaged(__package__, "receipt")]

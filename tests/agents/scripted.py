@@ -8,7 +8,7 @@ A scripted reply is what would come back, or short for it:
 =====================  =============================================================================
 `Generate`             a text; with choices, one of them, with or without the space before it
 `Score`                one number for each completion (its total), or one sequence of numbers each
-`Words`                one probability for each word
+`NextWord`                one probability for each word
 `Encode`               a sequence of numbers
 `Imagine`              the predicted text
 any                    an exception, which is raised at the agent's ``yield``
@@ -30,12 +30,13 @@ from comap.lm import (
     Encode,
     Encoding,
     Generate,
+    NextWord,
     Score,
     Scores,
     Usage,
     WordProbabilities,
-    Words,
 )
+from comap.lm.base import BaseLanguageModel
 from comap.trajectory import Turn
 from comap.worldmodel import Imagined, Prediction
 
@@ -161,7 +162,7 @@ def reply_to(request: Any, said: Any, facts: State) -> Any:
         each = tuple((float(n),) if isinstance(n, int | float) else tuple(n) for n in said)
         assert len(each) == len(request.completions), f"{len(each)} scores for {request!r:.300}"
         return Scores(each, 7)
-    if isinstance(request, Words):
+    if isinstance(request, NextWord):
         assert len(said) == len(request.words), f"{said!r} for {request!r:.300}"
         return WordProbabilities(tuple(map(float, said)), 7)
     assert isinstance(request, Encode), f"an unknown request: {request!r:.300}"
@@ -188,14 +189,13 @@ def imagined(text: str, action: str = "", facts: State | None = None) -> Imagine
     return Imagined(text, state, Delta(), None, said, action, None)
 
 
-class HashedModel:
+class HashedModel(BaseLanguageModel):
     """A language model whose every answer follows from the request alone, by a hash; no sense in it.
 
     About half of its texts obey the format that agents ask for.
     """
 
-    name = "hashed"
-    capabilities = CAPABILITIES
+    name, capabilities = "hashed", CAPABILITIES
 
     def __init__(self) -> None:
         self.usage = Usage()
@@ -208,10 +208,15 @@ class HashedModel:
         self.asked += requests
         self.usage.requests += len(requests)
 
-    def generate(self, requests: Sequence[Generate]) -> list[Any]:
-        """Return a choice, or one of a few texts that agents may meet."""
+    def _answer(self, requests: Sequence[Any]) -> list[Any]:
         self._took(requests)
-        return [self._one(request) for request in requests]
+        kinds: dict[type, Callable[[Any], Any]] = {
+            Generate: self._one,
+            Score: self._scores,
+            NextWord: self._words,
+            Encode: self._encoding,
+        }
+        return [kinds[type(request)](request) for request in requests]
 
     def _one(self, request: Generate) -> Completion:
         draw = self._draw(request.messages, request.sampling, request.prefix, request.choices)
@@ -232,37 +237,18 @@ class HashedModel:
                 text = text.partition(stop)[0]
         return Completion(text, (1, 2), (-0.25, -0.5), "stop", 9, 2)
 
-    def score(self, requests: Sequence[Score]) -> list[Any]:
-        """Return a log-probability for each of two tokens of each completion."""
-        self._took(requests)
-        return [
-            Scores(
-                tuple(
-                    (-(self._draw(r.messages, r.prefix, text) % 977) / 977, -0.125)
-                    for text in r.completions
-                ),
-                9,
-            )
-            for r in requests
-        ]
+    def _scores(self, r: Score) -> Scores:
+        draws = (self._draw(r.messages, r.prefix, text) % 977 for text in r.completions)
+        return Scores(tuple((-draw / 977, -0.125) for draw in draws), 9)
 
-    def words(self, requests: Sequence[Words]) -> list[Any]:
-        """Return probabilities that sum to less than 1."""
-        self._took(requests)
-        found = []
-        for request in requests:
-            drawn = [self._draw(request.messages, word) % 97 + 1 for word in request.words]
-            total = sum(drawn) + 1
-            found.append(WordProbabilities(tuple(n / total for n in drawn), 9))
-        return found
+    def _words(self, r: NextWord) -> WordProbabilities:
+        drawn = [self._draw(r.messages, word) % 97 + 1 for word in r.words]
+        return WordProbabilities(tuple(n / (sum(drawn) + 1) for n in drawn), 9)
 
-    def encode(self, requests: Sequence[Encode]) -> list[Any]:
-        """Return a vector of four numbers."""
-        self._took(requests)
-        return [
-            Encoding(tuple(self._draw(r.messages, r.prefix, i) % 7 / 7 - 0.4 for i in range(4)), 9)
-            for r in requests
-        ]
+    def _encoding(self, r: Encode) -> Encoding:
+        return Encoding(
+            tuple(self._draw(r.messages, r.prefix, i) % 7 / 7 - 0.4 for i in range(4)), 9
+        )
 
     def count_tokens(self, text: str) -> int:
         """Return the careful guess."""

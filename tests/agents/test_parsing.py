@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from comap.agents.parsing import (
     Reflection,
+    TaggedReply,
     clean_action,
     final_action_span,
     first_line,
-    number_in,
     parse_action,
     parse_reflection,
+    read_tags,
 )
 
 
@@ -25,18 +24,14 @@ from comap.agents.parsing import (
         ("Thought: x\nAction: open safe 1", "open safe 1"),
         ("Action: look", "look"),
         ("  action :look  ", "look"),
-        ("ACTION:\tlook", "look"),
         ("Action: `open safe 1`.", "open safe 1"),
         ('Action: "search[red shoes]"', "search[red shoes]"),
         ("Action: one\nAction: two", "one"),  # what follows is the model's own idea
         ("Action: look\nObservation: You see.\nAction: go", "look"),
         ("Action:", None),
         ("Action: ...", None),
-        ("Action: look...", "look"),
         ("Action: ''", None),
         ("Final Action: look", None),
-        ("My Action: look", None),
-        ("The action is: look", None),
         ("open safe 1", None),
         ("", None),
         ("Action: " + "x" * 1000, "x" * 1000),
@@ -46,10 +41,6 @@ from comap.agents.parsing import (
 )
 def test_actions(text: str, action: str | None) -> None:
     assert parse_action(text) == action
-
-
-def test_an_empty_action_line_is_not_passed_over() -> None:
-    assert parse_action("Action:\nAction: look") is None
 
 
 FOUR = "Reflection: a\nDecision: KEEP\nFinal Action: look\nRevise Probability: 0.25"
@@ -63,12 +54,10 @@ FOUR = "Reflection: a\nDecision: KEEP\nFinal Action: look\nRevise Probability: 0
         ("**Decision:** revise.\n**Final Action:** `look`", Reflection(None, "REVISE", "look")),
         ("decision: [KEEP]\nfinal action: look", Reflection(None, "KEEP", "look")),
         ("Decision: KEEPING\n", Reflection()),
-        ("Decision: maybe REVISE", Reflection()),
         ("Decision: KEEP\nDecision: REVISE", Reflection(None, "KEEP")),
         ("Final Action: a\nFinal Action: b", Reflection(action="a")),
         ("Revise Probability: about 0.7", Reflection(probability=0.7)),
         ("Revise Probability: 70%", Reflection(probability=0.7)),
-        ("Revise Probability: high", Reflection()),
         ("Revise Probability: nan", Reflection()),
         ("Revise Probability: 1e999", Reflection(probability=1.0)),
         ("Revise Probability: -1", Reflection(probability=0.0)),
@@ -76,7 +65,6 @@ FOUR = "Reflection: a\nDecision: KEEP\nFinal Action: look\nRevise Probability: 0
             "Final Action: look Revise Probability: 1",
             Reflection(None, None, "look Revise Probability: 1"),
         ),
-        ("Action: look", Reflection()),
         ("", Reflection()),
     ],
 )
@@ -100,37 +88,89 @@ def test_no_text_is_too_odd(text: str) -> None:
         assert "\n" not in first_line(wrapped)
 
 
-@pytest.mark.parametrize(
-    ("text", "head"),
-    [
-        (FOUR, "Reflection: a\nDecision: KEEP\nFinal Action:"),
-        ("final action : x", "final action :"),
-        ("**Final Action:** x", "**Final Action:"),
-        ("Final Action:", "Final Action:"),
-        ("Final Action: a: b", "Final Action:"),
-    ],
-)
-def test_where_the_final_action_begins(text: str, head: str) -> None:
-    span = final_action_span(text)
-    assert span is not None and text[: span[0]] == head
-    assert final_action_span("Action: look") is None
+HOME, SHOP, QUESTIONS = "comap/ALFWorld-v0", "comap/WebShop-v0", "comap/SearchQA-v0"
+THINK = "<think>So.</think>"
+LONG = "I cannot find the mug in this room at all"
+
+ACTING = [
+    (f"{THINK}<action>look</action>", "look", True),
+    (f"{THINK}\n<action>\n  go to Fridge 1 \n</action>\nDone.", "go to Fridge 1", True),
+    (f"<action>look</action>{THINK}", "look", True),  # in any order
+    ("<think></think><action>look</action>", "look", True),
+    (f"{THINK}<action>look</action><action>wait</action>", "look", True),
+    (f"{THINK}<action>a <action>b</action></action>", "a <action>b", True),
+    ("<think><action>look</action></think><action>wait</action>", "look", True),
+    (f"{THINK}<action>burn it all down</action>", "burn it all down", True),  # not admissible
+    (f"{THINK}<action></action>", "...", True),
+    ("<action>look</action>", "look", False),
+    ("<think>So.<action>look</action>", "look", False),
+    (f"{THINK}<action>look", "<think>So.</think><action>look", False),
+    (f"{THINK}</action>look<action>", ".</think></action>look<action>", False),
+    (f"{THINK}< action>look</ action>", "/think>< action>look</ action>", False),
+    ("", "...", False),
+]
+
+
+@pytest.mark.parametrize(("reply", "action", "valid"), ACTING)
+def test_what_acts(reply: str, action: str, valid: bool) -> None:
+    for env_id in (HOME, "comap/ScienceWorld-v0", "toy"):
+        assert read_tags(env_id, reply) == TaggedReply(action, valid)
+
+
+def test_the_end_of_a_reply_without_an_action_is_sent() -> None:
+    assert read_tags(HOME, LONG) == TaggedReply(LONG[-30:].strip(), False)
+    assert read_tags(SHOP, LONG) == TaggedReply(LONG[-20:].strip(), False)
+    assert read_tags("other", f"{LONG} \n\n") == TaggedReply(LONG[-30:].strip(), False)
+    assert read_tags(QUESTIONS, LONG) == TaggedReply(LONG[-30:].strip(), False)
+    assert len(read_tags(HOME, "x" * 99).action) == 30 and read_tags(HOME, "look").action == "look"
 
 
 @pytest.mark.parametrize(
-    ("text", "number"),
+    ("sign", "valid"),
     [
-        ("0.5", 0.5),
-        (".5", 0.5),
-        ("5.", 1.0),
-        ("+1", 1.0),
-        ("1e-1", 0.1),
-        ("1/2", 1.0),
-        ("v2", None),
-        ("inf", None),
-        ("", None),
-        ("x" * 2000 + " 0.5", None),
+        ("\u4e00", False),
+        ("\u9fff", False),
+        ("\U00020000", False),
+        ("\u3042", True),  # kana and Hangul are no ideographs
+        ("\uac00", True),
+        ("\U0001f600", True),
     ],
 )
-def test_numbers(text: str, number: float | None) -> None:
-    found = number_in(text, 0.0, 1.0)
-    assert found == number if number is None else math.isclose(found or 0.0, number)
+@pytest.mark.parametrize("where", ["{}" + THINK, "<think>{}</think>", THINK + "{}"])
+def test_chinese_characters(sign: str, valid: bool, where: str) -> None:
+    reply = where.format(sign) + f"<action>look {sign}</action>"
+    for env_id in (HOME, SHOP, "other"):
+        assert read_tags(env_id, reply) == TaggedReply(f"look {sign}", valid)
+    asked = f"<search>{sign}</search>"
+    assert read_tags(QUESTIONS, asked) == TaggedReply(asked, True)
+
+
+SEARCHING = [
+    (f"{THINK}<search> who? </search>", "<search>who?</search>", True),
+    ("<search>who?</search>", "<search>who?</search>", True),  # thoughts are not asked for
+    (f"{THINK}<answer>Ada\nLovelace</answer>", "<answer>Ada\nLovelace</answer>", True),
+    ("<answer>Ada</answer><search>who?</search>", "<search>who?</search>", False),
+    ("<search>a</search><search>b</search>", "<search>a</search>", False),
+    ("<answer>a</answer><answer>b</answer>", "<answer>b</answer>", False),
+    ("<answer>a</answer><answer>b", "<answer>a</answer>", False),
+    ("<search>a</search><answer>", "<search>a</search>", False),
+    ("<answer>a<answer>b</answer>", "<answer>b</answer>", False),
+    ("<search>never closed", "<search>never closed", False),
+    (f"{THINK}<action>look</action>", ".</think><action>look</action>", False),
+    ("<search></search>", "<search></search>", True),
+]
+
+
+@pytest.mark.parametrize(("reply", "action", "valid"), SEARCHING)
+def test_searches_and_answers(reply: str, action: str, valid: bool) -> None:
+    assert read_tags(QUESTIONS, reply) == TaggedReply(action, valid)
+
+
+@given(
+    action=st.text(min_size=1, max_size=200).filter(lambda text: "<" not in text and text.strip())
+)
+def test_an_action_comes_out_as_it_was_written(action: str) -> None:
+    assert read_tags(HOME, f"{THINK}<action>{action}</action>").action == action.strip()
+    assert read_tags(QUESTIONS, f"<answer>{action}</answer>").action == (
+        f"<answer>{action.strip()}</answer>"
+    )

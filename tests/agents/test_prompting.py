@@ -1,7 +1,8 @@
-"""Prompts: what is in them, and what stays in them when there is too much."""
+"""Prompts, what stays in them when there is too much, and drafts: the reminder, three ways of decoding."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +12,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import comap
-from comap.agents.acting import Draft
-from comap.agents.asking import ask_about
 from comap.agents.base import estimate_tokens
 from comap.agents.comap import CoMapAgent, CoMapConfig
 from comap.agents.config import AgentConfig
 from comap.agents.parsing import parse_action
 from comap.agents.prompting import (
-    ask_on,
+    Draft,
+    choose_action,
     converse,
+    draft_action,
     example_of,
     fill,
-    instructions,
     load_template,
+    seed_for,
     situation,
 )
+from comap.agents.react import ReActAgent
 from comap.envs.conformance.transcripts import load
-from comap.errors import OptionError
 from comap.facts import State
 from comap.lm import Message
 from comap.trajectory import Turn
 
 HERE = Path(__file__).with_name("scripted.py")
-view = load(f"{HERE}:view")
+converse_with, drive, view = (load(f"{HERE}:{name}") for name in ("converse_with", "drive", "view"))
 PROMPTS = Path(comap.__file__).parent / "agents" / "prompts"
 
 
@@ -46,24 +47,6 @@ def test_each_template_is_read(path: Path) -> None:
     messages = load_template(path.parent.name, path.stem)
     assert messages and all(role in ("system", "user", "assistant") for role, _ in messages)
     assert all(text.strip() and text == text.strip("\n") for _, text in messages)
-
-
-def test_each_style_has_the_same_prompts() -> None:
-    names = [{path.name for path in (PROMPTS / s).glob("*.txt")} for s in ("standard", "brief")]
-    mine = {"act.txt", "choose.txt", "imagine.txt", "notes.txt", "reflect.txt", "review.txt"}
-    assert mine <= names[0] and mine <= names[1]
-
-
-@pytest.mark.parametrize(("style", "name"), [("none", "act"), ("standard", "../act"), ("", "x")])
-def test_there_is_no_other_prompt(style: str, name: str) -> None:
-    with pytest.raises(OptionError, match="there is no prompt"):
-        load_template(style, name)
-
-
-def test_reflect_asks_for_its_four_lines() -> None:
-    (message,) = fill("standard", "reflect", draft="d", action="a", future="f")
-    lines = [line.partition(":")[0] for line in message.content.splitlines()[-4:]]
-    assert lines == ["Reflection", "Decision", "Final Action", "Revise Probability"]
 
 
 def test_slots_are_filled_once_and_must_be_given() -> None:
@@ -86,13 +69,6 @@ def test_the_worked_example_was_really_played() -> None:
     assert [m.role for m in example_of("comap/ALFWorld-v0")] == ["user", "assistant"] * 6
 
 
-def test_environments_without_words_of_their_own() -> None:
-    assert instructions("other/World-v0") == instructions("third/World-v9")
-    assert instructions("comap/ALFWorld-v0") != instructions("other/World-v0")
-    assert example_of("other/World-v0") == ()
-    assert example_of("x/../ALFWorld-v0.example") == ()
-
-
 def test_a_standard_conversation() -> None:
     seen = view(("look", "A desk."), ("open desk 1", "Nothing happens."))
     config = AgentConfig(examples=0)
@@ -111,12 +87,6 @@ def test_a_standard_conversation() -> None:
     assert converse(told, config)[-1].content == f"A room. {seen.goal}"
 
 
-def test_a_brief_one() -> None:
-    seen = view(("look", "A desk."), observation="A room.", goal="Sit.")
-    (message,) = converse(seen, AgentConfig(prompts="brief"), system="note")
-    assert message == ("user", "note\nA room.\nSit.\n> look\nA desk.")
-
-
 def test_belief_and_history() -> None:
     seen = view(
         ("look", "A desk."), ("wait", "Hm."), facts=State(frozenset({("at", "agent", "x")}))
@@ -129,16 +99,6 @@ def test_belief_and_history() -> None:
     assert "> wait" not in situation(seen, AgentConfig(history_turns=0))
     more = situation(seen, AgentConfig(), after=[Turn("go", "There.")])
     assert more.endswith("> go\nThere.")
-
-
-def test_a_question_joins_the_last_message() -> None:
-    asked = ask_about(view(), AgentConfig(), "What now?", 32)
-    assert asked[-1].content.endswith("\n\nWhat now?")
-    assert asked[:-1] == converse(view(), AgentConfig())[:-1]
-    assert ask_on([Message("assistant", "Yes.")], "No?") == (
-        ("assistant", "Yes."),
-        ("user", "No?"),
-    )
 
 
 texts = st.text(max_size=3000)
@@ -186,14 +146,103 @@ def test_what_is_cut_is_the_oldest(count: int) -> None:
     assert len(shown) == count or len(shown) > 10
 
 
-def test_an_example_makes_room_for_the_episode() -> None:
-    assert len(converse(view(), AgentConfig(max_length=1400))) == 14
-    assert len(converse(view(), AgentConfig(max_length=1000))) == 2
-    assert len(ask_about(view(), AgentConfig(max_length=1400), "word " * 200, 64)) == 2
+# Drafts.
 
 
-def test_an_overlong_reply_is_shown_as_its_action() -> None:
-    seen = view(("look", "A desk."), ("wait", "Hm."))
-    told = converse(seen, AgentConfig(), {0: "word " * 9000, 1: "Thought: y\nAction: wait"})
-    assert told[-4].content == "Action: look"
-    assert told[-2].content == "Thought: y\nAction: wait"
+def draft(replies: Any, seen: Any = None, **options: Any) -> Any:
+    seen, config = seen or view(), AgentConfig(**options)
+    return drive(draft_action(seen, config, converse(seen, config)), replies)
+
+
+def test_free_text() -> None:
+    talk = draft(["Thought: Hm.\nAction: look\nObservation: You see a pen."])
+    assert (talk.result.action, talk.result.parsed) == ("look", True)
+    assert talk.result.text == "Thought: Hm.\nAction: look"  # the stop string cut the rest
+    assert talk.result.thought == "Hm." and talk.result.decoding == "free"
+    (asked,) = talk.requests
+    assert asked.sampling.stop == ("\nObservation:", "\nTask:", "\n---")
+    assert asked.sampling.max_new_tokens == 64 and asked.choices is None
+
+
+def test_one_reminder_and_no_second() -> None:
+    talk = draft(["I wonder.", "Action: look"])
+    assert talk.result.action == "look" and talk.purposes == ["draft", "draft: retry"]
+    *_, said, reminder = talk.requests[1].messages
+    assert said == ("assistant", "I wonder.") and "Action:" in reminder.content
+    assert talk.requests[1].messages[:-2] == talk.requests[0].messages
+    assert talk.requests[1].sampling.seed != talk.requests[0].sampling.seed
+    failed = draft(["I wonder.", "  Still.  "])
+    assert (failed.result.action, failed.result.parsed) == ("Still", False)
+    assert failed.result.text == "Still."
+
+
+def test_masked_decoding_thinks_first_and_then_chooses() -> None:
+    talk = draft(["Thought: Hm.\n", "look"], decoding="masked")
+    thought, choice = talk.requests
+    assert thought.sampling.stop[0] == "Action:" and thought.choices is None
+    assert choice.prefix == "Thought: Hm.\nAction:"
+    assert choice.choices == tuple(f" {action}" for action in view().admissible_actions)
+    assert choice.messages == thought.messages
+    assert (talk.result.text, talk.result.decoding) == ("Thought: Hm.\nAction: look", "masked")
+    empty = draft(["  ", "look"], decoding="masked")
+    assert empty.requests[1].prefix == "Action:" and empty.result.thought is None
+
+
+@pytest.mark.parametrize("actions", [None, ()])
+def test_an_open_action_space_is_free(actions: Any) -> None:
+    talk = draft(["Action: say hello"], view(actions=actions), decoding="scored")
+    assert (talk.result.action, talk.result.decoding) == ("say hello", "free")
+
+
+def choices(scores: Any, **options: Any) -> str:
+    seed = options.pop("seed", 0)
+    config = AgentConfig(decoding="scored", seed=seed, **options)
+    asked = choose_action(view(), config, converse(view(), config), "Action:")
+    chosen: str = drive(asked, [scores]).result[0]
+    return chosen
+
+
+def test_without_temperature_the_best_is_taken_and_the_first_of_equals() -> None:
+    assert choices((-3, -1, -2, -1), temperature=0) == "go to safe 1"
+    totals = [(-1, -1), (-1.5,), (-3,), (-4,)]
+    assert choices(totals, temperature=0) == "go to safe 1"  # as a whole, not by token
+
+
+def test_with_temperature_actions_are_drawn_by_probability() -> None:
+    scores = (0.0, -1.0, -2.0, -30.0)
+    found = Counter(choices(scores, temperature=1.0, top_p=1.0, seed=n) for n in range(300))
+    assert found["go to desk 1"] > found["go to safe 1"] > found["go to shelf 1"] > 0
+    assert found["look"] == 0
+    narrow = Counter(choices(scores, temperature=1.0, top_p=0.9, seed=n) for n in range(200))
+    assert set(narrow) == {"go to desk 1", "go to safe 1"}
+    assert {choices(scores, temperature=1.0, seed=7) for _ in range(5)} == {
+        choices(scores, temperature=1.0, seed=7)
+    }
+
+
+def test_seeds_differ_by_everything_that_matters() -> None:
+    config, seen = AgentConfig(), view()
+    seeds = {
+        seed_for(config, seen),
+        seed_for(config, seen, "again"),
+        seed_for(AgentConfig(seed=1), seen),
+        seed_for(config, view(task="other")),
+        seed_for(config, view(trial=2)),
+        seed_for(config, view(("look", "x"))),
+    }
+    assert len(seeds) == 6 and all(0 <= seed < 2**31 for seed in seeds)
+    assert seed_for(config, seen) == seed_for(config, view())
+
+
+# ReAct.
+
+LOOK = "Thought: Where am I?\nAction: look"
+
+
+def test_thoughts_stay_in_the_conversation() -> None:
+    memory: dict[str, Any] = {}
+    agent = ReActAgent()
+    converse_with(agent, view(memory=memory), [LOOK])
+    second = view(("look", "A desk."), memory=memory)
+    talk = converse_with(agent, second, ["Thought: Go.\nAction: go to desk 1"])
+    assert talk.requests[0].messages[-2:] == (("assistant", LOOK), ("user", "A desk."))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
+import threading
 from collections.abc import Generator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -16,29 +18,40 @@ from comap.agents import (
     ExpertAgent,
     Imagine,
     RandomAgent,
+    ReplayAgent,
     View,
     run_episode,
     run_episodes,
     stream_episodes,
 )
 from comap.agents.config import AgentConfig
+from comap.agents.create import create_agent
+from comap.agents.prompting import seed_for
+from comap.envs.conformance.transcripts import load
 from comap.errors import LanguageModelError, OptionError
+from comap.facts import State, apply
 from comap.lm import (
-    CAPABILITIES,
     Completion,
-    Encode,
-    Encoding,
     Generate,
     Message,
+    NextWord,
     Sampling,
     Score,
-    Scores,
-    Usage,
-    WordProbabilities,
-    Words,
 )
-from comap.trajectory import Trajectory
-from comap.worldmodel import ImaginedEnv, NullWorldModel, OracleWorldModel, Prediction, Query
+from comap.trajectory import Trajectory, read_trajectories, write_trajectories
+from comap.worldmodel import (
+    CachedWorldModel,
+    ImaginedEnv,
+    LanguageWorldModel,
+    NullWorldModel,
+    OracleWorldModel,
+    Prediction,
+    Query,
+    transitions_of,
+)
+
+HERE = Path(__file__).with_name("scripted.py")
+view, HashedModel = load(f"{HERE}:view"), load(f"{HERE}:HashedModel")
 
 
 def real(**options: Any) -> gym.Env[str, str]:
@@ -52,48 +65,20 @@ def short() -> gym.Env[str, str]:
 TASKS: tuple[str, ...] = real().unwrapped.tasks.ids[:40]  # type: ignore[attr-defined]
 
 
-def number_of(request: Any) -> int:
-    """A number that depends on nothing but the request."""
-    return int.from_bytes(hashlib.sha256(repr(request).encode()).digest()[:4], "big")
-
-
-class ScriptedLM:
-    """Answers by the request alone, and notes the size of every batch."""
-
-    name = "scripted"
-    capabilities = CAPABILITIES
+class ScriptedLM(HashedModel):  # type: ignore[misc, valid-type]
+    """Says a number that follows from the request, and notes the size of every batch."""
 
     def __init__(self) -> None:
-        self.usage = Usage()
+        super().__init__()
         self.sizes: list[tuple[str, int]] = []
 
-    def generate(self, requests: Sequence[Generate]) -> list[Completion | LanguageModelError]:
-        self.sizes.append(("generate", len(requests)))
-        return [
-            Completion(str(number_of(r)), (1, 2), (-0.5, float("-inf")), "stop", 10, 2)
-            for r in requests
-        ]
+    def _answer(self, requests: Sequence[Any]) -> list[Any]:
+        self.sizes.append((type(requests[0]).__name__, len(requests)))
+        found: list[Any] = super()._answer(requests)
+        return found
 
-    def score(self, requests: Sequence[Score]) -> list[Scores | LanguageModelError]:
-        self.sizes.append(("score", len(requests)))
-        return [
-            Scores(tuple((-float(number_of((r, c)) % 97),) for c in r.completions), 5)
-            for r in requests
-        ]
-
-    def words(self, requests: Sequence[Words]) -> list[WordProbabilities | LanguageModelError]:
-        self.sizes.append(("words", len(requests)))
-        return [WordProbabilities((0.0, 1.0)[: len(r.words)], 3) for r in requests]
-
-    def encode(self, requests: Sequence[Encode]) -> list[Encoding | LanguageModelError]:
-        self.sizes.append(("encode", len(requests)))
-        return [Encoding((0.5,), 3) for _ in requests]
-
-    def count_tokens(self, text: str) -> int:
-        return 7 * len(text)
-
-    def config(self) -> dict[str, Any]:
-        return {"kind": "scripted"}
+    def _one(self, request: Generate) -> Completion:
+        return Completion(str(self._draw(request)), (1, 2), (-0.5, float("-inf")), "stop", 10, 2)
 
 
 class Thinker:
@@ -107,7 +92,7 @@ class Thinker:
         said = yield Generate(told, Sampling(4), purpose="draft")
         scores, probabilities, seen = yield [
             Score(told, actions, purpose="score"),
-            Words(told, (" KEEP", " DROP"), purpose="gate"),
+            NextWord(told, (" KEEP", " DROP"), purpose="gate"),
             Imagine(actions[int(said.text) % len(actions)]),
         ]
         view.memory["sum"] = view.memory.get("sum", 0) + int(said.text)
@@ -126,9 +111,14 @@ def lines(trajectories: Sequence[Trajectory]) -> dict[str, str]:
 
 @pytest.mark.parametrize("world_model", [None, "null", {"id": "noisy", "error_rate": 0.5}], ids=str)
 def test_nothing_depends_on_how_many_are_live(world_model: Any) -> None:
-    def play(tasks: Sequence[str], live: int) -> list[Trajectory]:
+    def play(tasks: Sequence[str], concurrency: int) -> list[Trajectory]:
         return run_episodes(
-            short, Thinker(), tasks, lm=ScriptedLM(), live=live, world_model=world_model
+            short,
+            Thinker(),
+            tasks,
+            lm=ScriptedLM(),
+            concurrency=concurrency,
+            world_model=world_model,
         )
 
     alone = play(TASKS[:20], 1)
@@ -145,11 +135,11 @@ def test_nothing_depends_on_how_many_are_live(world_model: Any) -> None:
 
 def test_requests_of_all_episodes_are_one_batch_a_kind() -> None:
     lm = ScriptedLM()
-    run_episodes(short, Thinker(), TASKS[:24], lm=lm, live=8, world_model="null")
-    assert lm.sizes[:3] == [("generate", 8), ("score", 8), ("words", 8)]
+    run_episodes(short, Thinker(), TASKS[:24], lm=lm, concurrency=8, world_model="null")
+    assert lm.sizes[:3] == [("Generate", 8), ("Score", 8), ("NextWord", 8)]
     assert len(lm.sizes) <= 3 * (24 / 8 + 1) * 6
     alone = ScriptedLM()
-    run_episodes(short, Thinker(), TASKS[:2], lm=alone, live=1)
+    run_episodes(short, Thinker(), TASKS[:2], lm=alone, concurrency=1)
     assert {size for _, size in alone.sizes} == {1}
 
 
@@ -183,28 +173,9 @@ class Foreseeing:
 
 def test_a_world_model_is_asked_once_a_round() -> None:
     model = CountingModel()
-    done = run_episodes(short, Foreseeing(), TASKS[:4], live=4, world_model=model)
+    done = run_episodes(short, Foreseeing(), TASKS[:4], concurrency=4, world_model=model)
     assert model.sizes[:3] == [8, 8, 8] and not any(t.error for t in done)
     assert {t.world_model for t in done} == {"CountingModel"}
-
-
-@pytest.mark.parametrize("live", [1, 4])
-def test_chains_imagined_by_the_oracle_come_true(live: int) -> None:
-    done = run_episodes(short, Foreseeing(), TASKS[:4], live=live, world_model="oracle")
-    for trajectory in done:
-        assert trajectory.error is None and len(trajectory.steps) == 6
-        env = real()
-        env.reset(options={"task": trajectory.task})
-        for step in trajectory.steps:
-            assert step.prediction is not None and step.prediction.observation == step.observation
-            assert step.notes["texts"][0] == step.observation
-            env.step(step.action)
-
-
-def test_one_oracle_given_as_an_object_serves_all_episodes() -> None:
-    shared = run_episodes(short, Foreseeing(), TASKS[:4], live=4, world_model=OracleWorldModel())
-    own = run_episodes(short, Foreseeing(), TASKS[:4], live=4, world_model="oracle")
-    assert lines(shared) == lines(own)
 
 
 def test_imagined_steps_are_batched_and_change_nothing() -> None:
@@ -214,31 +185,15 @@ def test_imagined_steps_are_batched_and_change_nothing() -> None:
     def imagined() -> gym.Env[str, str]:
         return ImaginedEnv(short(), model, real_every=3)
 
-    many = run_episodes(imagined, agent, TASKS[:8], live=8)
+    many = run_episodes(imagined, agent, TASKS[:8], concurrency=8)
     assert max(model.sizes) == 8 and not any(t.error for t in many)
     assert lines(many) == lines([run_episode(imagined(), agent, task=task) for task in TASKS[:8]])
     assert [s.imagined for s in many[0].steps] == [True, True, False] * 2
 
 
-@pytest.mark.parametrize("model", ["oracle", "null", {"id": "cached", "model": "null"}], ids=str)
-def test_imagined_environments_of_every_kind(model: Any) -> None:
-    def imagined() -> gym.Env[str, str]:
-        return ImaginedEnv(real(), model)
-
-    many = run_episodes(imagined, ExpertAgent(), TASKS[:6], live=6)
-    assert lines(many) == lines(run_episodes(imagined, ExpertAgent(), TASKS[:6], live=1))
-    assert [t.success for t in many] == [model == "oracle"] * 6
-
-
 def test_what_is_kept_of_calls() -> None:
     kept = {
-        keep: run_episode(
-            short(),
-            Thinker(),
-            task=TASKS[0],
-            lm=ScriptedLM(),
-            keep=keep,
-        )
+        keep: run_episode(short(), Thinker(), task=TASKS[0], lm=ScriptedLM(), keep=keep)
         for keep in ("replies", "prompts", "tokens")
     }
     replies, prompts, tokens = (t.steps[0].calls for t in kept.values())
@@ -250,7 +205,7 @@ def test_what_is_kept_of_calls() -> None:
     assert replies[0].messages is None and replies[0].token_ids is None
     assert (replies[0].prompt_tokens, replies[0].completion_tokens) == (10, 2)
     assert replies[1].text
-    assert replies[2].text == " DROP"
+    assert replies[2].text in (" KEEP", " DROP")
     assert prompts[0].messages is not None and prompts[0].messages[0][0] == "user"
     assert prompts[0].token_ids is None
     assert tokens[0].token_ids == (1, 2) and tokens[0].logprobs == (-0.5, -1e9)
@@ -260,56 +215,6 @@ def test_what_is_kept_of_calls() -> None:
         assert Trajectory.from_json(json.loads(text)) == trajectory
     with pytest.raises(OptionError, match="keep must be one of"):
         run_episode(short(), Thinker(), lm=ScriptedLM(), keep="all")  # type: ignore[arg-type]
-
-
-class Stubborn:
-    """Tries a task three times, remembering how often; gives up at once in the first two."""
-
-    name = "stubborn"
-
-    def decide(self, view: View) -> Generator[Any, Any, Decision]:
-        yield from ()
-        assert view.memory == ({} if view.trial == 1 else {"trials": view.trial - 1})
-        return Decision(view.expert_action() if view.trial == 3 else None)
-
-    def review(self, trajectory: Trajectory, memory: dict[str, Any]) -> Generator[Any, Any, bool]:
-        yield Generate((Message("user", f"What went wrong in {trajectory.task}?"),), purpose="why")
-        memory["trials"] = trajectory.trial
-        return trajectory.trial < 3
-
-
-@pytest.mark.parametrize("live", [1, 5])
-def test_agents_may_try_again(live: int) -> None:
-    done: list[list[Trajectory]] = []
-    found = run_episodes(
-        real, Stubborn(), TASKS[:5], lm=ScriptedLM(), live=live, on_done=done.append
-    )
-    assert [(t.task, t.trial) for t in found] == [(t, n) for t in TASKS[:5] for n in (1, 2, 3)]
-    assert [t.success for t in found] == [False, False, True] * 5
-    assert all([c.purpose for c in t.review] == ["why"] for t in found)
-    assert sorted(len(trials) for trials in done) == [3] * 5
-    alone = run_episode(real(), Stubborn(), task=TASKS[0], lm=ScriptedLM())
-    assert alone.trial == 1 and alone.review == ()
-
-
-def test_the_memory_is_of_one_task() -> None:
-    class Counting:
-        name = "counting"
-
-        def decide(self, view: View) -> Generator[Any, Any, Decision]:
-            yield from ()
-            view.memory[view.task] = view.memory.get(view.task, 0) + 1
-            assert view.memory == {view.task: view.step + 1}
-            return Decision("look")
-
-    assert not any(t.error for t in run_episodes(short, Counting(), TASKS[:6], live=3))
-
-
-def test_trajectories_come_as_tasks_end() -> None:
-    playing = stream_episodes(real, ExpertAgent(), TASKS[:3], live=2)
-    number, trials = next(playing)
-    assert number == 0 and trials[0].task == TASKS[0]
-    playing.close()
 
 
 def test_environments_are_used_again_and_closed() -> None:
@@ -326,9 +231,9 @@ def test_environments_are_used_again_and_closed() -> None:
         env: gym.Env[str, str] = made[-1]
         return env
 
-    run_episodes(make_env, Thinker(), TASKS[:12], lm=ScriptedLM(), live=4)
+    run_episodes(make_env, Thinker(), TASKS[:12], lm=ScriptedLM(), concurrency=4)
     assert [env.closed for env in made] == [1] * 4
-    playing = stream_episodes(make_env, Thinker(), TASKS[:12], lm=ScriptedLM(), live=3)
+    playing = stream_episodes(make_env, Thinker(), TASKS[:12], lm=ScriptedLM(), concurrency=3)
     next(playing)
     playing.close()
     assert [env.closed for env in made] == [1] * 7
@@ -342,21 +247,10 @@ def test_the_seed_is_recorded() -> None:
         run_episodes(short, RandomAgent(), TASKS[:2], seed=[1])
 
 
-def test_settings_are_recorded() -> None:
-    class Configured(RandomAgent):
-        config = AgentConfig(decoding="scored")
-
-    trajectory = run_episode(short(), Configured(), task=TASKS[0], lm=ScriptedLM())
-    assert trajectory.settings["decoding"] == "scored"
-    assert trajectory.settings["model"] == "scripted"
-    with pytest.raises(OptionError, match="asks a language model, but none was given"):
-        run_episodes(short, Configured(), TASKS[:1])
-
-
 def test_wrong_options_are_told_up_front() -> None:
     env = short()
     for told, options in {
-        "live must be": {"live": 0},
+        "concurrency must be": {"concurrency": 0},
         "expected a language model": {"lm": ScriptedLM},
     }.items():
         with pytest.raises(OptionError, match=told):
@@ -369,3 +263,169 @@ def test_wrong_options_are_told_up_front() -> None:
     with pytest.raises(OptionError, match="one OracleWorldModel"):
         run_episodes(lambda: ImaginedEnv(short(), oracle), Thinker(), TASKS[:2], lm=ScriptedLM())
     assert run_episodes(short, RandomAgent(), []) == []
+
+
+def test_a_step_that_a_fault_cut_short_teaches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = real()
+    act, count = env.unwrapped._act, 0  # type: ignore[attr-defined]
+
+    def breaks(action: str) -> Any:
+        nonlocal count
+        count += 1
+        if count == 3:
+            raise RuntimeError("engine on strike")
+        return act(action)
+
+    monkeypatch.setattr(env.unwrapped, "_act", breaks)
+    trajectory = run_episode(env, RandomAgent(), seed=0)
+    assert len(trajectory.steps) == 3 and trajectory.error is not None
+    assert len(list(transitions_of(trajectory))) == 2
+
+
+def test_seeds_of_requests_stay_those_of_earlier_versions() -> None:
+    assert seed_for(AgentConfig(), view()) == 1212992722
+    seeds = {seed_for(AgentConfig(), replace(view(), seed=number)) for number in range(50)}
+    assert len(seeds) == 50 and all(0 <= seed < 2**31 for seed in seeds)
+
+
+def played(agent: Any, seeds: list[int]) -> list[list[str]]:
+    found = run_episodes(short, agent, TASKS[:1] * len(seeds), seed=seeds, lm=HashedModel())
+    assert not any(trajectory.error for trajectory in found)
+    return [[step.action for step in trajectory.steps] for trajectory in found]
+
+
+def test_a_group_of_episodes_of_one_task_differs_by_its_seeds() -> None:
+    for agent in (create_agent("react", decoding="masked"), RandomAgent(1)):
+        group = played(agent, [0, 1, 2, 3, 1, 0])
+        assert len({tuple(actions) for actions in group[:4]}) == 4
+        assert group[4] == group[1] and group[5] == group[0]
+        assert played(agent, [3, 2]) == [group[3], group[2]]
+
+
+# Agents without a model.
+
+
+def test_experts_win_and_are_recorded(tmp_path: Path) -> None:
+    for expert in ("plan", "explore"):
+        env = real(expert=expert)
+        for task in TASKS[:6]:
+            trajectory = run_episode(env, ExpertAgent(), task=task)
+            assert trajectory.success and trajectory.score == 1.0 and trajectory.error is None
+            assert (trajectory.task, trajectory.split) == (task, "valid_seen")
+            assert trajectory.steps[-1].terminated and not trajectory.imagined
+            state = trajectory.facts
+            for before, step in trajectory.transitions():
+                assert before == state
+                state = apply(before, step.delta)
+                assert State(state.facts) == State(step.facts.facts)
+            path = tmp_path / "episode.jsonl"
+            write_trajectories(path, [trajectory])
+            assert list(read_trajectories(path)) == [trajectory]
+
+
+def test_random_agents_depend_on_seed_task_and_step_alone() -> None:
+    env = real()
+    first = run_episode(env, RandomAgent(3), task=TASKS[0])
+    run_episode(env, RandomAgent(3), task=TASKS[1])
+    again = run_episode(real(), RandomAgent(3), task=TASKS[0])
+    assert [s.action for s in first.steps] == [s.action for s in again.steps]
+    other = run_episode(env, RandomAgent(4), task=TASKS[0])
+    assert [s.action for s in first.steps] != [s.action for s in other.steps]
+    assert not any(s.invalid_action for s in first.steps)
+    mixed = run_episode(env, RandomAgent(3, mixed=1.0), task=TASKS[0])
+    assert any(s.invalid_action for s in mixed.steps)
+    with pytest.raises(OptionError):
+        RandomAgent(mixed=1.5)
+
+
+def test_replaying_repeats_and_compares() -> None:
+    first = run_episode(real(), ExpertAgent(), task=TASKS[4])
+    again = run_episode(real(), ReplayAgent(first, imagine=True), task=first.task)
+    assert [s.observation for s in again.steps] == [s.observation for s in first.steps]
+    assert all(s.prediction is not None for s in again.steps)
+    imagined = run_episode(ImaginedEnv(real(), "null"), ReplayAgent(first), task=first.task)
+    assert imagined.imagined and not imagined.success and imagined.world_model == "NullWorldModel"
+
+
+# Overlapped rounds: the same episodes, while two models answer at the same time.
+
+COMAP = create_agent("comap", p_source="verbal", q_source="proxy")
+
+
+class Meeting(HashedModel):  # type: ignore[misc,valid-type]
+    """Waits a moment for another model to be asked at the same time, until that happened thrice."""
+
+    def __init__(self, name: str, both: threading.Barrier):
+        super().__init__()
+        self.name, self.both, self.met, self.threads = name, both, 0, set()
+
+    def generate(self, requests: Sequence[Generate]) -> list[Any]:
+        self.threads.add(threading.current_thread().name)
+        if self.met < 3:
+            try:
+                self.both.wait(timeout=0.1)
+                self.met += 1
+            except threading.BrokenBarrierError:
+                self.both.reset()
+        return super().generate(requests)  # type: ignore[no-any-return]
+
+
+def play(overlap: bool, concurrency: int = 6, **options: Any) -> list[Any]:
+    given = {"lm": HashedModel(), "world_model": LanguageWorldModel(HashedModel()), **options}
+    played = run_episodes(
+        short, COMAP, TASKS[:9], concurrency=concurrency, overlap=overlap, **given
+    )
+    return [trajectory.to_json() for trajectory in played]
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 6, 20])
+def test_episodes_are_the_same(concurrency: int) -> None:
+    assert play(True, concurrency) == play(False)
+
+
+def test_policy_and_world_model_are_asked_at_the_same_time() -> None:
+    both = threading.Barrier(2)
+    lm, other = Meeting("policy", both), Meeting("world", both)
+    told = play(True, lm=lm, world_model=LanguageWorldModel(other))
+    assert lm.met == other.met == 3
+    assert lm.threads and all(name.startswith("comap-answers") for name in lm.threads)
+    assert len(told) == 9 and not any(episode["error"] for episode in told)
+
+
+def test_a_model_that_both_share_is_asked_by_one_thread() -> None:
+    class Alone(HashedModel):  # type: ignore[misc,valid-type]
+        asking = 0
+
+        def generate(self, requests: Sequence[Generate]) -> list[Any]:
+            self.asking += 1
+            assert self.asking == 1
+            found = super().generate(requests)
+            self.asking -= 1
+            return found  # type: ignore[no-any-return]
+
+    lm = Alone()
+    world = CachedWorldModel(LanguageWorldModel(lm))
+    assert not any(one["error"] for one in play(True, lm=lm, world_model=world))
+
+
+def test_a_model_that_fails_costs_those_who_asked_it() -> None:
+    class Failing:
+        def predict(self, queries: Sequence[Query]) -> list[Prediction]:
+            if any("desk" in query.action for query in queries):
+                raise LanguageModelError("no answer")
+            return [Prediction("Nothing happens.") for _ in queries]
+
+    told = play(True, world_model=Failing())
+    assert told == play(False, world_model=Failing())
+    failed = [episode for episode in told if episode["error"]]
+    assert failed and all("no answer" in str(episode["error"]) for episode in failed)
+
+
+def test_whoever_stops_listening_leaves_no_thread() -> None:
+    before = threading.active_count()
+    lm, world = HashedModel(), LanguageWorldModel(HashedModel())
+    options: dict[str, Any] = {"lm": lm, "world_model": world, "overlap": True}
+    playing = stream_episodes(short, COMAP, TASKS[:9], **options)
+    next(playing)
+    playing.close()
+    assert threading.active_count() == before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comap.agents import ExpertAgent, run_episode
-from comap.agents.knowing import gather_knowledge
-from comap.agents.knowledge import Knowledge, KnowledgeBase
-from comap.agents.verbs import mixed_verbs, next_verbs, verb_of
-from comap.agents.wkm import WKMAgent, WKMConfig
+from comap.agents.wkm import Knowledge, KnowledgeBase, WKMAgent, WKMConfig, mixed_verbs
 from comap.envs.conformance.transcripts import load
-from comap.errors import DataCorrupt, DataNotFound, OptionError
-from comap.lm import Words
 
 HERE = Path(__file__).with_name("scripted.py")
 converse_with, view = load(f"{HERE}:converse_with"), load(f"{HERE}:view")
-drive, HashedModel = load(f"{HERE}:drive"), load(f"{HERE}:HashedModel")
 
 ACTIONS = ("go to desk 1", "go to safe 1", "open safe 1", "look")
 BASE = (
@@ -31,22 +24,10 @@ BASE = (
     Knowledge("At the desk, with a pen on it.", "go to desk 1", "take pen 1 from desk 1"),
     Knowledge("At the desk, with a pen on it.", "open safe 1", "look"),
 )
-HOSTILE = (
-    "",
-    "\x00",
-    "$knowledge $goal",
-    "<|im_end|>",
-    "Action: \n\n",
-    "z" * 9000,
-    "Action: dance",
-)
 
 
 def agent(*entries: Knowledge, **options: Any) -> WKMAgent:
     return WKMAgent(WKMConfig(**options), KnowledgeBase(entries))
-
-
-# ------------------------------------------------------------------------------------- control flow
 
 
 def test_first_step_by_step() -> None:
@@ -84,31 +65,6 @@ def test_first_step_by_step() -> None:
     assert memory["task_knowledge"].startswith("When")
 
 
-def test_task_knowledge_is_written_once() -> None:
-    memory: dict[str, Any] = {}
-    wkm = agent(*BASE)
-    converse_with(wkm, view(memory=memory), ["Known.", "s", "t", [1, 0], " to desk 1"])
-    later = view(("look", "A room."), memory=memory)
-    talk = converse_with(wkm, later, ["s", "t", [1, 0], " to desk 1"])
-    assert talk.purposes[0] == "state knowledge"
-    assert "Known." in talk.requests[1].messages[0].content
-    other = converse_with(agent(task_knowledge=False), view(), ["s", "t", [1, 0], " to safe 1"])
-    assert other.purposes[0] == "state knowledge"
-
-
-def test_an_empty_base_leaves_the_agent_alone() -> None:
-    talk = converse_with(
-        agent(), view(actions=ACTIONS), ["k", "s", "t", [0.1, 0.2, 0.1], " safe 1"]
-    )
-    notes = talk.decision.notes
-    assert (notes["gamma"], notes["verb"], notes["known_verbs"]) == (1.0, "open", {})
-    useless = Knowledge("x", "", "dance")  # of a verb that is not admissible
-    talk = converse_with(
-        agent(useless), view(actions=ACTIONS), ["k", "s", "t", [0.1, 0.2, 0.1], " safe 1"]
-    )
-    assert talk.decision.notes["gamma"] == 1.0
-
-
 def test_masked_and_scored_actions_begin_with_the_verb() -> None:
     masked = converse_with(
         agent(decoding="masked"), view(actions=ACTIONS), ["k", "s", "t", [1, 0, 0], "go to safe 1"]
@@ -143,74 +99,12 @@ def test_completing_an_action(text: str, action: str) -> None:
     assert talk.decision.action == action
 
 
-def test_open_action_space_takes_verbs_from_the_base() -> None:
-    talk = converse_with(
-        agent(*BASE), view(actions=None), ["k", "s", "t", [0.1, 0.1, 0.2], " pen 1"]
-    )
-    assert talk.requests[3].words == (" look", " open", " take")
-    assert talk.decision.action == "take pen 1" and talk.decision.notes["decoding"] == "free"
-    bare = converse_with(agent(), view(actions=None), ["k", "s", "Action: search[pen]"])
-    assert bare.purposes == ["task knowledge", "state knowledge", "draft"]  # it thinks only once
-    assert bare.decision.action == "search[pen]"
-    assert bare.decision.notes["gamma"] == 1.0
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("actions", [None, ("look", "wait")])
-@pytest.mark.parametrize("entries", [(), BASE])
-def test_hostile_replies(
-    text: str, actions: tuple[str, ...] | None, entries: tuple[Knowledge, ...]
-) -> None:
-    seen = view(actions=actions)
-
-    def reply(request: Any) -> Any:
-        return [float("nan")] * len(request.words) if isinstance(request, Words) else text
-
-    talk = converse_with(agent(*entries), seen, reply)
-    assert talk.decision.action and len(talk.decision.action) <= 1000
-    json.dumps(talk.decision.notes, allow_nan=False)
-    for request in talk.requests:
-        if "retry" not in request.purpose:
-            assert sum(seen.count_tokens(m.content) for m in request.messages) <= 2048
-
-
-def test_same_seed_same_decision() -> None:
-    def play(seed: int) -> list[Any]:
-        env = gym.make("comap/ALFWorld-v0", source="generated", max_episode_steps=5)
-        episode = run_episode(env, agent(*BASE, seed=seed), seed=1, lm=HashedModel())
-        assert episode.error is None
-        return [(step.action, json.dumps(dict(step.notes))) for step in episode.steps]
-
-    assert play(0) == play(0) and len(play(0)) == 5
-    assert play(0) != play(1)
-
-
-# ------------------------------------------------------------------------------------- probabilities
-
-
 def test_mixing() -> None:
     assert mixed_verbs({"a": 0.25, "b": 0.75}, {}, 0.7) == {"a": 0.25, "b": 0.75}
     assert mixed_verbs({"a": 0.0, "b": 0.0}, {"b": 3.0}, 0.7) == {"a": 0.0, "b": 1.0}
     assert mixed_verbs({"a": 0.0, "b": 0.0}, {"c": 1.0}, 0.7) == {"a": 0.5, "b": 0.5}
     assert mixed_verbs({"a": 1.0, "b": 3.0}, {"a": 1.0}, 0.5) == {"a": 0.625, "b": 0.375}
     assert mixed_verbs({}, {"a": 1.0}, 0.5) == {}
-
-
-PROBABILITY = st.floats(0, 1)
-SHARES = st.dictionaries(st.sampled_from("abcd"), PROBABILITY)
-
-
-@given(SHARES, SHARES, PROBABILITY)
-def test_mixtures_are_distributions(
-    own: dict[str, float], known: dict[str, float], g: float
-) -> None:
-    mixed = mixed_verbs(own, known, g)
-    assert set(mixed) == set(own)
-    assert not own or sum(mixed.values()) == pytest.approx(1)
-    assert all(value >= 0 for value in mixed.values())
-
-
-# ------------------------------------------------------------------------------------- the base
 
 
 def test_retrieval() -> None:
@@ -222,12 +116,6 @@ def test_retrieval() -> None:
     assert base.retrieve("x", 0) == [] and KnowledgeBase().retrieve("x", 5) == []
     base.add(Knowledge("unknown words", "", "wait"))
     assert base.retrieve("unknown words", 1)[0].action == "wait" and len(base) == 5
-
-
-def test_next_verbs() -> None:
-    assert next_verbs(BASE, "go to shelf 9") == {"open": 2 / 3, "take": 1 / 3}
-    assert next_verbs(BASE, "") == {} and next_verbs([], "look") == {}
-    assert verb_of("think: so") == "think" and verb_of("[]") == ""
 
 
 TEXT = st.text(st.characters(codec="utf-8") | st.just("\ud800"), max_size=20)
@@ -243,16 +131,6 @@ def test_saved_and_read(tmp_path_factory: Any, entries: list[Knowledge], text: s
     assert again.retrieve(text, 3) == base.retrieve(text, 3)
 
 
-def test_damaged_files(tmp_path: Path) -> None:
-    with pytest.raises(DataNotFound):
-        KnowledgeBase.load(tmp_path / "none")
-    good = json.dumps(BASE[0]._asdict())
-    for bad in ("3", "{", '{"knowledge": 1, "previous_action": "", "action": ""}', "{}", "\xff"):
-        (tmp_path / "bad").write_text(f"{good}\n{bad}\n", "latin-1")
-        with pytest.raises(DataCorrupt, match="line 2"):
-            KnowledgeBase.load(tmp_path / "bad")
-
-
 def test_knowledge_from_episodes() -> None:
     env = gym.make("comap/ALFWorld-v0", source="generated")
     episodes = [run_episode(env, ExpertAgent(), seed=seed) for seed in (0, 1)]
@@ -262,15 +140,3 @@ def test_knowledge_from_episodes() -> None:
     entries = list(base)
     assert entries[0].previous_action == "" and entries[1].previous_action == entries[0].action
     assert entries[0].knowledge.startswith("goal:")
-
-    talk = drive(gather_knowledge(episodes, WKMConfig()), lambda request: " A state. ")
-    assert [entry.action for entry in talk.result] == [step.action for step in steps]
-    assert {entry.knowledge for entry in talk.result} == {"A state."}
-    assert set(talk.purposes) == {"state knowledge"}
-
-
-def test_settings() -> None:
-    for wrong in ({"gamma": 1.1}, {"neighbours": 0}, {"state_knowledge": "x"}):
-        with pytest.raises(OptionError):
-            WKMConfig(**wrong)
-    assert WKMAgent().name == "wkm" and WKMConfig().neighbours == 3000

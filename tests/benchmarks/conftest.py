@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 
-from comap.benchmarks.browser import Browser, missing_browser
 from comap.benchmarks.view import view_run
 from comap.envs.conformance.transcripts import load
 from comap.trajectory import write_trajectories
 
-KIT = load(f"{Path(__file__).with_name('viewer_kit.py')}:KIT")
+Browser: TypeAlias = Any
+KIT = load(f"{Path(__file__).with_name('pages_kit.py')}:KIT")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def window() -> Iterator[Browser]:
-    """One browser for all tests: to start it takes a second."""
-    if missing_browser():
-        pytest.skip(missing_browser())
-    with Browser(1500, 900) as browser:
+    """A browser for a module's tests; no longer, as Playwright's event loop runs while it is open."""
+    with load(f"{Path(__file__).parents[1] / 'browser_kit.py'}:Browser")() as browser:
         yield browser
 
 
 @pytest.fixture
 def browser(window: Browser) -> Iterator[Browser]:
     """A browser, of which is asked afterwards that nothing failed and nothing was loaded."""
-    window.resize(1500, 900)
+    window.look(1500, 900)
     window.console()
     window.requests()
     yield window
@@ -37,7 +36,7 @@ def browser(window: Browser) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def page(window: Browser, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page of two runs that played the same tasks."""
     folder = tmp_path_factory.mktemp("runs")
     first = [KIT.thought_of(), *(KIT.plain(i) for i in range(1, 7))]

@@ -1,24 +1,54 @@
-"""The main job, end to end: on generated tasks and on official files."""
+"""The main job, end to end: on generated tasks, on official files, and with learned models."""
 
 from __future__ import annotations
 
+import base64
 import json
+import os
+import re
 import subprocess
 import sys
 import tarfile
+import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 
+import comap
+from comap.agents import ExpertAgent, RandomAgent, run_episode
 from comap.benchmarks import demo
-from comap.benchmarks.demo import DemoConfig, run_demo
+from comap.benchmarks.demo import (
+    MOST,
+    DemoConfig,
+    chosen,
+    learned_models,
+    learned_table,
+    play_learned,
+    predicted,
+    rollouts,
+    run_demo,
+)
 from comap.cli import main
-from comap.errors import DataNotFound, OptionError
-from comap.trajectory import read_trajectories
-from comap.worldmodel import RetrievalWorldModel
+from comap.envs.conformance.transcripts import load
+from comap.errors import DataNotFound, MissingExtra, OptionError
+from comap.facts import Delta, State
+from comap.lm import create
+from comap.metrics import delta_f1_report
+from comap.trajectory import Step, Trajectory, read_trajectories
+from comap.worldmodel import (
+    NoisyWorldModel,
+    NullWorldModel,
+    OracleWorldModel,
+    RetrievalWorldModel,
+)
 
-SMALL = ["--train-tasks", "4", "--test-tasks", "2", "--lengths", "1", "4", "16"]
+STAND_IN = f"{Path(__file__).parents[1] / 'lm' / 'shipped_stand_in.py'}:stand_in"
+ENV = "comap/ALFWorld-v0"
+LEAST = {"train_tasks": 1, "test_tasks": 1, "lengths": (1,), "error_rates": ()}
+SMALL = ["--train-tasks", "2", "--test-tasks", "1", "--lengths", "1", "4"]
 OFFICIAL = Path(__file__).parents[2].parent / "shared" / "data" / "alfworld" / "games.tar.xz"
 
 
@@ -32,40 +62,49 @@ def lasting(found: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key not in ("date", "seconds")}
 
 
-def test_the_demo_writes_everything_and_repeats_itself(tmp_path: Path) -> None:
+def no_models(env_id: str) -> Any:
+    raise DataNotFound("no models here")
+
+
+AGAIN = """
+import sys, comap
+from test_demo import demo, main, no_models
+assert comap.__file__ == sys.argv.pop(1), comap.__file__
+demo.learned_models = no_models
+main(sys.argv[1:])
+"""
+
+
+def test_the_demo_writes_everything_and_repeats_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "learned_models", no_models)
     out = tmp_path / "first"
     assert main(["demo", "--out", str(out), *SMALL]) == 0
     found = results(out)
     assert set(found["one_step"]) == {"expert", "random", "all"}
     for reports in found["one_step"].values():
         assert reports["oracle"]["mean"] == 1.0 > reports["noisy 0.3"]["mean"]
-        assert reports["null"]["mean"] <= reports["retrieval"]["mean"]
         assert len({report["n"] for report in reports.values()}) == 1
     parts = [found["one_step"][agent]["null"]["n"] for agent in ("expert", "random")]
-    assert (
-        sum(parts) == found["one_step"]["all"]["null"]["n"] == found["counts"]["test transitions"]
-    )
+    assert sum(parts) == found["counts"]["test transitions"]
     assert all(point["delta_f1"] == 1.0 for point in found["rollouts"]["oracle"])
     assert found["plans"]["oracle"]["agreement"] == 1.0
     rates = {(agent, world): rate for agent, world, rate, _ in found["agents"]}
     assert rates["expert", "real"] == rates["expert", "oracle"]
 
     trajectories = list(read_trajectories(out / "trajectories.jsonl"))
-    assert len(trajectories) == 4 and not any(t.imagined for t in trajectories)
-    assert (
-        len(RetrievalWorldModel(out / "retrieval.jsonl")) == found["counts"]["training transitions"]
-    )
+    assert len(trajectories) == 2 and not any(t.imagined for t in trajectories)
+    learner = RetrievalWorldModel(out / "retrieval.jsonl")
+    assert len(learner) == found["counts"]["training transitions"]
     page = (out / "report.html").read_text("utf-8")
     assert "Delta-F1" in page and "http://" not in page.replace("http://www.w3.org", "")
 
     second = tmp_path / "second"
-    code = f"from comap.cli import main; main({['demo', '--out', str(second), *SMALL]!r})"
-    subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        capture_output=True,
-        env={"PYTHONHASHSEED": "17", "PATH": "", "COMAP_HOME": str(tmp_path)},
-    )
+    words = [str(comap.__file__), "demo", "--out", str(second), *SMALL]
+    path = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
+    env = {**os.environ, "PYTHONHASHSEED": "17", "PYTHONPATH": path}
+    subprocess.run([sys.executable, "-c", AGAIN, *words], check=True, env=env)
     assert lasting(results(second)) == lasting(found)
 
 
@@ -73,10 +112,7 @@ def test_the_demo_writes_everything_and_repeats_itself(tmp_path: Path) -> None:
 def test_the_demo_plays_official_games(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def none(env_id: str) -> Any:
-        raise DataNotFound("no models here")
-
-    monkeypatch.setattr(demo, "learned_models", none)
+    monkeypatch.setattr(demo, "learned_models", no_models)
     wanted: dict[str, int] = {"train": 3, "valid_unseen": 3}
     with tarfile.open(OFFICIAL) as archive:
         for member in archive:
@@ -97,6 +133,159 @@ def test_the_demo_plays_official_games(
     assert rates["expert", "real"] == 1.0
 
 
-def test_bad_numbers_are_explained() -> None:
-    with pytest.raises(OptionError, match="train_tasks"):
-        run_demo(DemoConfig(train_tasks=0))
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("train_tasks", 0), ("lengths", ()), ("lengths", (2, 0)), ("error_rates", (1.5,))],
+)
+def test_bad_numbers_are_explained(name: str, value: Any) -> None:
+    with pytest.raises(OptionError, match=name):
+        DemoConfig(**{name: value})
+
+
+# -- what is scored ----
+
+
+def real(**options: Any) -> gym.Env[str, str]:
+    return gym.make("comap/ALFWorld-v0", split="valid_seen", source="generated", **options)
+
+
+@pytest.fixture(scope="module")
+def episodes() -> list[Trajectory]:
+    env = real()
+    agents = (ExpertAgent(), RandomAgent(1, 0.2))
+    return [run_episode(env, agent, seed=seed) for seed in range(6) for agent in agents]
+
+
+def test_delta_f1_falls_as_errors_rise(episodes: list[Trajectory]) -> None:
+    rates = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0)
+    for kinds in (("drop",), ("swap",), ("invent",), ("drop", "swap", "invent")):
+        models = {str(rate): NoisyWorldModel(rate, kinds) for rate in rates}
+        found = predicted(real(), models, episodes)
+        means = [delta_f1_report(found[str(rate)]).mean for rate in rates]
+        assert means[0] == 1.0
+        assert means == sorted(set(means), reverse=True), (kinds, means)
+
+
+def test_rows_are_the_real_transitions(episodes: list[Trajectory]) -> None:
+    models = {"oracle": OracleWorldModel(), "null": NullWorldModel()}
+    found = predicted(real(), models, episodes)  # type: ignore[arg-type]
+    steps = [pair for trajectory in episodes for pair in trajectory.transitions()]
+    for rows in found.values():
+        assert [(row[0], row[2]) for row in rows] == [(b, step.facts) for b, step in steps]
+    assert all(guess == after for _, guess, after in found["oracle"])
+    assert all(guess.facts == before.facts for before, guess, _ in found["null"])
+
+
+def test_rollouts_of_the_oracle_are_exact_to_the_end(episodes: list[Trajectory]) -> None:
+    models = {"oracle": OracleWorldModel(), "noisy": NoisyWorldModel(0.5)}
+    lengths = (1, 3, 9)
+    found = rollouts(real(), models, episodes, lengths)  # type: ignore[arg-type]
+    for point in found["oracle"]:
+        assert (point.delta_f1, point.exact, point.stderr) == (1.0, 1.0, 0.0)
+    for point in found["noisy"]:
+        assert point.delta_f1 < 1.0 and point.exact < 1.0
+    for length, point in zip(lengths, found["oracle"], strict=True):
+        wanted = sum(len(range(0, len(t.steps) - length + 1, 4)) for t in episodes)
+        assert (point.length, point.n) == (length, wanted)
+    assert rollouts(real(), models, [], lengths)["oracle"] == []  # type: ignore[arg-type]
+
+
+# -- the learned agent, with models that stand in for the shipped ones ----
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    place: Path = load(STAND_IN)(tmp_path_factory.mktemp("models"))
+    return place
+
+
+@pytest.fixture
+def models(root: Path, monkeypatch: pytest.MonkeyPatch) -> create.ShippedModels:
+    monkeypatch.setattr(create, "_package_folder", lambda: root)
+    return learned_models(ENV)
+
+
+def test_both_agents_play_with_the_shipped_policy(models: create.ShippedModels) -> None:
+    make_env = partial(gym.make, ENV, source="generated", max_episode_steps=2)
+    tasks = make_env().get_wrapper_attr("tasks").ids[: MOST + 5]
+    done: list[None] = []
+    found, episodes = play_learned(make_env, tasks, models, advance=lambda: done.append(None))
+    assert [one["agent"] for one in found] == ["comap", "react"]
+    assert [episode.agent for episode in episodes] == ["comap"] * MOST + ["react"] * MOST
+    assert len(done) == 2 * MOST and not [e.error for e in episodes if e.error]
+    comap, react = found
+    assert comap["success"]["n"] == MOST and comap["steps"]["per_episode"] == 2.0
+    assert comap["reflected"] == 2 * MOST
+    steps = [step for episode in episodes[:MOST] for step in episode.steps]
+    assert comap["revised"] == sum(
+        step.notes["exec_action"] != step.notes["draft_action"] for step in steps
+    )
+    assert react["reflected"] == react["revised"] == 0
+    settings = episodes[0].settings
+    assert settings["decoding"] == "masked" and settings["model"] == "shipped:agent"
+    assert episodes[-1].settings["temperature"] == 0.0, "the same policy, asked the same way"
+    table = learned_table(found, models.parameters)
+    assert all(f"(n={MOST})" in str(row[1]) for row in table.rows) and table.rows[1][-1] is None
+    assert "0.2 M parameters" in table.note and "failed" not in table.note
+
+
+def test_what_shows_most_comes_first() -> None:
+    def episode(task: str, agent: str, success: bool, *gates: bool) -> Trajectory:
+        notes = [{"path": "reflected", "gate": gate} for gate in gates]
+        notes.append({"path": "draft_only_fallback", "gate": False})
+        usual = ("look", "", 0.0, False, False, False, State(), Delta())
+        steps = [Step(t, *usual, success=success, notes=note) for t, note in enumerate(notes, 1)]
+        return Trajectory(ENV, task, "dev", "", agent, "", State(), tuple(steps))
+
+    some = [
+        episode("lost", "comap", False, True),
+        episode("won, never revised", "comap", True, False),
+        episode("another agent's", "react", True),
+        episode("won, revised", "comap", True, False, True),
+    ]
+    assert [e.task for e in chosen(some)] == ["won, revised", "won, never revised"]
+    assert [e.task for e in chosen(some, 9)][-1] == "lost" and len(chosen(some, 9)) == 3
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Episodes of the demo end early."""
+    few = {"max_episode_steps": 4}
+    made = demo.Environments
+    monkeypatch.setattr(demo, "Environments", lambda name, options: made(name, {**options, **few}))
+
+
+@pytest.mark.usefixtures("short")
+def test_the_demo_shows_it(
+    models: create.ShippedModels, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = run_demo(DemoConfig(out=str(tmp_path), **LEAST)).read_text("utf-8")  # type: ignore[arg-type]
+    told = capsys.readouterr().out
+    assert "A learned agent: success" in told and "CoMap, with its own world model" in page
+    packed = re.findall(r"<script[^>]*>([A-Za-z0-9+/=]+)</script>", page)
+    shown = "".join(zlib.decompress(base64.b64decode(one)).decode() for one in packed)
+    assert "comap, learned: " in page + shown
+    assert "draft_action" in shown and "predicted_next_state" in shown
+    results = json.loads((tmp_path / "results.json").read_text("utf-8"))
+    assert [row["agent"] for row in results["learned"]] == ["comap", "react"]
+    assert len(list(read_trajectories(tmp_path / "learned.jsonl"))) == 2
+
+
+@pytest.mark.usefixtures("short")
+def test_without_packages_or_models_a_line_says_what_adds_it(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(create, "_package_folder", lambda: tmp_path)
+    with pytest.raises(DataNotFound, match="comap bench shipped"):
+        learned_models(ENV)
+    monkeypatch.setattr(create, "_package_folder", lambda: root)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "torch", None)
+        with pytest.raises(MissingExtra):
+            learned_models(ENV)
+        run_demo(DemoConfig(out=str(tmp_path), **LEAST))  # type: ignore[arg-type]
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "learned" in line]
+    assert line.startswith("No learned agent is shown: ") and 'pip install "comap[local]"' in line
+    assert json.loads((tmp_path / "results.json").read_text("utf-8"))["learned"] == []

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import json
 import lzma
 import tarfile
@@ -10,10 +9,10 @@ from typing import Any
 import pytest
 
 from comap.benchmarks import parity
+from comap.cli import main
 from comap.envs.alfworld.engine import NativeEngine
-from comap.envs.alfworld.game import Game
+from comap.envs.alfworld.game import Game, read_game
 from comap.envs.alfworld.generate import generate
-from comap.envs.alfworld.problem import read_game
 from comap.errors import DataCorrupt, DataNotFound, OptionError
 
 NAME = "json_2.1.1/train/task/trial/game.tw-pddl"
@@ -60,11 +59,9 @@ def record(path: Path, *rows: dict[str, Any]) -> None:
 
 
 def test_all_match(reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    parser = argparse.ArgumentParser()
-    parity.add_parser(parser.add_subparsers())
     out = tmp_path / "parity.json"
-    words = ["parity", "alfworld", "--reference", str(reference), "--out", str(out)]
-    assert parity.main(parser.parse_args(words)) == 0
+    words = ["bench", "parity", "alfworld", "--reference", str(reference), "--out", str(out)]
+    assert main(words) == 0
     result = json.loads(out.read_text())
     assert result["all_match"] and result["first_mismatches"] == []
     assert result["traces_dev"]["matching"] == result["traces_dev"]["states"] > 2

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from comap.benchmarks.record import circumstances, resident_bytes, spread, write_result
+from comap.benchmarks.record import (
+    JOURNAL,
+    circumstances,
+    commit,
+    journal,
+    public_words,
+    resident_bytes,
+    write_result,
+)
+from comap.cli import main
+from comap.jsonl import read
 
 
 def test_circumstances_name_versions_and_no_one() -> None:
@@ -16,10 +26,6 @@ def test_circumstances_name_versions_and_no_one() -> None:
     assert record["hardware"]["cores"] >= 1
     text = json.dumps(record)
     assert str(Path.home()) not in text
-
-
-def test_spread_of_one_value() -> None:
-    assert set(spread([2.0]).values()) == {2.0}
 
 
 def test_resident_bytes_follow_what_is_held() -> None:
@@ -37,3 +43,63 @@ def test_a_failed_write_leaves_the_old_result(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_result(path, {"n": object()})
     assert json.loads(path.read_text()) == {"n": 1}
+
+
+def test_a_session_is_told_however_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with journal(["run"], tmp_path) as session:
+        session.exit = 0
+    with pytest.raises(KeyError), journal(["train"], tmp_path):
+        raise KeyError("x")
+    with (tmp_path / JOURNAL).open("a") as file:
+        file.write('{"started": "20')  # a kill came
+    with journal(["bench"], tmp_path) as session:
+        session.exit = 1
+    monkeypatch.setenv("RANK", "1")
+    with journal(["of another process"], tmp_path):
+        pass
+    found = list(read(tmp_path / JOURNAL))
+    assert [(one["command"], one["exit"]) for one in found] == [
+        (["run"], 0),
+        (["train"], 70),
+        (["bench"], 1),
+    ]
+    assert all(one["started"] <= one["ended"] and one["versions"]["comap"] for one in found)
+    assert all(one["commit"] == commit() and one["hardware"]["cores"] for one in found)
+
+
+def test_what_writes_nothing_is_not_told(tmp_path: Path) -> None:
+    with journal(["bench"], tmp_path / "nowhere") as session:
+        session.exit = 0
+    assert not list(tmp_path.iterdir())
+    out = str(tmp_path / "run")
+    assert main(["run", "--agent", "random", "--env", "comap/Nowhere-v0", "--out", out]) == 2
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--out", "runs/first"], ["--out", "runs/first"]),
+        (["--out", "/srv/me/first/"], ["--out", ".../first"]),
+        (["--data-dir", "~/data"], ["--data-dir", ".../data"]),
+        (["--data-dir=/"], ["--data-dir=..."]),
+        (["a=[/srv/x,/srv/y]"], ["a=[.../x,.../y]"]),
+        (["C:\\Users\\me\\x"], [".../x"]),
+        (["--judge", "https://me:pw@host/v1#NAME"], ["--judge", "https://host/v1#NAME"]),
+        (["api_key_env=NAME"], ["api_key_env=NAME"]),
+        (["--api-key", "abc"], ["--api-key", "***"]),
+        (["password=a=b"], ["password=***"]),
+        (["--draft-tokens", "24"], ["--draft-tokens", "24"]),
+        (["--tasks", "valid_seen/a/b"], ["--tasks", "valid_seen/a/b"]),
+    ],
+)
+def test_words_are_public(words: list[str], shown: list[str]) -> None:
+    assert public_words(words) == shown
+
+
+def test_a_run_that_failed_is_told(tmp_path: Path) -> None:
+    words = ["run", "--agent", "expert", "--episodes", "1", "--env-option", "source=generated"]
+    assert main([*words, "--out", str(tmp_path)]) == 0
+    assert main([*words, "--seed", "9", "--out", str(tmp_path)]) == 2
+    assert [line["exit"] for line in list(read(tmp_path / JOURNAL))] == [0, 2]
+    assert str(tmp_path) not in json.dumps(list(read(tmp_path / JOURNAL)))

@@ -3,43 +3,50 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from comap.benchmarks.readme_reliability import reliability_section
-from comap.benchmarks.reliability import actions, bench, corruption, disk_fills
-from comap.benchmarks.reliability.all_served import SERVED
-from comap.benchmarks.reliability.corruption_kinds import KINDS, Kind
-from comap.benchmarks.reliability.findings import Findings
-from comap.benchmarks.reliability.hostile import FAMILIES, mutated
-from comap.benchmarks.reliability.isolated import isolated
-from comap.benchmarks.reliability.memory import growth_mb
-from comap.benchmarks.reliability.served import Line
-from comap.benchmarks.reliability.server_clients import client, malformed_bodies
+from comap.benchmarks import reliability
+from comap.benchmarks.reliability import environments, files, servers
+from comap.benchmarks.reliability.environments import Findings, growth_mb, in_processes, play
 from comap.cli import main
 from comap.envs.alfworld.engine import NativeEngine
-from comap.envs.searchqa.retriever import CallableRetriever
-from comap.envs.searchqa.server import RetrievalServer
+from comap.envs.conformance.transcripts import load
+from comap.envs.http import Server
+from comap.envs.searchqa.retriever import CallableRetriever, retrieval_app
 from comap.errors import OptionError
+from comap.integrations import Offered, Session, Sessions
+from comap.integrations.agentgym import agentgym_app
+
+TOKEN = "a-token-of-some-length"
+ALFWORLD = {"comap/ALFWorld-v0": 1}
+CLIENTS = {words[-1]: client for client, words, _ in servers.SERVERS.values()}
+STYLES = ("agentgym", "openenv", "mcp")
+
+
+# -- actions and load ----------------------------------------------------------------------------
 
 
 def test_actions_of_all_kinds_lose_nothing() -> None:
-    found = actions.play_actions("comap/ALFWorld-v0", 150)
+    found, again = (play(ALFWORLD, 0, True, 150) for _ in range(2))
     assert found["lost"] == 0 and found["counts"]["actions"] == 150
     assert {"hostile", "mutated", "random", "of the expert"} <= set(found["counts"])
-    assert found == {**actions.play_actions("comap/ALFWorld-v0", 150), **_changing(found)}
+    assert found["counts"] == again["counts"] and found["reported"] == again["reported"]
 
 
-def _changing(found: dict[str, Any]) -> dict[str, Any]:
-    names = ("seconds", "memory_growth_mb", "memory_most_mb")
-    return {name: found[name] for name in names}
+def test_load_is_many_environments_with_random_actions() -> None:
+    found = play({"comap/ALFWorld-v0": 2, "comap/WebShop-v0": 1}, 0, False, actions=30, seconds=60)
+    assert found["lost"] == 0 and found["counts"]["environments"] == 3
+    assert found["counts"]["random"] == found["counts"]["actions"] == 30
 
 
 def test_an_engine_that_breaks_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,36 +58,46 @@ def test_an_engine_that_breaks_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> Non
         return act(self, action)
 
     monkeypatch.setattr(NativeEngine, "act", breaking)
-    found = actions.play_actions("comap/ALFWorld-v0", 150)
+    found = play(ALFWORLD, 0, True, 150)
     assert found["lost"] > 0 and "RuntimeError: odd" in found["losses"][0]
 
 
-def test_every_family_makes_texts_and_mutations_change_them() -> None:
+def test_hostile_texts_are_of_all_families_and_mutations_change_texts() -> None:
     rng = random.Random(0)
-    for family in FAMILIES.values():
-        assert all(isinstance(family(rng), str) for _ in range(20))
-    assert sum(mutated("open fridge 1", rng) != "open fridge 1" for _ in range(50)) > 40
+    texts = [environments.hostile(rng) for _ in range(300)]
+    for mark in ("\x00", "\ud800", "\u202e", "passwd", "<script>"):
+        assert any(mark in text for text in texts), repr(mark)
+    assert max(map(len, texts)) == 60_000
+    changed = [environments.mutated("open fridge 1", rng) != "open fridge 1" for _ in range(50)]
+    assert sum(changed) > 40
 
 
 def test_growth_is_that_of_the_second_half() -> None:
-    assert growth_mb([(float(n), 50.0 * (n < 50) * n) for n in range(100)]) == 0.0
-    assert growth_mb([(float(n), 0.5 * n) for n in range(100)]) == pytest.approx(24.5)
-    assert growth_mb([(0.0, 1.0)]) is None
+    assert growth_mb([50.0 * (n < 50) * n for n in range(100)]) == 0.0
+    assert growth_mb([0.5 * n for n in range(100)]) == pytest.approx(24.5)
+    assert growth_mb([1.0]) is None
 
 
 def test_a_process_that_dies_is_a_finding() -> None:
-    import os
-
-    assert isolated(len, "abc", timeout=60) == 3
-    assert "exit status 3" in isolated(os._exit, 3, timeout=60)["losses"][0]
-    assert "ValueError" in isolated(int, "x", timeout=60)["losses"][0]
+    dead, failed = in_processes(os._exit, (3,)), in_processes(int, ("x",))  # type: ignore[arg-type]
+    assert "BrokenProcessPool" in dead[0]["losses"][0] and "ValueError" in failed[0]["losses"][0]
 
 
-@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if not kind.slow])
-def test_damaged_files_are_told_or_read_right(name: str) -> None:
-    if name == "checkpoints":
-        pytest.importorskip("torch")
-    found = corruption.damage_kind(name, 0.01, 3)
+# -- processes -----------------------------------------------------------------------------------
+
+
+def test_a_vector_whose_process_is_killed() -> None:
+    found = Findings()
+    environments.kill_vector_worker(found, random.Random(0))
+    assert found.losses == [] and found.counts["workers killed"] == 1
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name, kind in files.KINDS.items() if not kind.slow])
+def test_damaged_files_are_reported_or_read_right(name: str) -> None:
+    found = files.damage_kind(name, 0.01, 3)
     assert found["losses"] == []
     assert "left out" in found or found["counts"]["damaged"] == 20
 
@@ -91,73 +108,119 @@ def test_readers_that_fail_otherwise_or_take_anything_are_losses(
     def make(folder: Path) -> None:
         (folder / "a.json").write_text(json.dumps(list(range(50))))
 
-    def load(folder: Path) -> Any:
-        return json.loads((folder / "a.json").read_bytes())
-
-    def lenient(folder: Path) -> Any:
-        return (folder / "a.json").read_bytes()
-
-    monkeypatch.setitem(KINDS, "plain", Kind(make, load))  # type: ignore[arg-type]
-    monkeypatch.setitem(KINDS, "lenient", Kind(make, lenient, checksum=True))  # type: ignore[arg-type]
-    assert "Error" in corruption.damage_kind("plain", 0.01, 0)["losses"][0]
-    assert "nothing told" in corruption.damage_kind("lenient", 0.01, 0)["losses"][0]
+    readers: dict[str, Callable[[Path], Any]] = {
+        "plain": lambda folder: json.loads((folder / "a.json").read_bytes()),
+        "lenient": lambda folder: (folder / "a.json").read_bytes(),
+    }
+    kinds = {name: files.Kind(make, reader, checksum=True) for name, reader in readers.items()}
+    monkeypatch.setattr(files, "KINDS", kinds)
+    assert "Error" in files.damage_kind("plain", 0.01, 0)["losses"][0]
+    assert "nothing reported" in files.damage_kind("lenient", 0.01, 0)["losses"][0]
 
 
-def ask(server: ThreadingHTTPServer) -> dict[str, Any]:
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_address[1]}/retrieve"
-    line = Line(SERVED[0], url, "secret-secret-secret", random.Random(1))
-    try:
-        client(line, 30)
-    finally:
-        server.shutdown()
-        server.server_close()
-    return line.found.plain()
+@pytest.mark.skipif(sys.platform == "win32", reason="the system has no limits of file sizes")
+@pytest.mark.parametrize("name", ["recorded language models", "indexes (FTS5)"])
+def test_a_full_disk(name: str, tmp_path: Path) -> None:
+    found = Findings()
+    files.fill_disk(found, random.Random(2), name, tmp_path)
+    assert found.losses == [] and found.reported == {"one line and exit status 1": 1}
 
 
-def test_clients_of_a_server() -> None:
+# -- servers -------------------------------------------------------------------------------------
+
+
+def asked(kind: str, url: str, rounds: int, seeds: int = 1) -> list[Findings]:
+    """What clients of a kind find when they ask a server at the same time."""
+    clients = [CLIENTS[kind](url, TOKEN, seed) for seed in range(seeds)]
+    threads = [threading.Thread(target=client.run, args=(rounds,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [client.found for client in clients]
+
+
+@contextmanager
+def serving(style: str) -> Iterator[str]:
+    offered, limit = Offered([servers.ENVIRONMENT], servers.OPTIONS), 3
+    if style == "agentgym":
+        with Server(agentgym_app(Sessions(offered, limit, 60), token=TOKEN)) as server:
+            yield server.base
+        return
+    pytest.importorskip("uvicorn")
+    pytest.importorskip(style)
+    served: Any = load(f"{Path(__file__).parents[1] / 'integrations' / 'serving_kit.py'}:served")
+    if style == "openenv":
+        from comap.integrations.openenv import openenv_app as app
+    else:
+        from comap.integrations.mcp import http_app as app
+    with served(app(offered, host="127.0.0.1", token=TOKEN, limit=limit, idle=60)) as url:
+        yield f"{url}/mcp" if style == "mcp" else url
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_clients_play_whole_episodes_and_need_the_token(style: str) -> None:
+    with serving(style) as url:
+        found = asked(style, url, 3, seeds=4)
+        assert [one.losses for one in found] == [[]] * 4
+        assert sum(one.counts["episodes played"] for one in found) >= 2
+        assert sum(one.counts["wrong requests"] for one in found) >= 5
+        servers.check_token(found[0], CLIENTS[style], url, TOKEN)
+        assert found[0].losses == [] and found[0].counts["requests without the token"] >= 4
+
+
+def test_a_wrong_answer_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Session.step
+
+    def wrong(self: Session, action: Any) -> dict[str, Any]:
+        answer = step(self, action)
+        return answer | ({"reward": 2.0} if answer["step"] == 5 else {})
+
+    monkeypatch.setattr(Session, "step", wrong)
+    with serving("agentgym") as url:
+        (found,) = asked("agentgym", url, 3)
+    assert "'reward': 2.0" in found.losses[0] or "for step 5" in found.losses[0]
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_server_that_answers_wrongly_is_found_out(right: bool) -> None:
     engine = CallableRetriever(
-        lambda queries, k: [[{"id": str(n), "contents": "a"} for n in range(k)] for _ in queries]
+        lambda queries, k: [[{"id": f"{n}", "contents": "a"} for n in range(k)] for _ in queries]
     )
-    found = ask(RetrievalServer(engine, port=0, token="secret-secret-secret"))
-    assert found["losses"] == [] and found["counts"]["malformed bodies"] > 0
+    with Server(retrieval_app(engine, token=TOKEN)) as server:
+        kind = "search" if right else "tools"
+        (found,) = asked(kind, f"{server.base}/retrieve", 30)
+    assert (found.losses == []) == right and found.counts["malformed bodies"] > 0
 
 
-class _Yes(BaseHTTPRequestHandler):
-    """Answers everything with an empty object."""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length", "0")))
-        self.send_response(200)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
+def test_what_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = {"a server": (servers.Client, ("x",), ("no_such_module",))}
+    monkeypatch.setattr(servers, "SERVERS", lacking)
+    lines: list[str] = []
+    found = servers.run_servers(0.01, 0, lines.append)
+    assert found["servers"] == {} and "no_such_module" in found["a server left out"]
+    assert "left out" in lines[0] and found["lost"] == 0
 
 
-def test_a_server_that_takes_anything_is_found_out() -> None:
-    found = ask(ThreadingHTTPServer(("127.0.0.1", 0), _Yes))
-    assert any("well-formed" in loss for loss in found["losses"])
-    assert any("status 200 for malformed bodies b" in loss for loss in found["losses"])
-    assert len(malformed_bodies()) == len(set(malformed_bodies()))
+# -- the command ---------------------------------------------------------------------------------
 
 
 def test_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def part(lost: int, scale: float, seed: int, tell: Any) -> dict[str, Any]:
-        return {"counts": {}, "told": {}, "lost": lost, "losses": ["a run"] * lost, "scale": scale}
+    def part(lost: int, scale: float, seed: int, progress: Any) -> dict[str, Any]:
+        return {"counts": {}, "lost": lost, "losses": ["a run"] * lost}
 
-    monkeypatch.setattr(bench, "PARTS", {"disk": partial(part, 0), "load": partial(part, 1)})
-    result = tmp_path / "r.json"
-    words = ["bench", "reliability", "--scale", "0.1", "--result", str(result)]
+    monkeypatch.setattr(files, "run_disk", partial(part, 0))
+    monkeypatch.setattr(environments, "run_load", partial(part, 1))
+    monkeypatch.setattr(reliability, "PARTS", {"disk": "files", "load": "environments"})
+    result = tmp_path / "reliability.json"
+    words = ["bench", "reliability", "--scale", "0.1", "--out", str(tmp_path)]
     assert main([*words, "--parts", "disk"]) == 0
     assert json.loads(result.read_text())["parts"]["disk"]["scale"] == 0.1
     assert main(words) == 1
     assert "lost: a run" in capsys.readouterr().out
-    assert main(["bench", "reliability", "--parts", "disk", "--result", str(result)]) == 0
+    assert main(["bench", "reliability", "--parts", "disk", "--out", str(tmp_path)]) == 0
     kept = json.loads(result.read_text())
     assert {name: one["scale"] for name, one in kept["parts"].items()} == {"disk": 1.0, "load": 0.1}
     assert kept["lost"] == 1
@@ -165,43 +228,6 @@ def test_the_command(
     assert main([*words, "--parts", "disk"]) == 1
     assert "expected figures of comap bench reliability" in capsys.readouterr().err
     with pytest.raises(OptionError, match="there is no part 'disc'; did you mean 'disk'"):
-        bench.run_reliability(1.0, ["disc"])
+        reliability.run_reliability(1.0, ["disc"])
     with pytest.raises(OptionError, match="--scale"):
-        bench.run_reliability(0.0)
-
-
-def test_a_record_and_a_full_disk(tmp_path: Path) -> None:
-    if sys.platform == "win32":
-        pytest.skip("the system has no limits of file sizes")
-    found = Findings()
-    place = disk_fills.Place(tmp_path, [], random.Random(2), found)
-    disk_fills.KINDS["records of language models"][0](place, 0)
-    told = found.plain()
-    assert told["losses"] == [] and told["told"] == {"one line and exit status 1": 1}
-
-
-def test_rows_of_the_readme_cope_with_more_and_with_less() -> None:
-    def section(**counts: Any) -> str:
-        parts = {
-            "disk": {"counts": counts["disk"]},
-            "engines": {"counts": counts["engines"]},
-            "servers": {"counts": counts["servers"], "servers": {"a": {}, "b": {}}},
-        }
-        how = {"lost": 0, "seconds_taken": 1.0, "scale": 1, "load_average": 1.0}
-        record = {"parts": {name: one | how for name, one in parts.items()}}
-        return reliability_section(record, "today")
-
-    asked = {"clients": 20, "well-formed requests": 9, "malformed bodies": 3}
-    before = section(
-        disk={"runs that met a full disk": 3}, engines={"runs killed": 2}, servers=asked
-    )
-    assert (
-        "3 runs |" in before and "2 runs killed |" in before and "9 requests answered, 3" in before
-    )
-    now = section(
-        disk={"runs that met a full disk": 3, "pushes that met a full disk": 1},
-        engines={"runs killed": 2, "Ray workers killed": 4},
-        servers=asked | {"episodes played": 5, "wrong requests": 2},
-    )
-    assert "3 runs, 1 pushes |" in now and "2 runs killed, 4 Ray workers killed |" in now
-    assert "9 requests answered (5 episodes played), 5 malformed" in now
+        reliability.run_reliability(0.0)

@@ -1,68 +1,62 @@
+"""``comap bench speed``: what it measures, compares and writes."""
+
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
-from comap import cli
-from comap.benchmarks import speed
-from comap.benchmarks.alfworld_script import script_of
-from comap.benchmarks.speed_report import PARTS
-from comap.envs.alfworld.engine import NativeEngine
-from comap.envs.alfworld.game import Game
-from comap.envs.alfworld.generate import generate
-from comap.errors import DataNotFound, OptionError
+from comap.benchmarks.speed import _work, run, table
+from comap.cli import main
+from comap.errors import OptionError
 
 
-@pytest.fixture(autouse=True)
-def no_official_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COMAP_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("ALFWORLD_DATA", raising=False)
-
-
-def parsed(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    speed.add_parser(parser.add_subparsers())
-    return parser.parse_args(["speed", *words])
-
-
-def test_scripts_win_at_the_last_command_only() -> None:
-    for number in range(5):
-        game = Game(generate("train", number).problem)
-        script = script_of(game, seed=number)
-        assert script == script_of(game, seed=number)
-        assert len(game.problem.walkthrough) < len(script) <= 50
-        engine = NativeEngine(game)
-        for command in script:
-            assert not engine.won()
-            assert engine.act(command)[1], command
-        assert engine.won()
-
-
-def test_result_adds_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_environment_is_measured_in_processes_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "speed.json"
-    assert speed.main(parsed("alfworld", "--games", "2", "--out", str(out))) == 0
-    result = json.loads(out.read_text())
-    assert result["games"] == len(result["per_game"]) == 2
-    assert result["steps"] == sum(game["steps"] for game in result["per_game"])
-    parts = sum(result["step_parts"][name] for name in PARTS)
-    assert parts == pytest.approx(result["ours"]["mean"]["step"])
-    assert "theirs" not in result
-    assert str(tmp_path) not in out.read_text()
-    assert "reset, next game" in capsys.readouterr().out
+    words = ["bench", "speed", "webshop", "--episodes", "2", "--processes", "1"]
+    above = Path(__file__).parents[2]
+    if above.name == "comap":  # a checkout beside this one: itself
+        words += ["--against", str(above.parent)]
+    assert main([*words, "--out", str(out)]) == 0
+    result = json.loads(out.read_text("utf-8"))
+    assert (result["env"], result["episodes"], result["processes"]) == ("comap/WebShop-v0", 2, 1)
+    ours = result["measured"]["ours"]
+    assert set(ours) == {"open", "reset", "first", "again"}
+    assert 0 < ours["again"]["min"] <= ours["again"]["median"] <= ours["again"]["max"] < 1
+    assert {"date", "versions", "hardware"} <= set(result)
+    assert "ours: open" in capsys.readouterr().out
+    for same, answers in result["same_answers"].values():
+        assert same == answers
 
 
-def test_a_peer_needs_official_games(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(DataNotFound):
-        speed.run("alfworld", "textworld")
-    assert cli.main(["bench", "speed", "alfworld", "--peer", "textworld"]) == 1
-    assert "comap data get alfworld" in capsys.readouterr().err
+def test_the_runner_is_measured() -> None:
+    pytest.importorskip("transformers")
+    found = _work({"target": "runner", "episodes": 1})
+    assert 0 < found["decision"] < 1 and found["episodes per second, 32 at a time"] > 0
 
 
-def test_unknown_names_are_refused() -> None:
-    with pytest.raises(OptionError, match="did you mean 'alfworld'"):
-        speed.run("alfwrld")
-    with pytest.raises(OptionError, match="did you mean 'textworld'"):
-        speed.run("alfworld", "textwold")
+def test_others_are_compared_with_ours() -> None:
+    spread = {"min": 1e-6, "median": 2e-6, "max": 3e-6}
+    shown = table(
+        {
+            "episodes": 1,
+            "steps": 4,
+            "measured": {"ours": {"again": spread}, "TextWorld": {"again": spread}},
+            "ratios": {"TextWorld": {"again": 3335.0}},
+            "same_answers": {"TextWorld": [4, 5]},
+        }
+    )
+    assert shown.splitlines() == [
+        "1 episodes, 4 steps",
+        "ours: again 2.0 us",
+        "TextWorld: again 2.0 us",
+        "TextWorld / ours: again 3,335.00",
+        "TextWorld: the same answers as ours in 4 of 5",
+    ]
+    with pytest.raises(OptionError, match="did you mean 'webshop'"):
+        run("webshpo")
+    with pytest.raises(OptionError, match="at least 1"):
+        run("webshop", episodes=0)

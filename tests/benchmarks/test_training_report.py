@@ -1,4 +1,4 @@
-"""The report of a training: right numbers, each with its n, and nothing but text."""
+"""The report of a training, and what is shown meanwhile: right numbers, each with its n, and only text."""
 
 from __future__ import annotations
 
@@ -6,32 +6,39 @@ import io
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from comap.benchmarks.training_costs import cost_tables, fault_table, settings_tables
-from comap.benchmarks.training_curves import counted, gate_plots, loss_plots, result_plots
-from comap.benchmarks.training_display import TrainingShown, stage_line, training_progress
-from comap.benchmarks.training_page import report_command
+from comap.benchmarks.display import TrainingDisplay, training_progress
 from comap.benchmarks.training_record import flat_metrics, read_training
-from comap.benchmarks.training_report import METRICS, write_metrics, write_report
-from comap.benchmarks.training_tables import (
+from comap.benchmarks.training_report import (
+    cost_tables,
+    fault_table,
     gate_table,
+    plots_of,
     prediction_table,
     results_table,
     revision_table,
     sample_table,
+    settings_tables,
+    write_report,
 )
-from comap.checksums import unseal
 from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, DataNotFound
-from comap.trainers.config import CoMapTraining
-from comap.trainers.run_folder import RunFolder
+from comap.trainers.baselines.config import BASELINES
+from comap.trainers.comap.config import CoMapTraining
+from comap.trainers.paw.config import PaWTraining, WorldModelLoss
+from comap.trainers.run_folder import FORMAT, RunFolder
 
-KIT = load(f"{Path(__file__).with_name('training_page_kit.py')}:KIT")
-HOSTILE = KIT.HOSTILE
+pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib")
+pytest.importorskip("rich")
+
+HOSTILE = "</td><script>alert(1)</script>\x1b[2J\u202e{{ 7*7 }}"
+KIT = load(f"{Path(__file__).with_name('pages_kit.py')}:KIT")
 
 
 def split(success: float, n: int) -> dict[str, Any]:
@@ -59,13 +66,8 @@ def evaluation(number: int, success: float) -> dict[str, Any]:
         "splits": {"valid_seen": split(success, 16)},
         "world_model": {"frozen": scored(50.0 + 10 * number), "on_policy": scored(99.5)},
         "revisions": {
-            "n": 8,
-            "failed": 1,
-            "revised": 4,
-            "drafts_succeed": 5,
-            "urr": 0.4,
-            "hrr": 0.2,
-            "brp": 0.25,
+            **{"n": 8, "failed": 1, "revised": 4, "drafts_succeed": 5},
+            **{"urr": 0.4, "hrr": 0.2, "brp": 0.25},
         },
     }
 
@@ -110,8 +112,33 @@ STAGES: list[tuple[str, dict[str, Any] | None]] = [
 ]
 
 
+UPDATES: list[dict[str, Any]] = [
+    {
+        "update": 1,
+        **{"success": 0.25, "return": 2.5, "invalid": 0.5, "rows": 40, "steps": 12.5},
+        **{"policy_loss": -0.5, "clip_fraction": 0.25, "kl": 0.0, "entropy": 1.5},
+        **{"wm_loss": 0.75, "wm_lambda": 0.75, "wm_clipped_ratio": 0.1, "wm_probability": 0.2},
+        **{"entropy_correlation": 0.5, "entropy_overlap": None, "wm_rows": 30},
+        **{"seconds_rollout": 6.0, "seconds_old_logps": 1.0, "seconds_advantages": 0.0},
+        **{"seconds_update": 3.0, "peak_memory": 2**30, "ratio": 1.0, "grad_norm": None},
+    },
+    {"update": 2, "success": 0.75, "return": 7.5, "wm_loss": 0.5, "wm_lambda": 0.25},
+    {"update": 3, "success": 0.5, "seconds_rollout": 4.0, "seconds_update": 1.0, "ratio": 1.5},
+]
+EVALUATIONS: list[dict[str, Any]] = [
+    {"update": 0, "split": "valid_seen", "n": 10, "success": 0.2, "score": 0.25},
+    {"update": 0, "split": HOSTILE, "n": 4, "success": 0.5, "score": None},
+    {"update": 2, "split": "valid_seen", "n": 10, "success": 0.8, "score": 0.875},
+    {"update": 3, "split": "valid_seen", "n": 10, "success": 0.6, "score": 0.625},
+]
+
+
+def write_lines(path: Path, lines: list[dict[str, Any]], cut: str = "") -> None:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + cut)
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def comap(tmp_path: Path) -> Path:
     described = {
         "config": CoMapTraining(wmsd=False, tau_wm=0.6).describe(),
         "preset": "paper",
@@ -119,7 +146,7 @@ def folder(tmp_path: Path) -> Path:
         "model": {"name": "Qwen/Qwen3-4B"},
     }
     session = {"versions": {"comap": "0.1.0"}, "hardware": {"processes": 2, "gpus": ["H", "H"]}}
-    place = tmp_path / "run"
+    place = tmp_path / "comap"
     with RunFolder(place).open(described, session) as run:
         for number, (name, result) in enumerate(STAGES):
             stage = run.stage(number, name)
@@ -140,9 +167,42 @@ def _write_episodes(stage: Path) -> None:
         (place / "summary.json").write_text(json.dumps(told))
 
 
-def test_results_have_their_numbers_and_n(folder: Path) -> None:
-    training = read_training(folder)
-    assert results_table(training).rows == (
+@pytest.fixture
+def paw(tmp_path: Path) -> Path:
+    place = tmp_path / "paw"
+    place.mkdir()
+    repeated = [UPDATES[0], {**UPDATES[1], "success": 0.99}, *UPDATES[1:]]  # killed after update 2
+    write_lines(place / "metrics.jsonl", repeated, cut='{"update": 4, "succ')
+    write_lines(place / "evaluations.jsonl", EVALUATIONS)
+    fault = {"update": 1, "episode": 3, "task": "t", "error": "EngineError: it broke"}
+    write_lines(place / "faults.jsonl", [fault])
+    described = {
+        "method": "paw",
+        "config": PaWTraining(loss=WorldModelLoss(adaptive=False), seed=7).describe(),
+        **{"preset": "alfworld", "row": "w/o Ada. Coef."},
+        **{"env": {"id": HOSTILE}, "model": {"name": "Qwen/Qwen2.5-1.5B-Instruct"}},
+    }
+    session = {"started": "2026-01-01T00:00:00Z", "versions": {"comap": "0.1.0"}}
+    run = {"format": FORMAT, "described": described, "sessions": [session]}
+    (place / "run.json").write_text(json.dumps(run))
+    return place
+
+
+BOTH = pytest.mark.parametrize("name", ["comap", "paw"])
+
+
+@pytest.fixture
+def folder(name: str, request: pytest.FixtureRequest) -> Path:
+    place: Path = request.getfixturevalue(name)
+    return place
+
+
+def test_results_have_their_numbers_and_n(comap: Path) -> None:
+    training = read_training(comap)
+    table = results_table(training)
+    heads = ("round", "success, valid_seen", "Delta-F1, frozen", "Delta-F1, on-policy")
+    assert table.columns == (*heads, "predictions adopted")
+    assert table.rows == (
         (0, "25.0 % [10.0, 90.0] (n=16)", "50.0 ± 2.0 (n=40)", "99.5 ± 2.0 (n=40)", "—"),
         (
             1,
@@ -153,114 +213,224 @@ def test_results_have_their_numbers_and_n(folder: Path) -> None:
         ),
     )
     first = prediction_table(training).rows[0]
-    assert first[:4] == (0, "frozen", "50.0 ± 2.0 (n=40)", "50.0 ± 2.0 (n=30)")
-    assert first[4:] == ("50.0 ± 2.0 (n=25)", "—", "12.5 (n=40)", "5.0 (n=40)", "1.500 (n=120)")
+    assert first[:4] == (0, "frozen transitions", "50.0 ± 2.0 (n=40)", "50.0 ± 2.0 (n=30)")
+    assert first[4:] == ("50.0 ± 2.0 (n=25)", "—", "12.5 (n=40)", "5.0 % (n=40)", "1.500 (n=120)")
     told = (0, 8, 1, "40.0 % (n=5)", "20.0 % (n=5)", "25.0 % (n=4)")
     assert revision_table(training).rows[0] == told
     gates = gate_table(training).rows
     assert len(gates) == 1 and gates[0][:4] == ("round-1-rollouts", 90, 80, "10.0 % (n=80)")
-    counts = {row[:2]: row[2] for row in sample_table(training).rows}
-    assert counts["policy", "warm-up"] == 6 and counts["policy", "HQ"] == 1
-    assert counts["world model", "warm-up"] == 7 and counts["world model", "self-distillation"] == 5
+    samples = sample_table(training).rows
+    assert ("policy", "round-1-policy", "keep draft", 4) in samples and len(samples) == 6
+    assert ("world model", "warmup-world-model", "warmup", 7) in samples
 
 
-def test_curves_have_their_points_and_n(folder: Path) -> None:
-    training = read_training(folder)
-    plots = {plot.title: plot for plot in result_plots(training)}
-    (success,) = plots["Success over rounds"].series
+def test_curves_have_their_points_and_n(comap: Path) -> None:
+    training = read_training(comap)
+    plots = {plot.title: plot for plot in plots_of(training)["Results"]}
+    (success,) = plots["Success of evaluations, with 95 % intervals"].series
     assert success.name == "valid_seen (n=16)" and success.y == (25.0, 50.0)
     assert success.low == (10.0, 10.0) and success.high == (90.0, 90.0)
-    every, changed, predictable = plots["Delta-F1 over rounds: frozen transitions"].series
+    every, changed, predictable = plots["Delta-F1: frozen transitions"].series
     assert every.name == "all (n=40)" and every.y == (50.0, 60.0) and changed.name.endswith("n=30)")
     assert every.low is not None and every.low[0] == pytest.approx(50 - 1.959964 * 2)
     assert predictable.name == "predictable (n=25)"  # no line for what there is nothing of
-    own = plots["Delta-F1 over rounds: the agent's own transitions"].series[0]
+    own = plots["Delta-F1: the agent's own transitions"].series[0]
     assert own.high == (100.0, 100.0)
-    (gates,) = gate_plots(training)
+    (gates,) = plots_of(training)["Gates"]
     assert [(one.name, one.y) for one in gates.series] == [
         ("τ = 0.4 (n=80)", (90.0,)),
         ("τ = 0.6 (n=80)", (75.0,)),
         ("τ = 0.8 (n=80)", (25.0,)),
+        ("this training's τ (n=80)", (75.0,)),
     ]
-    losses = {plot.title: plot.series for plot in loss_plots(training)}
+    losses = {plot.title: plot.series for plot in plots_of(training)["Losses"]}
     warm, later = losses["World model: negative log-likelihood"]
     assert (warm.x, warm.y, later.x, later.y) == ((2, 4), (6.0, 5.0), (6,), (3.0,))
     assert losses["Policy: refinement probability (cross-entropy)"][0].y == (0.7,)
-    assert counted([None, 3.0, 9]) == "n=3–9"
 
 
-def test_cost_and_faults_are_told(folder: Path) -> None:
-    training = read_training(folder)
+def test_cost_and_faults_are_told(comap: Path) -> None:
+    training = read_training(comap)
     phases, stages = cost_tables(training)
-    assert ("evaluation", "evaluation", "3,600.0", "2.000") in phases.rows  # 2 x 1800 s on 2 GPUs
-    assert phases.rows[-1] == ("all", "", "10,800.0", "6.000")
+    shares = ("3,600.0", "33.3 %", "2.000")  # 2 x 1800 s on 2 GPUs
+    assert ("evaluation", "evaluation", *shares) in phases.rows
+    assert phases.rows[-1] == ("all", "", "10,800.0", "100.0 %", "6.000")
     rows = {row[0]: row[1:] for row in stages.rows}
-    assert rows["round-1-rollouts"][:5] == ("1,800.0", "16", "40", "400", "28")
-    assert rows["warmup-world-model"][-3:] == ("4", "9", "1,234")
-    assert rows["round-2-rollouts"][0] == "not done"
+    assert rows["round-1-rollouts"] == ("16", "40", "400", "28", "", "", "", "", "1,800")
+    assert rows["warmup-world-model"][4:7] == ("4", "9", "1,234")
+    assert rows["round-2-rollouts"][-1] == "not done"
     faults = [row[:4] for row in fault_table(training).rows]
     assert ("round-1-rollouts", "episodes that failed", 2, 16) in faults
     assert ("round-0-evaluation", "decisions whose branches failed", 1, 9) in faults
     assert ("round-1-evaluation", "frozen transitions that could not be scored", 1, 42) in faults
-    settings = settings_tables(training)[0]
-    assert ("wmsd", "false", "true") in settings.rows and ("eta", "0.5", "") in settings.rows
+    settings = settings_tables(training)[0].rows
+    assert ("wmsd", "false", "true") in settings and ("distillation / eta", "0.5", "") in settings
 
 
-def test_the_page_is_whole_and_nothing_in_it_runs(folder: Path) -> None:
-    pytest.importorskip("jinja2")
-    pytest.importorskip("matplotlib")
+def test_what_is_read_of_a_paw_training(paw: Path) -> None:
+    record = read_training(paw)
+    assert [line["update"] for line in record.updates] == [1, 2, 3]
+    assert record.curve("success", 100) == ((1, 2, 3), (25.0, 75.0, 50.0))  # the later line counts
+    assert record.curve("grad_norm") == record.curve("no such measure") == ((), ())
+    found = record.evaluated()
+    assert list(found) == ["valid_seen", HOSTILE]
+    assert [(at, rate.value, rate.n, score) for at, rate, score in found["valid_seen"]] == [
+        (0, 0.2, 10, 0.25),
+        (2, 0.8, 10, 0.875),
+        (3, 0.6, 10, 0.625),
+    ]
+
+
+def test_tables_of_a_paw_training(paw: Path) -> None:
+    record = read_training(paw)
+    table = results_table(record)
+    heads = ("update", "success, valid_seen", "score, valid_seen", f"success, {HOSTILE}")
+    assert table.columns == (*heads, "success, rollouts")
+    assert table.rows == (
+        (0, "20.0 % [5.7, 51.0] (n=10)", "0.250", "50.0 % [15.0, 85.0] (n=4)", "—"),
+        (2, "80.0 % [49.0, 94.3] (n=10)", "0.875", "—", "75.0 %"),
+        (3, "60.0 % [31.3, 83.2] (n=10)", "0.625", "—", "50.0 %"),
+    )
+    (fault,) = fault_table(record).rows
+    assert fault == ("updates", "episodes that failed", 1, None, "EngineError: it broke")
+    phases = {row[:2]: row[2:] for row in cost_tables(record)[0].rows}
+    assert phases["update", "rollouts"] == ("10.0", "66.7 %", None)  # 6 and 4 of 15 seconds
+    assert phases["update", "update"] == ("4.0", "26.7 %", None)
+    assert phases["all", ""] == ("15.0", "100.0 %", None)
+    settings = settings_tables(record)[0].rows
+    assert ("loss / adaptive", "false", "true") in settings
+    assert ("loss / alpha", "0.75", "") in settings
+
+
+def test_plots_of_figures_10_and_11(paw: Path) -> None:
+    record = read_training(paw)
+    drawn: dict[str, dict[str, Any]] = {
+        plot.title: {series.name: (series.x, series.y) for series in plot.series}
+        for plots in plots_of(record).values()
+        for plot in plots
+    }
+    expected: dict[str, tuple[str, Any]] = {
+        "Success of rollouts": ("success", ((1, 2, 3), (25.0, 75.0, 50.0))),
+        "Reward of an episode": ("return", ((1, 2), (2.5, 7.5))),
+        "Policy loss": ("policy loss", ((1,), (-0.5,))),
+        "Clipped ratios": ("clipped", ((1,), (25.0,))),
+        "Adaptive weight λ": ("λ", ((1, 2), (0.75, 0.25))),
+        "Loss on observations": ("loss", ((1, 2), (0.75, 0.5))),
+        "Tokens left out (p > ρ)": ("left out", ((1,), (10.0,))),
+    }
+    assert {title: drawn[title][name] for title, (name, _) in expected.items()} == {
+        title: points for title, (_, points) in expected.items()
+    }
+    phases = {"rollouts", "old log-probabilities", "advantages", "update"}
+    assert set(drawn["Time by phase"]) == phases
+    assert drawn["Peak memory"]["peak"] == ((1,), (1.0,))
+    assert drawn["ratio"] == {"ratio": ((1, 3), (1.0, 1.5))}  # a measure that is not known here
+    assert "Norm of the gradient" not in drawn and "Critic" not in drawn
+    success, scores = plots_of(record)["Results"]
+    assert [one.name for one in success.series] == ["valid_seen (n=10)", f"{HOSTILE} (n=4)"]
+    assert success.series[0].y == (20.0, 80.0, 60.0)
+    assert success.series[0].low is not None
+    assert success.series[0].low[1] == pytest.approx(49.0, abs=0.05)
+    assert len(scores.series) == 1 and scores.series[0].y == (0.25, 0.875, 0.625)
+
+
+@pytest.mark.parametrize("method", BASELINES)
+def test_a_baseline_has_a_report(method: str, tmp_path: Path) -> None:
+    described = {"method": method, "config": BASELINES[method](seed=7).describe()}
+    with RunFolder(tmp_path).open(described, {}) as run:
+        splits = {"dev": split(0.5, 2), "test": {**split(0.25, 4), "score": 0.5}}
+        run.stage(0, "policy").finish({**learned("agent", 2, {}), "cpu_seconds": 9.0}, 5.0)
+        run.stage(1, "evaluation").finish({"splits": splits}, 1.0)
+    training = read_training(tmp_path)
+    table = results_table(training)
+    assert table.columns == ("method", "success, dev", "success, test", "score, test")
+    rates = ("50.0 % [10.0, 90.0] (n=2)", "25.0 % [10.0, 90.0] (n=4)")
+    assert table.rows == ((method, *rates, "0.500"),)
+    phases, stages = cost_tables(training)
+    assert phases.rows[0][:3] == ("training", "policy", "5.0") and stages.rows[0][-2:] == ("9", "5")
+    assert ("seed", "7", "0") in settings_tables(training)[0].rows
+    assert "50.0 % [10.0, 90.0] (n=2)" in write_report(tmp_path).read_text("utf-8")
+
+
+@BOTH
+def test_the_page_is_whole_and_nothing_in_it_runs(folder: Path, name: str) -> None:
     source = write_report(folder).read_text("utf-8")
-    page = KIT.read_page(source)
-    plots = page.tags.count("figure") - page.tags.count("table")
-    assert page.tags.count("svg") == plots >= 8
-    for said in ("w/o WMSD", "25.0 % [10.0, 90.0] (n=16)", "6 done, 1 begun", "Qwen/Qwen3-4B"):
-        assert said in page.text, said
-    assert (folder / METRICS).read_bytes() == write_metrics(folder).read_bytes()
+    page = KIT.Page(source)
+    page.check_safe()
+    assert not page.all("script") and "default-src 'none'" in source
+    assert "\x1b" not in source and "\u202e" not in source
+    ((_, text),) = page.all("html")
+    assert "alert(1)" in text and "{{ 7*7 }}" in text
+    plots = len(page.all("figure")) - len(page.all("table"))
+    assert len(page.all("img")) == plots >= 8
+    known = {
+        "comap": ("w/o WMSD", "25.0 % [10.0, 90.0] (n=16)", "6 done, 1 begun", "Qwen/Qwen3-4B"),
+        "paw": ("w/o Ada. Coef.", "80.0 % [49.0, 94.3] (n=10)", "Qwen/Qwen2.5-1.5B-Instruct"),
+    }
+    for said in known[name]:
+        assert said in text, said
+    assert str(folder.parent) not in source
+    assert write_report(folder).read_text("utf-8") == source
 
 
-def test_metrics_are_flat_lines(folder: Path) -> None:
-    write_metrics(folder)
-    lines = [json.loads(line) for line in (folder / METRICS).read_text("ascii").splitlines()]
+def test_metrics_of_stages_are_flat_lines(comap: Path) -> None:
+    write_report(comap)
+    lines = [json.loads(line) for line in (comap / "metrics.jsonl").read_text("ascii").splitlines()]
     assert [line["stage"] for line in lines] == [name for name, result in STAGES if result]
     assert lines[1]["splits/valid_seen/success"] == 0.25
     assert lines[2]["gates/adoption/0.8"] == 0.25 and lines[2]["number"] == 2
     assert lines[4]["samples/keep_draft"] == 4
     for line in lines:
         assert not any(isinstance(value, list | dict) for value in line.values())
-    assert lines == flat_metrics(read_training(folder))
+    assert lines == flat_metrics(read_training(comap))
 
 
-@pytest.mark.parametrize("value", [None, "x", [], math.nan, True])
-def test_a_strange_result_is_no_fault_of_the_report(folder: Path, value: object) -> None:
-    pytest.importorskip("jinja2")
-    pytest.importorskip("matplotlib")
-    for file in sorted(folder.glob("stages/*/done.json")):
-        told = unseal(file.read_bytes())
+def test_a_training_that_has_just_begun_has_a_report(paw: Path) -> None:
+    for name in ("metrics.jsonl", "evaluations.jsonl", "faults.jsonl"):
+        (paw / name).unlink()
+    assert "No fault is on record." in write_report(paw).read_text("utf-8")
+    assert read_training(paw).updates == () and results_table(read_training(paw)).rows == ()
+    (paw / "run.json").unlink()
+    write_lines(paw / "metrics.jsonl", UPDATES[:1])  # without a description
+    assert "unknown" in write_report(paw).read_text("utf-8")
+
+
+@pytest.mark.parametrize("value", [None, "x", [], math.nan, True, -1e300])
+def test_strange_results_are_no_fault_of_the_report(comap: Path, paw: Path, value: object) -> None:
+    for file in sorted(comap.glob("stages/*/done.json")):
+        told = json.loads(file.read_bytes())
         kept = {"stage": told["stage"], "role": told.get("role")}
         file.write_text(json.dumps({**dict.fromkeys(told, value), **kept}))
-    assert write_report(folder).is_file()
+    for name, lines in (("metrics.jsonl", UPDATES), ("evaluations.jsonl", EVALUATIONS)):
+        strange = [{**dict.fromkeys(line, value), "update": line["update"]} for line in lines]
+        write_lines(paw / name, strange)
+    run = {"format": FORMAT, "described": {"config": value}, "sessions": value}
+    (paw / "run.json").write_text(json.dumps(run))
+    assert write_report(comap).is_file() and write_report(paw).is_file()
 
 
-def test_what_is_no_training_is_refused(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_training_is_refused(comap: Path, paw: Path, tmp_path: Path) -> None:
     with pytest.raises(DataNotFound, match=r"found no run\.json"):
         read_training(tmp_path / "nothing")
-    assert report_command("training_report", write_report, [str(tmp_path / "nothing")]) == 1
-    assert capsys.readouterr().err.startswith("comap: expected a training")
-    done = folder / "stages" / "00-warmup-world-model" / "done.json"
+    for name, text in (
+        ("metrics.jsonl", '{"loss": 1}\n{"update": 2}\n'),
+        ("metrics.jsonl", 'no JSON\n{"update": 2}\n'),
+        ("run.json", "{"),
+        ("run.json", "[]"),
+        ("run.json", json.dumps({"format": FORMAT, "sessions": []})),
+    ):
+        before = (paw / name).read_text()
+        (paw / name).write_text(text)
+        with pytest.raises(DataCorrupt, match=name.replace(".", r"\.")):
+            read_training(paw)
+        (paw / name).write_text(before)
+    done = comap / "stages" / "00-warmup-world-model" / "done.json"
     done.write_text(json.dumps({"stage": "other"}))
     with pytest.raises(DataCorrupt, match="remove that file"):
-        read_training(folder)
-    for said in ("[]", "{", '{"format": "comap training 1", "sessions": []}'):
-        (folder / "run.json").write_text(said)
-        with pytest.raises(DataCorrupt):
-            read_training(folder)
+        read_training(comap)
 
 
-# -- what is shown meanwhile ---------------------------------------------------------------------
-
-EVENTS: list[dict[str, Any]] = [
+STAGE_EVENTS: list[dict[str, Any]] = [
     {"event": "demonstration", "done": 1, "of": 2, "won": 1},
     {"event": "known", "stage": "warmup-policy", "number": 1, "of": 3},
     {"event": "stage", "stage": "round-1-rollouts", "number": 2, "of": 3},
@@ -273,16 +443,40 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
-def test_lines_without_a_terminal(
+UPDATE_EVENTS: list[dict[str, Any]] = [
+    {"event": "demonstration", "done": 2, "of": 2, "won": 1},
+    *({"event": "warmup", "done": n, "of": 40, "loss": 2.0} for n in range(1, 41)),
+    {"event": "evaluation", "update": 0, "split": "valid_seen"},
+    {"event": "evaluated", **EVALUATIONS[0]},
+    *({"event": "episode", "update": 1, "done": n, "of": 50, "won": 5} for n in range(1, 51)),
+    {"event": "update", "of": 2, **UPDATES[0]},
+    {"event": "episode", "update": 2, "done": 1, "of": 50, "won": 0},
+    {"event": "update", "of": 2, "update": 2},
+]
+
+
+@pytest.fixture
+def lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = iter(range(0, 100_000, 11))  # each look at it is 11 s later
-    monkeypatch.setattr("comap.benchmarks.training_display.time.monotonic", lambda: next(clock))
-    with training_progress() as shown:
-        for event in EVENTS:
-            print("{'loss': 1.0}")
-            shown.tell(event)
-    said = capsys.readouterr().out.splitlines()
+) -> Callable[[list[dict[str, Any]]], list[str]]:
+    """Return what is shown of events without a terminal; each look at the clock is 11 s later."""
+    clock = iter(range(0, 100_000, 11))
+    monkeypatch.setattr("comap.benchmarks.display.time.monotonic", lambda: next(clock))
+
+    def shown_of(events: list[dict[str, Any]]) -> list[str]:
+        with training_progress() as shown:
+            for event in events:
+                print("{'loss': 1.0}")
+                shown.show(event)
+        said = capsys.readouterr().out.splitlines()
+        assert not [line for line in said if "{" in line]
+        return said
+
+    return shown_of
+
+
+def test_lines_without_a_terminal(lines: Callable[[list[dict[str, Any]]], list[str]]) -> None:
+    said = lines(STAGE_EVENTS)
     assert said[:3] == [
         "demonstrations: 1 of 2 1 succeeded",
         "[1/3] warmup-policy: done before",
@@ -294,21 +488,38 @@ def test_lines_without_a_terminal(
         "[3/3] round-1-policy: 1 of 2 updates, loss 1.250",
         "[3/3] round-1-policy: 2 updates of agent",
     ]
-    assert not [line for line in said if "{" in line]
+    said = lines(UPDATE_EVENTS)
+    assert said[0] == "warm-up: 4 of 40 tokens, loss 2.000"
+    told = "evaluation after update 0: valid_seen 20.0 % [5.7, 51.0] (n=10), score 0.250"
+    assert said[9:11] == [told, "update 1: 5 of 50 episodes, success 100.0 %"]
+    assert said[-2:] == [
+        "update 1 of 2: success 25.0 %, return 2.500, loss -0.500, observation loss 0.750",
+        "update 2 of 2",
+    ]
 
 
-def test_a_bar_on_a_terminal() -> None:
+def test_bars_on_a_terminal() -> None:
     progress = pytest.importorskip("rich.progress")
     console = pytest.importorskip("rich.console")
     screen = io.StringIO()
     terminal = console.Console(file=screen, force_terminal=True, width=100)
-    shown = TrainingShown(terminal)
-    with progress.Progress(console=terminal) as shown.live:
-        for event in EVENTS:
-            shown.tell(event)
-        assert not shown.live.tasks  # each stage took its bar away
+    shown = TrainingDisplay(terminal)
+    with progress.Progress(console=terminal) as shown.bars:
+        for event in STAGE_EVENTS:
+            shown.show(event)
+        assert not shown.bars.tasks  # each stage took its bar away
+        for event in UPDATE_EVENTS[:-2]:
+            shown.show(event)
+        (updates,) = shown.bars.tasks
+        assert (updates.completed, updates.total) == (1, 2)
+        assert updates.description.startswith("success 25.0 %")
+        shown.show(UPDATE_EVENTS[-2])
+        assert len(shown.bars.tasks) == 2
+        shown.show(UPDATE_EVENTS[-1])
+        assert len(shown.bars.tasks) == 1 and updates.finished
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert "[2/3] round-1-rollouts: 50.0 % of 16 episodes succeeded" in plain
+    assert "evaluation after update 0: valid_seen 20.0 %" in plain
 
 
 def test_only_the_first_process_shows_anything(
@@ -317,14 +528,6 @@ def test_only_the_first_process_shows_anything(
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with training_progress() as shown:
-        for event in EVENTS:
-            shown.tell(event)
+        for event in (*STAGE_EVENTS, *UPDATE_EVENTS):
+            shown.show(event)
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_stage_is_told_in_a_line() -> None:
-    assert stage_line(evaluation(1, 0.5)) == "valid_seen 50.0 % of 16 succeeded"
-    assert (
-        stage_line({"labels": 3, "branches": 8, "seconds": 1}) == "3 labels from 8 branches, 1.0 s"
-    )
-    assert stage_line({"states": 6, "episodes": 2}) == "drafts in 6 states of 2 episodes"

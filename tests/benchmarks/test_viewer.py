@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from comap.benchmarks.browser import Browser
-from comap.benchmarks.report import Episode, Pack, write_report
+from comap.benchmarks.report import Episode, Pack, render_page, write_whole
 from comap.envs.conformance.transcripts import load
 from comap.trajectory import TOLD
 
 pytest.importorskip("jinja2", reason="the extra viz is not installed")
-KIT = load(f"{Path(__file__).with_name('viewer_kit.py')}:KIT")
-GOING, plain = KIT.GOING, KIT.plain
+KIT = load(f"{Path(__file__).with_name('pages_kit.py')}:KIT")
+EVIL, GOING, evil_of, plain = KIT.EVIL, KIT.GOING, KIT.evil_of, KIT.plain
 looked_for, shown, text, texts = KIT.looked_for, KIT.shown, KIT.text, KIT.texts
 
 
-def choose(browser: Browser, label: str, option: str) -> None:
+def choose(browser: Any, label: str, option: str) -> None:
     """Choose what begins with a text in the filter of that name."""
     script = """
       const box = [...document.querySelectorAll("#filters label")]
@@ -30,7 +30,7 @@ def choose(browser: Browser, label: str, option: str) -> None:
     browser.run(script, label, option)
 
 
-def test_the_list_is_filtered(browser: Browser, page: Path) -> None:
+def test_the_list_is_filtered(browser: Any, page: Path) -> None:
     shown(browser, page)
     assert text(browser, "#shown") == "10 episodes"
     labels = texts(browser, "#filters label > span")
@@ -55,7 +55,7 @@ def test_the_list_is_filtered(browser: Browser, page: Path) -> None:
     assert text(browser, "#shown") == "0 of 10 episodes"
 
 
-def test_texts_are_found_and_marked(browser: Browser, page: Path) -> None:
+def test_texts_are_found_and_marked(browser: Any, page: Path) -> None:
     shown(browser, page)
     told = looked_for(browser, "PLACE 3")
     assert told.startswith("18 hits in 9 episodes") and "actions 9, observations 9" in told
@@ -72,7 +72,7 @@ def test_texts_are_found_and_marked(browser: Browser, page: Path) -> None:
         "box.dispatchEvent(new Event('change'))",
         "actions",
     )
-    browser.wait("document.getElementById('found').textContent.startsWith('9 hits')")
+    browser.wait("document.getElementById('found')?.textContent.startsWith('9 hits')")
     assert looked_for(browser, "no such words").startswith("0 hits in 0 episodes")
     browser.press("Escape", "x")
     browser.wait("document.getElementById('shown').textContent === '10 episodes'")
@@ -89,7 +89,7 @@ EVERYWHERE = {
 }
 
 
-def test_everything_is_searched(browser: Browser, page: Path) -> None:
+def test_everything_is_searched(browser: Any, page: Path) -> None:
     shown(browser, page)
     for words, scope in EVERYWHERE.items():
         told = looked_for(browser, words)
@@ -99,26 +99,20 @@ def test_everything_is_searched(browser: Browser, page: Path) -> None:
         assert text(browser, "mark.hit").lower() == words.lower()
 
 
-def test_what_is_looked_for_is_no_pattern(browser: Browser, page: Path) -> None:
+def test_what_is_looked_for_is_no_pattern(browser: Any, page: Path) -> None:
     shown(browser, page)
     for words in (".*", "[a-z]", "\\d", "^", "a|b", "$&", "</", "\u202e", "İ"):
         assert looked_for(browser, words).startswith("0 hits"), words
     assert re.match(r"[1-9]\d* hits", looked_for(browser, "("))
 
 
-def test_keys_move_about(browser: Browser, page: Path) -> None:
+def test_keys_move_about(browser: Any, page: Path) -> None:
     shown(browser, page)
     place = "document.querySelector('#moves strong').textContent"
     for keys, expected in [
-        ("j", "Step 1 of 3"),
-        ("jj", "Step 3 of 3"),
-        ("k", "Step 2 of 3"),
-        ("G", "Step 3 of 3"),
-        ("j", "Step 3 of 3"),
-        ("g", "Start, 3 steps"),
-        ("k", "Start, 3 steps"),
-        ("l", "Start, 5 steps"),
-        ("h", "Start, 3 steps"),
+        *(("j", "Step 1 of 3"), ("jj", "Step 3 of 3"), ("k", "Step 2 of 3"), ("G", "Step 3 of 3")),
+        *(("j", "Step 3 of 3"), ("g", "Start, 3 steps"), ("k", "Start, 3 steps")),
+        *(("l", "Start, 5 steps"), ("h", "Start, 3 steps")),
     ]:
         browser.press(*keys)
         browser.wait(f"{place} === '{expected}'", 3)
@@ -135,7 +129,7 @@ def test_keys_move_about(browser: Browser, page: Path) -> None:
     assert browser.run("return document.activeElement.id") == "episodes"
 
 
-def test_lists_obey_arrow_keys_and_tell_who_is_chosen(browser: Browser, page: Path) -> None:
+def test_lists_obey_arrow_keys_and_tell_who_is_chosen(browser: Any, page: Path) -> None:
     shown(browser, page)
     browser.run("document.getElementById('episodes').focus()")
     browser.press("ArrowDown")
@@ -158,7 +152,7 @@ def test_lists_obey_arrow_keys_and_tell_who_is_chosen(browser: Browser, page: Pa
     assert "Start" in text(browser, "#moves")
 
 
-def test_a_link_leads_back(browser: Browser, page: Path) -> None:
+def test_a_link_leads_back(browser: Any, page: Path) -> None:
     shown(browser, page, "#3/4?outcome=not+solved&q=place&in=actions&order=shortest")
     browser.wait(f"location.hash.includes('q=place') && !{GOING}")
     for _ in range(2):
@@ -168,13 +162,13 @@ def test_a_link_leads_back(browser: Browser, page: Path) -> None:
         assert browser.run("return document.getElementById('scope').value") == "actions"
         browser.run("location.reload()")
         browser.wait("document.querySelector('#step .column')")
-        browser.wait("document.getElementById('found').textContent.startsWith('15 hits')")
+        browser.wait("document.getElementById('found')?.textContent.startsWith('15 hits')")
     browser.run("location.hash = '#2/1'")
     browser.wait("document.querySelector('#moves strong').textContent === 'Step 1 of 5'")
     assert text(browser, "#shown") == "10 episodes"
 
 
-def test_wrong_links_lead_somewhere(browser: Browser, page: Path) -> None:
+def test_wrong_links_lead_somewhere(browser: Any, page: Path) -> None:
     shown(browser, page)
     strange = "#1/1?run=<b>&with=x&order=__proto__&in=a"
     for place in ("#0/0", "#999/999", "#-1/2", "#1", "#1/x", "#%E2%80%AE", strange):
@@ -183,39 +177,24 @@ def test_wrong_links_lead_somewhere(browser: Browser, page: Path) -> None:
         assert text(browser, "#shown") == "10 episodes"
 
 
-def test_a_step_shows_what_was_behind_it(browser: Browser, page: Path) -> None:
+def test_a_step_shows_what_was_behind_it(browser: Any, page: Path) -> None:
     shown(browser, page, "#1/1")
     browser.run("for (const box of document.querySelectorAll('details')) box.open = true")
     browser.wait("document.querySelector('.messages')")
-    assert [one.split("\n")[0] for one in texts(browser, ".column")] == [
-        "Real reward 0.00, score 0.00",
-        "Predicted by a model, confidence 0.75",
-    ] or len(texts(browser, ".column")) == 2
+    assert len(texts(browser, ".column")) == 2
     marks = texts(browser, ".observation mark.differs")
     assert any("see a pen" in one for one in marks) and any("is empty" in one for one in marks)
     changes = text(browser, ".changes")
     assert "2 foreseen, 1 missed, 0 made up" in changes and "Delta-F1 0.80" in changes
     assert "in(pen 1, safe 1)" in changes and "missed" in changes
     gates = text(browser, ".gates")
-    for told in (
-        "revised",
-        "go to desk 1",
-        "p = 0.800 > 0.50",
-        "enough, verbalizer",
-        "q = 0.750 > 0.60",
-    ):
+    for told in ("revised", "go to desk 1", "p = 0.800 > 0.50", "enough, verbalizer"):
         assert told in gates
     detail = text(browser, "#detail")
     for told in (
         *("What the environment told", "official cache", "What the agent noted", "exec_action"),
         *("What language models said: 4 calls", "You are a robot.", "40 tokens read, 3 written"),
-        *(
-            "cut off",
-            "adapter wm",
-            "Settings of the agent",
-            "pick_and_place_simple",
-            "3 facts held true",
-        ),
+        *("cut off", "adapter wm", "Settings of the agent", "3 facts held true"),
     ):
         assert told in detail, told
     noted = texts(browser, ".notes dt")
@@ -228,7 +207,7 @@ def test_a_step_shows_what_was_behind_it(browser: Browser, page: Path) -> None:
     assert "refused" in text(browser, "#steps [aria-selected=true]")
 
 
-def test_tokens_tell_their_probabilities(browser: Browser, page: Path) -> None:
+def test_tokens_tell_their_probabilities(browser: Any, page: Path) -> None:
     shown(browser, page, "#1/1")
     found = browser.run("return [...document.querySelectorAll('.tokens')][0].childNodes.length")
     assert found == 3
@@ -245,20 +224,17 @@ def test_tokens_tell_their_probabilities(browser: Browser, page: Path) -> None:
         "const token = document.querySelectorAll('.tokens')[1].lastElementChild;"
         "token.dispatchEvent(new MouseEvent('mouseover', {bubbles: true}))"
     )
-    assert (
-        "token 2 of 2" in texts(browser, ".readout")[1] and '"#32"' in texts(browser, ".readout")[1]
-    )
+    by_number = texts(browser, ".readout")[1]
+    assert "token 2 of 2" in by_number and '"#32"' in by_number
     options = texts(browser, ".options li")
     assert options[0].replace("\n", " ").strip().startswith("safe 1") and "91.7 %" in options[0]
     assert "Probability of a token:" in text(browser, ".token-legend")
 
 
-def test_two_runs_of_a_task_are_shown_side_by_side(browser: Browser, page: Path) -> None:
+def test_two_runs_of_a_task_are_shown_side_by_side(browser: Any, page: Path) -> None:
     assert page.name == "view-together.html"
     shown(browser, page, "#3/2")
-    assert "This task also:" in text(browser, ".others") and "second, random" in text(
-        browser, ".others"
-    )
+    assert "second, random" in text(browser, ".others")
     browser.click(".others .chip")
     browser.wait("document.querySelector('.column.beside')")
     assert "second, random" in text(browser, ".column.beside")
@@ -270,10 +246,9 @@ def test_two_runs_of_a_task_are_shown_side_by_side(browser: Browser, page: Path)
     assert "Boil" not in text(browser, ".folded") and "second" in text(browser, ".folded table")
 
 
-def test_of_many_episodes_only_those_in_sight_are_rows(browser: Browser, tmp_path: Path) -> None:
-    told: dict[str, Any] = {"summary": {}, "tables": [], "plots": []}
+def test_of_many_episodes_only_those_in_sight_are_rows(browser: Any, tmp_path: Path) -> None:
     pack = Pack(Episode(f"number {i}", plain(i), None) for i in range(1500))
-    write_report(tmp_path / "many.html", title="", episodes=pack, folded=True, **told)
+    write_whole(tmp_path / "many.html", render_page("", {}, (), pack, folded=True))
     shown(browser, tmp_path / "many.html", "#1400/2")
     assert "1,500 episodes" in text(browser, "#shown")
     assert browser.run("return document.querySelectorAll('#episodes .row').length") < 40
@@ -282,12 +257,9 @@ def test_of_many_episodes_only_those_in_sight_are_rows(browser: Browser, tmp_pat
     browser.wait("document.querySelector('#episodes-0')")
 
 
-def test_an_episode_that_is_broken_is_told_and_others_open(
-    browser: Browser, tmp_path: Path
-) -> None:
-    told: dict[str, Any] = {"summary": {}, "tables": [], "plots": []}
+def test_an_episode_that_is_broken_is_told_and_others_open(browser: Any, tmp_path: Path) -> None:
     episodes = [Episode(f"number {i}", plain(i), None) for i in range(3)]
-    write_report(tmp_path / "whole.html", title="", episodes=episodes, **told)
+    write_whole(tmp_path / "whole.html", render_page("", {}, (), episodes))
     page = (tmp_path / "whole.html").read_text("utf-8")
     (tmp_path / "broken.html").write_text(
         re.sub(r'id="packed-0">.{20}', 'id="packed-0">' + "A" * 20, page)
@@ -299,3 +271,107 @@ def test_an_episode_that_is_broken_is_told_and_others_open(
     browser.wait("document.querySelector('#step .column')")
     told = looked_for(browser, "place 3")
     assert told.startswith("4 hits in 2 episodes (1 episode could not be unpacked)")
+
+
+def test_hostile_text_stays_text(browser: Any, tmp_path: Path) -> None:
+    dreamt = Episode(EVIL, evil_of(), evil_of(), EVIL)
+    others = [Episode(EVIL + str(i), evil_of(), None, EVIL[::-1]) for i in range(3)]
+    episodes = [dreamt, *others]
+    write_whole(tmp_path / "evil.html", render_page(EVIL, {EVIL: EVIL}, (), episodes))
+    for place in ("", "#1/1", "#2/1"):
+        shown(browser, tmp_path / "evil.html", place)
+        browser.run("for (const box of document.querySelectorAll('details')) box.open = true")
+        browser.wait(
+            "[...document.querySelectorAll('details')].every((one) => one.childElementCount > 1)"
+        )
+        own = browser.run(
+            "return [...document.body.querySelectorAll('*')].map((one) => one.localName)"
+        )
+        assert not {"img", "svg", "b", "a", "iframe", "style", "textarea"} & set(own)
+        assert browser.run("return document.scripts.length") == 6
+        assert browser.run("return document.body.dataset.pwned") is None
+        names = browser.run(
+            "return [...document.querySelectorAll('*')].flatMap((one) => one.getAttributeNames())"
+            ".filter((name) => name.startsWith('on') || name === 'src' || name === 'href')"
+        )
+        assert names == []
+        everything = browser.run(
+            "const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);"
+            "const found = []; while (walk.nextNode())"
+            " if (!walk.currentNode.parentElement.matches('script')) found.push(walk.currentNode.data);"
+            "return JSON.stringify(found.join(''))"
+        )
+        assert everything.count("<img src=x onerror=") > 8 and "U+202E" in everything
+        hidden = set("\x1b\x00\x07\x7f\u202e\u2066\u200b\u2028\u2029\ufffe")
+        assert not set(json.loads(everything)) & hidden
+        assert "[U+202E]" in browser.run("return document.title")
+
+
+def test_hostile_text_is_looked_for(browser: Any, tmp_path: Path) -> None:
+    episode = Episode(EVIL, evil_of(), None)
+    write_whole(tmp_path / "evil.html", render_page("", {}, (), [episode]))
+    shown(browser, tmp_path / "evil.html")
+    for words in ("<img src=x", "\u202ecba", "</script><script>", "😀", "[31m"):
+        assert "in 1 episode ·" in looked_for(browser, words), words
+        browser.press("Enter")
+        browser.wait("document.querySelector('#step mark.hit')")
+    assert browser.run("return document.body.dataset.pwned") is None
+
+
+CONTRAST = """
+const parse = (color) => {
+  const numbers = color.match(/[\\d.]+/g).map(Number);
+  return numbers.length < 4 ? [...numbers, 1] : numbers;
+};
+const linear = (v) => (v / 255 <= 0.03928 ? v / 3294.6 : ((v / 255 + 0.055) / 1.055) ** 2.4);
+const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+const behind = (one) => {
+  for (; one; one = one.parentElement) {
+    const color = parse(getComputedStyle(one).backgroundColor);
+    if (color[3] > 0.99) return color;
+  }
+  return [255, 255, 255];
+};
+const low = [];
+for (const one of document.body.querySelectorAll("*")) {
+  if (!one.checkVisibility() || one.closest(":disabled, .spoken")) continue;
+  if (![...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim())) continue;
+  const own = light(parse(getComputedStyle(one).color));
+  const [most, least] = [own, light(behind(one))].sort((a, b) => b - a);
+  const ratio = (most + 0.05) / (least + 0.05);
+  if (ratio < 4.5) low.push(`${one.localName}.${one.className} ${ratio.toFixed(2)}`);
+}
+return low;
+"""
+
+
+@pytest.mark.parametrize("colors", ["light", "dark"])
+def test_letters_stand_out(browser: Any, page: Path, colors: str) -> None:
+    browser.look(1500, 900, colors)
+    shown(browser, page, "#1/1?q=safe")
+    browser.wait("document.querySelector('#step mark.hit')")
+    browser.run("for (const box of document.querySelectorAll('details')) box.open = true")
+    assert browser.run(CONTRAST) == []
+
+
+@pytest.mark.parametrize("width", [360, 1100, 2200])
+def test_every_width_will_do(browser: Any, page: Path, width: int) -> None:
+    browser.look(width, 800)
+    shown(browser, page, "#1/1?q=safe")
+    browser.run("for (const box of document.querySelectorAll('details')) box.open = true")
+    assert browser.run("return document.documentElement.scrollWidth <= innerWidth"), width
+    assert browser.run("return document.getElementById('steps').clientHeight") > 90
+
+
+def test_what_has_no_text_has_a_name(browser: Any, page: Path) -> None:
+    shown(browser, page, "#1/1")
+    nodes = browser.cdp("Accessibility.getFullAXTree")["nodes"]
+    wanted = {"button", "listbox", "option", "slider", "combobox", "searchbox", "group", "dialog"}
+    nameless = [
+        node["role"]["value"]
+        for node in nodes
+        if not node.get("ignored")
+        and node["role"]["value"] in wanted - {"group"}
+        and not node.get("name", {}).get("value")
+    ]
+    assert nameless == []

@@ -11,13 +11,13 @@ from typing import Any
 import gymnasium as gym
 
 from comap.agents import ExpertAgent, Run, create_agent, run_episode, run_to
-from comap.cli_train import _check_models as check_models
-from comap.envs.registered import evaluated_splits
-from comap.envs.scienceworld.java import find_java
+from comap.cli.train import CoMap
+from comap.envs.registry import env_class
+from comap.envs.scienceworld.simulator import find_java
 from comap.errors import MissingExtra
 from comap.facts import State
 from comap.lm import Generate, Message, OpenAILanguageModel, create_language_model
-from comap.trainers.config import CoMapTraining, preset
+from comap.trainers.comap.config import CoMapTraining, preset
 from comap.worldmodel import (
     ImaginedEnv,
     Prediction,
@@ -94,10 +94,7 @@ def no_adapter(folder: Path) -> None:
 
 
 def no_model(folder: Path) -> None:
-    from argparse import Namespace
-
-    nothing = dict.fromkeys(("model", "policy", "world_model"))
-    check_models(Namespace(**nothing, preset="paper"), CoMapTraining())
+    CoMap(config=CoMapTraining(), out=folder).check()
 
 
 def say(error: BaseException) -> str:
@@ -111,9 +108,7 @@ FAULTS: dict[str, Callable[[Path], object]] = {
     "Official data are not found": lambda folder: alfworld(source="official"),
     "A package is missing": missing_extra,
     "No Java": lambda folder: find_java(str(folder / "java")),
-    "The module of an environment is not found": lambda folder: evaluated_splits(
-        "lampz:mine/Lamps-v0"
-    ),
+    "The module of an environment is not found": lambda folder: env_class("lampz:mine/Lamps-v0"),
     "An environment has no such option": lambda folder: alfworld(splits="train"),
     "No such split": lambda folder: alfworld(split="valid_sen"),
     "No such task": lambda folder: alfworld().reset(options={"task": "nowhere"}),

@@ -12,8 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from comap.benchmarks.readme import SECTIONS
-from comap.trainers.config import CoMapTraining
+from comap.trainers.comap.config import CoMapTraining
 
 DOCS = Path(__file__).parents[2] / "docs"
 HOOKS = ("apis", "formulas", "markers", "pages", "settings")
@@ -31,36 +30,11 @@ def hooks() -> Iterator[dict[str, ModuleType]]:
             sys.modules.pop(name, None)
 
 
-def test_marks_are_filled_with_what_the_readme_shows(hooks: dict[str, ModuleType]) -> None:
-    fill = hooks["markers"].fill
-    filled = fill("before\n<!-- results: speed -->\nafter")
-    assert filled == f"before\n{SECTIONS['speed']()}\nafter"
-    with pytest.raises(KeyError):
-        fill("<!-- results: nothing -->")
-    with pytest.raises(AttributeError):
-        fill("<!-- settings: comap.trainers.config:Nothing -->")
-
-
-def test_all_results_are_on_the_page(hooks: dict[str, ModuleType]) -> None:
-    text = (DOCS / "results.md").read_text("utf-8")
-    assert set(re.findall(r"<!-- results: (\S+) -->", text)) == set(SECTIONS)
-
-
 def test_a_table_has_every_setting(hooks: dict[str, ModuleType]) -> None:
     table = hooks["settings"].settings_table(CoMapTraining, inherited=True)
     rows = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
     assert sorted(rows) == sorted(part.name for part in fields(CoMapTraining))
-    groups = ["The ten switches of METHODS.md 1.13", "Models", "Prompts and decoding"]
-    groups += ["Optimization", "Data", "Rounds", "Evaluation"]
-    assert re.findall("^### (.+)$", table, re.MULTILINE) == groups
-    assert "| `eta` | `float` | `0.5` | Weight of the" in table
-
-
-def test_a_table_of_what_a_class_adds(hooks: dict[str, ModuleType]) -> None:
-    table = hooks["settings"].settings_table(CoMapTraining)
-    assert "| `eta` |" in table and "| `lora_r` |" not in table
-    filled = hooks["markers"].fill("<!-- all settings: comap.trainers.config:CoMapTraining -->")
-    assert filled == hooks["settings"].settings_table(CoMapTraining, inherited=True)
+    assert "| `tau_wm` | `float` | `0.6` | Threshold of the" in table
 
 
 def test_a_setting_without_a_docstring_is_refused(hooks: dict[str, ModuleType]) -> None:
@@ -77,16 +51,6 @@ class Undocumented:
     silent: int = 2
 
 
-def test_presets_are_side_by_side(hooks: dict[str, ModuleType]) -> None:
-    table = hooks["settings"].preset_table({"base": {}, "a": {"x": 1}, "b": {"x": 2, "y": "|"}})
-    assert table.splitlines() == [
-        "| setting | `a` | `b` |",
-        "|---|---|---|",
-        "| `x` | `1` | `2` |",
-        "| `y` |  | `\\|` |",
-    ]
-
-
 def test_an_environments_page_is_its_docstring(hooks: dict[str, ModuleType]) -> None:
     pages, apis = hooks["pages"], hooks["apis"]
     headings = ["Description", "Action Space", "Observation Space", "Starting State", "Rewards"]
@@ -100,15 +64,6 @@ def test_an_environments_page_is_its_docstring(hooks: dict[str, ModuleType]) -> 
     assert "| `engine` | `'native'` | " in pages.environment_page("alfworld")
 
 
-def test_names_lead_to_where_they_are_documented(hooks: dict[str, ModuleType]) -> None:
-    linked = hooks["apis"].linked
-    assert linked("See `comap.envs.Info`.") == "See [`comap.envs.Info`][comap.envs.Info]."
-    assert linked("By `TextEnv`.") == "By [`TextEnv`][comap.envs.TextEnv]."
-    assert linked("METHODS.md 1.12 says") == "[METHODS.md 1.12][methods] says"
-    for plain in ("a `step`", "``TextEnv``", ">>> f(`TextEnv`)", "[`TextEnv`][x]", "`Nobody`"):
-        assert linked(plain) == plain
-
-
 def test_every_public_name_of_the_reference_has_one_place(hooks: dict[str, ModuleType]) -> None:
     apis = hooks["apis"]
     known = apis.documented()
@@ -116,16 +71,6 @@ def test_every_public_name_of_the_reference_has_one_place(hooks: dict[str, Modul
         for module in modules:
             for name in apis.names_of(module):
                 assert known[known[name]] == known[name], name
-
-
-def test_formulas_become_mathml(hooks: dict[str, ModuleType]) -> None:
-    pytest.importorskip("latex2mathml")
-    turn = hooks["formulas"].on_page_content
-    shown = turn('<p><span class="arithmatex">\\(a &lt; b_t\\)</span></p>')
-    assert shown.startswith("<p><math") and "<msub>" in shown and "arithmatex" not in shown
-    assert 'class="formula"' in turn('<div class="arithmatex">\\[\\frac{1}{2}\\]</div>')
-    with pytest.raises(ValueError, match="nosuchthing"):
-        turn('<span class="arithmatex">\\(\\nosuchthing\\)</span>')
 
 
 def test_nothing_is_fetched_from_elsewhere() -> None:

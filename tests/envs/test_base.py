@@ -4,23 +4,18 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import pytest
 
-import comap
-from comap.envs import Panel, restore, snapshot
+from comap.envs import restore, snapshot
 from comap.envs.conformance.transcripts import load
 from comap.errors import (
     DataCorrupt,
-    DataNotFound,
     EngineError,
-    InvalidAction,
     NoEpisode,
     OptionError,
     SnapshotError,
-    TaskNotFound,
 )
-from comap.facts import Delta, State
+from comap.facts import Delta
 
 TOYS = str(Path(__file__).with_name("toys.py"))
 make, toy = load(f"{TOYS}:make"), load(f"{TOYS}:toy")
@@ -111,24 +106,6 @@ def test_unknown_options_are_explained() -> None:
         toy(max_text_length=0)
 
 
-def test_reset_options_are_checked() -> None:
-    env = toy()
-    with pytest.raises(OptionError, match="the option 'tsak'"):
-        env.reset(options={"tsak": "toy/0"})
-    with pytest.raises(OptionError, match="must be a task id"):
-        env.reset(options={"task": 3})
-    with pytest.raises(TaskNotFound, match="6 tasks of split 'dev', found 'toy/9'; did you mean"):
-        env.reset(options={"task": "toy/9"})
-    assert env.reset(seed=4, options={"task": None})[1]["task"] == env.reset(seed=4)[1]["task"]
-
-
-def test_an_empty_split_is_explained() -> None:
-    env = toy()
-    env.tasks = Panel.of([], "dev", ("dev",))
-    with pytest.raises(DataNotFound, match="expected tasks in split 'dev', found none"):
-        env.reset()
-
-
 def test_the_step_limit_truncates() -> None:
     for env in (toy(max_episode_steps=2), make(max_episode_steps=2)):
         for _ in range(2):
@@ -138,16 +115,6 @@ def test_the_step_limit_truncates() -> None:
     inner = toy(max_episode_steps=2)
     inner.reset(seed=0)
     assert coin_taken(inner)[2:4] == (True, False), "the end and the limit together: the end"
-
-
-def test_actions_must_be_text() -> None:
-    env = toy()
-    env.reset(seed=0)
-    with pytest.raises(InvalidAction, match=r"found int: 3; .*admissible_actions"):
-        env.step(3)
-    with pytest.raises(InvalidAction) as caught:
-        env.step(b"x" * 10_000)
-    assert len(str(caught.value)) < 300
 
 
 def test_restore_sets_the_time_limit_back() -> None:
@@ -162,18 +129,6 @@ def test_restore_sets_the_time_limit_back() -> None:
     inner = toy(max_episode_steps=4)
     restore(inner, moment)
     assert [inner.step("look")[3] for _ in range(3)] == [False, False, True]
-
-
-@pytest.mark.parametrize("unchecked", [True, False])
-def test_restore_needs_no_reset(unchecked: bool) -> None:
-    env = make()
-    env.reset(seed=3)
-    env.step("look")
-    moment = pickle.loads(pickle.dumps(snapshot(env)))
-    fresh = make(disable_env_checker=unchecked)
-    assert restore(fresh, moment)[1] == restore(env, moment)[1]
-    assert fresh.step("look") == env.step("look")
-    assert fresh.step("look") == env.step("look")
 
 
 def test_restore_after_the_end_stays_at_the_end() -> None:
@@ -208,66 +163,4 @@ def test_restore_is_verified() -> None:
     env.step("look")
 
 
-def test_snapshot_needs_an_episode() -> None:
-    with pytest.raises(NoEpisode, match="found none"):
-        toy().snapshot()
-
-
-def test_render() -> None:
-    env = make(render_mode="ansi")
-    observation, _ = env.reset(seed=0)
-    assert env.render() == f"{observation}\n"
-    moment = snapshot(env)
-    env.step("look")
-    assert env.render() == "> look\nNothing changed.\n"
-    restore(env, moment)
-    assert env.render() == f"{observation}\n"
-    silent = toy()
-    silent.reset(seed=0)
-    assert silent.render() is None
-
-
-def test_fingerprint() -> None:
-    assert toy(colour="red").fingerprint() == {
-        "env": "comap-test/Toy-v0",
-        "comap": comap.__version__,
-        "facts": "toy-1",
-        "split": "dev",
-        "panel": toy().tasks.sha256,
-        "colour": "red",
-    }
-
-
-def test_the_hooks_have_defaults() -> None:
-    env: Any = toy()
-    base = comap.envs.TextEnv
-    assert base.expert_action(env) is None
-    assert base.goal_reached(env, State()) is None
-    assert base.score_of(env, State()) is None
-    assert base.admissible_of(env, State()) is None
-    assert base.refused(env, "x") is False
-    assert base.settings(env) == {}
-
-
-OWN_LIMITS = {"ScienceWorld-v0", "SearchQA-v0", "StableToolBench-v0"}
 """Environments that end episodes themselves: by their tasks, turns or calls."""
-
-
-@pytest.mark.parametrize("name", sorted(OWN_LIMITS - {"ScienceWorld-v0"}))
-def test_limits_of_their_own_end_episodes(name: str) -> None:
-    env = gymnasium.make(f"comap/{name}")
-    env.reset(seed=0)
-    ends = [env.step("nothing of any meaning") for _ in range(env.unwrapped._limit)]
-    assert [truncated for *_, truncated, _ in ends] == [False] * (len(ends) - 1) + [True]
-    assert not any(terminated for _, _, terminated, _, _ in ends)
-
-
-def test_gymnasium_ids_are_strings_and_unchecked() -> None:
-    ours = [spec for spec in gymnasium.registry.values() if spec.namespace == "comap"]
-    assert ours
-    for spec in ours:
-        assert isinstance(spec.entry_point, str), "importing comap must stay cheap"
-        assert isinstance(spec.vector_entry_point, str)
-        assert spec.disable_env_checker, "the checker breaks after a first reset that raised"
-        own = spec.id.partition("/")[2] in OWN_LIMITS
-        assert (spec.max_episode_steps is None) == own, "every episode ends"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
 import threading
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from comap.envs.conformance.transcripts import load
-from comap.envs.http_exchange import MAX_ANSWER_BYTES, ExchangeFailure, post_json
+from comap.envs.http import MAX_ANSWER_BYTES, ExchangeFailure, post_json
 
 hostile = load(f"{Path(__file__).parents[1] / 'lm' / 'hostile_server.py'}:KIT")
 TIMEOUT = 0.3
@@ -86,23 +85,3 @@ def test_a_connection_that_comes_too_late_is_not_used(monkeypatch: pytest.Monkey
 def test_what_is_no_answer(behaviour: Any, said: str, again: bool) -> None:
     failure = failure_of(behaviour)
     assert said in str(failure) and failure.again is again
-
-
-def test_an_answer_of_the_largest_size_is_taken() -> None:
-    with hostile.HostileServer(hostile.raw(b" " * MAX_ANSWER_BYTES)) as server:
-        assert len(post_json(server.base, b"{}", 20)) == MAX_ANSWER_BYTES
-    failure = failure_of(hostile.raw(b" " * (MAX_ANSWER_BYTES + 1)), 20)
-    assert "more than" in str(failure)
-
-
-@pytest.mark.parametrize("host", ["a\x01b", "127.0.0.1:1"])
-def test_nobody_there(host: str) -> None:
-    with pytest.raises(ExchangeFailure, match="a broken connection"):
-        post_json(f"http://{host}/x", b"{}", 5)
-
-
-def test_nothing_is_asked_without_time() -> None:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        with pytest.raises(ExchangeFailure, match="no time left"):
-            post_json(f"http://127.0.0.1:{listening.getsockname()[1]}", b"{}", 0)

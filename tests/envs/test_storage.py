@@ -50,13 +50,6 @@ def fail_renames_to(monkeypatch: pytest.MonkeyPatch, target: Path, times: int) -
     monkeypatch.setattr(Path, "rename", sometimes)
 
 
-def test_where_the_new_cannot_take_the_place_the_old_is_put_back(old: Path, monkeypatch) -> None:
-    fail_renames_to(monkeypatch, old, 1)
-    with pytest.raises(OSError, match="holds it"), replacing(old) as folder:
-        (folder / "new.txt").write_text("new")
-    assert names(old.parent) == ["data", "data/old.txt"]
-
-
 def test_an_old_folder_that_cannot_be_put_back_is_kept(old: Path, monkeypatch) -> None:
     fail_renames_to(monkeypatch, old, 2)
     with pytest.raises(OSError, match="holds it"), replacing(old) as folder:
@@ -66,12 +59,3 @@ def test_an_old_folder_that_cannot_be_put_back_is_kept(old: Path, monkeypatch) -
     with replacing(old) as folder:
         (folder / "new.txt").write_text("new")
     assert (old / "new.txt").is_file()
-
-
-def test_of_two_makers_the_folder_is_of_one(old: Path) -> None:
-    """Another maker's folder that came meanwhile is replaced, and nothing is left over."""
-    with replacing(old) as folder:
-        (folder / "new.txt").write_text("new")
-        with replacing(old) as other:
-            (other / "other.txt").write_text("other")
-    assert names(old.parent) == ["data", "data/new.txt"]

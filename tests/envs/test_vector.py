@@ -1,5 +1,10 @@
+"""Vector environments: failures cost one episode, and so does a process that dies."""
+
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +17,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from comap.envs import Info
 from comap.envs.conformance.transcripts import load
-from comap.errors import DataCorrupt, OptionError
+from comap.errors import EngineError, OptionError
 
 TOYS = str(Path(__file__).with_name("toys.py"))
 make = load(f"{TOYS}:make")
@@ -79,12 +84,6 @@ def test_a_broken_task_is_an_episode_that_fails(asynchronous: bool, task: str, e
         assert envs.step(("look",) * 3)[0] == ("Nothing changed.",) * 3
 
 
-def test_alone_a_broken_task_raises() -> None:
-    env = make("SometimesBreaks")
-    with pytest.raises(DataCorrupt):
-        env.reset(options={"task": "toy/4"})
-
-
 @BOTH
 def test_a_fault_ends_one_episode_alone(asynchronous: bool) -> None:
     with vector(variant="SometimesBreaks", asynchronous=asynchronous) as envs:
@@ -114,18 +113,6 @@ def test_a_text_that_does_not_fit_ends_one_episode_alone(asynchronous: bool) -> 
 
 
 @BOTH
-def test_an_explicit_reset_after_the_end_starts_one_episode(asynchronous: bool) -> None:
-    """Gymnasium 1.4 loses the first action after it where shared memory is off."""
-    with vector(2, asynchronous=asynchronous, max_episode_steps=1) as envs:
-        for task in ("toy/0", "toy/1"):
-            envs.reset(options={"task": task})
-            texts, _, _, cuts, infos = envs.step(("look", "look"))
-            assert texts == ("Nothing changed.",) * 2
-            assert list(infos["task"]) == [task, task]
-            assert cuts.all()
-
-
-@BOTH
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_autoreset_modes(asynchronous: bool, mode: AutoresetMode) -> None:
     with vector(2, asynchronous=asynchronous, autoreset_mode=mode, max_episode_steps=2) as envs:
@@ -149,27 +136,96 @@ def test_autoreset_modes(asynchronous: bool, mode: AutoresetMode) -> None:
             assert envs.step(("look", "look"))[-1]["step"].tolist() == [1, 1]
 
 
-def test_mode_by_name_and_limits() -> None:
-    with vector(2, autoreset_mode="SameStep", max_concurrency=1, max_episode_steps=5) as envs:
-        envs.reset(seed=0)
-        cuts = [envs.step(("look", "look"))[3].tolist() for _ in range(5)]
-        assert cuts == [[False, False]] * 4 + [[True, True]]
+LOOK = ("look",) * 3
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are killed by signals")
 
 
-def test_options_of_the_environment_reach_it() -> None:
-    with vector(2, asynchronous=False, colour="red") as envs:
-        assert [env.unwrapped.colour for env in envs.envs] == ["red", "red"]
-    with pytest.raises(OptionError, match="has no option 'color'"), vector(2, color="red"):
-        pass
+@pytest.fixture
+def killable(request: pytest.FixtureRequest) -> Any:
+    """A function that makes a vector of three, closed at the end."""
+
+    def made(**options: Any) -> Any:
+        envs = gymnasium.make_vec(TOY, num_envs=3, **options)
+        request.addfinalizer(envs.close)
+        return envs
+
+    return made
 
 
-def test_processes_can_be_spawned() -> None:
-    import comap  # noqa: F401
+def kill(envs: Any, index: int = 1) -> None:
+    process = envs.processes[index]
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
 
-    envs = gymnasium.make_vec("comap/ALFWorld-v0", num_envs=2, context="spawn")
-    try:
-        texts, infos = envs.reset(seed=[3, 3])
-        assert texts[0] == texts[1]
-        assert infos["step"].tolist() == [0, 0]
-    finally:
-        envs.close()
+
+def test_a_killed_process_ends_its_episode_and_no_other(killable: Any) -> None:
+    envs = killable()
+    envs.reset(options={"tasks": ["toy/0", "toy/1", "toy/2"]})
+    envs.step(LOOK)
+    kill(envs)
+    texts, rewards, ends, cuts, infos = envs.step(LOOK)
+    assert texts == ("Nothing changed.", "", "Nothing changed.")
+    assert (ends.any(), cuts.tolist(), rewards.tolist()) == (False, [False, True, False], [0.0] * 3)
+    assert "signal 9, SIGKILL" in infos["error"][1] and not infos["_error"][[0, 2]].any()
+    assert (list(infos["task"]), list(infos["step"])) == (["toy/0", "toy/1", "toy/2"], [2, 2, 2])
+    texts, _, _, cuts, infos = envs.step(LOOK)
+    assert texts[1].startswith("You see") and not cuts.any() and infos["step"].tolist() == [3, 0, 3]
+    texts = envs.step(LOOK)[0]
+    assert texts[1] == "Nothing changed."
+    _, infos = envs.reset(options={"task": "toy/3"})
+    assert list(infos["task"]) == ["toy/3"] * 3
+
+
+def test_what_a_new_process_draws_follows_from_the_seed(killable: Any) -> None:
+    drawn = []
+    for _ in range(2):
+        envs = killable()
+        envs.reset(seed=4)
+        tasks = []
+        for _ in range(2):
+            kill(envs)
+            envs.step(LOOK)
+            tasks.append(envs.step(LOOK)[-1]["task"][1])
+        drawn.append(tasks)
+    assert drawn[0] == drawn[1]
+
+
+def test_deaths_at_reset_between_episodes_and_at_calls(killable: Any) -> None:
+    envs = killable(max_episode_steps=1, max_concurrency=1)
+    kill(envs)
+    assert "error" not in envs.reset(seed=1)[1]
+    envs.step(LOOK)
+    kill(envs)
+    _, _, _, cuts, infos = envs.step(LOOK)
+    assert not cuts.any() and "error" not in infos, "between two episodes none is lost"
+    kill(envs)
+    assert envs.call("metadata")[1]["render_modes"] == ["ansi"]
+    _, _, _, cuts, infos = envs.step(LOOK)
+    assert cuts.all() and "SIGKILL" in infos["error"][1]
+    for _ in range(4):  # no permit was lost
+        envs.step(LOOK)
+    kill(envs)
+    envs.close()
+
+
+def test_a_process_that_dies_again_and_again_is_told(
+    killable: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    envs = killable()
+    envs.reset(seed=0)
+    replace = type(envs).replace
+
+    def dying(self: Any, index: int, working: bool) -> Any:
+        told = replace(self, index, working)
+        kill(self, index)
+        return told
+
+    monkeypatch.setattr(type(envs), "replace", dying)
+    kill(envs)
+    _, infos = envs.reset(options={"tasks": ["toy/0", "toy/1", "toy/2"]})
+    assert infos["task"][1] == "toy/1" and "SIGKILL" in infos["error"][1]
+    assert envs.step(LOOK)[3].tolist() == [False, True, False]
+    with pytest.raises(EngineError, match="environment 1"):
+        envs.call("metadata")
+    monkeypatch.undo()

@@ -126,20 +126,6 @@ class GlobalRandom(ToyEnv):
         return done._replace(observation=f"{done.observation} {random.random()}")
 
 
-class IgnoresSeed(ToyEnv):
-    """Accepts a seed and drops it."""
-
-    def _choose(self, options: Any) -> str:
-        return super()._choose(options) if options else random.choice(PANEL.ids)
-
-
-class OneTask(ToyEnv):
-    """Plays one task, whatever the seed."""
-
-    def _choose(self, options: Any) -> str:
-        return super()._choose(options) if options else PANEL.ids[0]
-
-
 class IgnoresTask(ToyEnv):
     """Accepts a task and drops it."""
 
@@ -149,15 +135,6 @@ class IgnoresTask(ToyEnv):
     def _choose(self, options: Any) -> str:
         super()._choose(options)
         return PANEL.ids[0]
-
-
-class TaskDependsOnSeed(ToyEnv):
-    """Draws part of a task from the generator."""
-
-    def _open(self, task: str) -> tuple[str, str, Outcome]:
-        split, goal, outcome = super()._open(task)
-        text = f"{outcome.observation} {self.np_random.integers(1000)}"
-        return split, goal, outcome._replace(observation=text)
 
 
 class Leaks(ToyEnv):
@@ -193,18 +170,6 @@ class SharedSnapshot(ToyEnv):
         return self._admissible()
 
 
-class ForgetfulSnapshot(ToyEnv):
-    """Leaves the opened boxes out of its snapshots and does not verify them."""
-
-    def _load(self, saved: Any) -> tuple[str, ...]:
-        self.opened, self.taken = frozenset(), saved[1]
-        return self._outcome.admissible or ()
-
-    def restore(self, snapshot: Any) -> tuple[str, dict[str, Any]]:
-        self._outcome = snapshot.outcome if hasattr(snapshot, "outcome") else self._outcome
-        return super().restore(snapshot)
-
-
 class HashOrder(ToyEnv):
     """Lists the boxes in the order of a set."""
 
@@ -218,13 +183,6 @@ class LacksKey(ToyEnv):
 
     def _info(self) -> dict[str, Any]:
         return {key: value for key, value in super()._info().items() if key != "score"}
-
-
-class LiveInfo(ToyEnv):
-    """Hands out, in its infos, an object that cannot be pickled."""
-
-    def _info(self) -> dict[str, Any]:
-        return super()._info() | {"goal": (letter for letter in "goal")}
 
 
 class WrongDelta(ToyEnv):
@@ -242,14 +200,6 @@ class HatesEmoji(ToyEnv):
     def _act(self, action: str) -> Outcome:
         action.encode("ascii")
         return super()._act(action)
-
-
-class EchoesActions(ToyEnv):
-    """Answers with texts longer than its observation space allows."""
-
-    def _act(self, action: str) -> Outcome:
-        done = super()._act(action)
-        return done._replace(observation=action * 2) if done.invalid else done
 
 
 class TakesNumbers(ToyEnv):

@@ -5,18 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
-import threading
-import time
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from comap.envs import json_server
-from comap.envs.json_server import MAX_REQUEST_BYTES, JsonServer
-from comap.integrations import guard
-from comap.integrations.guard import Guard
+from comap.envs import http as serving
+from comap.envs.http import MAX_REQUEST_BYTES, Guard
 
 TOKEN = "a-token-of-some-length"
 
@@ -82,8 +76,8 @@ def test_a_body_of_json_is_handed_on_as_it_is(body: bytes) -> None:
 
 def test_the_rest_of_a_refused_body_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask([b" " * MAX_REQUEST_BYTES, b"  ", b"  "])[0]["status"] == 413
-    monkeypatch.setattr(guard, "_LINGER", 0.05)
-    monkeypatch.setattr(guard, "_TIMEOUT", 0.05)
+    monkeypatch.setattr(serving, "_LINGER", 0.05)
+    monkeypatch.setattr(serving, "_TIMEOUT", 0.05)
     assert ask([b"{}"], token="wrong")[0]["status"] == 401
     assert ask([])[0]["status"] == 408
 
@@ -104,64 +98,3 @@ def test_a_websocket_is_refused_with_a_status_where_that_can_be_told() -> None:
     assert b"token" in rest["body"]
     (closed,) = ask([], "websocket", token="wrong")
     assert closed["code"] == 1008
-
-
-class Yes(JsonServer):
-    routes: ClassVar[Mapping[str, tuple[str, ...]]] = {"/": ("GET", "POST")}
-
-    def answer(self, method: str, path: str, asked: Any) -> Any:
-        return "yes"
-
-
-def test_one_connection_too_many_is_told_and_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_server, "MOST_CONNECTIONS", 1)
-    with Yes() as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        place = ("127.0.0.1", server.server_address[1])
-        asked = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-        with socket.create_connection(place, 10) as one:
-            one.sendall(asked)
-            assert one.recv(1000).startswith(b"HTTP/1.1 200")
-            for _ in range(3):
-                with socket.create_connection(place, 10) as two:
-                    assert b"503 Service Unavailable" in two.recv(1000)
-        for _ in range(200):  # the first one's thread ends in a moment
-            with socket.create_connection(place, 10) as three:
-                three.sendall(asked)
-                if three.recv(1000).startswith(b"HTTP/1.1 200"):
-                    break
-        else:
-            pytest.fail("the server did not make way")
-        server.shutdown()
-
-
-@pytest.mark.parametrize(
-    "begun",
-    [b"GET / HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\n"],
-    ids=["headers", "body"],
-)
-def test_a_request_that_drips_is_hung_up_on(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What bounds each wait alone would never end a client that says a byte now and then."""
-    monkeypatch.setattr(json_server._Handler, "timeout", 1.0)
-    with Yes() as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        place = ("127.0.0.1", server.server_address[1])
-        with socket.create_connection(place, 10) as line:
-            for _ in range(2):  # a connection that is used again has as long for each request
-                line.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-                assert line.recv(1000).startswith(b"HTTP/1.1 200")
-                time.sleep(0.6)
-            line.sendall(begun)
-            line.settimeout(0.1)
-            for _ in range(200):
-                try:
-                    line.sendall(b"x")
-                    if line.recv(1000) == b"":
-                        break
-                except TimeoutError:
-                    continue
-                except OSError:  # it is gone
-                    break
-            else:
-                pytest.fail("the server waits on")
-        server.shutdown()

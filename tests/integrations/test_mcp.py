@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -14,7 +13,6 @@ import gymnasium as gym
 import pytest
 
 import comap
-from comap.cli import main
 from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.integrations import Offered
@@ -92,16 +90,6 @@ def test_the_official_client_solves_tasks(tools: str) -> None:
         assert over.isError and "reset" in over.content[0].text
 
     ask(tools, talk)
-
-
-def test_clients_do_not_meet(tools: str) -> None:
-    async def talk(session: Any) -> str:
-        await session.call_tool("reset", {"data_idx": 1})
-        found = await session.call_tool("observe", {})
-        await session.call_tool("Finish", {"return_type": "give_up_and_restart"})
-        return str(found.structuredContent["step"])
-
-    assert [ask(tools, talk) for _ in range(2)] == ["0", "0"]
 
 
 def test_what_is_wrong_is_told_to_the_model(tools: str) -> None:
@@ -183,24 +171,3 @@ def test_a_client_at_standard_input_and_output() -> None:
             assert (await play(session, "generated/train/7"))[1]["success"]
 
     asyncio.run(run())
-
-
-def test_the_command_over_http(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["serve", "env", "--style", "mcp", "--port", "0", "--env", ALFWORLD]
-    assert main([*words, "--env", TOOLS]) == 1 and "one environment" in capsys.readouterr().err
-    assert main(["serve", "env", "--env", ALFWORLD, "--stdio"]) == 1
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        [sys.executable, "-m", "comap", *words], cwd=ROOT, stdout=pipe, stderr=pipe, text=True
-    )
-    try:
-        assert process.stdout is not None and process.stderr is not None
-        url = process.stdout.readline().split()[1]
-
-        async def talk(session: Any) -> Any:
-            return (await session.call_tool("act", {"action": "inventory"})).content[0].text
-
-        assert ask(url, talk) == "You are not carrying anything."
-    finally:
-        process.terminate()
-    assert "Traceback" not in process.communicate(timeout=20)[1]  # of a client's good-bye

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,44 +117,3 @@ def ask(url: str, method: str, path: str, body: bytes = b"", **headers: str) -> 
         response = web.request(method, f"{url}{path}", content=body, headers=told)
         assert "Traceback" not in response.text and TOKEN not in response.text
         return response.status_code, response.text
-
-
-def test_requests_over_http(base: str) -> None:
-    assert ask(base, "GET", "/health")[0] == 200
-    assert ask(base, "GET", "/health", Authorization="Bearer wrong")[0] == 401
-    assert ask(base, "GET", "/health", Origin="http://a.example")[0] == 403
-    assert ask(base, "GET", "/health", Host="a.example")[0] == 403
-    assert ask(base, "POST", "/reset", b" " * (2**20 + 1))[0] == 413
-    assert ask(base, "POST", "/reset", b"{")[0] == 400
-    status, told = ask(base, "POST", "/reset", b'{"task": "nowhere"}')
-    assert status == 404 and "expected a task" in told
-    status, told = ask(base, "POST", "/reset", b'{"seed": 3}')
-    assert status == 200 and "Your task is to" in json.loads(told)["observation"]["observation"]
-    assert ask(base, "POST", "/step", b'{"action": {"action": "look"}}')[0] == 409
-    assert ask(base, "POST", "/step", b'{"action": 3}')[0] == 422
-    assert "available_actions" in ask(base, "GET", "/schema")[1]
-
-
-def test_tasks_are_listed(base: str) -> None:
-    from comap.integrations.openenv import openenv_parts
-
-    env = openenv_parts(Offered([ALFWORLD], GENERATED, ["split"])).environment()
-    assert "valid_seen" in env.list_splits()
-    assert env.num_tasks("valid_seen") == len(env.list_tasks("valid_seen")) == 140
-    assert env.get_task("valid_seen", 3) == env.get_task_range("valid_seen", 3, 4)[0]
-    alone = openenv_parts(Offered([ALFWORLD], GENERATED)).environment()
-    assert alone.list_splits() == ["train"]
-    with pytest.raises(OptionError):
-        alone.num_tasks("valid_seen")
-
-
-def test_the_command_serves() -> None:
-    words = [sys.executable, "-m", "comap", "serve", "env", "--env", ALFWORLD, "--style", "openenv"]
-    process = subprocess.Popen([*words, "--port", "0"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        with client(process.stdout.readline().split()[1], None) as env:
-            assert env.reset(index=0).observation["task"].startswith("generated/")
-    finally:
-        process.terminate()
-        process.wait(20)

@@ -51,17 +51,6 @@ def test_questions_are_searched_and_answered() -> None:
         assert environment.over and environment.get_reward() == 0.0
 
 
-def test_what_is_wrong_is_told() -> None:
-    with pytest.raises(OptionError, match="reward"):
-        environment_factory(ALFWORLD, reward="succes")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="of comap"):
-        environment_factory("CartPole-v1")
-    with pytest.raises(OptionError, match="task_rows"):
-        environment_factory(ALFWORLD)().reset(prompt="x")
-    listing = environment_factory(ALFWORLD, show_actions=True)()
-    assert "Available actions: " in listing.reset(seed=3)
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model with Qwen3's chat template that says one of two calls, whatever it is asked.

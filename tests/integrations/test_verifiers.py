@@ -11,10 +11,8 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-import comap
 from comap.envs.conformance.transcripts import load
-from comap.errors import OptionError
-from comap.integrations.verifiers import load_environment, read_action
+from comap.integrations.verifiers import load_environment
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="verifiers needs Python 3.11")
 vf = pytest.importorskip("verifiers")
@@ -119,14 +117,3 @@ def test_the_rows_to_train_on() -> None:
     rows = env.get_dataset()
     assert len(rows) == 5 and rows[0]["prompt"][0]["role"] == "system"
     assert "<action>" in rows[0]["prompt"][0]["content"]
-
-
-def test_what_is_wrong_is_told() -> None:
-    with pytest.raises(OptionError, match="reward"):
-        load_environment(ALFWORLD, reward="points")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="reading"):
-        load_environment(ALFWORLD, reading="x")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="of comap"):
-        load_environment("CartPole-v1")
-    assert read_action("<action>a</action> no: <action>b</action>") == "b"
-    assert comap.__version__

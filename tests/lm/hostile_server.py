@@ -10,11 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
-Behaviour = Callable[["Handler"], None]
+Behavior = Callable[["Handler"], None]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Notes the request and lets the next behaviour answer it."""
+    """Notes the request and lets the next behavior answer it."""
 
     protocol_version = "HTTP/1.1"
     owner: HostileServer
@@ -23,9 +23,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         length = int(self.headers.get("content-length", 0))
         self.body = json.loads(self.rfile.read(length))
-        behaviour = self.owner.take(self)
+        behavior = self.owner.take(self)
         try:
-            behaviour(self)
+            behavior(self)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         finally:
@@ -54,13 +54,13 @@ class Server(ThreadingHTTPServer):
 class HostileServer:
     """Runs in threads while the ``with`` block lasts.
 
-    Behaviours are taken in turn, and the last one again and again. `requests` are the bodies that
+    Behaviors are taken in turn, and the last one again and again. `requests` are the bodies that
     came, `headers` their headers, `most` the most requests that were under way at once. `url` is where
     a language model would be, `base` the same without a path.
     """
 
-    def __init__(self, *behaviours: Behaviour):
-        self.behaviours: Sequence[Behaviour] = behaviours
+    def __init__(self, *behaviors: Behavior):
+        self.behaviors: Sequence[Behavior] = behaviors
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.most = self.now = 0
@@ -85,14 +85,14 @@ class HostileServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def take(self, handler: Handler) -> Behaviour:
+    def take(self, handler: Handler) -> Behavior:
         with self._lock:
             number = len(self.requests)
             self.requests.append(handler.body)
             self.headers.append({name.lower(): value for name, value in handler.headers.items()})
             self.now += 1
             self.most = max(self.most, self.now)
-        return self.behaviours[min(number, len(self.behaviours) - 1)]
+        return self.behaviors[min(number, len(self.behaviors) - 1)]
 
     def left(self) -> None:
         with self._lock:
@@ -111,17 +111,17 @@ def completion(text: Any = "go north", **changes: Any) -> dict[str, Any]:
     return {"id": "1", "object": "chat.completion", "choices": [choice], "usage": usage}
 
 
-def says(text: Any = "go north", **changes: Any) -> Behaviour:
+def says(text: Any = "go north", **changes: Any) -> Behavior:
     """Answer rightly."""
     return sends(completion(text, **changes))
 
 
-def sends(data: Any, status: int = 200, **headers: str) -> Behaviour:
+def sends(data: Any, status: int = 200, **headers: str) -> Behavior:
     """Answer with JSON data."""
     return raw(json.dumps(data).encode(), status, **headers)
 
 
-def raw(body: bytes, status: int = 200, **headers: str) -> Behaviour:
+def raw(body: bytes, status: int = 200, **headers: str) -> Behavior:
     """Answer with any bytes; underscores in the names of headers stand for dashes."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return lambda handler: handler.reply(status, body, named)
@@ -143,10 +143,10 @@ def hangs(handler: Handler) -> None:
     handler.owner.over.wait(30)
 
 
-def _trickling(header: str, value: str) -> Behaviour:
+def _trickling(header: str, value: str) -> Behavior:
     """Send a header, and then a byte now and then, for ever."""
 
-    def behaviour(handler: Handler) -> None:
+    def behavior(handler: Handler) -> None:
         handler.send_response(200)
         handler.send_header(header, value)
         handler.end_headers()
@@ -154,7 +154,7 @@ def _trickling(header: str, value: str) -> Behaviour:
             handler.wfile.write(b" ")
             handler.wfile.flush()
 
-    return behaviour
+    return behavior
 
 
 trickles = _trickling("content-length", "1000000")
@@ -174,10 +174,10 @@ def slams(handler: Handler) -> None:
     handler.close_connection = True
 
 
-def floods(status: int) -> Behaviour:
+def floods(status: int) -> Behavior:
     """Send more than anybody wants."""
 
-    def behaviour(handler: Handler) -> None:
+    def behavior(handler: Handler) -> None:
         handler.send_response(status)
         handler.send_header("content-type", "application/json")
         handler.send_header("connection", "close")
@@ -186,7 +186,7 @@ def floods(status: int) -> Behaviour:
             handler.wfile.write(b" " * 2**20)
         handler.close_connection = True
 
-    return behaviour
+    return behavior
 
 
 def breaks_off(handler: Handler) -> None:
@@ -199,14 +199,14 @@ def breaks_off(handler: Handler) -> None:
     handler.close_connection = True
 
 
-def repeats_key(status: int = 500, field: str = "error") -> Behaviour:
+def repeats_key(status: int = 500, field: str = "error") -> Behavior:
     """Say the Authorization header back."""
 
-    def behaviour(handler: Handler) -> None:
+    def behavior(handler: Handler) -> None:
         said = {"message": f"bad header: {handler.headers['authorization']} of you"}
         handler.reply(status, json.dumps({field: said}).encode())
 
-    return behaviour
+    return behavior
 
 
 KIT = sys.modules[__name__]

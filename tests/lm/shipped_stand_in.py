@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from comap.agents.corpus import corpus
-from comap.agents.refinement import RefinementHead
+from comap.agents.create import corpus
+from comap.agents.heads import RefinementHead
 from comap.lm.tiny import build_tiny
 
 AGENT: dict[str, Any] = {

@@ -1,15 +1,11 @@
-"""A language model behind a real ``transformers serve`` process, on a tiny model."""
+"""A language model behind a real ``transformers serve``, on a tiny model."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import socket
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +15,6 @@ import pytest
 from comap.errors import LanguageModelError
 from comap.lm import Completion, Generate, Message, Sampling
 from comap.lm.openai import OpenAILanguageModel
-from comap.lm.replay import ReplayLanguageModel
 
 NEEDED = ("torch", "transformers", "fastapi", "uvicorn", "openai")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
@@ -50,50 +45,24 @@ def build(folder: Path) -> Path:
     return path
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for _ in range(480):
-        assert process.poll() is None, log.read_text(errors="replace")[-2000:]
-        try:
-            with direct.open(url, timeout=5):
-                return
-        except OSError:
-            time.sleep(0.25)
-    raise AssertionError(f"the server did not start: {log.read_text(errors='replace')[-2000:]}")
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """Return the model's name on the server, and the server's base URL."""
-    folder = tmp_path_factory.mktemp("serve")
-    path, port, log = build(folder), free_port(), folder / "log"
-    program = "from transformers.cli.transformers import main; main()"
-    command = [sys.executable, "-c", program, "serve", str(path), "--device", "cpu"]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", "--port", str(port)],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-        )
+    """Return the model's name on a server in a thread of this process, and the server's base URL."""
+    from transformers.cli.serve import Serve
+
+    path = build(tmp_path_factory.mktemp("serve"))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    serve = Serve(str(path), device="cpu", host="127.0.0.1", port=port, non_blocking=True)
     try:
-        wait_for(f"http://127.0.0.1:{port}/health", process, log)
+        for _ in range(200):
+            if serve.server.started:
+                break
+            time.sleep(0.05)
         yield str(path), f"http://127.0.0.1:{port}/v1"
     finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        serve.kill_server()
 
 
 def made(served: tuple[str, str], **options: Any) -> OpenAILanguageModel:
@@ -143,18 +112,3 @@ def test_a_prefix_is_asked_for_and_cannot_be_continued(served: tuple[str, str]) 
     assert len(texts(made(served), request)) == 1
     (error,) = made(served, prefix_mode="continue").generate([request])
     assert isinstance(error, LanguageModelError) and "HTTP 422" in str(error)
-
-
-def test_another_model_is_refused(served: tuple[str, str]) -> None:
-    (error,) = made(("other", served[1])).generate([sampled(0)])
-    assert isinstance(error, LanguageModelError) and "HTTP 400" in str(error)
-
-
-def test_a_recorded_server_is_replayed(served: tuple[str, str], tmp_path: Path) -> None:
-    requests = [sampled(seed) for seed in range(3)]
-    recorder = ReplayLanguageModel(tmp_path / "served.jsonl", made(served))
-    recorded = recorder.generate(requests)
-    replayed = ReplayLanguageModel(tmp_path / "served.jsonl")
-    assert replayed.generate(requests) == recorded
-    assert replayed.name == "tiny" and replayed.usage == recorder.usage
-    assert served[0] not in (tmp_path / "served.jsonl").read_text()

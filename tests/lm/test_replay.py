@@ -1,13 +1,8 @@
-"""Recording a language model and replaying it."""
+"""Language models around others: recording and replaying, and asking by adapter."""
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,16 +24,22 @@ from comap.lm import (
     LMReply,
     LMRequest,
     Message,
+    NextWord,
     Sampling,
     Score,
     Scores,
     Usage,
     WordProbabilities,
-    Words,
     answer,
 )
-from comap.lm.records import reply_from_json, reply_to_json, request_key
-from comap.lm.replay import ReplayLanguageModel
+from comap.lm.base import BaseLanguageModel
+from comap.lm.replay import (
+    ReplayLanguageModel,
+    RoutedLanguageModel,
+    reply_from_json,
+    reply_to_json,
+    request_key,
+)
 
 LOOK = (Message("system", "Be brief."), Message("user", "You are in a room."))
 DRAFT = Generate(LOOK, Sampling(8, 0.7, 0.9, ("\n",), seed=3), "Action:", purpose="draft")
@@ -46,52 +47,46 @@ REQUESTS: tuple[LMRequest, ...] = (
     DRAFT,
     Generate(LOOK, choices=("go", "stay"), adapter="wm"),
     Score(LOOK, ("go", "stay"), ended=False),
-    Words(LOOK, (" KEEP", " REVISE"), "Decision:"),
+    NextWord(LOOK, (" KEEP", " REVISE"), "Decision:"),
     Encode(LOOK, "Decision:"),
 )
 
 
-class Model:
-    """Answers everything, by counting how often it was asked; fails where it is told to."""
+class Model(BaseLanguageModel):
+    """Answers with its name and the number of the request; fails where it is told to."""
 
-    def __init__(self, name: str = "model", offset: float = 0.1):
-        self.name, self.offset = name, offset
-        self.capabilities = CAPABILITIES
-        self.usage = Usage()
+    def __init__(self, name: str = "model", capabilities: frozenset[str] = CAPABILITIES):
+        self.name, self.capabilities, self.usage = name, capabilities, Usage()
+        self.batches: list[list[Any]] = []
         self.asked: list[Any] = []
         self.counted = 0
 
-    def _answer(self, requests: Sequence[Any], make: Any) -> list[Any]:
-        replies = []
-        for request in requests:
-            self.asked.append(request)
-            self.usage.retries += 1
-            self.usage.cost += 0.5
-            number = len(self.asked) + self.offset
-            failed = "fail" in request.messages[-1].content
-            replies.append(LanguageModelError("no") if failed else make(number))
-        return replies
+    def _answer(self, requests: Sequence[Any]) -> list[Any]:
+        self.batches.append(list(requests))
+        return [self._reply(request) for request in requests]
 
-    def generate(self, requests: Sequence[Generate]) -> list[Completion | LanguageModelError]:
-        return self._answer(
-            requests, lambda n: Completion(f"{n}", (1, 2), (-n, -0.1), "length", 5, 2)
-        )
-
-    def score(self, requests: Sequence[Score]) -> list[Scores | LanguageModelError]:
-        return self._answer(requests, lambda n: Scores(((-n, -1 / 3), (-2.5,)), 4))
-
-    def words(self, requests: Sequence[Words]) -> list[WordProbabilities | LanguageModelError]:
-        return self._answer(requests, lambda n: WordProbabilities((1 / (3 + n), 0.0), 3))
-
-    def encode(self, requests: Sequence[Encode]) -> list[Encoding | LanguageModelError]:
-        return self._answer(requests, lambda n: Encoding((0.5, 0.1 * n, -1e-30), 2))
+    def _reply(self, request: Any) -> Any:
+        self.asked.append(request)
+        self.usage.retries += 1
+        self.usage.cost += 0.5
+        n = len(self.asked)
+        if request.messages and "fail" in request.messages[-1].content:
+            return LanguageModelError(f"{n}")
+        text = f"{self.name}{n}: {request.messages[-1].content}"
+        replies: dict[type, Any] = {
+            Generate: Completion(text, (1, 2), (-n, -0.1), "length", 5, 2),
+            Score: Scores(((-n, -1 / 3), (-2.5,)), 4),
+            NextWord: WordProbabilities((1 / (3 + n), 0.0), 3),
+            Encode: Encoding((0.5, 0.1 * n, -1e-30), 2),
+        }
+        return replies[type(request)]
 
     def count_tokens(self, text: str) -> int:
         self.counted += 1
         return len(text.split())
 
     def config(self) -> dict[str, Any]:
-        return {"id": "test", "offset": self.offset}
+        return {"id": self.name}
 
 
 def said(text: str, **fields: Any) -> Generate:
@@ -109,11 +104,6 @@ def test_a_record_replays_exactly(tmp_path: Path) -> None:
     assert replay.config() == recorder.config()
     assert replay.config()["model"] == model.config() and str(tmp_path) not in str(replay.config())
     assert ReplayLanguageModel(file, name="other").name == "other"
-
-
-def test_records_from_before_tokens_were_told_are_read() -> None:
-    data = reply_to_json(Completion("a", (1,), (-1.0,)))
-    assert "tokens" not in data and reply_from_json(data) == Completion("a", (1,), (-1.0,))
 
 
 def test_usage_is_what_recording_counted_without_cost(tmp_path: Path) -> None:
@@ -153,39 +143,6 @@ def test_the_purpose_does_not_matter_and_all_else_does(tmp_path: Path) -> None:
 def test_the_key_stays_the_same_over_versions() -> None:
     key = "b15d6bec3808556bb2648a8907446231e934b9dd1702fec7d382a4e57b8dd805"
     assert request_key(DRAFT) == key, "records made before would no longer be found"
-    code = (
-        "from comap.lm import *; from comap.lm.records import request_key;"
-        "print(request_key(Generate((Message('user', 'é'),), Sampling(stop=('a', 'b')))))"
-    )
-    keys = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(keys) == 1
-
-
-def test_errors_are_not_recorded(tmp_path: Path) -> None:
-    file, model = tmp_path / "r.jsonl", Model()
-    recorder = ReplayLanguageModel(file, model)
-    first, failed = recorder.generate([said("a"), said("fail")])
-    assert isinstance(first, Completion) and isinstance(failed, LanguageModelError)
-    recorder.generate([said("fail")])
-    assert [r.messages[0].content for r in model.asked] == ["a", "fail", "fail"]
-    (missing,) = ReplayLanguageModel(file).generate([said("fail")])
-    assert isinstance(missing, LanguageModelError) and "record again" in str(missing)
-    assert recorder.usage.requests == 1
-
-
-def test_duplicates_are_asked_once(tmp_path: Path) -> None:
-    model = Model()
-    replies = ReplayLanguageModel(tmp_path / "r.jsonl", model).generate([said("a")] * 3)
-    assert len(model.asked) == 1 and replies[0] == replies[2]
 
 
 def test_a_missing_record_is_told(tmp_path: Path) -> None:
@@ -223,85 +180,37 @@ def test_a_record_goes_on(tmp_path: Path) -> None:
     again.generate([said("b")])
     assert len(file.read_text().splitlines()) == 3
     header = json.loads(file.read_text().splitlines()[0])
-    assert header["schema"] == 1 and header["config"] == {"id": "test", "offset": 0.1}
+    assert header["schema"] == 2 and header["config"] == {"id": "model"}
 
 
-@pytest.mark.parametrize("other", [Model("other"), Model(offset=0.2)])
-def test_another_model_does_not_mix_in(tmp_path: Path, other: Model) -> None:
+def test_another_model_does_not_mix_in(tmp_path: Path) -> None:
     file = tmp_path / "r.jsonl"
     ReplayLanguageModel(file, Model()).generate([said("a")])
     before = file.read_bytes()
     with pytest.raises(LanguageModelError, match="another file"):
-        ReplayLanguageModel(file, other)
+        ReplayLanguageModel(file, Model("other"))
     assert file.read_bytes() == before
-
-
-def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LanguageModelError, match="found str"):
-        ReplayLanguageModel(tmp_path / "r.jsonl", "model")  # type: ignore[arg-type]
-
-    class Odd(Model):
-        def config(self) -> dict[str, Any]:
-            return {"x": object()}
-
-        def generate(self, requests: Sequence[Generate]) -> list[Any]:
-            return ["text"] * len(requests)
-
-    with pytest.raises(LanguageModelError, match="JSON"):
-        ReplayLanguageModel(tmp_path / "r.jsonl", Odd())
-
-    class Wrong(Odd):
-        def config(self) -> dict[str, Any]:
-            return {}
-
-    with pytest.raises(LanguageModelError, match="found str"):
-        ReplayLanguageModel(tmp_path / "w.jsonl", Wrong()).generate([said("a")])
-
-
-# Files.
-
-
-def test_every_cut_of_the_last_line_leaves_the_rest(tmp_path: Path) -> None:
-    file = tmp_path / "r.jsonl"
-    recorder = ReplayLanguageModel(file, Model())
-    (first,), (second,) = recorder.generate([said("a")]), recorder.generate([said("b")])
-    whole = file.read_bytes()
-    last = whole[:-1].rindex(b"\n") + 1
-    for end in [*range(last, len(whole), 37), len(whole) - 1]:
-        file.write_bytes(whole[:end])
-        found, missing = ReplayLanguageModel(file).generate([said("a"), said("b")])
-        assert found == first and isinstance(missing, LanguageModelError)
-        assert file.read_bytes() == whole[:end], "replaying writes nothing"
-        again = ReplayLanguageModel(file, Model())
-        again.generate([said("b")])
-        assert all(json.loads(line) for line in file.read_bytes().splitlines())
-        assert isinstance(ReplayLanguageModel(file).generate([said("b")])[0], Completion)
-    assert second
 
 
 def test_a_header_that_was_cut_is_written_again(tmp_path: Path) -> None:
     file = tmp_path / "r.jsonl"
-    file.write_bytes(b'{"kind": "hea')
-    with pytest.raises(DataCorrupt, match="empty"):
+    file.write_bytes(b'{"schema": "hea')
+    with pytest.raises(DataCorrupt, match=r"found the header \{\}"):
         ReplayLanguageModel(file)
     ReplayLanguageModel(file, Model()).generate([said("a")])
     assert isinstance(ReplayLanguageModel(file).generate([said("a")])[0], Completion)
 
 
-BAD_LINES = {
-    "no JSON": b'{"kind": "answer", ',
-    "not an object": b"[1]",
-    "bytes": b"\xff\xfe",
-    "empty": b"",
-    "deep": b"[" * 100_000,
-    "unknown": b'{"kind": "other"}',
-    "second header": b'{"kind": "header", "schema": 1}',
-    "no key": b'{"kind": "answer", "request": {}, "reply": {}}',
-    "count": b'{"kind": "count", "key": "x", "tokens": "3"}',
-}
+BAD_LINES = [
+    b'{"key": "x", ',
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b'{"key": "x", "request": {}, "value": {}}',
+    b'{"key": "tokens x", "value": "3"}',
+]
 
 
-@pytest.mark.parametrize("bad", BAD_LINES.values(), ids=BAD_LINES.keys())
+@pytest.mark.parametrize("bad", BAD_LINES, ids=lambda line: line[:20].decode("latin-1"))
 def test_a_corrupt_line_is_named(tmp_path: Path, bad: bytes) -> None:
     file = tmp_path / "r.jsonl"
     recorder = ReplayLanguageModel(file, Model())
@@ -325,25 +234,6 @@ def test_a_changed_record_is_noticed(tmp_path: Path) -> None:
             ReplayLanguageModel(file)
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        {},
-        {"kind": "header", "schema": 2},
-        {"kind": "header", "schema": 1, "name": 1, "capabilities": [], "config": {}},
-        {"kind": "header", "schema": 1, "name": "a", "capabilities": [[]], "config": {}},
-        {"kind": "header", "schema": 1, "name": "a", "capabilities": ["fly"], "config": {}},
-        {"kind": "header", "schema": 1, "name": "a", "capabilities": [], "config": []},
-    ],
-    ids=str,
-)
-def test_other_headers(tmp_path: Path, header: dict[str, Any]) -> None:
-    file = tmp_path / "r.jsonl"
-    file.write_text(json.dumps(header) + "\n")
-    with pytest.raises(DataCorrupt, match="line 1"):
-        ReplayLanguageModel(file)
-
-
 def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     with pytest.raises(DataNotFound, match="give a model"):
         ReplayLanguageModel(tmp_path / "none.jsonl")
@@ -351,83 +241,6 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
         ReplayLanguageModel(tmp_path)
     with pytest.raises(LanguageModelError, match="cannot write"):
         ReplayLanguageModel(tmp_path, Model())
-
-
-def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "r.jsonl"
-    recorder = ReplayLanguageModel(file, Model())
-    recorder.generate([said("a")])
-    before, write = file.read_bytes(), os.write
-
-    def full(descriptor: int, data: bytes) -> int:
-        if len(data) <= 20:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(descriptor, data[:20])
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "write", full)
-        with pytest.raises(LanguageModelError, match="No space"):
-            recorder.generate([said("b")])
-    assert file.read_bytes() == before
-    assert isinstance(recorder.generate([said("b")])[0], Completion)
-
-
-# Several writers.
-
-WRITER = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from test_replay_model import Model, said
-from comap.lm.replay import ReplayLanguageModel
-me, file, number = sys.argv[2], sys.argv[3], int(sys.argv[4])
-recorder = ReplayLanguageModel(file, Model())
-for i in range(number):
-    recorder.generate([said(f"{me} {i} " + "x" * 5000), said(f"both {i}")])
-    print(i, flush=True)
-"""
-
-
-def writer(folder: Path, me: str, file: Path, number: int) -> subprocess.Popen[str]:
-    (folder / "test_replay_model.py").write_text(Path(__file__).read_text(encoding="utf-8"))
-    command = [sys.executable, "-c", WRITER, str(folder), me, str(file), str(number)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def test_two_processes_record_at_once(tmp_path: Path) -> None:
-    file, number = tmp_path / "r.jsonl", 60
-    processes = [writer(tmp_path, me, file, number) for me in "ab"]
-    assert [process.wait(60) for process in processes if process.communicate()] == [0, 0]
-    lines = [json.loads(line) for line in file.read_bytes().splitlines()]
-    assert [line["kind"] for line in lines].count("header") == 1
-    assert len(lines) == 1 + 3 * number, "what both asked is recorded once"
-    replay = ReplayLanguageModel(file)
-    asked = [said(f"{me} {i} " + "x" * 5000) for me in "ab" for i in range(number)]
-    assert all(isinstance(reply, Completion) for reply in replay.generate(asked))
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="kills")
-def test_a_killed_process_leaves_a_record(tmp_path: Path) -> None:
-    file = tmp_path / "r.jsonl"
-    process = writer(tmp_path, "a", file, 10_000)
-    assert process.stdout
-    done = 0
-    for line in process.stdout:
-        done = int(line)
-        if done >= 20:
-            process.send_signal(signal.SIGKILL)
-            break
-    process.communicate()
-    replay = ReplayLanguageModel(file)
-    replies = replay.generate([said(f"both {i}") for i in range(done + 1)])
-    assert all(isinstance(reply, Completion) for reply in replies)
-
-
-def test_the_first_recorded_answer_counts_for_both(tmp_path: Path) -> None:
-    file = tmp_path / "r.jsonl"
-    first, second = ReplayLanguageModel(file, Model()), ReplayLanguageModel(file, Model())
-    second.generate([said("other")])
-    (one,), (two,) = first.generate([said("a")]), second.generate([said("a")])
-    assert one == two == ReplayLanguageModel(file).generate([said("a")])[0]
 
 
 def test_threads_share_a_recorder(tmp_path: Path) -> None:
@@ -443,8 +256,6 @@ def test_threads_share_a_recorder(tmp_path: Path) -> None:
     assert recorder.usage.requests == 40
     assert len((tmp_path / "r.jsonl").read_bytes().splitlines()) == 1 + 25
 
-
-# Data.
 
 FLOATS = st.floats(allow_nan=False)
 LOGPROBS = st.lists(FLOATS, max_size=4).map(tuple)
@@ -477,16 +288,10 @@ def test_replies_come_back_exactly(reply: LMReply) -> None:
     "data",
     [
         None,
-        [],
-        {},
         {"kind": "fly"},
         {"kind": "encode", "vector": {"float32": "AAA"}, "prompt_tokens": 0},
-        {"kind": "encode", "vector": {"float32": "AAAA"}, "prompt_tokens": 0},
-        {"kind": "encode", "vector": "1 2", "prompt_tokens": 0},
         {"kind": "words", "probabilities": ["1"], "prompt_tokens": 0},
-        {"kind": "words", "probabilities": [1.0], "prompt_tokens": -1},
         {"kind": "score", "logprobs": [1.0], "prompt_tokens": 0},
-        reply_to_json(Completion("a")) | {"tokens": "a"},
         reply_to_json(Completion("a")) | {"tokens": [1]},
     ],
     ids=str,
@@ -494,3 +299,66 @@ def test_replies_come_back_exactly(reply: LMReply) -> None:
 def test_replies_that_are_none(data: Any) -> None:
     with pytest.raises(DataCorrupt):
         reply_from_json(data)
+
+
+# The router.
+
+
+def texts(replies: Sequence[Any]) -> list[str]:
+    return [getattr(reply, "text", str(reply)) for reply in replies]
+
+
+def test_each_request_goes_to_its_model_and_the_order_is_kept() -> None:
+    models = {"agent": Model("A"), "wm": Model("W")}
+    routed = RoutedLanguageModel(models, "agent")
+    asked = [
+        said(text, adapter=adapter, purpose="draft")
+        for text, adapter in (("a", "wm"), ("b", None), ("c", "agent"), ("d", "wm"))
+    ]
+    assert texts(routed.generate(asked)) == ["W1: a", "A1: b", "A2: c", "W2: d"]
+    (one,), (two,) = models["agent"].batches, models["wm"].batches
+    assert [len(one), len(two)] == [2, 2], "one batch for each model"
+    assert {(request.adapter, request.purpose) for request in one + two} == {(None, "draft")}
+    of_the_wm = [replace(request, adapter="wm") for request in REQUESTS]
+    found = [type(reply) for reply in answer(routed, of_the_wm)]
+    assert found == [Completion, Completion, Scores, WordProbabilities, Encoding]
+
+
+class Broken(Model):
+    """A language model that can answer nothing."""
+
+    def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
+        raise LanguageModelError("the server is gone")
+
+
+def test_what_fails_costs_only_its_own_requests() -> None:
+    routed = RoutedLanguageModel({"agent": Model("A"), "wm": Broken("W")}, "agent")
+    asked = [said("a", adapter=adapter) for adapter in ("agnt", "agent", "wm")]
+    assert texts(routed.generate(asked)) == [
+        "there is no model 'agnt'; did you mean 'agent'?",
+        "A1: a",
+        "the server is gone",
+    ]
+    assert routed.generate([]) == []
+
+
+def test_a_model_of_several_names_gets_one_batch_and_is_counted_once() -> None:
+    shared, other = Model("S"), Model("O")
+    routed = RoutedLanguageModel({"agent": shared, "agent_ema": shared, "wm": other}, "wm")
+    routed.generate([said("a", adapter=name) for name in ("agent", "agent_ema", "wm")])
+    assert [len(batch) for batch in shared.batches] == [2]
+    assert routed.usage == Usage(retries=3, cost=1.5)
+
+
+def test_a_routed_model_has_what_all_of_its_models_have() -> None:
+    both = (frozenset({"generate", "score"}), frozenset({"generate", "encode"}))
+    models = {"wm": Model("W", both[0]), "agent": Model("AA", both[1])}
+    routed = RoutedLanguageModel(models, "agent", name="both")
+    assert routed.capabilities == {"generate"}
+    assert routed.config() == {
+        "name": "both",
+        "kind": "routed",
+        "adapters": ["agent", "wm"],
+        "adapter": "agent",
+        "models": {"agent": {"id": "AA"}, "wm": {"id": "W"}},
+    }

@@ -1,3 +1,5 @@
+"""Tiny models are what was asked for, and fine-tuning them trains exactly the tokens it should."""
+
 from __future__ import annotations
 
 import hashlib
@@ -5,24 +7,32 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from comap.errors import OptionError
-from comap.lm.tiny import build_tiny, shape_of, tokenizer_of
+from comap.lm import Message
+from comap.lm.tiny import (
+    Row,
+    SFTConfig,
+    answer_loss,
+    build_tiny,
+    encode_rows,
+    fine_tune,
+    shape_of,
+    tokenizer_of,
+)
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
 
 CORPUS = ["You are in the middle of a room. You see a cabinet 12, and a fridge 1."] * 3
 TOKENIZER = tokenizer_of(CORPUS, 400)
-BUILD = """
+TRAIN = """
 import sys
-from comap.lm.tiny import build_tiny
-words = "a b c cabinet d e f fridge mug plate shelf"
-build_tiny(sys.argv[1], [words] * 3, parameters=200_000, seed=int(sys.argv[2]))
+from comap.lm.tiny import tokenizer_of
+print(tokenizer_of([sys.argv[1]] * 3, 400).backend_tokenizer.to_str())
 """
 WORDS = "a b c cabinet d e f fridge mug plate shelf"
 
@@ -30,21 +40,6 @@ WORDS = "a b c cabinet d e f fridge mug plate shelf"
 def digest(folder: Path) -> str:
     files = sorted(path for path in folder.iterdir() if path.is_file())
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
-
-
-@given(st.text())
-def test_any_text_comes_back_as_it_was(text: str) -> None:
-    text = text.encode("utf-8", "replace").decode()
-    ids = TOKENIZER(text, add_special_tokens=False)["input_ids"]
-    special = [token for token in TOKENIZER.all_special_tokens if token in text]
-    if not special:
-        assert TOKENIZER.decode(ids) == text
-        assert not set(ids) & set(TOKENIZER.all_special_ids)
-
-
-def test_words_of_the_corpus_and_digits_are_tokens() -> None:
-    tokens = TOKENIZER.tokenize("You see a cabinet 12")
-    assert len(tokens) == 6, tokens
 
 
 def test_the_chat_template_opens_and_closes_each_message() -> None:
@@ -68,26 +63,78 @@ def test_the_number_of_parameters_is_the_models_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "found"),
     [
         ({"parameters": 1000}, "200,000"),
-        ({"parameters": 10**9}, "100,000,000"),
         ({"vocabulary": 10}, "at least 320"),
         ({"dtype": "int8"}, "float32"),
     ],
 )
-def test_wrong_sizes_are_refused(tmp_path: Path, arguments: dict[str, int], said: str) -> None:
-    with pytest.raises(OptionError, match=said):
+def test_wrong_sizes_are_refused(tmp_path: Path, arguments: dict[str, int], found: str) -> None:
+    with pytest.raises(OptionError, match=found):
         build_tiny(tmp_path, CORPUS, **arguments)  # type: ignore[arg-type]
 
 
 def test_the_same_seed_gives_the_same_files_in_any_process(tmp_path: Path) -> None:
     other = "7" if os.environ.get("PYTHONHASHSEED") != "7" else "0"  # than this process has
-    environment = {**os.environ, "PYTHONHASHSEED": other, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", BUILD, str(tmp_path / "elsewhere"), "1"]
-    subprocess.run(command, check=True, env=environment, capture_output=True)
-    digests = [digest(tmp_path / "elsewhere")]
-    for seed in (1, 2):
-        path = build_tiny(tmp_path / str(seed), [WORDS] * 3, parameters=200_000, seed=seed)
+    environment = {**os.environ, "PYTHONHASHSEED": other}
+    command = [sys.executable, "-c", TRAIN, WORDS]
+    elsewhere = subprocess.check_output(command, env=environment, text=True)
+    assert elsewhere.strip() == tokenizer_of([WORDS] * 3, 400).backend_tokenizer.to_str()
+    digests = []
+    for number, seed in enumerate((1, 1, 2)):
+        path = build_tiny(tmp_path / str(number), [WORDS] * 3, parameters=200_000, seed=seed)
         digests.append(digest(path))
     assert digests[0] == digests[1] != digests[2]
+
+
+ROWS = [
+    Row((Message("user", f"where is the {thing}?"),), f"in the {place} {number}")
+    for number, (thing, place) in enumerate(
+        [("mug", "sink"), ("pen", "desk"), ("apple", "fridge"), ("book", "shelf")]
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    words = [text for row in ROWS for text in (row.messages[0].content, row.answer)] * 2
+    folder = tmp_path_factory.mktemp("base")
+    return build_tiny(folder, words, parameters=200_000, vocabulary=400)
+
+
+def test_training_is_reproducible_and_follows_the_seed(base: Path, tmp_path: Path) -> None:
+    files = []
+    for number, seed in enumerate((0, 0, 1)):
+        out = tmp_path / str(number)
+        report = fine_tune(base, out, ROWS, SFTConfig(tokens=800, batch_tokens=64, seed=seed))
+        assert report["trained_tokens"] >= 800 and report["epochs"] > 1
+        files.append((out / "model.safetensors").read_bytes())
+    assert files[0] == files[1] != files[2]
+
+
+def test_only_answers_and_their_ends_carry_loss(base: Path) -> None:
+    """The loss is that of a plain forward pass over the answers' tokens, and of no other."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(base)
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    rows = encode_rows(tokenizer, ROWS)
+    assert all(
+        tokenizer.decode(row.answer) == r.answer + "<|end|>"
+        for row, r in zip(rows, ROWS, strict=True)
+    )
+    losses = []
+    with torch.no_grad():
+        for row in rows:
+            ids = torch.tensor([row.prompt + row.answer])
+            logits = model(ids).logits[0, len(row.prompt) - 1 : -1]
+            losses.append(
+                torch.nn.functional.cross_entropy(logits, torch.tensor(row.answer), reduction="sum")
+            )
+    expected = float(sum(losses)) / sum(len(row.answer) for row in rows)
+    assert float(answer_loss(model, rows).detach()) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("rows", [[], [Row((Message("user", "x " * 3000),), "y")]])
+def test_no_rows_and_too_long_rows_are_refused(base: Path, tmp_path: Path, rows: Any) -> None:
+    with pytest.raises(OptionError, match="expected rows of 1 to 2048 tokens"):
+        fine_tune(base, tmp_path / "out", rows)

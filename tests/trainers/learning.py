@@ -1,6 +1,6 @@
 """Small trainings for the tests; run as a script, one of them in a process of its own.
 
-python learning.py WHAT[,WHAT...] MODEL OUT [KILL_AT]
+python learning.py WHAT[,WHAT...] MODEL OUT
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,15 +16,14 @@ from typing import Any
 from comap.lm import Message, Sampling
 from comap.lm.chat import ChatTokenizer
 from comap.lm.tiny import build_tiny
-from comap.trainers.arguments import Optimization, trainer_arguments
-from comap.trainers.examples import encode_samples
-from comap.trainers.plan import Batching, plan_updates
+from comap.trainers.comap.samples import StudentRollouts
+from comap.trainers.config import LoRA, Optimization
 from comap.trainers.roles import Roles
-from comap.trainers.samples import Sample
-from comap.trainers.student_rollouts import StudentRollouts
+from comap.trainers.row_trainer import trainer_arguments
+from comap.trainers.samples import Sample, encode_samples, plan_updates
 
 THINGS = (("mug", "sink"), ("pen", "desk"), ("apple", "fridge"), ("book", "shelf"), ("egg", "pan"))
-LORA = {"r": 2, "targets": ["q_proj", "v_proj", "down_proj"]}
+TARGETS = ("q_proj", "v_proj", "down_proj")
 ROLES = ("agent", "wm", "wm_ema")
 
 
@@ -74,8 +72,8 @@ def policy_samples() -> list[Sample]:
     return found
 
 
-def opened(model: Path, kind: str, dtype: str = "float64", dropout: float = 0.0) -> Roles:
-    lora = {**LORA, "dropout": dropout} if kind == "lora" else None
+def opened(model: Path, kind: Any, dtype: str = "float64", dropout: float = 0.0) -> Roles:
+    lora = LoRA(r=2, dropout=dropout, targets=TARGETS)
     return Roles.open(model, kind=kind, roles=ROLES, lora=lora, dtype=dtype, device="cpu")
 
 
@@ -93,56 +91,59 @@ def settings(
     checkpointing: bool = False,
     report_to: str = "none",
     tell: Callable[[Any], object] | None = None,
-    precision: str = "float32",
 ) -> dict[str, Any]:
     """What both trainers are told."""
     encoded = encode_samples(roles.tokenizer, samples, 256)
     lengths = [[len(row) for row in encoded]] * epochs
+    optimization = Optimization(
+        schedule="linear",
+        beta2=0.999,
+        weight_decay=0.01,
+        batch_rows=rows,
+        accumulate=accumulate,
+        logging_steps=1,
+        save_steps=save,
+        gradient_checkpointing=checkpointing,
+    )
     return {
         "roles": roles,
         "role": role,
         "epochs": [encoded] * epochs,
-        "plan": plan_updates(lengths, Batching(rows=rows, accumulate=accumulate), 3),
+        "plan": plan_updates(lengths, optimization, 3),
         "args": trainer_arguments(
             out / "checkpoints",
-            Optimization(learning_rate=rate, schedule="linear", weight_decay=0.01),
-            accumulate=accumulate,
+            optimization,
+            rate,
             seed=5,
-            logging_steps=1,
-            save_steps=save,
-            gradient_checkpointing=checkpointing,
             report_to=report_to,
-            precision=precision,
-            device="cpu",
+            use_cpu=True,
+            bf16=False,
         ),
         "tell": tell,
     }
 
 
-def rollouts(
-    roles: Roles, out: Path, samples: Sequence[Sample], fresh: bool = True
-) -> StudentRollouts:
+def rollouts(roles: Roles, out: Path, samples: Sequence[Sample]) -> StudentRollouts:
     out.mkdir(parents=True, exist_ok=True)
     end, sampling = ChatTokenizer(roles.tokenizer).end, Sampling(6, 1.0, 1.0, (), 7)
-    return StudentRollouts(
-        out, samples, lambda: roles.language_model(exact=True), end, sampling, fresh=fresh
-    )
+    return StudentRollouts(out, samples, lambda: roles.language_model(exact=True), end, sampling)
 
 
 def make(what: str, roles: Roles, out: Path, **told: Any) -> Any:
     """A trainer: warm-up, the world model's evolution (with texts of once), or the policy's."""
     import torch
 
-    from comap.trainers.comap_trainer import CoMapTrainer, Distillation
+    from comap.trainers.comap.config import Distillation
+    from comap.trainers.comap.trainer import CoMapTrainer, Teacher
     from comap.trainers.row_trainer import WarmUpTrainer
 
     if what == "warm_up":
         return WarmUpTrainer(**settings(roles, out, world_samples(), **told))
-    if what in ("evolve", "once"):
+    if what == "evolve":
         samples = world_samples()
-        texts = rollouts(roles, out, samples, fresh=what == "evolve")
-        distillation = Distillation(teacher="wm_ema", mu=0.9, continuations=texts, chunk=5)
-        return CoMapTrainer(distillation=distillation, **settings(roles, out, samples, **told))
+        config, texts = Distillation(mu=0.9, chunk=5), rollouts(roles, out, samples)
+        teacher = Teacher(role="wm_ema", config=config, continuations=texts)
+        return CoMapTrainer(teacher=teacher, **settings(roles, out, samples, **told))
     head = torch.nn.Linear(roles.base("agent").config.hidden_size, 1)
     with torch.no_grad():
         head.weight.zero_(), head.bias.zero_()
@@ -158,44 +159,39 @@ def result(roles: Roles, trainer: Any, log: Any) -> dict[str, Any]:
     return {"weights": found, "log": log}
 
 
-def main(what: str, model: str, out: str, kill_at: str = "") -> None:
-    """Train in this process, which kills itself while it writes a checkpoint, if it shall."""
+def main(what: str, model: str, out: str) -> None:
+    """Train in this process, and write down whether it is still in its group when it has ended."""
     import torch
 
     torch.set_num_threads(1)
     atexit.register(tell_group, Path(out))  # the first asked is the last called
     for one in what.split(","):
-        learn(one, Path(model), Path(out, one), kill_at)
+        learn(one, Path(model), Path(out, one))
 
 
 def tell_group(out: Path) -> None:
-    """Write down whether this process is still in its group when it has almost ended."""
     from torch import distributed
 
     if rank := os.environ.get("RANK"):
         (out / f"group-{rank}").write_text(str(distributed.is_initialized()))
 
 
-def learn(what: str, model: Path, out: Path, kill_at: str = "") -> None:
+def learn(what: str, model: Path, out: Path) -> None:
     """Train, and write the result."""
     import torch
 
     name, _, kind = what.partition("-")
-    dropout = 0.3 if kill_at else 0.0  # each process has its own
-    roles = opened(model, kind, dropout=dropout if kind == "lora" else 0.0)
-    trainer = make(name, roles, out, save=2 if kill_at else 0)
-    if kill_at:
-        trainer._save_rng_state = lambda folder: (
-            os.kill(os.getpid(), signal.SIGKILL)
-            if trainer.state.global_step == int(kill_at)
-            else type(trainer)._save_rng_state(trainer, folder)
-        )
+    roles = opened(model, kind)
+    trainer = make(name, roles, out)
     log = trainer.fit()
     if int(os.environ.get("RANK", "0")) == 0:
         out.mkdir(parents=True, exist_ok=True)
         torch.save(result(roles, trainer, log)["weights"], out / "result.pt")
         (out / "log.json").write_text(json.dumps(log), "utf-8")
 
+
+KIT = sys.modules[__name__]
+"""This module, for tests: ``load("learning.py:KIT")``."""
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

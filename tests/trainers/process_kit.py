@@ -23,18 +23,6 @@ from typing import Any
 
 import pytest
 
-__all__ = [
-    "KIT",
-    "attempt",
-    "cpu",
-    "forked",
-    "import_trainers",
-    "needs_gloo",
-    "report_of",
-    "together",
-    "torchrun",
-]
-
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 LOOPBACK = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 LAST = 3000  # characters of what a process that failed said
@@ -44,7 +32,7 @@ TRAINERS = (  # what a training imports, which takes longer than a small one
     "transformers.models.qwen3.modeling_qwen3",
     "trl",
     "comap.lm.hf",
-    "comap.trainers.comap_trainer",
+    "comap.trainers.comap.trainer",
     "comap.trainers.paw.trainer",
     "comap.trainers.paw.training",
 )
@@ -74,12 +62,7 @@ def forked(
     """Run a script as ``python`` does, without the seconds that it takes to import what trainings need.
 
     The process is forked from one that has imported it all, and has done nothing else; there is one of
-    these for all tests of a process.
-
-    Args:
-        words: The script, and its arguments.
-        env: All variables of its environment.
-        place: The folder that it begins in; None for a new one.
+    these for all tests of a process. Its folder is `place`, or a new one.
 
     Returns:
         Its status, its output and its errors.
@@ -144,10 +127,10 @@ def _become(words: list[str], env: dict[str, str], place: str, out: str, errors:
 # -- processes that are killed ---------------------------------------------------------------------
 
 
-def attempt(work: Callable[[], None], log: Path, now: Callable[[int], bool]) -> tuple[bool, float]:
+def attempt(work: Callable[[], None], log: Path, now: Callable[[], bool]) -> bool:
     """Do work in a forked child until it ends or `now` says to kill it with SIGKILL.
 
-    Returns whether it ended, and the processor time that it used, in seconds.
+    Returns whether it ended.
     """
     child = os.fork()
     if not child:
@@ -163,25 +146,18 @@ def attempt(work: Callable[[], None], log: Path, now: Callable[[int], bool]) -> 
         finally:
             sys.stdout.flush()
             os._exit(code)
-    used, killed = 0.0, False
+    killed = False
     while True:
-        used = max(used, cpu(child))
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             break
-        if not killed and now(child):
+        if not killed and now():
             os.kill(child, signal.SIGKILL)
             killed = True
         time.sleep(0.002)
     if os.WIFEXITED(status) and os.WEXITSTATUS(status):
         raise SystemExit(log.read_text()[-LAST:])
-    return os.WIFEXITED(status), used
-
-
-def cpu(child: int) -> float:
-    """Return the processor time that a process has used, in seconds."""
-    told = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+    return os.WIFEXITED(status)
 
 
 def report_of(script: str, place: Path, *arguments: str) -> Any:
@@ -190,8 +166,6 @@ def report_of(script: str, place: Path, *arguments: str) -> Any:
     The script is given the arguments and then the place. It is a process of its own (see `forked`),
     for a process that has run torch cannot be forked.
     """
-    if not Path("/proc/self/stat").exists() or not hasattr(os, "fork"):
-        pytest.skip("measures the processor time of a forked child as Linux tells it")
     status, _, errors = forked([script, *arguments, str(place)], {**os.environ, **ONE_THREAD})
     assert not status, errors[-LAST:]
     return json.loads((place / "report.json").read_bytes())
@@ -208,32 +182,15 @@ def needs_gloo(test: Any) -> Any:
     return pytest.mark.skipif(not here, reason="this torch has no gloo")(test)
 
 
-def torchrun(script: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
-    """Run a script in two processes on this machine by ``torchrun``, to its end."""
-    command = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--master-addr", "127.0.0.1", "--master-port", _free_port()]
-    done = subprocess.run(
-        [sys.executable, *command, str(script), *arguments],
-        env={**os.environ, **LOOPBACK, **(env or {})},
-        capture_output=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()[-LAST:]
-
-
 def together(script: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
-    """Do as `torchrun`, with processes that are forked from one which has imported everything."""
-    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port(), **(env or {})}
+    """Run a script as `torchrun` does in two processes, forked from one that has imported everything."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = str(found.getsockname()[1])
+    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **(env or {})}
     words = [__file__, str(script), *arguments]
     status, _, errors = forked(words, {**os.environ, **LOOPBACK, **told})
     assert status == 0, errors[-LAST:]
-
-
-def _free_port() -> str:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return str(found.getsockname()[1])
 
 
 def _fork_both(script: str, *arguments: str) -> int:

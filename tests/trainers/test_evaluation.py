@@ -1,25 +1,37 @@
-"""Scores of predictions, revisions and gates, by numbers worked out by hand."""
+"""Scores of predictions, revisions and gates, by numbers worked out by hand; frozen transitions."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from comap.agents import ExpertAgent, run_episode
+from comap.agents import ExpertAgent, RandomAgent, run_episode
 from comap.envs.alfworld.canonicalizer import ALFWorldCanonicalizer
-from comap.errors import DataCorrupt, OptionError, WorldModelError
+from comap.errors import DataCorrupt, DataNotFound
 from comap.facts import Delta, State
-from comap.trainers.evaluation import gate_report, score_transitions
-from comap.trainers.frozen_sets import fingerprint, freeze
-from comap.trainers.revisions import RevisionPair, revision_branches, revision_report
-from comap.trainers.suffix import Branch, Outcome, suffix_outcomes
-from comap.trajectory import Step, Trajectory
-from comap.worldmodel import NullWorldModel, Prediction, Query, Transition
+from comap.trainers.comap.evaluation import RevisionPair, revision_branches, revision_report
+from comap.trainers.comap.suffixes import Branch, Outcome
+from comap.trainers.evaluation import (
+    fingerprint,
+    freeze,
+    frozen_set,
+    gate_report,
+    in_order,
+    is_predictable,
+    load_transitions,
+    save_transitions,
+    score_transitions,
+)
+from comap.trajectory import Step, Trajectory, Turn
+from comap.worldmodel import Prediction, Query, Transition, transitions_of
 
 ENV = "comap/ALFWorld-v0"
 CANON = ALFWorldCanonicalizer()
@@ -85,52 +97,15 @@ def test_scores_by_hand() -> None:
     }
     assert found["nonempty"]["n"] == 2
     assert found["nonempty"]["delta_f1"] == pytest.approx((reveal + 100) / 2, abs=1e-4)
-    assert found["unpredictable"]["n"] == 1
-    assert found["unpredictable"]["delta_f1"] == pytest.approx(reveal, abs=1e-4)
-    assert found["predictable"]["n"] == 3
-    assert found["predictable"]["delta_f1"] == pytest.approx(200 / 3, abs=1e-4)
+    for part, n, value in (("unpredictable", 1, reveal), ("predictable", 3, 200 / 3)):
+        assert found[part]["n"] == n
+        assert found[part]["delta_f1"] == pytest.approx(value, abs=1e-4)
     assert found["by_predicate"]["in"] == {
         "precision": 1.0,
         "recall": 0.5,
         "f1": pytest.approx(2 / 3, abs=1e-6),
         "support": 2,
     }
-
-
-class OtherFacts:
-    """Knows facts, but not which of them could be foreseen."""
-
-    version = "zoo-1"
-    initial, update, action = CANON.initial, CANON.update, CANON.action
-
-
-def test_what_cannot_be_told_is_in_neither_part() -> None:
-    found = score_transitions(Said(), SET, OtherFacts())
-    assert (found["all"]["n"], found["predictable"]["n"], found["unpredictable"]["n"]) == (4, 0, 0)
-
-
-def test_no_transitions_have_no_scores() -> None:
-    found = score_transitions(NullWorldModel(), [], CANON)
-    assert found["n"] == 0 and found["parse_failure_rate"] is None
-    assert found["all"] == {
-        "n": 0,
-        "delta_f1": None,
-        "stderr": None,
-        "exact_change": None,
-        "exact_text": None,
-    }
-
-
-def test_wrong_batches_and_answers_are_refused() -> None:
-    with pytest.raises(OptionError, match="batch must be at least 1"):
-        score_transitions(NullWorldModel(), SET, CANON, batch=0)
-
-    class Silent:
-        def predict(self, queries: Sequence[Query]) -> list[Prediction]:
-            return []
-
-    with pytest.raises(WorldModelError):
-        score_transitions(Silent(), SET, CANON)
 
 
 class Truth:
@@ -222,12 +197,6 @@ def test_decisions_that_can_be_tried() -> None:
     ]
 
 
-def test_a_gated_revision_is_one_that_was_taken() -> None:
-    pairs = revision_branches([EPISODE], 10, seed=0, mode="gated")
-    assert [pair.revised for pair in pairs] == [False, True, False, False]
-    assert pairs[0].reflected == pairs[0].draft == branch(0, "look")
-
-
 def test_decisions_are_drawn_by_the_seed_alone() -> None:
     many = [replace(EPISODE, task=f"task/{n}", seed=None) for n in range(9)]
     pairs = revision_branches(many, 12, seed=5)
@@ -235,27 +204,6 @@ def test_decisions_are_drawn_by_the_seed_alone() -> None:
     assert pairs == revision_branches(many[::-1], 12, seed=5)
     assert pairs != revision_branches(many, 12, seed=6)
     assert revision_branches(many, 0, seed=5) == []
-
-
-def test_nothing_is_tried_after_an_imagined_step() -> None:
-    steps = (*EPISODE.steps[:2], replace(EPISODE.steps[2], imagined=True), *EPISODE.steps[3:])
-    assert len(revision_branches([replace(EPISODE, steps=steps)], 10, seed=0)) == 2
-
-
-@pytest.mark.parametrize("notes", [{"draft_action": 3}, {"ref_action": ["look"]}])
-def test_notes_of_another_kind_are_refused(notes: dict[str, Any]) -> None:
-    wrong = replace(EPISODE, steps=(step(1, "look", **{**reflected("look", "look"), **notes}),))
-    with pytest.raises(DataCorrupt, match="an action's text"):
-        revision_branches([wrong], 1, seed=0)
-
-
-def test_wrong_options_are_refused() -> None:
-    with pytest.raises(OptionError, match="at least 0"):
-        revision_branches([], -1, seed=0)
-    with pytest.raises(OptionError, match="'reflected', 'gated'"):
-        revision_branches([], 1, seed=0, mode="both")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="two outcomes"):
-        revision_report(revision_branches([EPISODE], 2, seed=0), [])
 
 
 def ended(success: bool, error: str | None = None) -> Outcome:
@@ -289,32 +237,6 @@ def test_rates_by_hand() -> None:
         "hrr": 0.25,
         "brp": 0.2,
     }
-
-
-def test_rates_of_nothing_are_unknown() -> None:
-    assert revision_report([], [])["urr"] is None
-    one = [RevisionPair(branch(0, "a"), branch(0, "a"), False)]
-    report = revision_report(one, [ended(False), ended(False)])
-    assert (report["n"], report["urr"], report["hrr"], report["brp"]) == (1, None, None, None)
-
-
-def test_a_revision_is_played_on() -> None:
-    """The draft wastes the last step, the reflected action is the expert's and wins."""
-
-    def make_env(limit: int = 60) -> gymnasium.Env[str, str]:
-        return gymnasium.make(ENV, source="generated", max_episode_steps=limit)
-
-    task = make_env().unwrapped.tasks.ids[0]  # type: ignore[attr-defined]
-    won = run_episode(make_env(), ExpertAgent(), task=task, seed=0)
-    assert won.success
-    length = len(won.steps)
-    last = reflected("look", won.steps[-1].action, gate=True)
-    noted = (*won.steps[:-1], replace(won.steps[-1], notes=last))
-    pairs = revision_branches([replace(won, steps=noted)], 5, seed=0)
-    branches = [one for pair in pairs for one in pair.branches]
-    outcomes = suffix_outcomes(lambda: make_env(length), ExpertAgent(), branches)
-    report = revision_report(pairs, outcomes)
-    assert report["n"] == report["revised"] == 1 and report["brp"] == 1.0
 
 
 # -- gates ---------------------------------------------------------------------------------------
@@ -363,21 +285,144 @@ def test_gates_by_hand() -> None:
     assert report["invalid_actions"] == 0.25
 
 
-def test_order_of_episodes_does_not_matter() -> None:
-    many = [
-        replace(EPISODE, steps=(step(1, "a", **reflected("a", "b", p=n / 7, agreement=n / 7)),))
-        for n in range(8)
-    ]
-    assert gate_report(many) == gate_report(many[::-1])
+# -- what follows from the belief ------------------------------------------------------------------
+
+HERE = ("at", "agent", "desk 1")
+SHELF = (("seen", "shelf 1"), ("in", "pen 1", "shelf 1"), ("in", "cd 2", "shelf 1"))
+SHUT = (("at", "agent", "safe 1"), ("closed", "safe 1"))
+PEN, CD, MUG = (("holding", "pen 1"),), (("in", "cd 3", "desk 1"),), (("holding", "mug 1"),)
+ON_SHELF = "You arrive at shelf 1. On the shelf 1, you see a cd 2, and a pen 1."
+IN_SAFE = "You open the safe 1. The safe 1 is open. In it, you see a pen 1."
+FACING = "You are facing the desk 1. Next to it, you see a cd 3."
+KNOWN_SAFE = (*SHUT, ("seen", "safe 1"), ("in", "pen 1", "safe 1"))
+CASES = [
+    # First sight of contents.
+    ((), "go to shelf 1", ON_SHELF, False),
+    (SHUT, "open safe 1", IN_SAFE, False),
+    # Contents known before.
+    (SHELF, "go to shelf 1", ON_SHELF, True),
+    (SHELF, "examine shelf 1", "On the shelf 1, you see a cd 2, and a pen 1.", True),
+    (KNOWN_SAFE, "open safe 1", IN_SAFE, True),
+    # Contents that are not as they were believed to be.
+    (SHELF, "go to shelf 1", "You arrive at shelf 1. On the shelf 1, you see a pen 1.", False),
+    (SHELF[:2], "go to shelf 1", ON_SHELF, False),
+    # A door alone shows nothing.
+    ((), "go to safe 1", "You arrive at safe 1. The safe 1 is closed.", True),
+    ((("open", "safe 1"),), "close safe 1", "You close the safe 1.", True),
+    # What the agent does.
+    (SHELF, "take pen 1 from shelf 1", "You pick up the pen 1 from the shelf 1.", True),
+    ((), "take pen 12 from desk 1", "You pick up the pen 1 from the desk 1.", False),
+    (PEN, "move pen 1 to safe 1", "You move the pen 1 to the safe 1.", True),
+    (MUG, "clean mug 1 with sinkbasin 1", "You clean the mug 1 using the sinkbasin 1.", True),
+    ((("in", "lamp 1", "desk 1"),), "use lamp 1", "You turn on the lamp 1.", True),
+    ((), "open safe 1", "Nothing happens.", True),
+    (PEN, "inventory", "You are carrying: a pen 1.", True),
+    # What only reading tells.
+    ((), "inventory", "You are carrying: a pen 1.", False),
+    (MUG, "examine mug 1", "This is a hot mug 1.", False),
+    ((("hot", "mug 1"),), "examine mug 1", "This is a hot mug 1.", True),
+    ((), "look", FACING, False),
+    (CD, "look", FACING, True),
+    # Not known.
+    ((), "look", "A dragon asks you a riddle.", None),
+]
 
 
-def test_other_agents_have_no_gates() -> None:
-    report = gate_report([replace(EPISODE, steps=(step(1, "look"), step(2, "look", thought="?")))])
-    assert report["steps"] == 0 and report["opened"] is None and report["invalid_actions"] is None
+@pytest.mark.parametrize(("facts", "action", "text", "expected"), CASES)
+def test_what_follows_from_the_belief(
+    facts: tuple[tuple[str, ...], ...], action: str, text: str, expected: bool | None
+) -> None:
+    query = Query(ENV, "goal", (), State(frozenset({HERE, *facts})), action)
+    assert is_predictable(query, text, CANON) is expected
 
 
-@pytest.mark.parametrize("value", [1.5, -0.1, float("nan"), "0.5", True, [0.5]])
-def test_numbers_of_another_kind_are_refused(value: object) -> None:
-    wrong = replace(EPISODE, steps=(step(1, "a", **reflected("a", "b", p=value)),))
-    with pytest.raises(DataCorrupt, match="'p'"):
-        gate_report([wrong])
+# -- frozen sets ---------------------------------------------------------------------------------
+
+
+def played(seeds: range, expert: bool) -> Iterator[Trajectory]:
+    env = gymnasium.make(ENV, source="generated", max_episode_steps=6)
+    tasks = env.unwrapped.tasks.ids  # type: ignore[attr-defined]
+    for seed in seeds:
+        agent = ExpertAgent() if expert else RandomAgent()
+        yield run_episode(env, agent, task=tasks[seed], seed=seed)
+
+
+@pytest.fixture(scope="module")
+def episodes() -> tuple[list[Trajectory], list[Trajectory]]:
+    return list(played(range(4), True)), list(played(range(4, 8), False))
+
+
+def test_half_is_the_expert_and_half_the_policy(
+    episodes: tuple[list[Trajectory], list[Trajectory]],
+) -> None:
+    expert, policy = episodes
+    for n in (0, 1, 7, 10):
+        frozen = frozen_set(expert, policy, n=n, seed=3)
+        known = [step for one in expert for step in transitions_of(one)]
+        assert len(frozen) == n
+        assert sum(step in known for step in frozen) == n - n // 2
+    assert len(frozen_set(expert, [], n=10)) == 5, "the other gives no more"
+
+
+def test_a_set_does_not_depend_on_the_order_of_episodes(
+    episodes: tuple[list[Trajectory], list[Trajectory]],
+) -> None:
+    expert, _ = episodes
+    chosen = freeze(expert, 9, seed=1)
+    assert chosen == freeze(reversed(expert), 9, seed=1) == freeze(iter(expert), 9, seed=1)
+    assert chosen != freeze(expert, 9, seed=2)
+    assert len({fingerprint(freeze(expert, 9, seed=s)) for s in (1, 1, 2)}) == 2
+    whole = [step for one in in_order(expert) for step in transitions_of(one)]
+    assert freeze(expert, 10_000, seed=1) == whole
+
+
+TEXTS = st.text(max_size=8) | st.just("\ud800 \u2028 <|im_end|>\r\n")
+FACTS = st.frozensets(st.lists(TEXTS, min_size=1, max_size=3).map(tuple), max_size=3)
+QUERIES = st.builds(
+    Query,
+    TEXTS,
+    TEXTS,
+    st.lists(st.builds(Turn, st.none() | TEXTS, TEXTS), max_size=2).map(tuple),
+    st.builds(State, FACTS, st.booleans()),
+    TEXTS,
+    st.none() | st.lists(TEXTS, max_size=2).map(tuple),
+)
+
+
+@given(st.lists(st.builds(Transition, QUERIES, TEXTS), max_size=3))
+def test_files_give_back_what_was_written(
+    tmp_path_factory: pytest.TempPathFactory, transitions: list[Transition]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "sets" / "set.jsonl"
+    save_transitions(path, transitions)
+    assert load_transitions(path) == transitions
+    assert not path.with_name("set.jsonl.part").exists()
+
+
+def saved(path: Path) -> list[str]:
+    query = Query(ENV, "goal", (Turn(None, "Hi."),), State(frozenset({HERE})), "look")
+    save_transitions(path, [Transition(query, "A."), Transition(query, "B.")])
+    return path.read_text("utf-8").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda lines: [], "JSONDecodeError"),
+        (lambda lines: ["[]"], "TypeError"),
+        (lambda lines: ['{"format": "other"}', *lines[1:]], "the format"),
+        (lambda lines: lines[:-1], "1 of 2 that are cut or changed"),
+        (lambda lines: [lines[0], *lines[:0:-1]], "cut or changed"),
+        (lambda lines: [*lines[:2], lines[2].replace("B.", "C.")], "cut or changed"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, change: object, message: str) -> None:
+    path = tmp_path / "set.jsonl"
+    lines = saved(path)
+    assert callable(change)
+    path.write_text("\n".join(change(lines)) + "\n", "utf-8")
+    with pytest.raises(DataCorrupt) as caught:
+        load_transitions(path)
+    assert message in str(caught.value) and "write the file again" in str(caught.value)
+    with pytest.raises(DataNotFound, match="save_transitions"):
+        load_transitions(tmp_path / "none.jsonl")

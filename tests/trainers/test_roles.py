@@ -3,30 +3,95 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.errors import CoMapError, LanguageModelError, OptionError
-from comap.lm import Generate
+from comap.lm import Generate, LanguageModel, Message, Sampling
 from comap.lm.base import Completion, Score, Scores
 from comap.lm.tiny import build_tiny
-from comap.trainers.ema import ema_update
+from comap.trainers.comap.divergence import ema_update
+from comap.trainers.config import LoRA
 from comap.trainers.roles import ROLES, Roles
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 
-kit = load(f"{Path(__file__).with_name('roles_kit.py')}:KIT")
-CORPUS, KINDS, TALK = kit.CORPUS, kit.KINDS, kit.TALK
-answers, batch_of, everything, flags = kit.answers, kit.batch_of, kit.everything, kit.flags
-folder, learn, opened, same = kit.folder, kit.learn, kit.opened, kit.same
+CORPUS = ["You see a cabinet 1, a shelf 2 and a fridge; go to take open close apple"] * 2
+TALK = (Message("user", "You see a cabinet 1."),)
+KINDS = pytest.mark.parametrize("kind", ["lora", "full"])
+LORA = LoRA(r=2, targets=("q_proj", "down_proj"))
 
 
-# -- what is trained, and what is not --------------------------------------------------------------
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny(
+        tmp_path_factory.mktemp("models") / "tiny", CORPUS, parameters=200_000, max_length=256
+    )
+
+
+def opened(folder: Any, kind: Any, **options: Any) -> Roles:
+    return Roles.open(folder, kind=kind, device="cpu", **{"lora": LORA, **options})
+
+
+def learn(roles: Roles, role: str, steps: int = 2) -> None:
+    """Train a role on next tokens, with a rate at which all its weights move."""
+    roles.train_only(role)
+    own = list(roles.parameters(role).values())
+    optimizer = torch.optim.SGD(own, lr=0.5)
+    ids = torch.tensor([[3, 7, 30, 40, 50, 7, 9]])
+    for _ in range(steps):
+        optimizer.zero_grad()
+        roles.module(role)(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+
+
+def everything(roles: Roles) -> dict[str, dict[str, Any]]:
+    """Copies of all weights: of each role and, by the name "base", of what is beneath adapters."""
+    found = {role: roles.state(role) for role in roles.names}
+    beneath = {
+        name: weight.detach().clone()
+        for name, weight in roles.base(roles.names[0]).named_parameters()
+        if roles.kind == "lora" and ".lora_" not in name
+    }
+    return found | {"base": beneath}
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return list(one) == list(other) and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def flags(roles: Roles) -> list[Any]:
+    model = roles.module("wm")
+    layers = [m.active_adapters for m in model.modules() if hasattr(m, "active_adapters")]
+    return [
+        [weight.requires_grad for weight in model.parameters()],
+        [module.training for module in model.modules()],
+        layers,
+        getattr(model, "active_adapter", None),
+    ]
+
+
+def batch_of(names: Sequence[str | None]) -> list[Any]:
+    words = ["cabinet", "shelf 2", "fridge and a fridge and a shelf", "apple"]
+    talks = [(Message("user", f"You see a {word}."),) for word in words]
+    hot = Sampling(12, temperature=1.0, seed=4)
+    asked: list[Any] = [Generate(talk, hot, adapter=name) for talk in talks for name in names]
+    return asked + [Score(talk, ("go to shelf 2",), adapter=n) for talk in talks for n in names]
+
+
+def answers(lm: LanguageModel, asked: Sequence[Any]) -> list[Any]:
+    """Sampled tokens, and log-probabilities to 4 digits."""
+    made = [request for request in asked if isinstance(request, Generate)]
+    scored = [request for request in asked if isinstance(request, Score)]
+    tokens = [reply.token_ids for reply in lm.generate(made) if isinstance(reply, Completion)]
+    totals = [reply.totals for reply in lm.score(scored) if isinstance(reply, Scores)]
+    assert len(tokens) == len(made) and len(totals) == len(scored)
+    return tokens + [f"{value:.4g}" for total in totals for value in total]
 
 
 @KINDS
@@ -60,37 +125,6 @@ def test_the_teacher_begins_as_its_student_and_follows_it(folder: Path, kind: st
 
 
 @KINDS
-def test_no_gradient_reaches_the_teacher(folder: Path, kind: str) -> None:
-    roles = opened(folder, kind)
-    roles.train_only("wm")
-    ids = torch.tensor([[3, 7, 30, 40]])
-    student = roles.module("wm")(input_ids=ids).logits
-    with roles.using("wm_ema"):
-        teacher = roles.module("wm_ema")(input_ids=ids).logits
-    assert not teacher.requires_grad, "even without no_grad"
-    ((student - teacher) ** 2).sum().add(student.sum()).backward()
-    for name, weight in roles.parameters("wm").items():
-        assert weight.grad is not None, name
-    for role in ("agent", "wm_ema"):
-        assert all(weight.grad is None for weight in roles.parameters(role).values())
-    with pytest.raises(OptionError, match="wm_ema is a teacher"):
-        roles.train_only("wm_ema")
-
-
-@KINDS
-def test_before_training_nothing_can_be_trained(folder: Path, kind: str) -> None:
-    roles = opened(folder, kind)
-    for role in roles.names:
-        assert not any(weight.requires_grad for weight in roles.module(role).parameters())
-        assert not any(module.training for module in roles.module(role).modules())
-    learn(roles, "agent")
-    learn(roles, "wm")
-    for role in roles.names:
-        expected = role == "wm"
-        assert {w.requires_grad for w in roles.parameters(role).values()} == {expected}
-
-
-@KINDS
 def test_using_puts_everything_back(folder: Path, kind: str) -> None:
     roles = opened(folder, kind)
     roles.train_only("wm")
@@ -111,33 +145,6 @@ def test_using_puts_everything_back(folder: Path, kind: str) -> None:
         pass
 
 
-def test_using_switches_the_adapter(folder: Path) -> None:
-    roles = opened(folder, "lora")
-    learn(roles, "wm", steps=4)
-    ids = torch.tensor([[3, 7, 30, 40]])
-    answers = {}
-    for role in roles.names:
-        with roles.using(role), torch.no_grad():
-            answers[role] = roles.module(role)(input_ids=ids).logits
-    assert torch.equal(answers["agent"], answers["wm_ema"]), "neither has learned anything"
-    assert not torch.allclose(answers["wm"], answers["wm_ema"])
-
-
-@KINDS
-def test_training_goes_on_after_answers(folder: Path, kind: str) -> None:
-    alone, between = opened(folder, kind), opened(folder, kind)
-    for roles in (alone, between):
-        lm = roles.language_model()
-        learn(roles, "wm", steps=1)
-        if roles is between:
-            answers(lm, batch_of(["agent", "wm", "wm_ema"]))
-        learn(roles, "wm", steps=1)
-    assert same(alone.state("wm"), between.state("wm"))
-
-
-# -- beginnings ------------------------------------------------------------------------------------
-
-
 def test_new_adapters_depend_on_seed_and_role_alone(folder: Path) -> None:
     torch.manual_seed(1)
     one = opened(folder, "lora", seed=3)
@@ -156,17 +163,11 @@ def test_new_adapters_depend_on_seed_and_role_alone(folder: Path) -> None:
 
 
 def test_adapters_are_as_asked_for(folder: Path) -> None:
-    roles = opened(
-        folder, "lora", lora={"r": 3, "alpha": 12, "dropout": 0.25, "targets": ["v_proj"]}
-    )
+    roles = opened(folder, "lora", lora=LoRA(r=3, alpha=12, dropout=0.25, targets=("v_proj",)))
     config = roles.module("wm_ema").peft_config["wm_ema"]
     assert (config.r, config.lora_alpha, config.lora_dropout) == (3, 12, 0.25)
     names = {name.split(".")[-3] for name in roles.parameters("wm")}
     assert names == {"v_proj"}
-    everywhere = Roles.open(folder, kind="lora", device="cpu")
-    names = {name.split(".")[-3] for name in everywhere.parameters("wm")}
-    assert len(names) == 7
-    assert everywhere.module("wm").peft_config["wm"].r == 8
 
 
 def test_adapters_have_single_precision_on_a_model_of_half(folder: Path) -> None:
@@ -174,16 +175,6 @@ def test_adapters_have_single_precision_on_a_model_of_half(folder: Path) -> None
     assert roles.base("wm").dtype == torch.bfloat16
     for role in roles.names:
         assert {w.dtype for w in roles.parameters(role).values()} == {torch.float32}
-
-
-@KINDS
-def test_precision_is_chosen_for_training(kind: str, tmp_path: Path) -> None:
-    double = build_tiny(tmp_path / "m", CORPUS, parameters=200_000, dtype="float64")
-    assert opened(double, kind).base("wm").dtype == torch.float32
-    assert opened(double, kind, dtype="float64").base("wm").dtype == torch.float64
-
-
-# -- answers ---------------------------------------------------------------------------------------
 
 
 @KINDS
@@ -208,15 +199,15 @@ def test_exact_answers_do_not_depend_on_the_batch(folder: Path, kind: str) -> No
     asked = [request for request in batch_of(list(ROLES)) if isinstance(request, Generate)]
     scored = [request for request in batch_of(list(ROLES)) if isinstance(request, Score)]
     together = roles.language_model(exact=True)
-    alone = roles.language_model(exact=True, batch_rows=1)
-    one, other = together.generate(asked), [alone.generate([request])[0] for request in asked]
+    one, other = together.generate(asked), [together.generate([one])[0] for one in asked]
     for a, b in zip(one, other, strict=True):
         assert isinstance(a, Completion) and isinstance(b, Completion)
         assert a.token_ids == b.token_ids
         assert a.logprobs == pytest.approx(b.logprobs, rel=1e-12)
-    for a, b in zip(together.score(scored), alone.score(scored[::-1])[::-1], strict=True):
-        assert isinstance(a, Scores) and isinstance(b, Scores)
-        assert a.totals == pytest.approx(b.totals, rel=1e-12)
+    forth, back = together.score(scored), together.score(scored[::-1])[::-1]
+    for here, there in zip(forth, back, strict=True):
+        assert isinstance(here, Scores) and isinstance(there, Scores)
+        assert here.totals == pytest.approx(there.totals, rel=1e-12)
     assert all(same(before[name], after) for name, after in everything(roles).items())
     assert torch.equal(state, torch.random.get_rng_state())
 
@@ -230,7 +221,12 @@ def test_exact_answers_are_those_of_the_model_in_double_precision(
     exact = roles.language_model(exact=True)
     asked = [request for request in batch_of(["wm"]) if isinstance(request, Score)]
     expected = exact.score(asked)
-    double = opened(folder, kind, dtype="float64", saved=roles.save(tmp_path / "out"))
+    out = roles.save(tmp_path / "out")
+    places = {role: out / role for role in roles.names}
+    if kind == "lora":
+        double = opened(folder, kind, dtype="float64", saved=places)
+    else:
+        double = opened(places, kind, dtype="float64")
     for one, other in zip(double.language_model().score(asked), expected, strict=True):
         assert isinstance(one, Scores) and isinstance(other, Scores)
         assert one.totals == pytest.approx(other.totals, rel=1e-12)
@@ -238,28 +234,11 @@ def test_exact_answers_are_those_of_the_model_in_double_precision(
     assert exact.score(asked) == expected, "the copies were taken then"
 
 
-# -- what is refused -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"kind": "both"}, "kind must be"),
-        ({"roles": ()}, "at least one"),
-        ({"roles": ("wm", "wm")}, "different names"),
-        ({"roles": ("agent", "wm_ema")}, "teacher of 'wm', which is not among"),
-        ({"roles": ("wm", "wm_ema", "wm_ema_ema")}, "which is a teacher itself"),
-        ({"roles": ("../wm",)}, "letters, digits"),
-        ({"roles": ("lora_A",)}, "no 'lora_'"),
-        ({"lora": {"rank": 4}}, "no LoRA option 'rank'"),
-        ({"lora": {"r": 0}}, "r must be"),
-        ({"lora": {"alpha": 0}}, "alpha must be"),
-        ({"lora": {"dropout": 1}}, "dropout must be"),
-        ({"lora": {"targets": "q_proj"}}, "targets must be"),
-        ({"lora": {"targets": ["nowhere"]}}, "does not fit this model"),
-        ({"kind": "full", "lora": {}}, "there are none"),
+        ({"lora": LoRA(targets=("nowhere",))}, "does not fit this model"),
         ({"dtype": "int8"}, "dtype must be"),
-        ({"dtype": "int8", "kind": "full"}, "dtype must be"),
     ],
 )
 def test_bad_arguments_are_refused(folder: Path, options: dict[str, Any], words: str) -> None:
@@ -273,9 +252,12 @@ def test_models_that_do_not_fit_together_are_refused(folder: Path, tmp_path: Pat
         opened({"agent": folder, "wm": other}, "full")
     shutil.copytree(folder, tmp_path / "speaks")
     (tmp_path / "speaks" / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
-    (tmp_path / "speaks" / "checksums.json").unlink()
     with pytest.raises(OptionError, match="one chat template"):
         opened({"agent": folder, "wm": tmp_path / "speaks"}, "full")
+    own = build_tiny(tmp_path / "o", CORPUS, parameters=200_000, max_length=256, seed=9)
+    roles = opened({"agent": folder, "wm": own}, "full")
+    assert not same(roles.state("agent"), roles.state("wm")), "these two do fit"
+    assert same(roles.state("wm"), roles.state("wm_ema"))
     with pytest.raises(OptionError, match="there is no role 'wn'"):
         opened({"agent": folder, "wn": folder}, "full")
     with pytest.raises(OptionError, match="none for 'wm'"):
@@ -284,18 +266,22 @@ def test_models_that_do_not_fit_together_are_refused(folder: Path, tmp_path: Pat
         opened({"agent": folder}, "lora")
 
 
-def test_each_role_may_begin_with_its_own_model(folder: Path, tmp_path: Path) -> None:
-    other = build_tiny(tmp_path / "o", CORPUS, parameters=200_000, max_length=256, seed=9)
-    roles = opened({"agent": folder, "wm": other}, "full")
-    assert not same(roles.state("agent"), roles.state("wm"))
-    assert same(roles.state("wm"), roles.state("wm_ema"))
-    assert same(roles.state("agent"), opened(folder, "full").state("wm"))
+@KINDS
+def test_saved_roles_are_the_same_and_replace_older_ones(
+    folder: Path, tmp_path: Path, kind: str
+) -> None:
+    roles = opened(folder, kind)
+    roles.save(tmp_path / "out")
+    learn(roles, "wm")
+    out = roles.save(tmp_path / "out", ("agent", "wm"))
+    assert sorted(path.name for path in out.iterdir()) == ["agent", "wm", "wm_ema"]
+    places = {role: out / role for role in ("agent", "wm", "wm_ema")}
+    again = opened(folder, kind, saved=places) if kind == "lora" else opened(places, kind)
+    for role in ("agent", "wm", "wm_ema"):
+        assert same(again.state(role), roles.state(role)), role
 
 
-def test_other_models_of_the_teachers_are_refused(folder: Path, tmp_path: Path) -> None:
-    other = build_tiny(tmp_path / "o", CORPUS, parameters=400_000, max_length=256)
-    with pytest.raises(OptionError, match="wm's shape"):
-        opened({"agent": folder, "wm": folder, "wm_ema": other}, "full")
-    roles = opened({"agent": other, "wm": folder}, "full")
-    with pytest.raises(OptionError, match="agent cannot be copied into wm"):
-        roles.copy("agent", "wm")
+def test_a_saved_adapter_of_other_settings_is_refused(folder: Path, tmp_path: Path) -> None:
+    out = opened(folder, "lora").save(tmp_path / "out")
+    with pytest.raises(OptionError, match=r"lora.r=4, found 2"):
+        opened(folder, "lora", lora=LoRA(r=4), saved={"agent": out / "agent"})

@@ -1,174 +1,261 @@
-"""Samples: what they refuse, how they are written and counted, and how their weights add up."""
+"""Samples in tokens, for chat templates of several kinds; and in which order and batches they pass."""
 
 from __future__ import annotations
 
-import json
+import copy
+import random
+from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comap.errors import DataCorrupt, OptionError
-from comap.lm import Message
-from comap.trainers.policy_samples import balance_weights
-from comap.trainers.sample_counts import composition, count_samples
-from comap.trainers.samples import Sample
+from comap.errors import LanguageModelError, OptionError
+from comap.lm import Generate, Message, Sampling
+from comap.lm.hf import HFLanguageModel
+from comap.lm.tiny import Row, encode_rows, tokenizer_of
+from comap.trainers.config import Optimization
+from comap.trainers.samples import Example, Sample, count_samples, encode_samples, plan_updates
 
-ASKED = (Message("system", "Act."), Message("user", "It is dark."))
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+    "{% if enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"
+)
+LLAMA = (
+    "{{ '<|begin_of_text|>' }}{% for m in messages %}{{ '<|start_header_id|>' + m.role + "
+    "'<|end_header_id|>\n\n' + m.content|trim + '<|eot_id|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}"
+    "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+)
+MISTRAL = (
+    "{{ '<s>' }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + "
+    "' [/INST]' }}{% elif m.role == 'assistant' %}{{ ' ' + m.content + '</s>' }}{% else %}"
+    "{{ raise_exception('only user and assistant') }}{% endif %}{% endfor %}"
+)
+GEMMA = (  # no system role, another name for the assistant
+    "{{ '<bos>' }}{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('none') }}"
+    "{% endif %}{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else 'user') + '\n' + "
+    "m.content|trim + '<end_of_turn>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+)
+TEMPLATES: dict[str, tuple[str | None, tuple[str, ...], str, str]] = {
+    "tiny": (None, (), "<|end|>", "<|assistant|>"),
+    "chatml": (
+        CHATML,
+        ("<|im_start|>", "<|im_end|>", "<think>", "</think>"),
+        "<|im_end|>",
+        "<|im_start|>assistant\n<think>\n\n</think>\n\n",
+    ),
+    "llama": (
+        LLAMA,
+        ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+        "<|eot_id|>",
+        "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    ),
+    "gemma": (
+        GEMMA,
+        ("<bos>", "<start_of_turn>", "<end_of_turn>"),
+        "<end_of_turn>",
+        "<start_of_turn>model\n",
+    ),
+    "mistral": (MISTRAL, ("<s>", "</s>", "[INST]", "[/INST]"), "</s>", " [/INST]"),
+}
+EACH = pytest.mark.parametrize("name", sorted(TEMPLATES))
+TALK = (
+    Message("system", "Act well."),
+    Message("user", "You see a shelf 1."),
+    Message("assistant", "Action: go to shelf 1"),
+    Message("user", "It is <|im_end|> dark."),
+)
+REPLY = (("Thought: dark.\nAction:", False), (" go to shelf 2", True), ("\n", False), ("!", True))
+
+
+@cache
+def made(name: str) -> Any:
+    template, special, end, _ = TEMPLATES[name]
+    corpus = ["You see a shelf 1. It is dark. Thought Action go to Act well user assistant"] * 2
+    tokenizer = tokenizer_of(corpus, 400)
+    if template is not None:
+        tokenizer.add_special_tokens({"additional_special_tokens": list(special)})
+        tokenizer.eos_token = end
+        tokenizer.chat_template = template
+    return tokenizer
 
 
 def sample(**fields: Any) -> Sample:
-    return Sample(
-        **{"kind": "anchor", "messages": ASKED, "reply": (("Action: look", True),), **fields}
+    return Sample(**{"kind": "warmup", "messages": TALK, "reply": REPLY, **fields})
+
+
+def labelled(row: Example) -> list[int]:
+    return [token for token, flag in zip(row.answer, row.scored, strict=True) if flag]
+
+
+@EACH
+def test_exactly_the_scored_segments_and_the_end_carry_loss(name: str) -> None:
+    tokenizer, end = made(name), TEMPLATES[name][2]
+    (row,) = encode_samples(tokenizer, [sample()])
+    assert tokenizer.decode(labelled(row)) == " go to shelf 2!" + end
+    assert tokenizer.decode(row.answer) == sample().text + end
+    (open_end,) = encode_samples(tokenizer, [sample(reply=((" go", True), (" to", False)))])
+    assert tokenizer.decode(labelled(open_end)) == " go", "a masked last segment masks the end"
+    masked = [t for t, flag in zip(row.answer, row.scored, strict=True) if not flag]
+    assert tokenizer.decode(masked) == "Thought: dark.\nAction:\n"
+    assert len(row.scored) == len(row.answer) and len(row) == len(row.prompt) + len(row.answer)
+
+
+@EACH
+def test_the_prompt_ends_where_the_assistant_begins(name: str) -> None:
+    tokenizer, begins = made(name), TEMPLATES[name][3]
+    (row,) = encode_samples(tokenizer, [sample()])
+    prompt = tokenizer.decode(row.prompt)
+    assert prompt.endswith(begins)
+    assert "Act well." in prompt and "dark.\nAction:" not in prompt
+    assert prompt.count("go to shelf 1") == 1
+
+
+@EACH
+def test_generation_continues_from_the_very_prompt_of_training(name: str) -> None:
+    tokenizer = made(name)
+    config = transformers.Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=16,
+        eos_token_id=tokenizer.eos_token_id,
     )
+    model = transformers.Qwen3ForCausalLM(config).double().eval()
+    read: list[int] = []
+
+    def keep(_: Any, __: Any, given: dict[str, Any]) -> None:
+        read.extend(given["input_ids"].reshape(-1).tolist())
+
+    model.model.register_forward_pre_hook(keep, with_kwargs=True)
+    lm = HFLanguageModel.from_model(model, tokenizer)
+    (said,) = lm.generate([Generate(TALK, Sampling(1))])
+    (row,) = encode_samples(tokenizer, [sample()])
+    assert tuple(read) == row.prompt and getattr(said, "prompt_tokens", 0) == len(row.prompt)
+    assert row.answer[-1] in lm._chat.ends, "what is learned as the end ends a generation"
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"kind": "Not A Kind"},
-        {"kind": ""},
-        {"kind": 3},
-        {"messages": ()},
-        {"messages": list(ASKED)},
-        {"messages": (("user", "a tuple that is no Message"),)},
-        {"messages": (Message("assistant", "I speak last."),)},
-        {"messages": (Message("tool", "Who?"), Message("user", "?"))},
-        {"messages": (Message("user", 3),)},
-        {"reply": ()},
-        {"reply": ("text",)},
-        {"reply": (("text", 1),)},
-        {"reply": (("text",),)},
-        {"reply": [("text", True)]},
-        {"weight": -0.5},
-        {"weight": float("nan")},
-        {"weight": True},
-        {"weight": "1"},
-        {"distill_weight": float("inf")},
-        {"distill_weight": 0.5},
-        {"teacher": (Message("system", "No question."),)},
-        {"label": 2},
-        {"label": float("nan")},
-        {"label_weight": 0.1},
-        {"label": 1.0, "label_weight": -0.1},
-        {"task": None},
-        {"step": -1},
-        {"step": 1.0},
-    ],
-)
-def test_what_is_no_sample_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match=r"expected .* found"):
-        sample(**fields)
+@EACH
+def test_plain_fine_tuning_has_the_same_tokens(name: str) -> None:
+    one = sample(reply=((" go to shelf 2", True),))
+    (row,) = encode_samples(made(name), [one])
+    (other,) = encode_rows(made(name), [Row(TALK, " go to shelf 2")])
+    assert (row.prompt, row.answer) == (other.prompt, other.answer)
+    assert all(row.scored)
 
 
-def test_an_empty_reply_is_one_segment_without_text() -> None:
-    assert sample(reply=(("", True),)).text == ""
-
-
-def test_text_and_scored_text() -> None:
-    parts = (("Reflection: Hm.\nDecision:", False), (" KEEP", True), ("\nFinal Action:", False))
-    made = sample(reply=(*parts, (" look", True)))
-    assert made.text == "Reflection: Hm.\nDecision: KEEP\nFinal Action: look"
-    assert made.scored == " KEEP look"
-
-
-TEXTS = st.text(max_size=40)
-WEIGHTS = st.floats(0, 1e6)
-MESSAGES = st.tuples(
-    st.builds(Message, st.just("system"), TEXTS), st.builds(Message, st.just("user"), TEXTS)
-)
+TEXTS = st.text("ab 1\né漢<|>[/INST]endimst_", min_size=0, max_size=12)
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    messages=MESSAGES,
-    reply=st.lists(st.tuples(TEXTS, st.booleans()), min_size=1, max_size=4).map(tuple),
-    weight=WEIGHTS,
-    label=st.floats(0, 1),
-    label_weight=WEIGHTS,
-    teacher=MESSAGES,
-    distill_weight=WEIGHTS,
-    task=TEXTS,
-    step=st.integers(0, 10**6),
+    st.lists(st.tuples(TEXTS, st.booleans()), min_size=1, max_size=4),
+    st.sampled_from(["chatml", "mistral"]),
 )
-def test_what_is_written_is_read_again(**fields: Any) -> None:
-    made = sample(**fields)
-    assert Sample.from_json(json.loads(json.dumps(made.to_json()))) == made
+def test_any_reply_is_labelled_by_segments(reply: list[tuple[str, bool]], name: str) -> None:
+    tokenizer = made(name)
+    (row,) = encode_samples(tokenizer, [sample(reply=tuple(reply))], 1000)
+    alone = [encode_samples(tokenizer, [sample(reply=(part,))], 1000)[0] for part in reply]
+    tokens = [token for part in alone for token in part.answer[:-1]]
+    flags = [flag for part in alone for flag in part.scored[:-1]]
+    assert row.answer == (*tokens, alone[-1].answer[-1])
+    assert row.scored == (*flags, reply[-1][1])
+    control = set(tokenizer.all_special_ids)
+    assert not control & set(row.answer[:-1]), "no text of a reply is a control token"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"messages": [{"role": "user"}]},
-        {"messages": [{"role": "user", "content": "?", "more": 1}]},
-        {"messages": 3},
-        {"messages": ["user"]},
-        {"reply": [["text", True, 1]]},
-        {"reply": None},
-        {"weight": "heavy"},
-        {"weight": float("nan")},
-        {"unknown": 1},
-    ],
-)
-def test_what_is_corrupt_is_told(change: dict[str, Any]) -> None:
-    with pytest.raises(DataCorrupt, match="expected a sample"):
-        Sample.from_json(sample().to_json() | change)
-    for nothing in (None, [], "text", {}):
-        with pytest.raises(DataCorrupt, match="expected a sample"):
-            Sample.from_json(nothing)  # type: ignore[arg-type]
+# -- decisions, teachers, room ---------------------------------------------------------------------
+
+DECIDED = (("Decision:", False), (" REVISE", True), ("\nFinal Action:", False), (" go", True))
 
 
-def test_scaling_scales_all_three_terms() -> None:
-    made = sample(weight=0.5, label=1.0, label_weight=0.01, teacher=ASKED, distill_weight=0.25)
-    scaled = made.scaled(4)
-    assert (scaled.weight, scaled.label_weight, scaled.distill_weight) == (2.0, 0.04, 1.0)
-    assert scaled.label == 1.0
+@EACH
+@pytest.mark.parametrize("word", [" REVISE", " KEEP"])
+def test_the_label_is_read_where_the_words_first_differ(name: str, word: str) -> None:
+    reply = (DECIDED[0], (word, True), *DECIDED[2:])
+    (row,) = encode_samples(made(name), [sample(reply=reply, label=1.0, label_weight=0.1)])
+    assert row.decision is not None
+    place, revise, keep = row.decision
+    assert row.answer[place] == (revise if word == " REVISE" else keep) and revise != keep
+    before = made(name).decode(row.answer[:place])
+    assert before.startswith("Decision:") and "Final" not in before
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    anchors=st.lists(st.floats(0, 10), min_size=1, max_size=8),
-    reflections=st.lists(st.floats(0, 10), min_size=1, max_size=8),
-    alpha=st.floats(0, 3),
-)
-def test_balanced_weights_estimate_the_sum_of_two_means(
-    anchors: list[float], reflections: list[float], alpha: float
-) -> None:
-    one = [sample() for _ in anchors]
-    other = [sample(kind="keep_draft", weight=alpha) for _ in reflections]
-    rows = balance_weights(one, other)
-    losses = [*anchors, *reflections]
-    mean = sum(row.weight * loss for row, loss in zip(rows, losses, strict=True)) / len(rows)
-    wanted = sum(anchors) / len(anchors) + alpha * sum(reflections) / len(reflections)
-    assert mean == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+def test_without_a_label_or_a_decision_there_is_no_place_for_it() -> None:
+    plain, other = encode_samples(
+        made("tiny"), [sample(reply=DECIDED), sample(label=1.0, label_weight=0.1)]
+    )
+    assert plain.decision is None and other.decision is None and other.label == 1.0
 
 
-def test_balancing_by_hand() -> None:
-    one, other = sample(), sample(kind="keep_draft", weight=2.0, label=1.0, label_weight=0.5)
-    rows = balance_weights([one], [other, other, other])
-    assert [row.weight for row in rows] == [4.0] + [pytest.approx(8 / 3)] * 3
-    assert rows[1].label_weight == pytest.approx(2 / 3)
-    assert balance_weights([one, one], []) == [one, one]
-    assert balance_weights([], [other]) == [other]
-    assert balance_weights([], []) == []
+def test_a_reply_without_room_is_cut_and_does_not_end() -> None:
+    (whole,) = encode_samples(made("tiny"), [sample(reply=DECIDED, label=0.0, label_weight=1.0)])
+    assert whole.decision is not None
+    size = len(whole.prompt) + whole.decision[0]
+    (cut,) = encode_samples(
+        made("tiny"), [sample(reply=DECIDED, label=0.0, label_weight=1.0)], size
+    )
+    assert cut.answer == whole.answer[: whole.decision[0]] and len(cut) == size
+    assert cut.decision is None and cut.scored == whole.scored[: whole.decision[0]]
 
 
-def test_counts_and_the_composition_of_figure_7() -> None:
-    kinds = ["warmup", "anchor", "anchor", "expert_draft", "revise_positive", "keep_draft"]
-    kinds += ["keep_draft", "hq_reflect", "own_anchor"]
-    policy = [sample(kind=kind) for kind in kinds]
-    world = [sample(kind=kind) for kind in ("warmup", "world_model", "world_model", "reading")]
-    assert count_samples(policy) == {
-        "anchor": 2,
-        "expert_draft": 1,
-        "hq_reflect": 1,
-        "keep_draft": 2,
-        "own_anchor": 1,
-        "revise_positive": 1,
-        "warmup": 1,
-    }
-    assert composition(policy, world) == {
-        "policy": {"warm-up": 3, "expert-draft": 1, "revise+": 1, "keep": 2, "HQ": 1},
-        "world model": {"warm-up": 1, "self-distillation": 2},
-    }
+def test_the_teacher_s_prompt_takes_room_too_and_is_never_an_answer() -> None:
+    longer = (*TALK[:-1], Message("user", "It is dark. You see a shelf 2 " * 5))
+    short, wide = encode_samples(made("tiny"), [sample(), sample(messages=longer)])
+    (row,) = encode_samples(
+        made("tiny"), [sample(teacher=longer, distill_weight=0.5)], len(wide.prompt) + 3
+    )
+    assert row.teacher == wide.prompt and row.prompt == short.prompt
+    assert row.answer == short.answer[:3] and row.distill_weight == 0.5
+
+
+def test_what_cannot_be_encoded_says_why() -> None:
+    (row,) = encode_samples(made("tiny"), [sample()])
+    with pytest.raises(OptionError, match=r"prompts of less than \d+ tokens.*raise max_length"):
+        encode_samples(made("tiny"), [sample(task="t1")], len(row.prompt))
+    strict = copy.deepcopy(made("mistral"))
+    strict.chat_template = "{% if messages[0].role != 'user' %}{{ raise_exception('user first') }}"
+    strict.chat_template += "{% endif %}" + MISTRAL
+    talk = (Message("assistant", "Hello."), Message("user", "Go on."))
+    with pytest.raises(LanguageModelError, match="refuses messages of assistant, user"):
+        encode_samples(strict, [sample(messages=talk)])
+    assert encode_samples(made("tiny"), []) == []
+
+
+# -- order and batches -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [{"batch_rows": 3}, {"batch_rows": None, "batch_tokens": 40}])
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_each_row_passes_once_an_epoch(batch: dict[str, Any], accumulate: int) -> None:
+    rng = random.Random(0)
+    lengths = [[rng.randint(1, 30) for _ in range(17)] for _ in range(2)]
+    optimization = Optimization(accumulate=accumulate, **batch)
+    plan = plan_updates(lengths, optimization, seed=5)
+    assert len(plan) % accumulate == 0 and plan == plan_updates(lengths, optimization, seed=5)
+    assert plan != plan_updates(lengths, optimization, seed=6)
+    for epoch in (0, 1):
+        rows = [row for one in plan if one.epoch == epoch for row in one.rows]
+        assert sorted(rows) == list(range(17))
+    for one in plan:
+        longest = max((lengths[one.epoch][row] for row in one.rows), default=0)
+        if "batch_tokens" in batch:
+            assert len(one.rows) <= 1 or longest * len(one.rows) <= 40
+        else:
+            assert len(one.rows) <= 3
+
+
+def test_samples() -> None:
+    sample = Sample(kind="anchor", messages=TALK, reply=(("a", False), (" b", True)), weight=2.0)
+    assert (sample.text, sample.scored, sample.scaled(0.5).weight) == ("a b", " b", 1.0)
+    assert count_samples([sample, sample]) == {"anchor": 2}

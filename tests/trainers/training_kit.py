@@ -12,33 +12,17 @@ from typing import Any
 
 import gymnasium as gym
 
-from comap.agents.corpus import tiny_folder
+from comap.agents.create import tiny_folder
 from comap.envs.conformance.transcripts import load
+from comap.jsonl import read_json
 from comap.lm import Completion, Encoding
-from comap.trainers.coevolution import CoEvolution, roles_of
-from comap.trainers.config import CoMapTraining
-from comap.trainers.config_shared import SharedTraining
-from comap.trainers.demonstrations import expert_demonstrations
+from comap.trainers.comap.coevolution import CoEvolution
+from comap.trainers.comap.config import CoMapTraining
+from comap.trainers.config import LoRA, SharedTraining, changed
 from comap.trainers.roles import Roles
-from comap.trainers.run_folder import read_json
 from comap.trainers.samples import Sample
+from comap.trainers.setup import expert_demonstrations
 from comap.trajectory import Trajectory, read_trajectories
-
-__all__ = [
-    "KIT",
-    "SHARED",
-    "SMALL",
-    "Recorded",
-    "build_elsewhere",
-    "demos_of",
-    "files_of",
-    "make_env",
-    "model_at",
-    "opened",
-    "results_of",
-    "small",
-    "training",
-]
 
 HORIZON = 5
 SEEN = ("Nothing happens.", "You arrive at desk 1. On the desk 1, you see a pen 1.")
@@ -93,7 +77,7 @@ SMALL: dict[str, Any] = {
 
 def small(**settings: Any) -> CoMapTraining:
     """Return settings of the smallest training, with some changed."""
-    return CoMapTraining(**{**SMALL, **settings})
+    return changed(changed(CoMapTraining(), SMALL), settings)
 
 
 def make_env(split: str) -> gym.Env[str, str]:
@@ -120,7 +104,7 @@ def opened(
         roles=names,
         dtype=config.precision,
         device="cpu",
-        lora={"r": 2, "alpha": 4, "dropout": dropout} if config.weights == "lora" else None,
+        lora=LoRA(r=2, alpha=4, dropout=dropout),
         seed=config.seed,
     )
 
@@ -133,7 +117,7 @@ def training(
     **told: Any,
 ) -> CoEvolution:
     """Return a training that is ready to run."""
-    roles = opened(config, model, roles_of(config), dropout=0.1)
+    roles = opened(config, model, config.roles(), dropout=0.1)
     demos = demos_of(config.demonstrations or 3)
     return CoEvolution(config, roles, make_env, demos, out, tell=tell, **told)
 
@@ -189,10 +173,10 @@ class Recorded:
         self.moved: dict[str, set[str]] = {}
         self.before: dict[str, Any] = {}
         self.out, self.training = out, KIT.training(config, model, out, self.tell)
-        self.session = self.training.session
-        self.lm = Answers(self.session.head.size)
+        self.session = self.training
+        self.lm = Answers(self.training.head.size)
         monkeypatch.setattr(self.session.roles, "language_model", lambda **told: self.lm)
-        monkeypatch.setattr(self.session, "learn", self.learn)
+        monkeypatch.setattr(self.session, "fit", self.learn)
         self.summary = self.training.run()
 
     def weights(self) -> dict[str, Any]:
@@ -212,12 +196,11 @@ class Recorded:
             self.moved[stage] = {name for name in now if now[name] != self.before[name]}
             self.asked[stage] = Counter((one.purpose, one.adapter) for one in self.lm.asked)
 
-    def learn(self, stage: Any, role: str, epochs: Any, rate: float, **told: Any) -> dict[str, Any]:
+    def learn(
+        self, stage: Any, role: str, epochs: Any, rate: float, trainer: Any = None, **told: Any
+    ) -> dict[str, Any]:
         self.learned[stage.name] = {"role": role, "epochs": epochs, "rate": rate, **told}
-        distillation = told.get("distillation")
-        moved = [role]
-        if distillation is not None and distillation.mu is not None:
-            moved.append(distillation.teacher)
+        moved = [role, *([told["teacher"].role] if "teacher" in told else [])]
         for name in moved:
             for weight in self.session.roles.parameters(name).values():
                 weight.data += 1
@@ -238,7 +221,7 @@ class Recorded:
         return [step.notes for episode in self.played() for step in episode.steps]
 
     def evaluation(self) -> list[Mapping[str, Any]]:
-        place = self.session.places["round-1-evaluation"].path
+        place = self.session.folders["round-1-evaluation"].path
         paths = sorted(place.glob("valid_seen-0/*/trajectories.jsonl"))
         return [s.notes for path in paths for t in read_trajectories(path) for s in t.steps]
 
@@ -260,7 +243,7 @@ def results_of(out: Path) -> dict[str, Any]:
 
 def files_of(out: Path) -> dict[str, bytes]:
     """Return the files that must be the same however often a training was interrupted."""
-    kinds = ("*.safetensors", "trajectories.jsonl", "labels.json", "predictions-*.json")
+    kinds = ("*.safetensors", "trajectories.jsonl", "labels.json", "predictions-*/*.jsonl")
     found = [path for kind in kinds for path in out.rglob(kind)]
     return {str(path.relative_to(out)): path.read_bytes() for path in sorted(found)}
 

@@ -8,10 +8,10 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from comap.errors import OptionError, WorldModelError
+from comap.errors import WorldModelError
 from comap.facts import State
 from comap.trajectory import Turn
-from comap.worldmodel import CachedWorldModel, ImaginedEnv, NullWorldModel, Prediction, Query
+from comap.worldmodel import CachedWorldModel, Prediction, Query
 
 
 class Echo:
@@ -79,33 +79,6 @@ def test_queries_that_differ_in_anything_are_different() -> None:
     assert model.asked == 1 + len(others)
 
 
-class Collides(str):
-    """A text whose hash is that of all others."""
-
-    __slots__ = ()
-
-    def __hash__(self) -> int:
-        return 1
-
-    def __eq__(self, other: object) -> bool:
-        return str.__eq__(self, str(other))
-
-
-def test_equal_hashes_are_not_equal_queries() -> None:
-    cached = CachedWorldModel(Echo(), max_size=40)
-    queries = [query(Collides(number)) for number in range(60)]
-    for _ in range(2):
-        assert [p.observation for p in cached.predict(queries)] == [f"{n}:0" for n in range(60)]
-
-
-def test_long_histories() -> None:
-    history = tuple(Turn(str(number), "text " * 50) for number in range(2000))
-    cached = CachedWorldModel(Echo())
-    for _ in range(3):
-        cached.predict([query("a", history[: n * 100]) for n in range(20)])
-    assert cached.statistics() == (40, 20, 20)
-
-
 def test_a_failing_model_leaves_the_cache_as_it_was() -> None:
     model = Echo()
     cached = CachedWorldModel(model)
@@ -130,28 +103,6 @@ def test_grounding_forgets_only_what_may_have_changed() -> None:
         assert getattr(model, "grounded", env) is env
 
 
-def test_in_imagination_a_repeated_episode_costs_nothing() -> None:
-    model = CachedWorldModel(NullWorldModel())
-    env = ImaginedEnv(gym.make("comap/ALFWorld-v0", source="generated"), model)
-    for _ in range(3):
-        env.reset(seed=4)
-        for action in ("look", "inventory", "look"):
-            env.step(action)
-    assert model.statistics() == (6, 3, 3)
-
-
-@pytest.mark.parametrize("size", [0, -1, 1.5, True, "many", None])
-def test_bad_sizes(size: Any) -> None:
-    with pytest.raises(OptionError, match="max_size"):
-        CachedWorldModel(NullWorldModel(), size)
-
-
-@pytest.mark.parametrize("model", ["null", None, NullWorldModel, 3])
-def test_only_world_models_are_cached(model: Any) -> None:
-    with pytest.raises(WorldModelError, match="expected a world model"):
-        CachedWorldModel(model)
-
-
 def belief(history: tuple[Turn, ...], *facts: tuple[str, ...], parsed: bool = True) -> Query:
     return Query("comap/ALFWorld-v0", "goal", history, State(frozenset(facts), parsed), "look")
 
@@ -171,18 +122,3 @@ def test_a_belief_is_the_same_however_one_got_there() -> None:
     exact = CachedWorldModel(Echo())
     exact.predict(asked)
     assert exact.statistics() == (0, 4, 4)
-
-
-def test_actions_that_mean_the_same_are_one_in_a_belief() -> None:
-    cached = CachedWorldModel(Echo(), key="belief")
-    queries = [
-        Query("comap/ALFWorld-v0", "goal", (), State(), action)
-        for action in ("Go to desk 1.", "go to  desk 1", "go to desk 2")
-    ]
-    told = [answer.observation for answer in cached.predict(queries)]
-    assert told == ["Go to desk 1.:0", "Go to desk 1.:0", "go to desk 2:0"]
-
-
-def test_there_is_no_other_key() -> None:
-    with pytest.raises(OptionError, match="belief"):
-        CachedWorldModel(Echo(), key="beleif")  # type: ignore[arg-type]

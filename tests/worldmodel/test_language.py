@@ -8,38 +8,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comap.errors import LanguageModelError, OptionError
+from comap.errors import LanguageModelError
 from comap.facts import State
 from comap.lm import CAPABILITIES, Completion, Generate, Usage
+from comap.lm.base import BaseLanguageModel
 from comap.worldmodel import ImaginedEnv, Query, Turn
 from comap.worldmodel.language import LanguageWorldModel, prediction_of
 
 ENV = "comap/ALFWorld-v0"
 
 
-class Scripted:
+class Scripted(BaseLanguageModel):
     """Answers with the given texts in turn, and remembers what it was asked."""
 
-    name = "scripted"
-    capabilities = CAPABILITIES
+    name, capabilities = "scripted", CAPABILITIES
 
     def __init__(self, *replies: str | LanguageModelError):
         self.replies = list(replies)
-        self.asked: list[Generate] = []
+        self.asked: list[Any] = []
         self.usage = Usage()
 
-    def generate(self, requests: Sequence[Generate]) -> list[Any]:
+    def _answer(self, requests: Sequence[Any]) -> list[Any]:
         self.asked += requests
-        found: list[Any] = []
-        for _ in requests:
-            reply = self.replies.pop(0)
-            found.append(Completion(reply) if isinstance(reply, str) else reply)
-        return found
-
-    def score(self, requests: Sequence[Any]) -> list[Any]:
-        raise AssertionError
-
-    words = encode = score
+        replies = [self.replies.pop(0) for _ in requests]
+        return [Completion(reply) if isinstance(reply, str) else reply for reply in replies]
 
     def count_tokens(self, text: str) -> int:
         return len(text.split())
@@ -103,27 +95,6 @@ def test_what_is_too_long_loses_old_turns_and_nothing_else(
         assert shown, "the newest turn is always there"
 
 
-def test_history_turns_limits_the_turns() -> None:
-    lm = Scripted("ok")
-    LanguageWorldModel(lm, history_turns=1).predict([query(5)])
-    assert "place 4" in text_of(lm.asked[0]) and "place 3" not in text_of(lm.asked[0])
-
-
-def test_text_with_slots_stays_text() -> None:
-    lm = Scripted("ok")
-    hostile = query(action="$goal ${situation} $$ [user]\n[system]")
-    LanguageWorldModel(lm).predict([hostile])
-    assert "$goal ${situation} $$ [user]\n[system]" in text_of(lm.asked[0])
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["Observation: Dark.", "Next observation:\nDark.", " Predicted next state: Dark. ", "Dark."],
-)
-def test_labels_before_the_answer_are_dropped(text: str) -> None:
-    assert prediction_of(Completion(text), "me").observation == "Dark."
-
-
 @pytest.mark.parametrize(
     ("text", "observation", "terminated"),
     [
@@ -165,19 +136,33 @@ def test_imagined_episodes_end_by_facts_or_by_the_models_words() -> None:
     assert terminated and reward == 1.0
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"prompts": "long"}, "prompts must be one of 'standard', 'brief'"),
-        ({"state_text": "facts"}, "state_text must be one of"),
-        ({"ending": "never"}, "ending must be one of"),
-        ({"max_length": 200}, "room for a prompt"),
-    ],
-)
-def test_wrong_options_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(OptionError, match=said):
-        LanguageWorldModel(Scripted(), **options)
+PEN = "put a pen in safe"
 
 
-def test_a_model_given_by_name_can_be_made_again() -> None:
-    assert LanguageWorldModel(Scripted()).config() is None
+class Counter:
+    """Counts a token for every three bytes, rounded up; answers nothing."""
+
+    name = "counter"
+
+    @staticmethod
+    def count_tokens(text: str) -> int:
+        return -(-len(text.encode("utf-8", "replace")) // 3)
+
+
+def prompt(asked: Query, **options: Any) -> str:
+    model: Any = Counter()
+    (message,) = LanguageWorldModel(model, **options).prompt(asked)
+    return message.content
+
+
+def query_at(first: str, *, goal: str = PEN, turns: int = 0, action: str = "look") -> Query:
+    history = (Turn(None, first), *(Turn("wait", "Hm. " * 9) for _ in range(turns)))
+    return Query("comap/ALFWorld-v0", goal, history, State(), action)
+
+
+def test_a_first_observation_has_all_the_room_until_there_are_turns() -> None:
+    first = f"You see {'a desk 1, ' * 55}and a safe 1. Your task is to: {PEN}"
+    options: dict[str, Any] = {"prompts": "brief", "max_length": 512}
+    assert prompt(query_at(first), **options).startswith(first + "\n")
+    cut = prompt(query_at(first, turns=1), **options)
+    assert first not in cut and f"Task goal: {PEN}" in cut and "> wait\nHm." in cut

@@ -45,14 +45,6 @@ def learnt(*pairs: tuple[str, str], state: State = SAFE) -> RetrievalWorldModel:
     return model
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text)[:30])
-def test_template_signs_come_back_as_they_were(text: str, tmp_path: Path) -> None:
-    model = learnt(("open safe 1", text))
-    assert ask(model, "open safe 1") == text
-    model.save(tmp_path / "model")
-    assert ask(RetrievalWorldModel(tmp_path / "model"), "open safe 1") == text
-
-
 @given(TEXTS)
 def test_any_text_without_names_comes_back(text: str) -> None:
     situation = Situation.of("open safe 1", State(frozenset({("closed", "safe 1")})))
@@ -116,43 +108,36 @@ def test_ties_do_not_depend_on_the_order_of_learning() -> None:
     assert len(told) == 1
 
 
-def test_the_most_frequent_text_wins() -> None:
-    model = learnt(*[("open safe 1", text) for text in ("No.", "Yes.", "Yes.")])
-    assert ask(model, "open safe 1") == "Yes."
-    assert len(model) == 3
+def saved_and_asked(path: str) -> str:
+    """Learn a few things, save them, and return what is said of others."""
 
+    def state(n: int, *things: str) -> State:
+        facts = {("at", "agent", f"desk {n}"), ("seen", f"box {n}"), ("holding", f"pen {n}")}
+        return State(frozenset(facts | {("in", thing, f"desk {n}") for thing in things}))
 
-PROGRAM = """
-import json, sys
-from comap.facts import State
-from comap.worldmodel import Query, RetrievalWorldModel, Transition
-def state(n, *things):
-    facts = {("at", "agent", f"desk {n}"), ("seen", f"desk {n}"), ("seen", f"box {n}"),
-             ("near", f"box {n}"), ("holding", f"pen {n}")}
-    return State(frozenset(facts | {("in", t, f"desk {n}") for t in things}))
-rows = [("look at desk 1 and box 1", state(1), "You see nothing. On the box 1, you see nothing."),
+    model = RetrievalWorldModel()
+    for action, before, text in (
+        ("look at desk 1 and box 1", state(1), "You see nothing. On the box 1, you see nothing."),
         ("look at desk 2 and box 2", state(2, "mug 1"), "On the desk 2, you see a mug 1."),
-        ("use pen 3", state(3), "You use the pen 3 on the desk 3: nothing")]
-model = RetrievalWorldModel()
-model.fit(Transition(Query("id", "goal", (), s, a), t) for a, s, t in rows)
-asked = [Query("id", "goal", (), state(n, *"abc"[:n - 5]), a.format(n))
-         for n in (5, 6, 7) for a in ("look at desk {0} and box {0}", "use pen {0}", "dance", "")]
-model.save(sys.argv[1])
-print(json.dumps([(p.observation, p.confidence) for p in model.predict(asked)]))
-"""
+        ("use pen 3", state(3), "You use the pen 3 on the desk 3: nothing"),
+    ):
+        model.fit([Transition(Query("id", "goal", (), before, action), text)])
+    model.save(path)
+    actions = ("look at desk 6 and box 6", "use pen 6", "dance", "")
+    return repr([ask(model, action, state(6, *"ab")) for action in actions])
 
 
 def test_every_process_learns_and_says_the_same(tmp_path: Path) -> None:
-    told = set()
-    for seed in ("0", "1", "2", "3"):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(tmp_path / seed)],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            check=True,
-            stdout=subprocess.PIPE,
-        )
-        told.add((done.stdout, (tmp_path / seed).read_bytes()))
-    assert len(told) == 1
+    code = (
+        "import sys; from comap.envs.conformance.transcripts import load\n"
+        f"print(load({str(Path(__file__))!r} + ':saved_and_asked')(sys.argv[1]))"
+    )
+    here, there = tmp_path / "here", tmp_path / "there"
+    command = [sys.executable, "-c", code, str(there)]
+    environment = os.environ | {"PYTHONHASHSEED": "77"}
+    other = subprocess.check_output(command, env=environment, text=True)
+    assert other.strip() == saved_and_asked(str(here))
+    assert here.read_bytes() == there.read_bytes()
 
 
 def test_files_that_are_not_whole_are_refused(tmp_path: Path) -> None:
@@ -177,21 +162,3 @@ def test_files_that_are_not_whole_are_refused(tmp_path: Path) -> None:
             RetrievalWorldModel(path)
     path.write_text("\n".join(lines), "utf-8")
     assert len(RetrievalWorldModel(path)) == 3
-
-
-def test_saving_does_not_change_what_it_says_and_learning_forgets_the_file(tmp_path: Path) -> None:
-    model = learnt(("open safe 1", "Yes."), ("close safe 1", "No."))
-    before = [ask(model, action) for action in ("open safe 1", "clos safe 1", "x")]
-    model.save(tmp_path / "model")
-    assert model.config() == {
-        "id": "retrieval",
-        "path": str(tmp_path / "model"),
-        "name": "retrieval",
-    }
-    again = RetrievalWorldModel(tmp_path / "model")
-    for one in (model, again):
-        assert [ask(one, action) for action in ("open safe 1", "clos safe 1", "x")] == before
-    again.fit([])
-    assert again.config() is not None
-    again.fit([Transition(Query("id", "goal", (), State(), "look"), "A room.")])
-    assert again.config() is None and len(again) == 3

@@ -1,1 +1,18 @@
 """Training of the baselines in CoMap's Table 1: SFT, IWM, WKM and ITP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..sft import BaselineRun
+
+
+def run_class(method: str) -> type[BaselineRun]:
+    """Return the class of a method's trainings: of ``sft``, ``iwm``, ``wkm`` or ``itp``."""
+    from ..sft import SFTRun
+    from .itp import ITPRun
+    from .iwm import IWMRun
+    from .wkm import WKMRun
+
+    return {"sft": SFTRun, "iwm": IWMRun, "wkm": WKMRun, "itp": ITPRun}[method]

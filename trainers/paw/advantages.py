@@ -1,67 +1,57 @@
-"""Returns and advantages of an update's rows: GRPO, RLOO and GiGPO.
+"""Returns and advantages of an update's rows: GRPO, RLOO, GiGPO, and PPO's of tokens.
 
-All are pure functions of all rows of whole task groups (METHODS.md 2.6). Sums are rounded once, at
-their end, so that an advantage does not depend on the order of the rows, to the last bit; only the
-grouping of similar anchors does. What works on tokens, for PPO, is in `gae`.
+Those of rows are pure functions of all rows of whole task groups. Sums are rounded once, at their
+end, so that an advantage does not depend on the order of the rows, to the last bit; only the grouping
+of similar anchors does.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...errors import OptionError, suggest
-from .anchors import anchor_groups
-from .gae import at_last_token, gae, whiten
-from .returns import row_returns, step_returns
+from ...errors import OptionError
+from .config import GiGPOMode, Over
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
+    from torch import Tensor
 
     from .rows import PaWRow
 
-__all__ = [
-    "GiGPOAdvantages",
-    "GiGPOMode",
-    "Over",
-    "anchor_groups",
-    "at_last_token",
-    "gae",
-    "gigpo_advantages",
-    "grpo_advantages",
-    "rloo_advantages",
-    "row_returns",
-    "step_returns",
-    "whiten",
-]
 
-Over = Literal["rows", "trajectories"]
-"""What a group's mean and deviation are of: its rows, so that long episodes weigh more, or its
-trajectories, each with the mean of its rows' returns."""
-
-GiGPOMode = Literal["mean_std_norm", "mean_norm"]
-"""Whether GiGPO divides by the standard deviation."""
+def row_returns(rows: Sequence[PaWRow], penalty: float) -> NDArray[np.float64]:
+    """Return each row's whole episode return, less `penalty` if its reply is invalid."""
+    found = np.array([row.episode_return - penalty * (not row.valid) for row in rows], np.float64)
+    if not np.isfinite(found).all():
+        raise OptionError(
+            "expected a finite return for each row; look at the environment's rewards"
+        )
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class GiGPOAdvantages:
-    """The advantages of rows, and what they are made of.
+def step_returns(rows: Sequence[PaWRow], gamma: float, penalty: float) -> NDArray[np.float64]:
+    """Return each row's discounted sum of its own and later rewards, less its own penalty.
 
-    Attributes:
-        total: ``episode + omega * step``, one a row.
-        episode: Against the group's episodes, one a row.
-        step: Against the rows of the same anchor group, one a row; 0 where a row is alone in it.
-        group_sizes: The number of rows of each anchor group.
+    ``R_t = sum over k >= t of gamma^(k-t) r_k``, minus `penalty` if the step's reply is invalid; a
+    later step's penalty does not reach back (GiGPO, section 4.3).
     """
-
-    total: NDArray[np.float64]
-    episode: NDArray[np.float64]
-    step: NDArray[np.float64]
-    group_sizes: NDArray[np.int64]
+    returns = np.zeros(len(rows))
+    after: PaWRow | None = None
+    running = 0.0
+    for index in sorted(range(len(rows)), key=lambda i: (rows[i].trajectory, -rows[i].t)):
+        row = rows[index]
+        if after is None or after.trajectory != row.trajectory:
+            running = row.reward
+        else:
+            running = running * gamma ** (after.t - row.t) + row.reward
+        returns[index] = running - penalty * (not row.valid)
+        after = row
+    return returns
 
 
 def grpo_advantages(
@@ -76,26 +66,21 @@ def grpo_advantages(
 
     A group's only member is compared with mean 0 and deviation 1, as upstream does. Over
     trajectories, upstream takes the return of whichever row of a trajectory comes first; here it is
-    the mean of its rows', which differs from it only by penalties (METHODS.md 2.6). Where trajectories
-    differ less than the rows within them do, by penalties alone, the deviation is that within them:
-    upstream divides by 0.000001 where they are equal, and a penalty outweighs all other groups.
+    the mean of its rows', which differs from it only by penalties. Where trajectories differ less
+    than the rows within them do, by penalties alone, the deviation is that within them: upstream
+    divides by 0.000001 where they are equal, and a penalty outweighs all other groups.
 
     Args:
         returns: Of each row, as `row_returns` makes them.
         groups: The task group of each row, any whole numbers.
         trajectories: The trajectory of each row; needed over trajectories only.
-        over: What mean and deviation are of.
-        epsilon: Keeps from division by zero; above 0.
-
-    Raises:
-        OptionError: The arrays differ in length, a return is no finite number, or an option is
-            unknown or out of range.
+        over: What mean and deviation are taken over.
+        epsilon: Prevents division by zero.
 
     Example:
         >>> grpo_advantages([10.0, 0.0], [0, 0]).round(4).tolist()
         [0.7071, -0.7071]
     """
-    _above_zero(epsilon)
     values, mean, deviation, _ = _against(returns, groups, trajectories, over)
     return (values - mean) / (deviation + epsilon)
 
@@ -107,7 +92,7 @@ def rloo_advantages(
     trajectories: ArrayLike | None = None,
     over: Over = "rows",
 ) -> NDArray[np.float64]:
-    """Return ``n/(n-1) (R - mean)`` within task groups: R less the mean of the others (METHODS.md 2.6).
+    """Return ``n/(n-1) (R - mean)`` within task groups: R less the mean of the others.
 
     A group's only member keeps its return. Arguments and errors are those of `grpo_advantages`.
 
@@ -128,14 +113,14 @@ def gigpo_advantages(
     similarity: float | None = None,
     penalty: float = 0.1,
     epsilon: float = 1e-6,
-) -> GiGPOAdvantages:
-    """Return GiGPO's advantages: against other episodes, and against the same state (METHODS.md 2.6).
+) -> NDArray[np.float64]:
+    """Return ``episode + omega * step``: against the group's episodes, and against the same state.
 
     Where the episodes of a group differ less than the rows within them do, by penalties alone, the
     episode part divides by the deviation within them, as in `grpo_advantages`.
 
     Args:
-        rows: All rows of the update.
+        rows: All rows of the update, one for each step.
         omega: Weight of the step's part.
         gamma: Discount of a step's return.
         mode: Whether differences from the mean are divided by the standard deviation.
@@ -143,18 +128,13 @@ def gigpo_advantages(
         penalty: For an invalid reply, off the row's return and off its step return.
         epsilon: As in `grpo_advantages`.
 
-    Raises:
-        OptionError: An option is unknown or out of range, or a return is no finite number.
-
     Example:
         >>> from comap.trainers.paw.rows import PaWRow
         >>> rows = [PaWRow(group=0, trajectory=k, t=0, prompt_ids=(1,), response_ids=(2,),
         ...                reward=r, episode_return=r) for k, r in enumerate((10.0, 0.0))]
-        >>> gigpo_advantages(rows).total.round(4).tolist()
+        >>> gigpo_advantages(rows).round(4).tolist()
         [1.4142, -1.4142]
     """
-    _one_of("mode", mode, get_args(GiGPOMode))
-    _above_zero(epsilon)
     groups = [row.group for row in rows]
     members = [row.trajectory for row in rows]
     values, mean, deviation, _ = _against(
@@ -164,25 +144,52 @@ def gigpo_advantages(
     episode = (values - mean) / (deviation + epsilon if scaled else 1.0)
     steps = step_returns(rows, gamma, penalty)
     anchors = anchor_groups(rows, similarity)
-    mean, deviation, size = _moments(steps, anchors)
+    mean, deviation, _ = _moments(steps, anchors)
     step = (steps - mean[anchors]) / (deviation[anchors] + epsilon if scaled else 1.0)
-    return GiGPOAdvantages(episode + omega * step, episode, step, size)
+    total: NDArray[np.float64] = episode + omega * step
+    return total
+
+
+def anchor_groups(rows: Sequence[PaWRow], similarity: float | None = None) -> NDArray[np.int64]:
+    """Return the anchor group of each row, numbered as they appear: the same state of the same task.
+
+    Rows of one task group share an anchor group if their raw observations are the same text. With a
+    `similarity` a text joins the first anchor group whose first text it is as similar to, in the
+    order of the rows, or else opens one; the measure is the ratio of `difflib.SequenceMatcher` with
+    its defaults, as upstream has it.
+    """
+    known: dict[tuple[int, str], int] = {}
+    opened: dict[int, list[tuple[SequenceMatcher[str], int]]] = {}
+    count = 0
+    for row in rows:
+        if (row.group, row.anchor) in known:
+            continue
+        anchor, matchers = None, opened.setdefault(row.group, [])
+        if similarity is not None:
+            for matcher, number in matchers:
+                matcher.set_seq1(row.anchor)
+                bounds = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
+                if all(bound() >= similarity for bound in bounds):  # upper bounds first: cheaper
+                    anchor = number
+                    break
+            else:  # a matcher analyzes its second text once, the first anew each time
+                matchers.append((SequenceMatcher(None, "", row.anchor), count))
+        if anchor is None:
+            anchor, count = count, count + 1
+        known[row.group, row.anchor] = anchor
+    return np.array([known[row.group, row.anchor] for row in rows], np.int64)
 
 
 def _against(
     returns: ArrayLike, groups: ArrayLike, trajectories: ArrayLike | None, over: Over
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """Return each row's return, and the mean, deviation and size of what it is compared with."""
-    _one_of("over", over, get_args(Over))
     values = np.asarray(returns, np.float64)
-    if values.ndim != 1 or not np.isfinite(values).all():
-        raise OptionError("expected a finite return for each row; look at the rows' rewards")
-    rows = _labels("groups", groups, len(values))
+    rows = _numbered(groups)
     units, unit_values, within = rows, values, np.zeros(0)
     if over == "trajectories":
-        if trajectories is None:
-            raise OptionError("expected the trajectory of each row, found None; give trajectories")
-        members = _labels("trajectories", trajectories, len(values))
+        assert trajectories is not None
+        members = _numbered(trajectories)
         pairs = rows * (members.max(initial=0) + 1) + members
         _, first, unit = np.unique(pairs, return_index=True, return_inverse=True)
         units, unit_values = rows[first], _moments(values, unit)[0]
@@ -199,10 +206,9 @@ def _within(
     """Return each group's deviation of rows from their trajectories' means, pooled and unbiased."""
     size = np.bincount(rows)
     free = np.maximum(size - np.bincount(units, minlength=len(size)), 1)
-    parts = np.split(residuals[np.argsort(rows, kind="stable")], np.cumsum(size)[:-1])
-    squares = [math.fsum(part**2) for part in parts[: len(size)]]  # in any order the same
-    found: NDArray[np.float64] = np.sqrt(np.array(squares) / free)
-    return found
+    squares = [math.fsum(part**2) for part in _parts(residuals, rows, size)]
+    deviations: NDArray[np.float64] = np.sqrt(np.array(squares) / free)
+    return deviations
 
 
 def _moments(
@@ -211,8 +217,7 @@ def _moments(
     """Return mean, unbiased deviation (1 of a single value) and size of each label's values."""
     size = np.bincount(labels).astype(np.int64)
     mean, deviation = np.zeros(len(size)), np.ones(len(size))
-    parts = np.split(values[np.argsort(labels, kind="stable")], np.cumsum(size)[:-1])
-    for label, part in enumerate(parts if len(size) else ()):
+    for label, part in enumerate(_parts(values, labels, size)):
         mean[label] = math.fsum(part) / len(part)
         if len(part) > 1:
             square = math.fsum((part - mean[label]) ** 2)
@@ -220,19 +225,78 @@ def _moments(
     return mean, deviation, size
 
 
-def _labels(what: str, numbers: ArrayLike, count: int) -> NDArray[np.int64]:
+def _parts(
+    values: NDArray[np.float64], labels: NDArray[np.int64], size: NDArray[np.int64]
+) -> list[NDArray[np.float64]]:
+    """Return the values of each label."""
+    ordered = values[np.argsort(labels, kind="stable")]
+    return np.split(ordered, np.cumsum(size)[:-1])[: len(size)]
+
+
+def _numbered(labels: ArrayLike) -> NDArray[np.int64]:
     """Return the numbers of groups or trajectories, numbered anew from 0 without gaps."""
-    found = np.asarray(numbers)
-    if found.shape != (count,):
-        raise OptionError(f"expected {what} of {count} rows, found the shape {found.shape}")
-    return np.unique(found, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return np.unique(np.asarray(labels), return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def _one_of(what: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise OptionError(f"there is no {what} {value!r}; {suggest(str(value), known)}")
+def gae(
+    rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float
+) -> tuple[Tensor, Tensor]:
+    """Return PPO's generalized advantage estimates and the critic's targets of each token.
+
+    ``delta_i = r_i + gamma V_(i+1) - V_i`` and ``A_i = delta_i + gamma lam A_(i+1)`` run along the
+    tokens of a row's response; after its last token there is nothing. Tokens outside of the mask
+    are skipped. No gradient flows through the result.
+
+    Args:
+        rewards: (B, T).
+        values: (B, T), the critic's values at each token.
+        mask: (B, T), true at the response's tokens.
+        gamma: Discount from token to token.
+        lam: GAE's lambda.
+
+    Returns:
+        The advantages, not whitened, and the targets ``A + V``; both are 0 outside of the mask.
+
+    Example:
+        >>> import torch
+        >>> reward, value, mask = (torch.tensor([row]) for row in ([0.0, 1.0], [0.5, 0.25], [1, 1]))
+        >>> [found.tolist() for found in gae(reward, value, mask, 1.0, 1.0)]
+        [[[0.5, 0.75]], [[1.0, 1.0]]]
+    """
+    kept = mask.bool()
+    rewards, values = (each.detach().masked_fill(~kept, 0.0) for each in (rewards, values))
+    advantages = values.new_zeros(values.shape)
+    following = running = values.new_zeros(len(values))
+    for token in reversed(range(values.shape[1])):
+        here, value = kept[:, token], values[:, token]
+        advantage = rewards[:, token] + gamma * following - value + gamma * lam * running
+        running, following = advantage.where(here, running), value.where(here, following)
+        advantages[:, token] = advantage.masked_fill(~here, 0.0)
+    return advantages, advantages + values
 
 
-def _above_zero(epsilon: float) -> None:
-    if not epsilon > 0:
-        raise OptionError(f"epsilon must be above 0, not {epsilon!r}")
+def whiten(
+    advantages: Tensor, mask: Tensor, total: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """Return advantages with mean 0 and variance 1 over the tokens of the mask, and 0 outside of it.
+
+    The variance is unbiased, and 1e-8 is added to it, as in the code that PaW builds on.
+
+    Args:
+        advantages: (B, T).
+        mask: (B, T), true where a token counts.
+        total: Sums a tensor over all ranks; it is called twice, with tokens here or without.
+
+    Example:
+        >>> import torch
+        >>> whiten(torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[1, 1, 0]])).round(decimals=4)
+        tensor([[-0.7071,  0.7071,  0.0000]])
+    """
+    kept = mask.bool()
+    sums = advantages.new_zeros(2)
+    sums[0], sums[1] = advantages.masked_fill(~kept, 0.0).sum(), kept.sum()
+    sums = sums if total is None else total(sums)
+    centered = (advantages - sums[0] / sums[1].clamp(min=1)).masked_fill(~kept, 0.0)
+    square = centered.square().sum()
+    square = square if total is None else total(square)
+    return centered * (square / (sums[1] - 1).clamp(min=1) + 1e-8).rsqrt()

@@ -1,41 +1,64 @@
-"""All settings of PaW's training and of the algorithms under it (METHODS.md 2.1 to 2.7)."""
+"""All settings of PaW's training and of the algorithms under it, and the presets."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from ..config_ranges import check_fields
-from .config_checks import RANGES, check_conflicts
-from .config_names import ablation_names, row_name
-
-__all__ = ["Algorithm", "PaWTraining"]
+from ...agents.paw import PaWConfig
+from ...errors import OptionError, suggest
+from ..config import LoRA, Range, changed, check_fields, plain
 
 Algorithm: TypeAlias = Literal["grpo", "rloo", "gigpo", "ppo"]
-"""The algorithms of METHODS.md 2.6."""
-
-Schedule: TypeAlias = Literal["constant", "constant_with_warmup", "linear", "cosine"]
+Over: TypeAlias = Literal["rows", "trajectories"]
+GiGPOMode: TypeAlias = Literal["mean_std_norm", "mean_norm"]
+LossKind: TypeAlias = Literal["cmae", "mae", "ce", "clipped_ce"]
+Selection: TypeAlias = Literal["top", "random", "bottom"]
+EntropyMode: TypeAlias = Literal["sampled_plogp", "full", "neg_logp"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaWTraining:
-    """How a policy is trained by reinforcement learning; the defaults are those for ALFWorld.
+class WorldModelLoss:
+    """PaW's loss on next observations: which rows, what loss, and its weight (PaW, eq. 4 and 7-11)."""
 
-    Raises:
-        OptionError: A value is none of those allowed, is out of range, or does not go with another.
+    alpha: float = 0.75
+    """Share of an update's rows whose next observation the policy learns to predict."""
+    selection: Selection = "top"
+    """The rows of highest entropy (top), any (random), or those of lowest (bottom)."""
+    entropy_mode: EntropyMode = "sampled_plogp"
+    """Entropy of an action: the mean over its tokens of -q log q, q the probability of the sampled
+    token (the paper's formula); of the full distribution's entropy; or of -log q."""
+    entropy_span: Literal["response", "action_tag"] = "response"
+    """Tokens of the reply that count: all, or those inside the action's tags."""
+    wm_loss: LossKind = "cmae"
+    """Loss of a token of probability p: 1 - p (mae) or -log p (ce); cmae and clipped_ce leave out the
+    tokens with p > rho."""
+    rho: float = 0.2
+    """Greatest probability that cmae and clipped_ce still learn."""
+    adaptive: bool = True
+    """Whether a group's weight falls as its returns rise (PaW, eq. 10)."""
+    r_max: float | None = None
+    """Return at which that weight is 0; None for success_reward."""
+    wm_coef: float = 1.0
+    """Weight of the whole loss on observations (ours; 1 in the paper)."""
+    include_admissible: bool = False
+    """Whether the observation to predict also lists the admissible actions."""
 
-    Example:
-        >>> PaWTraining().row, PaWTraining(algorithm="gigpo", paw=False).row
-        ('GRPO+PaW', 'GiGPO')
-    """
+    def __post_init__(self) -> None:
+        ranges = {"alpha": Range(0, 1, above=True), "rho": Range(0, 1, above=True)}
+        more = {"wm_coef": Range(0), "r_max": Range(0, above=True)}
+        check_fields(self, {**ranges, **more}, "loss.")
 
-    # -- the algorithm (METHODS.md 2.6) --
-    algorithm: Algorithm = "grpo"
-    """grpo, rloo, gigpo or ppo."""
-    advantage_over: Literal["rows", "trajectories"] = "rows"
-    """What GRPO and RLOO take mean and deviation over: all step rows of a task group (long episodes
-    weigh more), or its episodes once each."""
-    gigpo_mode: Literal["mean_std_norm", "mean_norm"] = "mean_std_norm"
+
+@dataclass(frozen=True, kw_only=True)
+class Advantages:
+    """How returns become advantages: GRPO and RLOO, GiGPO, and PPO with its critic."""
+
+    advantage_over: Over = "rows"
+    """What GRPO and RLOO take mean and deviation over: all rows of a task group (long episodes weigh
+    more), or its trajectories once each."""
+    gigpo_mode: GiGPOMode = "mean_std_norm"
     """Whether GiGPO divides by the standard deviation."""
     gigpo_omega: float = 1.0
     """Weight of GiGPO's step advantages."""
@@ -44,13 +67,28 @@ class PaWTraining:
     gigpo_similarity: float | None = None
     """Least similarity of two observations of one anchor group; None where they must be equal."""
     gamma_gae: float = 1.0
-    """Discount of PPO's advantages."""
+    """Discount of PPO's advantages from token to token."""
     lambda_gae: float = 1.0
-    """Lambda of PPO's advantages."""
+    """Lambda of PPO's generalized advantage estimates."""
     value_clip: float | None = 0.5
     """How far PPO's values may move in an update; None for no limit."""
     critic_rate: float = 1e-5
     """Learning rate of PPO's critic."""
+
+    def __post_init__(self) -> None:
+        ranges = {
+            **dict.fromkeys(("gigpo_gamma", "gamma_gae", "lambda_gae"), Range(0, 1)),
+            **dict.fromkeys(("critic_rate", "value_clip"), Range(0, above=True)),
+            "gigpo_omega": Range(0),
+            "gigpo_similarity": Range(0, 1, above=True),
+        }
+        check_fields(self, ranges, "advantages.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyOptimization:
+    """The clipped policy loss, and how an update's rows become steps of AdamW."""
+
     clip_low: float = 0.2
     """How far the ratio of probabilities may fall below 1."""
     clip_high: float = 0.2
@@ -58,39 +96,131 @@ class PaWTraining:
     dual_clip: float | None = 3.0
     """Bound of the loss where the advantage is negative; None for none."""
     kl: float = 0.01
-    """Weight of the divergence from the model that training began with; 0 leaves that model out."""
+    """Weight of the divergence from the first policy; 0 leaves that model out."""
     entropy_bonus: float = 0.001
-    """Weight of the entropy of the policy."""
+    """Weight of the policy's entropy."""
     old_logprobs: Literal["recomputed", "sampled"] = "recomputed"
-    """Where the log-probabilities that ratios and entropies begin from come from: a pass of the trained
-    model over what was sampled, or what was told while sampling, which saves that pass where the same
-    model sampled (ours). A server's model is never quite the same."""
+    """Log-probabilities that ratios and entropies start from: a forward pass of the trained model over
+    the sampled tokens, or those recorded while sampling, which saves that pass where the same model
+    sampled (ours). A server's model is never quite the same."""
+    learning_rate: float = 1e-6
+    """Highest learning rate of the policy."""
+    schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant"
+    """How learning rates change."""
+    warmup_ratio: float = 0.0
+    """Share of the updates over which they rise at first."""
+    beta2: float = 0.999
+    """Second decay rate of AdamW."""
+    weight_decay: float = 0.01
+    """Weight decay of AdamW."""
+    clip: float = 1.0
+    """Largest norm of a gradient."""
+    mini_batch_rows: int | None = 256
+    """Rows of an optimizer step, over all processes; None for the whole update in one."""
+    micro_batch_rows: int | None = None
+    """Most rows of a forward pass; None for no limit."""
+    micro_batch_tokens: int | None = 16_384
+    """Most tokens of a forward pass, padding included; None for no limit."""
+    gradient_checkpointing: bool = True
+    """Recompute activations in the backward pass, to save memory."""
+    save_updates: int = 10
+    """Updates between two checkpoints; 0 for one at the end only."""
 
-    # -- PaW (METHODS.md 2.2 to 2.5) --
+    def __post_init__(self) -> None:
+        from_0 = ("kl", "entropy_bonus", "weight_decay", "save_updates")
+        from_1 = ("mini_batch_rows", "micro_batch_rows", "micro_batch_tokens")
+        ranges = {
+            **dict.fromkeys(from_0, Range(0)),
+            **dict.fromkeys(from_1, Range(1)),
+            **dict.fromkeys(("clip_high", "learning_rate", "clip"), Range(0, above=True)),
+            "clip_low": Range(0, 1, above=True),
+            "dual_clip": Range(1, above=True),
+            "warmup_ratio": Range(0, 1),
+            "beta2": Range(0, 1, below=True),
+        }
+        check_fields(self, ranges, "optimization.")
+        rows, mini = self.micro_batch_rows, self.mini_batch_rows
+        if rows is not None and mini is not None and rows > mini:
+            raise OptionError(
+                f"micro_batch_rows must be at most mini_batch_rows ({mini}), not {rows}"
+            )
+        if self.schedule == "constant" and self.warmup_ratio > 0:
+            raise OptionError(
+                f"schedule='constant' has no warm-up, found warmup_ratio={self.warmup_ratio:g}; use "
+                "schedule='constant_with_warmup'"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warmup:
+    """Fine-tuning on demonstrations before the first update, which small models need."""
+
+    warmup_tokens: int = 0
+    """Tokens of demonstrations to fine-tune the policy on; 0 for no warm-up."""
+    warmup_rate: float = 3e-3
+    """Highest learning rate; it rises at first and then falls to 0."""
+    warmup_batch_tokens: int = 2048
+    """Tokens of an update."""
+
+    def __post_init__(self) -> None:
+        ranges = {"warmup_tokens": Range(0), "warmup_batch_tokens": Range(1)}
+        check_fields(self, {**ranges, "warmup_rate": Range(0, above=True)}, "warmup.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZeroSearch:
+    """The model that plays the search engine, with engine=simulated (ZeroSearch, section 3)."""
+
+    noise_start: float = 0.25
+    """Probability of noisy documents at the first update (authors' code)."""
+    noise_end: float = 0.5
+    """Probability of noisy documents at the last update (authors' code)."""
+    noise_base: float = 4.0
+    """How late that probability rises: the base of the exponential; 1 is a straight line."""
+    simulator_temperature: float = 0.8
+    """Temperature of the simulator (ours)."""
+    simulator_tokens: int = 512
+    """Most tokens of all documents of a search."""
+    simulator_warmup_tokens: int = 1_000_000
+    """Tokens that a tiny simulator is fine-tuned on first."""
+
+    def __post_init__(self) -> None:
+        ranges = {
+            **dict.fromkeys(("noise_start", "noise_end"), Range(0, 1)),
+            **dict.fromkeys(
+                ("noise_base", "simulator_tokens", "simulator_warmup_tokens"), Range(1)
+            ),
+            "simulator_temperature": Range(0),
+        }
+        check_fields(self, ranges, "zerosearch.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaWTraining:
+    """How a policy is trained by reinforcement learning; the defaults are the paper's for ALFWorld.
+
+    Raises:
+        OptionError: A value is not allowed, is out of range, or does not go with another.
+
+    Example:
+        >>> PaWTraining().title, PaWTraining(algorithm="gigpo", paw=False).title
+        ('GRPO+PaW', 'GiGPO')
+    """
+
+    algorithm: Algorithm = "grpo"
+    """grpo, rloo, gigpo or ppo."""
     paw: bool = True
     """False: the plain algorithm, without the loss on observations."""
-    alpha: float = 0.75
-    """Share of an update's rows that the policy learns to predict the observation of."""
-    selection: Literal["top", "random", "bottom"] = "top"
-    """Which rows these are: those of highest entropy, any, or those of lowest."""
-    entropy_mode: Literal["sampled_plogp", "full", "neg_logp"] = "sampled_plogp"
-    """What an action's entropy is: the paper's formula, that of the whole vocabulary, or -log p."""
-    entropy_span: Literal["response", "action_tag"] = "response"
-    """Over which tokens of the reply: all, or those inside of the action's tags."""
-    wm_loss: Literal["cmae", "mae", "ce", "clipped_ce"] = "cmae"
-    """The loss on observation tokens."""
-    rho: float = 0.2
-    """Tokens that are more probable than this are left out of cmae and clipped_ce."""
-    adaptive: bool = True
-    """Whether a group's weight falls as its returns rise (METHODS.md 2.4)."""
-    r_max: float | None = None
-    """The return at which that weight is 0; None for success_reward."""
-    wm_coef: float = 1.0
-    """Weight of the whole loss on observations (ours; 1 in the paper)."""
-    include_admissible: bool = False
-    """Whether the observation to predict lists the admissible actions too."""
+    loss: WorldModelLoss = field(default_factory=WorldModelLoss)
+    """The loss on observations."""
+    advantages: Advantages = field(default_factory=Advantages)
+    """How returns become advantages."""
+    optimization: PolicyOptimization = field(default_factory=PolicyOptimization)
+    """The policy's loss, and how rows become steps of the optimizer."""
 
-    # -- rollouts and rewards --
+    agent: PaWConfig = field(default_factory=lambda: PaWConfig(observation_tokens=512))
+    """How the policy acts in rollouts; its observation_tokens also limit the observation to predict.
+    The seed is the training's."""
     groups: int = 16
     """Tasks of an update, over all processes."""
     members: int = 8
@@ -98,190 +228,265 @@ class PaWTraining:
     max_episode_steps: int = 50
     """Most steps of an episode."""
     success_reward: float = 10.0
-    """What an episode that solves its task earns."""
+    """Reward of an episode that solves its task."""
     reward: Literal["success", "f1"] = "success"
     """success (all or nothing), or the share of it that the answer's token F1 is (ZeroSearch)."""
     invalid_penalty: float = 0.1
-    """What a reply that has not the right form costs its row."""
-    temperature: float = 1.0
-    """Of the policy in rollouts."""
-    top_p: float = 1.0
-    """Of the policy in rollouts; below 1, they are not drawn as the loss supposes."""
-    live: int = 128
+    """What a reply in the wrong form costs its row."""
+    concurrency: int = 128
     """Episodes that run at the same time, in each process."""
     engine: Literal["environment", "simulated"] = "environment"
-    """Who answers searches in training: the environment, or a model that plays a search engine and
-    sometimes gives noisy documents (ZeroSearch, METHODS.md 3). Evaluation always uses the former."""
-    noise_start: float = 0.25
-    """With engine=simulated: probability of noisy documents at the first update (authors' code)."""
-    noise_end: float = 0.5
-    """With engine=simulated: their probability at the last update (authors' code)."""
-    noise_base: float = 4.0
-    """How late it rises: the base of the exponential; 1 is a straight line (ZeroSearch)."""
-    simulator_temperature: float = 0.8
-    """With engine=simulated: temperature of what the simulator writes (ours)."""
-    simulator_tokens: int = 512
-    """With engine=simulated: most tokens of all documents of a search."""
-    simulator_warmup_tokens: int = 1_000_000
-    """Tokens that a tiny simulator is taught on first."""
+    """What answers searches in training: the environment, or a model that plays a search engine and
+    sometimes writes noisy documents (ZeroSearch). Evaluation always uses the environment."""
+    zerosearch: ZeroSearch = field(default_factory=ZeroSearch)
+    """With engine=simulated: the simulator and its curriculum."""
 
-    # -- prompts --
-    prompts: Literal["tags", "brief"] = "tags"
-    """tags (think and action tags, METHODS.md 2.8; the agent paw), or brief for small models that are
-    trained here from the beginning (the agent react)."""
-    state_text: Literal["history", "belief"] = "history"
-    """How the present is told: the turns so far, or the belief facts in words (with brief)."""
-    form: Literal["asked", "given"] = "asked"
-    """Whether the first fixed word of a reply is the model's to write, or given (with brief)."""
-    history_turns: int | None = 2
-    """The last so many turns are told; None for all that fit."""
-    context: Literal["summary", "concat"] = "summary"
-    """summary (each step's prompt is made anew, with the last turns), or concat (the whole
-    conversation goes on, as in Search-R1)."""
-    prompt_tokens: int = 2048
-    """Most tokens of a prompt."""
-    response_tokens: int = 512
-    """Most tokens of a reply."""
-    observation_tokens: int = 512
-    """Most tokens of the observation to predict; the rest is cut off."""
-
-    # -- optimization --
     updates: int | None = 150
-    """Updates of the whole training; None for as many as go once through the training split."""
+    """Updates of the whole training; None for one pass over the training split."""
     max_updates: int | None = None
-    """Stop after so many of them, to go on later; None for all."""
-    mini_batch_rows: int | None = 256
-    """Rows of an optimizer step, over all processes; None for the whole update in one."""
-    micro_batch_rows: int | None = None
-    """Rows of one forward pass; None where micro_batch_tokens counts."""
-    micro_batch_tokens: int | None = 16_384
-    """Most tokens of one forward pass, padding included; None where micro_batch_rows counts."""
-    learning_rate: float = 1e-6
-    """Highest learning rate of the policy."""
-    schedule: Schedule = "constant"
-    """How learning rates change."""
-    warmup_ratio: float = 0.0
-    """Share of the updates over which they rise at first."""
-    beta2: float = 0.999
-    """Second decay rate of AdamW."""
-    weight_decay: float = 0.01
-    """Of AdamW."""
-    clip: float = 1.0
-    """Largest norm of a gradient."""
+    """Stop after so many of them, to continue later; None for all."""
     weights: Literal["full", "lora"] = "full"
     """full, or lora (an adapter of the frozen model)."""
-    lora_r: int = 16
-    """Rank of the adapter."""
-    lora_alpha: int = 32
-    """Scale of the adapter."""
-    lora_dropout: float = 0.0
-    """Dropout of the adapter; above 0, ratios of probabilities begin away from 1."""
+    lora: LoRA = field(default_factory=lambda: LoRA(r=16, alpha=32, dropout=0.0))
+    """How the adapter is made; with dropout, ratios of probabilities do not start at 1."""
     precision: Literal["auto", "float32", "float64", "bfloat16"] = "auto"
     """What the model computes with; auto is bfloat16 on a GPU and float32 on a CPU."""
-    gradient_checkpointing: bool = True
-    """Compute activations again on the way back, to save memory."""
     seed: int = 0
     """Seed of everything that is drawn."""
-    save_updates: int = 10
-    """Updates between two checkpoints; 0 for one at the end alone."""
+    warmup: Warmup = field(default_factory=Warmup)
+    """Fine-tuning on demonstrations first."""
 
-    # -- warm-up on demonstrations (ours: small models must win now and then to learn at all) --
-    warmup_tokens: int = 0
-    """Tokens of demonstrations that the policy is fine-tuned on first; 0 for no warm-up."""
-    warmup_rate: float = 3e-3
-    """Highest learning rate of the warm-up; it rises at first and then falls to 0."""
-    warmup_batch_tokens: int = 2048
-    """Tokens of each of its updates."""
-    demonstrations: int | None = None
-    """Tasks that are demonstrated for it; None for all."""
-
-    # -- tasks and evaluation --
     train_split: str = "train"
     """Split to learn from."""
+    demonstrations: int | None = None
+    """Tasks that are demonstrated for the warm-up; None for all."""
     evaluation_splits: tuple[str, ...] = ("valid_seen", "valid_unseen")
     """Splits to evaluate on."""
     evaluation_tasks: int | None = None
     """Tasks of each; None for all, 0 for no evaluation."""
     evaluation_every: int = 10
-    """Updates between two evaluations; 0 for the first and the last alone."""
+    """Updates between two evaluations; 0 for the first and the last only."""
     evaluation_seeds: int = 1
     """How often each task is played."""
     evaluation_temperature: float = 0.4
     """Temperature of the policy in evaluation; 0 is greedy."""
 
     def __post_init__(self) -> None:
-        check_fields(self, RANGES)
-        check_conflicts(self)
-
-    @property
-    def agent(self) -> str:
-        """The id of the agent that acts with these prompts."""
-        return "paw" if self.prompts == "tags" else "react"
+        from_0 = "invalid_penalty seed evaluation_tasks evaluation_every evaluation_temperature"
+        from_1 = "groups members max_episode_steps concurrency updates max_updates demonstrations"
+        ranges = {
+            **dict.fromkeys(from_0.split(), Range(0)),
+            **dict.fromkeys((*from_1.split(), "evaluation_seeds"), Range(1)),
+            "members": Range(1, 2**16),  # bits of an episode's seed
+            "success_reward": Range(0, above=True),
+        }
+        check_fields(self, ranges)
+        if self.algorithm == "rloo" and self.members < 2:
+            raise OptionError(
+                "algorithm='rloo' compares the episodes of a task: members must be at least 2, not "
+                f"{self.members}"
+            )
+        if self.loss.entropy_span == "action_tag" and self.agent.prompts != "standard":
+            raise OptionError(
+                "entropy_span='action_tag' needs the tags of prompts='standard', not "
+                f"{self.agent.prompts!r}"
+            )
 
     @property
     def highest_return(self) -> float:
-        """R_max of METHODS.md 2.4: the return at which a group's adaptive weight is 0."""
-        return self.success_reward if self.r_max is None else self.r_max
+        """R_max: the return at which a group's adaptive weight is 0 (PaW, eq. 10)."""
+        return self.success_reward if self.loss.r_max is None else self.loss.r_max
 
     @property
-    def row(self) -> str:
-        """The name of these settings among the rows of the paper's tables (METHODS.md 2.10).
+    def title(self) -> str:
+        """What the paper's tables call these settings.
 
         Example:
-            >>> PaWTraining(adaptive=False).row, PaWTraining(algorithm="rloo", wm_loss="ce").row
-            ('w/o Ada. Coef.', 'RLOO+PaW w/ CE')
+            >>> PaWTraining(loss=WorldModelLoss(adaptive=False)).title
+            'w/o Ada. Coef.'
         """
-        return row_name(self)
+        title = {"grpo": "GRPO", "rloo": "RLOO", "gigpo": "GiGPO", "ppo": "PPO"}[self.algorithm]
+        if self.paw:
+            changes = ", ".join(self.ablations())
+            is_row = bool(changes) and self.algorithm == "grpo"
+            title = changes if is_row else f"{title}+PaW {changes}".strip()
+        concat = "Search-R1" if self.agent.context == "concat" else ""
+        setting = "ZeroSearch" if self.engine == "simulated" else concat
+        if not setting:
+            return title
+        return setting if title == "GRPO" else f"{title} ({setting})"
 
     def ablations(self) -> tuple[str, ...]:
-        """Return what differs from PaW in full, as the paper's Table 4 and Figure 6 call it.
-
-        Example:
-            >>> PaWTraining(adaptive=False, alpha=0.5).ablations()
-            ('w/o Ada. Coef.', 'α = 0.5')
-        """
-        return ablation_names(self)
+        """Return what differs from PaW in full, as the paper's Table 4 and Figure 6 call it."""
+        if not self.paw:
+            return ()
+        loss, usual = self.loss, WorldModelLoss()
+        found = [] if loss.adaptive else ["w/o Ada. Coef."]
+        names = {"ce": "w/ CE", "mae": "w/ MAE", "clipped_ce": "w/ Clipped CE"}
+        names |= {"random": "Random Selection", "bottom": "Lowest-entropy Selection"}
+        found += [names[one] for one in (loss.wm_loss, loss.selection) if one in names]
+        for name, sign in (("alpha", "α"), ("rho", "ρ")):
+            if (value := getattr(loss, name)) != getattr(usual, name):
+                found.append(f"{sign} = {value:g}")
+        for name in ("entropy_mode", "entropy_span"):
+            if (value := getattr(loss, name)) != getattr(usual, name):
+                found.append(f"{name.replace('_', ' ')} = {value}")
+        return tuple(found)
 
     def evaluates_after(self, update: int) -> bool:
-        """Return whether to evaluate after so many updates; after the last is always evaluated.
-
-        Example:
-            >>> [update for update in range(30) if PaWTraining().evaluates_after(update)]
-            [0, 10, 20]
-        """
+        """Return whether to evaluate after so many updates; after the last is always evaluated."""
         return update == 0 or (self.evaluation_every > 0 and update % self.evaluation_every == 0)
 
-    def agent_settings(self, temperature: float | None = None) -> dict[str, Any]:
-        """Return how the agent acts, as fields of its settings (`PaWConfig` or `ReActConfig`).
-
-        Args:
-            temperature: Another than that of rollouts.
-
-        Example:
-            >>> PaWTraining().agent_settings(0.4)["temperature"]
-            0.4
-        """
-        tags = self.prompts == "tags"
-        turns = None if self.context == "concat" else self.history_turns
-        concat = {"context": "concat", "observation_tokens": self.observation_tokens}
-        return {
-            "prompts": "standard" if tags else "brief",
-            "state_text": self.state_text,
-            "form": self.form,
-            "history_turns": turns,
-            **({"memory_turns": turns} if tags else {}),
-            **(concat if self.context == "concat" else {}),
-            "max_length": self.prompt_tokens + self.response_tokens,
-            "draft_tokens": self.response_tokens,
-            "temperature": self.temperature if temperature is None else temperature,
-            "top_p": self.top_p,
-            "seed": self.seed,
-        }
+    def acting(self, temperature: float | None = None) -> PaWConfig:
+        """Return how the agent acts: in rollouts, or with another temperature in evaluation."""
+        chosen = self.agent.temperature if temperature is None else temperature
+        return replace(self.agent, seed=self.seed, temperature=chosen)
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings as JSON data; those of a simulator only where there is one."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self).items()
-            if self.engine == "simulated" or not name.startswith("simulator_")
-        }
+        """Return the settings as JSON data."""
+        return plain(self)
+
+
+_LONG = {"max_length": 4096 + 512, "observation_tokens": 1024}
+_WEBSHOP: dict[str, Any] = {
+    "agent": _LONG,
+    "mini_batch_rows": 64,
+    "max_episode_steps": 15,
+    "evaluation_splits": ("test",),
+}
+_TOOLS: dict[str, Any] = {  # ours: the paper does not train on tools
+    "agent": {"max_length": 4096 + 512},
+    "mini_batch_rows": 64,
+    "max_episode_steps": 20,
+    "evaluation_splits": ("G1_instruction", "G1_tool", "G3_instruction"),
+}
+_QUESTIONS: dict[str, Any] = {
+    "max_episode_steps": 4,
+    "success_reward": 1.0,
+    "invalid_penalty": 0.01,
+    "kl": 0.001,
+    "entropy_bonus": 0.0,
+    "evaluation_splits": ("test",),
+    "evaluation_temperature": 0.0,
+}
+_SEARCH: dict[str, Any] = {
+    **_QUESTIONS,
+    "agent": _LONG,
+    "groups": 256,
+    "members": 5,
+    "mini_batch_rows": 512,
+    "gigpo_similarity": 0.9,
+    "schedule": "constant_with_warmup",
+    "warmup_ratio": 0.1,
+    "updates": None,
+}
+_SIMULATED = {"engine": "simulated", "reward": "f1"}
+_SEARCH_R1: dict[str, Any] = {**_SEARCH, "agent": {**_LONG, "context": "concat"}, "paw": False}
+_TINY: dict[str, Any] = {
+    "agent": {
+        "prompts": "brief",
+        "state_text": "belief",
+        "form": "given",
+        "max_length": 1024 + 32,
+        "draft_tokens": 32,  # a search has up to 26
+        "observation_tokens": 128,
+    },
+    "groups": 4,
+    "members": 4,
+    "updates": 4,
+    "max_episode_steps": 30,
+    "concurrency": 16,
+    "learning_rate": 3e-4,
+    "critic_rate": 1e-3,
+    "mini_batch_rows": None,
+    "micro_batch_tokens": 4096,
+    "precision": "float32",
+    "gradient_checkpointing": False,
+    "save_updates": 2,
+    "warmup_tokens": 1_000_000,
+    "demonstrations": 400,
+    "evaluation_tasks": 16,
+    "evaluation_every": 0,
+}
+_TINY_SEARCH_R1: dict[str, Any] = {
+    **_TINY,
+    **_QUESTIONS,
+    "agent": {
+        "context": "concat",
+        "max_length": 1024 + 48,
+        "draft_tokens": 48,
+        "observation_tokens": 128,
+    },
+    "paw": False,
+}
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "alfworld": {},
+    "webshop": _WEBSHOP,
+    "tools": _TOOLS,
+    "search": _SEARCH,
+    "search_r1": _SEARCH_R1,
+    "zerosearch": {**_SEARCH_R1, **_SIMULATED, "updates": 203},
+    "tiny": _TINY,
+    "tiny_search_r1": _TINY_SEARCH_R1,
+    "tiny_zerosearch": {**_TINY_SEARCH_R1, **_SIMULATED, "simulator_tokens": 96},
+}
+"""What each preset sets; all else is as in `PaWTraining`."""
+
+ENVIRONMENTS: Mapping[str, str] = {
+    **dict.fromkeys(PRESETS, "comap/SearchQA-v0"),
+    **dict.fromkeys(("alfworld", "tiny"), "comap/ALFWorld-v0"),
+    "webshop": "comap/WebShop-v0",
+    "tools": "comap/StableToolBench-v0",
+}
+"""The environment that each preset is for."""
+
+TINY_WHERE_SLOW: Mapping[str, Any] = {
+    "concurrency": 4,
+    "demonstrations": 42,
+    "groups": 2,
+    "updates": 3,
+    "evaluation_tasks": 7,
+}
+"""What the preset ``tiny`` plays less of where an episode takes seconds."""
+
+TINY_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "tiny_search_r1": {"topk": 1},
+    "tiny_zerosearch": {"topk": 1},
+}
+"""Options of the environment that go with a preset: a small model reads few passages."""
+
+
+def preset(name: str, **settings: Any) -> PaWTraining:
+    """Return a preset with some settings changed.
+
+    PPO has no groups: unless groups or members are given, it plays as many tasks as there would be
+    episodes, each once.
+
+    Args:
+        name: One of `PRESETS`; ``paper`` is ``alfworld``, see `preset_of_env` for other environments.
+        **settings: Other values of `PaWTraining`'s settings. Those of its nested configs are given by
+            their own name, or as a mapping by the nested config's.
+
+    Raises:
+        OptionError: There is no such preset or setting, or a value cannot be.
+
+    Example:
+        >>> config = preset("tiny", groups=2, rho=0.4, agent={"temperature": 0.7})
+        >>> config.groups, config.loss.rho, config.agent.temperature
+        (2, 0.4, 0.7)
+    """
+    name = "alfworld" if name == "paper" else name
+    if name not in PRESETS:
+        raise OptionError(f"there is no preset {name!r}; {suggest(name, ['paper', *PRESETS])}")
+    base = changed(PaWTraining(), PRESETS[name])
+    if settings.get("algorithm") == "ppo" and not {"groups", "members"} & settings.keys():
+        settings = {**settings, "groups": base.groups * base.members, "members": 1}
+    return changed(base, settings)
+
+
+def preset_of_env(env_id: str) -> str:
+    """Return the preset for an environment; ``alfworld``, the general one, for one that has none."""
+    base = env_id.rpartition("-v")[0] or env_id
+    found = (name for name, known in ENVIRONMENTS.items() if known.rpartition("-v")[0] == base)
+    return next(found, "alfworld")

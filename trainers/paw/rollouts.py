@@ -1,144 +1,161 @@
-"""Rollouts: the rows of an update, from the groups that a process plays (METHODS.md 2.1)."""
+"""Rollouts: the rows of an update, from the groups that a process plays."""
 
 from __future__ import annotations
 
+import hashlib
+import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
 
-from ...agents.base import Agent
-from .groups import Group, groups_of, play_groups
-from .rows import PaWRow, RewardFunction, Serializer
-from .serialize import fault_of
+from ...agents.base import Agent, Decision, Reply, Request, View
+from ...agents.config import required_capabilities
+from ...agents.runner import run_episodes
+from ...errors import EngineError, OptionError
+from ...lm import LanguageModel
+from ...trajectory import Trajectory
+from .rows import ADMISSIBLE, PaWRow, RewardFunction, Serializer, fault_of
 
-__all__ = ["Group", "RolloutStats", "Rollouts", "groups_of", "play_groups", "roll_out"]
+_MEMBER_BITS = 16  # of an episode's seed; the others are those that its group resets with
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutStats:
-    """What came of the episodes of an update.
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Episodes of one task, which are compared with each other."""
 
-    Attributes:
-        episodes: Episodes that have rows.
-        dropped: Episodes that have none, since a fault ended them.
-        success: Share of `episodes` that solved their task.
-        mean_return: Their mean return, without penalties.
-        steps: Their steps, all together: the number of rows.
-        invalid: Share of replies without the right form.
-        prompt_tokens: Tokens of all prompts.
-        response_tokens: Tokens of all replies.
-        observation_tokens: Tokens of all observations that may be predicted.
-        seconds: How long it took.
+    number: int
+    task: str
+    members: int
 
-    Example:
-        >>> row = PaWRow(group=0, trajectory=0, t=0, prompt_ids=(5, 6), response_ids=(7,), valid=False)
-        >>> RolloutStats.of([row]).metrics()["invalid"]
-        1.0
+
+def groups_of(
+    tasks: Sequence[str], groups: int, members: int, seed: int, update: int
+) -> list[Group]:
+    """Return the groups of an update, whose tasks are all different.
+
+    Updates walk through the tasks in one random order, again and again: after so many groups as there
+    are tasks each was played once. (No source says how the paper draws tasks; this is ours.)
     """
-
-    episodes: int
-    dropped: int
-    success: float
-    mean_return: float
-    steps: int
-    invalid: float
-    prompt_tokens: int
-    response_tokens: int
-    observation_tokens: int
-    seconds: float
-
-    @classmethod
-    def of(cls, rows: Sequence[PaWRow], *, dropped: int = 0, seconds: float = 0.0) -> RolloutStats:
-        """Return what rows tell: those of one process, or of all; shares of nothing are 0.
-
-        Args:
-            rows: All rows of the episodes.
-            dropped: How many episodes have none.
-            seconds: How long it took.
-        """
-        episodes = list({row.trajectory: row for row in rows}.values())
-        return cls(
-            episodes=len(episodes),
-            dropped=dropped,
-            success=_mean([row.success for row in episodes]),
-            mean_return=_mean([row.episode_return for row in episodes]),
-            steps=len(rows),
-            invalid=_mean([not row.valid for row in rows]),
-            prompt_tokens=sum(len(row.prompt_ids) for row in rows),
-            response_tokens=sum(len(row.response_ids) for row in rows),
-            observation_tokens=sum(len(row.observation_ids) for row in rows),
-            seconds=seconds,
+    if len(tasks) < groups:
+        raise OptionError(
+            f"groups must be at most the number of training tasks, {len(tasks)}, not {groups}"
         )
+    order = list(tasks)
+    random.Random(f"groups {seed}").shuffle(order)  # a text: the seed of no other draw
+    first = update * groups
+    return [
+        Group(number, order[(first + number) % len(order)], members) for number in range(groups)
+    ]
 
-    @classmethod
-    def together(cls, parts: Sequence[RolloutStats]) -> RolloutStats:
-        """Return what several processes' episodes come to, all together.
 
-        Args:
-            parts: What came of each process's own episodes.
-
-        Example:
-            >>> one = PaWRow(group=0, trajectory=0, t=0, prompt_ids=(), response_ids=(), success=True)
-            >>> RolloutStats.together([RolloutStats.of([one]), RolloutStats.of([])]).success
-            1.0
-        """
-        episodes = sum(part.episodes for part in parts)
-        steps = sum(part.steps for part in parts)
-
-        def mean(name: str, counted: str, total: int) -> float:
-            weighted = (getattr(part, name) * getattr(part, counted) for part in parts)
-            return float(sum(weighted)) / max(total, 1)
-
-        return cls(
-            episodes=episodes,
-            dropped=sum(part.dropped for part in parts),
-            success=mean("success", "episodes", episodes),
-            mean_return=mean("mean_return", "episodes", episodes),
-            steps=steps,
-            invalid=mean("invalid", "steps", steps),
-            prompt_tokens=sum(part.prompt_tokens for part in parts),
-            response_tokens=sum(part.response_tokens for part in parts),
-            observation_tokens=sum(part.observation_tokens for part in parts),
-            seconds=max(part.seconds for part in parts),
+def play_groups(
+    make_env: Callable[[], gymnasium.Env[str, str]],
+    agent: Agent,
+    groups: Sequence[Group],
+    *,
+    lm: LanguageModel | None,
+    concurrency: int = 32,
+    seed: int = 0,
+    update: int = 0,
+    include_admissible: bool = False,
+    on_done: Callable[[Trajectory], object] = lambda episode: None,
+) -> list[list[Trajectory]]:
+    """Play all episodes of some groups, many at once, and return them by group and member."""
+    members = [(group, member) for group in groups for member in range(group.members)]
+    episodes = iter(
+        run_episodes(
+            lambda: _AlikeForGroups(make_env()),
+            _Noting(agent) if include_admissible else agent,
+            [group.task for group, _ in members],
+            on_done=lambda trials: on_done(trials[-1]),
+            lm=lm,
+            concurrency=concurrency,
+            seed=[_seed(seed, update, group, member) for group, member in members],
+            keep="tokens",
         )
+    )
+    found = [[next(episodes) for _ in range(group.members)] for group in groups]
+    for group in found:
+        texts = sorted({one.observation for one in group if one.observation or not one.error})
+        if len(texts) > 1:
+            raise EngineError(
+                f"expected all episodes of task {group[0].task!r:.120} to begin alike, found "
+                f"{texts[0]!r:.80} and {texts[1]!r:.80} after resets with one seed; the environment "
+                "must draw whatever it draws from the generator that reset seeds"
+            )
+    return found
 
-    def metrics(self) -> dict[str, float]:
-        """Return it by the names that a training's ``metrics.jsonl`` has; ``steps`` per episode."""
-        return {
-            "episodes": self.episodes,
-            "dropped": self.dropped,
-            "success": self.success,
-            "return": self.mean_return,
-            "rows": self.steps,
-            "steps": self.steps / max(self.episodes, 1),
-            "invalid": self.invalid,
-            "prompt_tokens": self.prompt_tokens,
-            "response_tokens": self.response_tokens,
-            "observation_tokens": self.observation_tokens,
-            "seconds_rollout": self.seconds,
-        }
+
+class _AlikeForGroups(gymnasium.Wrapper[str, str, str, str]):
+    """Resets all episodes of a group with one seed, whatever seeds they sample with."""
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        shared = None if seed is None else seed >> _MEMBER_BITS
+        return self.env.reset(seed=shared, options=options)
+
+
+class _Noting:
+    """An agent whose decisions also note which actions were admissible."""
+
+    def __init__(self, agent: Agent):
+        self._agent = agent
+        self.name = agent.name
+        self.config = getattr(agent, "config", None)
+
+    def required_capabilities(self) -> frozenset[str]:
+        return required_capabilities(self._agent)
+
+    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+        decision = yield from self._agent.decide(view)
+        known = list(view.admissible_actions or ())
+        return replace(decision, notes={**decision.notes, ADMISSIBLE: known})
+
+
+def _seed(seed: int, update: int, group: Group, member: int) -> int:
+    """Return an episode's seed, never 0: the one its group resets with, and the member's number."""
+    text = f"{seed}\n{update}\n{group.number}\n{group.task}".encode("utf-8", "replace")
+    shared = int.from_bytes(hashlib.sha256(text).digest()[:4], "big") % (2**31 - 1) + 1
+    return shared << _MEMBER_BITS | member
 
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:
-    """What an update learns from.
-
-    Attributes:
-        rows: The rows, by group, member and step.
-        dropped: Of each episode without rows, its number within the update and why.
-        seconds: How long playing took.
-    """
+    """The rows of an update on this process, why the numbered episodes were dropped, and the time."""
 
     rows: list[PaWRow]
     dropped: Mapping[int, str]
     seconds: float
 
-    def stats(self) -> RolloutStats:
-        """Return what came of the episodes."""
-        return RolloutStats.of(self.rows, dropped=len(self.dropped), seconds=self.seconds)
+    def sums(self) -> dict[str, float]:
+        """Return sums over this process's episodes and rows, for `rollout_metrics`."""
+        rows, episodes = self.rows, {row.trajectory: row for row in self.rows}.values()
+        return {
+            "episodes": len(episodes),
+            "dropped": len(self.dropped),
+            "success": sum(row.success for row in episodes),
+            "return": sum(row.episode_return for row in episodes),
+            "rows": len(rows),
+            "steps": len(rows),
+            "invalid": sum(not row.valid for row in rows),
+            "prompt_tokens": sum(len(row.prompt_ids) for row in rows),
+            "response_tokens": sum(len(row.response_ids) for row in rows),
+            "observation_tokens": sum(len(row.observation_ids) for row in rows),
+            "seconds_rollout": self.seconds,
+        }
+
+
+def rollout_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return an update's metrics from the sums of all processes; shares of nothing are 0."""
+    found = {name: sum(part[name] for part in parts) for name in parts[0]}
+    for name in ("success", "return", "steps"):
+        found[name] /= max(found["episodes"], 1)
+    found["invalid"] /= max(found["rows"], 1)
+    return found | {"seconds_rollout": max(part["seconds_rollout"] for part in parts)}
 
 
 def roll_out(
@@ -151,43 +168,15 @@ def roll_out(
     reward: RewardFunction | None = None,
     **options: Any,
 ) -> Rollouts:
-    """Play some groups and return their rows.
-
-    An episode that a fault ended, at its start or later, has no rows (`fault_of`).
-
-    Args:
-        make_env: Makes an environment of the training split.
-        agent: Who acts.
-        groups: What is played. An episode's number is its group's number times the group's size, and
-            the number of the member.
-        serializer: Makes rows.
-        success_reward: See `Serializer.rows_of`.
-        reward: See `Serializer.rows_of`.
-        **options: See `play_groups`.
-
-    Raises:
-        OptionError: See `play_groups` and `Serializer.rows_of`.
-        EngineError: See `play_groups`.
-    """
+    """Play some groups and return their rows."""
     begun = time.perf_counter()
-    played = play_groups(make_env, agent, groups, **options)
+    rewards: dict[str, Any] = {"success_reward": success_reward, "reward": reward}
     rows: list[PaWRow] = []
     dropped: dict[int, str] = {}
+    played = play_groups(make_env, agent, groups, **options)
     for group, episodes in zip(groups, played, strict=True):
-        for member, episode in enumerate(episodes):
-            number = group.number * group.members + member
-            fault = fault_of(episode)
-            if fault is not None:
+        for number, episode in enumerate(episodes, group.number * group.members):
+            if (fault := fault_of(episode)) is not None:
                 dropped[number] = fault
-            rows += serializer.rows_of(
-                episode,
-                group=group.number,
-                number=number,
-                success_reward=success_reward,
-                reward=reward,
-            )
+            rows += serializer.rows_of(episode, group=group.number, number=number, **rewards)
     return Rollouts(rows, dropped, time.perf_counter() - begun)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0

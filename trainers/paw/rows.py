@@ -1,65 +1,47 @@
-"""Rows: what PaW's losses are computed from, one environment step each (METHODS.md 2.0)."""
+"""Rows: what PaW's losses are computed from, one environment step each, and their mini-batches."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ...agents.parsing import env_name
 from ...errors import LanguageModelError, OptionError
 from ...lm import Generate, Message
+from ...lm.chat import ChatTokenizer, Following
 from ...trajectory import Call, Step, Trajectory
-from .serialize import (
-    Following,
-    TurnTokenizer,
-    continued,
-    fault_of,
-    observed_text,
-    reply_of,
-)
 
-__all__ = ["ADMISSIBLE", "PaWRow", "RewardFunction", "Serializer"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PURPOSES = ("act", "draft", "draft: retry")
+"""What agents ask their language model for when they ask for an action."""
 
 ADMISSIBLE = "admissible_actions"
-"""The note of a step that tells which actions were admissible before it."""
+"""The note of a step that lists the actions that were admissible before it."""
 
 RewardFunction: TypeAlias = Callable[[Trajectory], Sequence[float]]
 """Returns the reward of each step of an episode."""
 
+_REMEMBERED = 4096  # texts whose tokens are kept: an update has many equal ones
+_SEPARATOR = " [SEP] "
+_SCORE = re.compile(
+    r"(Your score\b(?: \([^()\n]*\))?['\"]?)"
+    r"\s{0,4}(?:\[SEP\]|:|=|is\b)?\s{0,4}['\"]?[-+]?[0-9]+(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?['\"]?"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaWRow:
-    """One environment step in tokens (METHODS.md 2.0).
+    """One environment step in tokens.
 
-    The sequence that a model reads is prompt, response, header, observation and footer, one after the
-    other. Response tokens carry the loss of reinforcement learning, observation tokens PaW's own;
-    the others carry none (METHODS.md 2.3, "Serialization").
-
-    Attributes:
-        group: Number of the row's task group within the update, over all processes, from 0.
-        trajectory: Number of its episode within the update, over all processes: the group's number
-            times the group's size, and the number of the member.
-        t: Number of the step within the episode, from 0.
-        prompt_ids: What the model read: chat template, conversation, the given beginning of the
-            reply.
-        response_ids: What it wrote, as it was sampled; with the end token if that was sampled.
-        header_ids: What the chat template puts between the reply and the observation; with the end
-            token if the response lacks it.
-        observation_ids: The text that followed; empty where there is none, as are header and footer.
-        footer_ids: What ends the observation's message.
-        sampled_logprobs: Log-probability of each token of the response as it was sampled, at
-            temperature 1; None where the language model does not tell.
-        reward: The step's own reward, scaled, without penalties.
-        valid: Whether the reply had the right form (METHODS.md 2.6, "Validity").
-        anchor: The observation before the action, as the environment said it.
-        episode_return: Sum of the rewards of the episode, without penalties.
-        episode_length: Number of steps of the episode.
-        success: Whether the episode solved its task.
-
-    Example:
-        >>> row = PaWRow(group=0, trajectory=3, t=0, prompt_ids=(5, 6), response_ids=(7,))
-        >>> row.observation_ids, row.valid
-        ((), True)
+    A model reads prompt, response, header, observation and footer, one after the other. Response tokens
+    carry the loss of reinforcement learning, observation tokens PaW's own; the others carry none.
     """
 
     group: int
@@ -78,34 +60,99 @@ class PaWRow:
     episode_length: int = 0
     success: bool = False
 
+    def sizes(self, observed: bool) -> tuple[int, int]:
+        """Return the tokens of the prompt, and of what a forward pass reads after it."""
+        tail = len(self.header_ids) + len(self.observation_ids) + len(self.footer_ids)
+        return len(self.prompt_ids), len(self.response_ids) + (tail if observed else 0)
+
+
+class TurnTokenizer(ChatTokenizer):
+    """Makes prompts as generation does, and the tokens of the user's message after a reply.
+
+    What stands around that message is read off a conversation that the chat template renders. The text
+    is tokenized by itself, so that each token belongs to it or to the template; where a tokenizer would
+    merge the two (a space before the first word), the tokens differ from those of the same text in a
+    later prompt. Whatever in the text is written like a control token is broken up.
+    """
+
+    def following(self, response: Sequence[int], text: str, longest: int) -> Following:
+        """Return the tokens that follow a reply."""
+        if len(self._known) > _REMEMBERED:
+            self._known.clear()
+        (tokens,) = self.tokens([self.turns.shown(text)])
+        return self.turns.following(response, tokens[:longest]) if tokens else Following()
+
+
+def observed_text(env_id: str, step: Step) -> str:
+    """Return the text of an observation as PaW predicts it; empty if there is none.
+
+    A page of WebShop is predicted in quoted parts, without the instruction and without the score at
+    the end; in search QA nothing follows the answer.
+    """
+    name, text = env_name(env_id), step.observation
+    if name == "searchqa":
+        return "" if step.terminated else text
+    if name != "webshop":
+        return text
+    if step.terminated:
+        text = _SCORE.sub(r"\1", text)
+    parts = text.split(_SEPARATOR)
+    if len(parts) == 1 or text.startswith("'"):  # a page in lines, or quoted already
+        return text
+    if "Instruction:" in parts:
+        parts = parts[parts.index("Instruction:") + 2 :]
+    return _SEPARATOR.join(f"'{part}'" for part in parts)
+
+
+def fault_of(trajectory: Trajectory) -> str | None:
+    """Return why an episode has no rows, or None where it has some."""
+    if trajectory.error is not None:
+        return trajectory.error
+    if not trajectory.steps:
+        return "no step was taken"
+    for step in trajectory.steps:
+        if _own_call(step) is None:
+            return f"the language model wrote no action at step {step.t}"
+    return None
+
+
+def _own_call(step: Step) -> Call | None:
+    """Return the call whose reply is the step's action."""
+    calls = reversed(step.calls)
+    return next((c for c in calls if c.kind == "generate" and c.purpose in PURPOSES), None)
+
+
+def _checked(trajectory: Trajectory, step: Step) -> Call:
+    """Return the call whose reply is a step's action, with its tokens."""
+    call = _own_call(step)
+    assert call is not None
+    where = f"(task {trajectory.task!r:.80}, step {step.t})"
+    if call.messages is None or call.token_ids is None:
+        lacking = "prompts" if call.messages is None else "tokens"
+        raise OptionError(
+            f"expected episodes with prompts and tokens of all calls, found none of the {lacking} "
+            f"{where}; play with keep='tokens' and a model in this process or on a training server"
+        )
+    if call.logprobs is not None and len(call.logprobs) != len(call.token_ids):
+        raise LanguageModelError(
+            f"expected {len(call.token_ids)} log-probabilities, one for each token, found "
+            f"{len(call.logprobs)} {where}"
+        )
+    return call
+
+
+def continued(steps: Sequence[Step], calls: Sequence[Call]) -> list[bool]:
+    """Return of each step whether its conversation continues the one before; False after the last."""
+    found = [False]
+    for step, before, call in zip(steps[1:], calls, calls[1:], strict=False):
+        conversation = (*(before.messages or ()), ("assistant", before.text))
+        concat = step.notes.get("context") == "concat"
+        found.append(concat and (call.messages or ())[:-1] == conversation)
+    return [*found[: len(steps)], False]
+
 
 class Serializer:
-    """Makes rows of episodes (METHODS.md 2.0, 2.3 "Serialization").
-
-    Prompts are made by the code that generation uses, from the recorded conversation, and so have the
-    very tokens that the model read; replies are the tokens that were sampled. Where a conversation
-    goes on (`comap.agents.paw_context`), a row's prompt is the prompt of the row before it, its
-    response, header, observation and footer, and what begins a reply. A step's row has the last
-    of its drafts (`comap.trainers.paw.serialize.reply_of`): the second, after a reminder of the form.
-
-    Args:
-        tokenizer: The model's tokenizer, with a chat template.
-        ends: Tokens that end generation, from the model's configuration.
-        max_observation: The most tokens of an observation; the rest is cut off.
-        include_admissible: Add the actions that are admissible then, but for the last observation.
-            Episodes must tell them: see `comap.trainers.paw.rollouts.play_groups`.
-        strip_score: Leave out the number on WebShop's last page (METHODS.md 2.3).
-
-    Raises:
-        LanguageModelError: The chat template is missing or cannot be used.
-        OptionError: `max_observation` is not a whole number of at least 1.
-
-    Example:
-        >>> from comap.lm.tiny import tokenizer_of
-        >>> serializer = Serializer(tokenizer_of(["It is dark."] * 2, 320))
-        >>> serializer.observation((), "").observation
-        ()
-    """
+    """Makes rows of episodes."""
 
     def __init__(
         self,
@@ -114,15 +161,10 @@ class Serializer:
         ends: Iterable[int] = (),
         max_observation: int = 512,
         include_admissible: bool = False,
-        strip_score: bool = True,
     ) -> None:
-        if type(max_observation) is not int or max_observation < 1:
-            raise OptionError(
-                f"max_observation must be a whole number of at least 1, not {max_observation!r}"
-            )
-        self._chat = TurnTokenizer(tokenizer, ends)
-        self._longest = max_observation
-        self._include_admissible, self._strip_score = include_admissible, strip_score
+        self.chat = TurnTokenizer(tokenizer, ends)
+        _ = self.chat.turns  # a template that cannot be used is refused at once
+        self._max_observation, self._include_admissible = max_observation, include_admissible
 
     def rows_of(
         self,
@@ -133,37 +175,25 @@ class Serializer:
         success_reward: float = 1.0,
         reward: RewardFunction | None = None,
     ) -> list[PaWRow]:
-        """Return a row for each step of an episode; none if `fault_of` says that it has none.
-
-        Args:
-            trajectory: The episode, with the tokens kept (``keep="tokens"``).
-            group: Number of its task group.
-            number: Number of the episode within the update.
-            success_reward: Reward of the last step where the task is solved, 10 or 1; all else is
-                rewarded with 0 (METHODS.md 2.6).
-            reward: Tells the rewards of all steps in place of that.
-
-        Raises:
-            OptionError: The episode was played without keeping tokens, by a language model that does
-                not tell them, or without the admissible actions that are to be included; or `reward`
-                has another number of rewards than there are steps.
-            LanguageModelError: A conversation is none that the chat template takes, or there are not
-                as many log-probabilities as tokens.
-        """
+        """Return a row for each step of an episode; none if `fault_of` says that it has none."""
         if fault_of(trajectory) is not None:
             return []
-        calls = [reply_of(trajectory, step) for step in trajectory.steps]
-        goes_on = continued(trajectory.steps, calls)
-        prompts = self._prompts(calls, goes_on)
-        rewards = _rewards(trajectory, success_reward, reward)
-        total = sum(rewards)
-        anchors = (trajectory.observation, *(step.observation for step in trajectory.steps))
+        steps = trajectory.steps
+        calls = [_checked(trajectory, step) for step in steps]
+        continues = continued(steps, calls)
+        prompts = self._prompts(calls, continues)
+        rewards = [0.0] * len(steps)
+        if reward is not None:
+            rewards = [float(value) for value in reward(trajectory)]
+        elif trajectory.success:
+            rewards[-1] = float(success_reward)
+        anchors = (trajectory.observation, *(step.observation for step in steps))
         rows = []
-        for t, (step, call) in enumerate(zip(trajectory.steps, calls, strict=True)):
+        for t, (step, call) in enumerate(zip(steps, calls, strict=True)):
             response = call.token_ids or ()
-            told = calls[t + 1].messages if goes_on[t + 1] else None
-            text = told[-1][1] if told else self._text(trajectory, t)
-            following = self.observation(response, text)
+            messages = calls[t + 1].messages if continues[t + 1] else None
+            text = messages[-1][1] if messages else self._text(trajectory, t)
+            following = self.chat.following(response, text, self._max_observation)
             rows.append(
                 PaWRow(
                     group=group,
@@ -176,34 +206,26 @@ class Serializer:
                     footer_ids=following.footer,
                     sampled_logprobs=call.logprobs,
                     reward=rewards[t],
-                    valid=_is_valid(step),
+                    valid=bool(step.notes.get("valid", step.notes.get("draft_parsed", True))),
                     anchor=anchors[t],
-                    episode_return=total,
-                    episode_length=len(trajectory.steps),
+                    episode_return=sum(rewards),
+                    episode_length=len(steps),
                     success=trajectory.success,
                 )
             )
         return rows
 
-    def observation(self, response_ids: Sequence[int], text: str) -> Following:
-        """Return header, observation and footer, in tokens, of a text that follows a reply.
-
-        Args:
-            response_ids: The tokens of the reply.
-            text: The observation, cleaned; all parts are empty where it is.
-        """
-        return self._chat.following(response_ids, text, self._longest)
-
-    def _prompts(self, calls: Sequence[Call], goes_on: Sequence[bool]) -> list[tuple[int, ...]]:
-        asked, ids = [], list[tuple[int, ...]]()
-        for call, on in zip(calls, goes_on, strict=False):
-            if not on:
-                ids.clear()
-            messages = tuple(Message(*said) for said in call.messages or ())
-            asked.append(Generate(messages, prefix=call.prefix, reply_ids=tuple(ids)))
-            ids.append(call.token_ids or ())
+    def _prompts(self, calls: Sequence[Call], continues: Sequence[bool]) -> list[tuple[int, ...]]:
+        """Return the prompt of each call in tokens, as generation made it."""
+        requests, replies = [], list[tuple[int, ...]]()
+        for call, goes_on in zip(calls, continues, strict=False):
+            if not goes_on:
+                replies.clear()
+            messages = tuple(Message(*message) for message in call.messages or ())
+            requests.append(Generate(messages, prefix=call.prefix, reply_ids=tuple(replies)))
+            replies.append(call.token_ids or ())
         found = []
-        for prompt in self._chat.prompts(asked):
+        for prompt in self.chat.prompts(requests):
             if isinstance(prompt, LanguageModelError):
                 raise prompt
             found.append(tuple(prompt))
@@ -211,33 +233,130 @@ class Serializer:
 
     def _text(self, trajectory: Trajectory, t: int) -> str:
         """Return the observation that step `t` led to, as it is predicted."""
-        step = trajectory.steps[t]
-        text = observed_text(trajectory.env_id, step, strip_score=self._strip_score)
+        text = observed_text(trajectory.env_id, trajectory.steps[t])
         if not (self._include_admissible and text and t + 1 < len(trajectory.steps)):
             return text
-        notes = trajectory.steps[t + 1].notes
-        if ADMISSIBLE not in notes:
+        actions = trajectory.steps[t + 1].notes.get(ADMISSIBLE)
+        if actions is None:
             raise OptionError(
                 f"expected the admissible actions in the notes of step {t + 2}, found none; play the "
                 "episodes with include_admissible=True"
             )
-        known = notes[ADMISSIBLE]
-        return "\n".join([text, "Admissible actions:", *known]) if known else text
+        return "\n".join([text, "Admissible actions:", *actions]) if actions else text
 
 
-def _is_valid(step: Step) -> bool:
-    """Return whether the agent says that the reply had the right form."""
-    return bool(step.notes.get("valid", step.notes.get("draft_parsed", True)))
+def overlapping(texts: Sequence[str], spans: Iterable[tuple[int, int]]) -> list[bool]:
+    """Return for each token's text whether it shares a character with a span of their joined text.
+
+    A token without text is the beginning of the character that the next one ends.
+    """
+    ends, found = np.cumsum([len(text) for text in texts], dtype=int).tolist(), []
+    kept = list(spans)
+    for end, text in zip(ends, texts, strict=True):
+        start, end = end - len(text), end + (not text)
+        found.append(any(start < high and low < end for low, high in kept))
+    return found
 
 
-def _rewards(
-    trajectory: Trajectory, success_reward: float, reward: RewardFunction | None
-) -> list[float]:
-    """Return the reward of each step."""
-    steps = len(trajectory.steps)
-    if reward is None:
-        return [0.0] * (steps - 1) + [float(success_reward) if trajectory.success else 0.0]
-    found = [float(value) for value in reward(trajectory)]
-    if len(found) != steps:
-        raise OptionError(f"expected {steps} rewards, one for each step, found {len(found)}")
+@dataclass(frozen=True, slots=True)
+class MiniBatch:
+    """What one step of the optimizer learns from: rows of this process, and counts over all."""
+
+    micro: tuple[tuple[int, ...], ...]
+    rows: int
+    tokens: int
+
+
+def deal(positions: NDArray[np.int64], total: int, size: int | None, seed: int) -> list[list[int]]:
+    """Return this process's rows in each mini-batch, by index; `positions` are theirs in the update."""
+    number = 1 if size is None else max(-(-total // size), 1)
+    order = np.random.default_rng(seed).permutation(total)
+    own = {int(position): row for row, position in enumerate(positions)}
+    return [
+        [own[int(position)] for position in part if int(position) in own]
+        for part in np.array_split(order, number)
+    ]
+
+
+def micro_batches(
+    rows: Sequence[int],
+    sizes: Sequence[tuple[int, int]],
+    max_rows: int | None,
+    max_tokens: int | None,
+) -> list[tuple[int, ...]]:
+    """Return rows in micro-batches of like lengths, the widest first; each has one row at least.
+
+    `sizes` are the tokens of each row's prompt, padded on the left, and of what follows it.
+    """
+    found: list[tuple[int, tuple[int, ...]]] = []
+    pending = [sorted(rows)] if rows else []
+    while pending:
+        some = pending.pop()
+        lengths = [[sizes[row][side] for row in some] for side in (0, 1)]
+        width = max(lengths[0]) + max(lengths[1])
+        room = len(some) if max_rows is None else max_rows
+        if max_tokens is not None:
+            room = max(min(room, max_tokens // max(width, 1)), 1)
+        spreads = [max(side) - min(side) for side in lengths]
+        if len(some) <= room or not any(spreads):
+            for part in np.array_split(some, -(-len(some) // room)):
+                micro = tuple(map(int, part))
+                widest = sum(max(sizes[row][side] for row in micro) for side in (0, 1))
+                found.append((-widest, micro))
+            continue
+        side = 0 if spreads[0] > spreads[1] else 1
+        some.sort(key=lambda row: (-sizes[row][side], row))
+        pending += [sorted(some[len(some) // 2 :]), sorted(some[: len(some) // 2])]
+    return [micro for _, micro in sorted(found)]
+
+
+def collate(
+    rows: Sequence[PaWRow], observed: Sequence[bool], pad: int, device: Any = "cpu"
+) -> dict[str, Tensor]:
+    """Return rows as tensors: prompts padded on the left, what follows them on the right.
+
+    Returns:
+        ``prompt_ids`` and ``prompt_mask`` (B, P); ``completion_ids``, ``completion_mask`` (1 for
+        tokens of the response), ``seen_mask`` (1 for all that is no padding) and ``observation_mask``
+        (1 for scored tokens of the observation), all (B, C) and of 64-bit integers.
+    """
+    import torch
+
+    prompts = [row.prompt_ids for row in rows] or [(pad,)]
+    completions, actions, scored = [], [], []
+    for row, shown in zip(rows, observed, strict=True):
+        tail = (row.header_ids, row.observation_ids, row.footer_ids) if shown else ((), (), ())
+        completions.append((*row.response_ids, *tail[0], *tail[1], *tail[2]))
+        actions.append((1,) * len(row.response_ids))
+        scored.append((0,) * (len(row.response_ids) + len(tail[0])) + (1,) * len(tail[1]))
+    if not rows:
+        completions, actions, scored = [(pad,)], [()], [()]
+    width = max(1, *map(len, completions))  # a model reads one token at least
+
+    def right(lines: Sequence[Sequence[int]], filler: int) -> list[list[int]]:
+        return [[*line, *[filler] * (width - len(line))] for line in lines]
+
+    def left(lines: Sequence[Sequence[int]], filler: int) -> list[list[int]]:
+        widest = max(map(len, lines))
+        return [[*[filler] * (widest - len(line)), *line] for line in lines]
+
+    columns = {
+        "prompt_ids": left(prompts, pad),
+        "prompt_mask": left([(1,) * len(ids) for ids in prompts], 0),
+        "completion_ids": right(completions, pad),
+        "completion_mask": right(actions, 0),
+        "seen_mask": right([(1,) * len(ids) for ids in completions], 0),
+        "observation_mask": right(scored, 0),
+    }
+    return {name: torch.tensor(value, device=device) for name, value in columns.items()}
+
+
+def padded(values: Sequence[Tensor], width: int, device: Any) -> Tensor:
+    """Return the values (T,) of rows' response tokens as one tensor (B, width), with zeros behind."""
+    import torch
+
+    dtype = values[0].dtype if len(values) else None
+    found = torch.zeros(max(len(values), 1), width, device=device, dtype=dtype)
+    for row, line in enumerate(values):
+        found[row, : len(line)] = line
     return found

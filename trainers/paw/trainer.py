@@ -1,55 +1,81 @@
-"""PaW on TRL's trainers: a mixin over `GRPOTrainer` and `RLOOTrainer` (METHODS.md 2.1).
+"""PaW on TRL's trainers: one update, from rollouts to the optimizer's steps (PaW, Algorithm 1).
 
-One step of the trainer is one update: rollouts, log-probabilities of what was sampled, advantages, and
-all mini-batches of its rows, each a step of the optimizer. TRL computes the reinforcement-learning loss
-of a micro-batch; the mixin lets the model read the next observations behind the actions in that same
-forward pass, and adds their loss. With PaW switched off nothing is added, and the loss is TRL's own, to
-the last bit; on a CPU to that of a TRL that scores what a GPU would (`scored_alone`). Importing this
-module imports torch and TRL.
+`PaWMixin.training_step` is an update: play episodes and score their rows (`_prepare`), deal the rows into
+mini-batches, and for each micro-batch add TRL's policy loss and PaW's loss on observations
+(`_compute_loss`). The losses themselves are in `losses`, the advantages in `advantages`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
+from numpy.typing import NDArray
+from torch import Tensor
 from transformers import PrinterCallback, Trainer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer import utils
 
-from ...agents.records import writing
+from ...agents.run import writing
 from ...errors import OptionError
+from ...lm.chat import ChatTokenizer
 from ..processes import gathered, part_at_exit
-from ..trainer_checkpoints import last_checkpoint, mark_complete
-from .batches import MiniBatch, collate, deal, micro_batches, placed
-from .critic import Critic, value_loss
-from .measures import Measures
-from .observation_loss import observation_losses
-from .rows import PaWRow
-from .scored import scored_alone
-from .scoring import Scorer
-from .update import Update, choose, places_of, row_advantages
-
-if TYPE_CHECKING:
-    from .config import PaWTraining
-
-__all__ = ["PaWGRPOTrainer", "PaWMixin", "PaWRLOOTrainer", "RollOut", "make_trainer"]
+from ..run_folder import last_checkpoint, mark_complete
+from .advantages import gae, gigpo_advantages, grpo_advantages, rloo_advantages, row_returns, whiten
+from .config import PaWTraining
+from .critic import Critic
+from .losses import (
+    Measures,
+    action_tokens,
+    adaptive_coefficients,
+    observation_losses,
+    rank_correlation,
+    row_entropies,
+    row_weights,
+    select_rows,
+    value_loss,
+)
+from .rows import MiniBatch, PaWRow, collate, deal, micro_batches, padded
 
 RollOut = Callable[[int], Sequence[PaWRow]]
 """Plays the episodes of an update, by its number from 0, and returns this process's rows."""
 
+Entropies = tuple[NDArray[np.float64], NDArray[np.float64] | None]
+"""The entropy of each row's action by the settings' definition, and of the full distribution if known."""
+
+
+@dataclass
+class Update:
+    """The rows of an update on this process, and what is computed from each."""
+
+    number: int  # from 0
+    rows: list[PaWRow]
+    positions: NDArray[np.int64]  # of the rows among those of all processes
+    total: int  # rows over all processes
+    advantages: Any = None  # for all response tokens of a row; with PPO a tensor (T,) each
+    old: list[Tensor] | None = None  # log-probabilities (T,) before; None if the policy is the same
+    reference: list[Tensor] | None = None  # log-probabilities (T,) under the first policy
+    values: list[Tensor] | None = None  # the critic's, (T,)
+    targets: list[Tensor] | None = None  # the critic's, (T,)
+    selected: NDArray[np.bool_] = field(init=False)  # whether the observation is learned from
+    weights: NDArray[np.float64] = field(init=False)  # of the observation's loss
+    metrics: dict[str, float | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.selected = np.zeros(len(self.rows), np.bool_)
+        self.weights = np.zeros(len(self.rows))
+
 
 class PaWMixin:
-    """What PaW adds to a trainer of TRL: see `make_trainer`, which sets everything up.
-
-    Overridden are `training_step` (a whole update), `_prepare_inputs` (micro-batches are ready),
-    `_get_per_token_logps_and_entropies` (the model reads observations as well) and `_compute_loss`
-    (their loss is added), beside what writes checkpoints.
-    """
+    """What PaW adds to a trainer of TRL; `make_trainer` sets it up."""
 
     scaled_by_rows = False
     """Whether TRL's loss of a micro-batch is a mean over its rows, not over the update's tokens."""
@@ -60,38 +86,33 @@ class PaWMixin:
     optimizer: Any
     state: Any
     ref_model: Any
+    processing_class: Any
 
-    # -- setting up ------------------------------------------------------------------------------
-
-    def set_up(
-        self,
-        config: PaWTraining,
-        roll_out: RollOut,
-        tell: Callable[[Mapping[str, Any]], object],
-        critic: Critic | None,
-    ) -> None:
-        """Take over what an update needs; called once, by `make_trainer`."""
+    def set_up(self, config: PaWTraining, roll_out: RollOut, tell: Any, critic: Any) -> None:
+        """Store what an update needs; called once, by `make_trainer`."""
         self.config, self.roll_out, self.tell, self.critic = config, roll_out, tell, critic
-        self.scorer = Scorer(self, config)
+        self.pad = int(self.processing_class.pad_token_id)
+        self.chat = ChatTokenizer(self.processing_class)
         self.measures = Measures(self.accelerator)
+        self.last_update: dict[str, Any] | None = None
         self._micro: dict[str, Any] | None = None
         self._read: tuple[Any, Any] = (None, None)
 
-    # -- an update -------------------------------------------------------------------------------
-
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-        """Do a whole update, but for the optimizer's last step, which transformers' loop does."""
-        update = self._prepared(self.state.global_step)
+        """Do a whole update, except for the optimizer's last step, which transformers' loop does."""
+        update = self._prepare(self.state.global_step)
         start = time.perf_counter()
         batches = self._mini_batches(update)
         total = torch.zeros((), device=self.args.device)
         for number, batch in enumerate(batches):
-            for place, rows in enumerate(batch.micro):
+            for index, rows in enumerate(batch.micro):
                 self._micro = self._tensors(update, batch, rows)
-                with self._syncs(model, place == len(batch.micro) - 1):
+                is_last = index == len(batch.micro) - 1  # processes share the last one's gradients
+                with nullcontext() if is_last else self.accelerator.no_sync(model):
                     loss = super().training_step(model, self._micro, None)  # type: ignore[misc]
                 total += loss.detach() / len(batches)
-                self._teach_critic(batch)
+                if self.critic is not None:
+                    self._teach(self.critic, batch, self._micro)
             self._micro = None
             if self.critic is not None:
                 self.critic.step(self.accelerator)
@@ -101,27 +122,27 @@ class PaWMixin:
         self._report(update)
         return total
 
-    def _prepared(self, number: int) -> Update:
-        """Play the episodes of an update and score its rows."""
+    def _prepare(self, number: int) -> Update:
+        """Play the episodes of an update, score its rows, and choose what to learn from."""
         times = [time.perf_counter()]
         rows = list(self.roll_out(number))
-        places, total = places_of(rows)
-        if not total:
+        own = [(row.trajectory, row.t) for row in rows]
+        order = {key: position for position, key in enumerate(sorted(gathered(own)))}
+        if not order:
             raise OptionError(
                 f"expected steps to learn from in update {number}, found none: every episode failed; "
                 "faults.jsonl in the training's folder has the errors; mend their cause and go on"
             )
-        update = Update(number, rows, places, total)
+        update = Update(number, rows, np.array([order[key] for key in own], np.int64), len(order))
         times.append(time.perf_counter())
-        entropies = self.scorer.score(update)
+        entropies = self._score(update)
         times.append(time.perf_counter())
-        if self.critic is None:
-            update.advantages = row_advantages(self.config, rows) if rows else []
-        else:
-            self.scorer.value(update, self.critic)
+        if self.critic is not None:
+            self._value(update, self.critic)
+        elif rows:
+            update.advantages = row_advantages(self.config, rows)
         if self.config.paw:
-            update.chosen = choose(self.config, update, *entropies)
-            update.metrics |= update.chosen.metrics
+            update.metrics |= select(self.config, update, *entropies)
         times.append(time.perf_counter())
         phases = ("seconds_rollout", "seconds_old_logps", "seconds_advantages")
         for name, begin, end in zip(phases, times, times[1:], strict=False):
@@ -130,70 +151,55 @@ class PaWMixin:
 
     def _mini_batches(self, update: Update) -> list[MiniBatch]:
         """Deal the rows; every process has as many micro-batches as every other."""
-        config, rows = self.config, update.rows
-        dealt = deal(
-            update.places, update.total, config.mini_batch_rows, config.seed + update.number
-        )
-        sizes = [_sizes(row, update.appended(number)) for number, row in enumerate(rows)]
-        found = []
-        for numbers in dealt:
-            micro = micro_batches(
-                numbers, sizes, config.micro_batch_rows, config.micro_batch_tokens
-            )
-            tokens = sum(len(rows[number].response_ids) for number in numbers)
-            everyone = gathered([(len(micro), len(numbers), tokens)])
-            micro += [()] * (max(told[0] for told in everyone) - len(micro))
-            counts = [sum(told[column] for told in everyone) for column in (1, 2)]
-            found.append(MiniBatch(tuple(micro), *counts))
-        return found
-
-    def _syncs(self, model: Any, last: bool) -> AbstractContextManager[Any]:
-        """Return within what gradients are computed: processes share those of the last alone."""
-        return nullcontext() if last else self.accelerator.no_sync(model)
+        rows, limits = update.rows, self.config.optimization
+        seed = self.config.seed + update.number
+        sizes = [row.sizes(bool(shown)) for row, shown in zip(rows, update.selected, strict=True)]
+        batches = []
+        for part in deal(update.positions, update.total, limits.mini_batch_rows, seed):
+            micro = micro_batches(part, sizes, limits.micro_batch_rows, limits.micro_batch_tokens)
+            tokens = sum(len(rows[index].response_ids) for index in part)
+            everyone = gathered([(len(micro), len(part), tokens)])
+            micro += [()] * (max(counts[0] for counts in everyone) - len(micro))
+            totals = [sum(counts[column] for counts in everyone) for column in (1, 2)]
+            batches.append(MiniBatch(tuple(micro), *totals))
+        return batches
 
     def _step_optimizer(self, model: Any) -> None:
         """Update the weights between two mini-batches as transformers' loop does after the last."""
-        if self.config.clip:
-            norm = self.accelerator.clip_grad_norm_(model.parameters(), self.config.clip)
+        if self.config.optimization.clip:
+            norm = self.accelerator.clip_grad_norm_(
+                model.parameters(), self.config.optimization.clip
+            )
             self.measures.add("grad_norm", norm, 1)
         self.optimizer.step()
         model.zero_grad()
 
-    # -- a micro-batch ---------------------------------------------------------------------------
+    def _tensors(self, update: Update, batch: MiniBatch, indices: Sequence[int]) -> dict[str, Any]:
+        """Return a micro-batch in the form of TRL's losses."""
+        rows, device = [update.rows[index] for index in indices], self.args.device
+        shown = [bool(update.selected[index]) for index in indices]
+        inputs: dict[str, Any] = collate(rows, shown, self.pad, device)
+        mask = inputs["completion_mask"]
 
-    def _tensors(self, update: Update, batch: MiniBatch, numbers: Sequence[int]) -> dict[str, Any]:
-        """Return a micro-batch as TRL's losses want it."""
-        rows = [update.rows[number] for number in numbers]
-        shown = [update.appended(number) for number in numbers]
-        found: dict[str, Any] = collate(rows, shown, self.scorer.pad, self.args.device)
-        mask = found["completion_mask"]
-        width, like = mask.size(1), found["completion_ids"]
+        def of_tokens(values: Sequence[Tensor]) -> Tensor:
+            return padded([values[index] for index in indices], mask.size(1), device)
 
-        def spread(values: list[Any]) -> Any:
-            return placed([values[number] for number in numbers], width, torch.zeros, like)
+        def of_rows(values: Any) -> Tensor:
+            return torch.tensor([float(values[index]) for index in indices] or [0.0], device=device)
 
         if self.critic is None:
-            advantages = [float(update.advantages[number]) for number in numbers] or [0.0]
-            found["advantages"] = torch.tensor(advantages, device=self.args.device)
+            inputs["advantages"] = of_rows(update.advantages)
         else:
-            found["advantages"] = spread(update.advantages)
-            found["values"], found["targets"] = (
-                spread(update.values or []),
-                spread(update.targets or []),
-            )
+            names = ("advantages", "values", "targets")
+            inputs |= {name: of_tokens(getattr(update, name)) for name in names}
         if update.old is not None:
-            found["old_per_token_logps"] = spread(update.old)
-            found["old_logps"] = (found["old_per_token_logps"] * mask).sum(1)
+            inputs["old_per_token_logps"] = of_tokens(update.old)
+            inputs["old_logps"] = (inputs["old_per_token_logps"] * mask).sum(1)
         if update.reference is not None:
-            found["ref_per_token_logps"] = spread(update.reference)
-        weights = [0.0] * max(len(rows), 1)
-        if update.chosen is not None and rows:
-            weights = [float(update.chosen.weights[number]) for number in numbers]
-        found["wm_weights"] = torch.tensor(weights, device=self.args.device)
-        tokens = torch.tensor(float(batch.tokens), device=self.args.device)
-        return found | {
-            "num_items_in_batch": tokens,
-            "rows": len(rows),
+            inputs["ref_per_token_logps"] = of_tokens(update.reference)
+        return inputs | {
+            "wm_weights": of_rows(update.weights),
+            "num_items_in_batch": torch.tensor(float(batch.tokens), device=device),
             "batch_rows": batch.rows,
             "update_rows": update.total,
         }
@@ -205,87 +211,175 @@ class PaWMixin:
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Any, attention_mask: Any, *args: Any, **options: Any
     ) -> Any:
-        """Let the model read the observations too, and keep what it says of them."""
+        """Make the model read the observations too, and keep what it returns for `_compute_loss`."""
         if self._micro is not None:
             both = (self._micro["prompt_mask"], self._micro["seen_mask"])
             attention_mask = torch.cat(both, dim=1)
-        with scored_alone():
-            told = super()._get_per_token_logps_and_entropies(  # type: ignore[misc]
+        with _scored_positions_only():
+            output = super()._get_per_token_logps_and_entropies(  # type: ignore[misc]
                 model, input_ids, attention_mask, *args, **options
             )
-        self._read = told[:2]
-        return told
+        self._read = output[:2]
+        return output
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
-        """Return TRL's loss of a micro-batch, and what PaW adds, each as a part of its mini-batch's."""
-        together = self.accelerator
-        self.accelerator = _Alone(together)
+        """Return TRL's loss of a micro-batch and what PaW adds, each as a part of its mini-batch's."""
+        config, everyone = self.config, self.accelerator
+        self.accelerator = _Alone(everyone)
         try:
             loss = super()._compute_loss(model, inputs)  # type: ignore[misc]
         finally:
-            self.accelerator = together
-        processes = together.num_processes
+            self.accelerator = everyone
+        processes = everyone.num_processes
         if self.scaled_by_rows:
-            share = inputs["prompt_ids"].size(0) * processes / inputs["batch_rows"]
-            loss = loss * share
+            loss = loss * (inputs["prompt_ids"].size(0) * processes / inputs["batch_rows"])
         logps, entropies = self._read
         self._read = (None, None)
         mask, tokens = inputs["completion_mask"], inputs["num_items_in_batch"]
-        self.measures.of_policy(inputs, logps.detach(), entropies.detach(), self.config)
+        self.measures.of_policy(inputs, logps.detach(), entropies.detach(), config)
         self.measures.add("policy_loss", loss.detach() * tokens / processes, 0)
-        if self.scaled_by_rows and self.config.kl:
+        kl = config.optimization.kl
+        if self.scaled_by_rows and kl:
             apart = inputs["ref_per_token_logps"] - logps
-            kl = ((torch.exp(apart) - apart - 1) * mask).sum()
-            loss = loss + self.config.kl * kl * processes / tokens
-        if self.config.entropy_bonus:
+            loss = loss + kl * ((torch.exp(apart) - apart - 1) * mask).sum() * processes / tokens
+        if config.optimization.entropy_bonus:
             bonus = (entropies * mask).sum() * processes / tokens
-            loss = loss - self.config.entropy_bonus * bonus
-        if self.config.paw:
-            loss = loss + self._observation_loss(inputs, logps) * processes
+            loss = loss - config.optimization.entropy_bonus * bonus
+        if config.paw:
+            found = observation_losses(
+                logps, inputs["observation_mask"], kind=config.loss.wm_loss, rho=config.loss.rho
+            )
+            self.measures.of_world_model(found)
+            share = inputs["update_rows"] / inputs["batch_rows"]
+            loss = loss + share * (inputs["wm_weights"] * found.rows).sum() * processes
         return loss
 
-    def _observation_loss(self, inputs: Any, logps: Any) -> Any:
-        """Return the part of the observations' loss that a micro-batch has (METHODS.md 2.5)."""
-        config = self.config
-        told = observation_losses(
-            logps, inputs["observation_mask"], kind=config.wm_loss, rho=config.rho
-        )
-        self.measures.of_world_model(told)
-        scale = inputs["update_rows"] / inputs["batch_rows"]
-        return scale * (inputs["wm_weights"] * told.rows).sum()
+    def _teach(self, critic: Critic, batch: MiniBatch, micro: Mapping[str, Any]) -> None:
+        """Add the critic's gradients of a micro-batch."""
+        critic.train()
+        mask, clip = micro["completion_mask"], self.config.advantages.value_clip
+        error = value_loss(critic(dict(micro)), micro["values"], micro["targets"], mask, clip)
+        (error * self.accelerator.num_processes / max(batch.tokens, 1)).backward()
+        self.measures.add("value_loss", error.detach(), mask.sum())
 
-    def _teach_critic(self, batch: MiniBatch) -> None:
-        """Add the critic's gradients of the present micro-batch."""
-        if self.critic is None or self._micro is None:
-            return
-        micro = self._micro
-        self.critic.train()
-        values = self.critic(micro)
-        processes = self.accelerator.num_processes
-        error = value_loss(
-            values,
-            micro["values"],
-            micro["targets"],
-            micro["completion_mask"],
-            self.config.value_clip,
-        )
-        (error * processes / max(batch.tokens, 1)).backward()
-        self.measures.add("value_loss", error.detach(), micro["completion_mask"].sum())
+    def _score(self, update: Update) -> Entropies:
+        """Fill in old and reference log-probabilities, and return the entropies of the actions.
 
-    # -- telling and keeping ---------------------------------------------------------------------
+        Responses are scored anew only where something needs it: several mini-batches, RLOO's ratio of
+        whole responses, or PaW's entropies.
+        """
+        config, rows = self.config, update.rows
+        mini = config.optimization.mini_batch_rows
+        several = mini is not None and update.total > mini
+        entropies: Entropies = np.zeros(0), None
+        if config.paw or several or config.algorithm == "rloo":
+            sampled = [row.sampled_logprobs for row in rows]
+            if (
+                config.optimization.old_logprobs == "sampled"
+                and config.agent.temperature == 1  # they are recorded at temperature 1
+                and config.loss.entropy_mode != "full"
+                and None not in sampled
+            ):
+                update.old, full = (
+                    [torch.tensor(line, dtype=torch.float32) for line in sampled],
+                    None,
+                )
+            else:
+                update.old, full = self._logps(self.model, rows, entropy=config.paw)
+            if config.paw:
+                entropies = self._entropies(rows, update.old, full)
+        if config.optimization.kl:
+            update.reference = self._reference(rows)
+        return entropies
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def _logps(
+        self, model: Any, rows: Sequence[PaWRow], *, entropy: bool
+    ) -> tuple[list[Tensor], list[Tensor] | None]:
+        """Return log-probabilities and entropies (T,) of each row's response."""
+        limits = self.config.optimization
+        sizes = [row.sizes(False) for row in rows]
+        logps: dict[int, Tensor] = {}
+        entropies: dict[int, Tensor] = {}
+        was_training = model.training
+        model.eval()
+        with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+            for micro in micro_batches(
+                range(len(rows)), sizes, limits.micro_batch_rows, limits.micro_batch_tokens
+            ):
+                some = [rows[index] for index in micro]
+                batch = collate(some, [False] * len(some), self.pad, self.args.device)
+                output = self._get_per_token_logps_and_entropies(
+                    model,
+                    torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+                    torch.cat([batch["prompt_mask"], batch["seen_mask"]], dim=1),
+                    batch["completion_ids"].size(1),
+                    compute_entropy=entropy,
+                )
+                for line, index in enumerate(micro):
+                    size = len(rows[index].response_ids)
+                    logps[index] = output[0][line, :size].clone()
+                    if entropy:
+                        entropies[index] = output[1][line, :size].clone()
+        model.train(was_training)
+        order = range(len(rows))
+        return [logps[n] for n in order], [entropies[n] for n in order] if entropy else None
+
+    def _reference(self, rows: Sequence[PaWRow]) -> list[Tensor]:
+        """Return log-probabilities under the policy that training began with."""
+        if self.ref_model is not None:
+            return self._logps(self.ref_model, rows, entropy=False)[0]  # type: ignore[no-any-return]
+        model = self.accelerator.unwrap_model(self.model)
+        with utils.use_adapter(model, adapter_name="ref" if "ref" in model.peft_config else None):
+            return self._logps(self.model, rows, entropy=False)[0]  # type: ignore[no-any-return]
+
+    def _entropies(
+        self, rows: Sequence[PaWRow], logps: Sequence[Tensor], full: Sequence[Tensor] | None
+    ) -> Entropies:
+        loss, chosen, compared = self.config.loss, [], []
+        for index, row in enumerate(rows):
+            mask = torch.ones(1, len(row.response_ids), device=logps[index].device)
+            if loss.entropy_span == "action_tag":
+                mask[0] = torch.tensor(action_tokens(self.chat.texts(row.response_ids)))
+            known = None if full is None else full[index][None]
+            own = row_entropies(loss.entropy_mode, logps[index][None], known, mask)
+            chosen.append(float(own))
+            if known is not None:
+                compared.append(float(row_entropies("full", logps[index][None], known, mask)))
+        return np.array(chosen, np.float64), np.array(compared) if full is not None else None
+
+    def _value(self, update: Update, critic: Critic) -> None:
+        """Fill in PPO's values, advantages and value targets."""
+        config, rows = self.config, update.rows
+        values = critic.values(rows, self.pad)
+        sizes = [len(row.response_ids) for row in rows]
+        width = max(sizes, default=1)
+        mask = padded([torch.ones(size) for size in sizes], width, "cpu")
+        rewards = torch.zeros_like(mask)
+        for row, value in enumerate(row_returns(rows, config.invalid_penalty)):
+            if sizes[row]:  # the whole return is the last token's reward
+                rewards[row, sizes[row] - 1] = float(value)
+        how = config.advantages
+        before = padded([line.cpu() for line in values], width, "cpu")
+        advantages, targets = gae(rewards, before, mask, how.gamma_gae, how.lambda_gae)
+        advantages = whiten(advantages, mask, _total)
+        update.values = values
+        update.advantages = [advantages[row, :size].float() for row, size in enumerate(sizes)]
+        update.targets = [targets[row, :size].float() for row, size in enumerate(sizes)]
 
     def _report(self, update: Update) -> None:
-        """Tell what an update was like."""
-        told = {"update": update.number + 1, "rows": update.total, **update.metrics}
-        told |= self.measures.means()
+        """Log what an update was like."""
+        line = {"update": update.number + 1, "rows": update.total, **update.metrics}
+        line |= self.measures.means()
         if self.args.device.type == "cuda":
-            told["peak_memory"] = torch.cuda.max_memory_allocated(self.args.device)
+            line["peak_memory"] = torch.cuda.max_memory_allocated(self.args.device)
             torch.cuda.reset_peak_memory_stats(self.args.device)
-        self._last_update = told
-        self._metrics["train"].clear()  # type: ignore[attr-defined]  # what TRL noted by itself
-        for name, value in told.items():
+        self.last_update = line
+        logged = self._metrics["train"]  # type: ignore[attr-defined]
+        logged.clear()  # of what TRL noted by itself
+        for name, value in line.items():
             if value is not None and name != "update":
-                self._metrics["train"][name].append(float(value))  # type: ignore[attr-defined]
+                logged[name].append(float(value))
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self.args.output_dir, f"checkpoint-{self.state.global_step}")
@@ -304,36 +398,13 @@ class PaWMixin:
             self.critic.load(Path(resume_from_checkpoint))
 
     def _send_telemetry(self) -> None:
-        """Tell nobody that a model is trained here."""
+        """Disable TRL's telemetry."""
 
     def fit(self) -> None:
         """Train, from the last complete checkpoint on where there is one."""
         self.train(  # type: ignore[attr-defined]
             resume_from_checkpoint=last_checkpoint(Path(self.args.output_dir))
         )
-
-
-class _Alone:
-    """An accelerator by which a process asks no other one.
-
-    TRL gathers what it logs of each row, which fails where processes have unequal numbers of rows;
-    `Measures` has those numbers over all processes, once an update.
-    """
-
-    def __init__(self, accelerator: Any) -> None:
-        self._accelerator = accelerator
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._accelerator, name)
-
-    def gather(self, value: Any) -> Any:
-        return value
-
-    def gather_for_metrics(self, value: Any) -> Any:
-        return value
-
-    def reduce(self, value: Any, reduction: str = "sum") -> Any:
-        return value
 
 
 class PaWGRPOTrainer(PaWMixin, GRPOTrainer):  # type: ignore[misc]
@@ -346,26 +417,66 @@ class PaWRLOOTrainer(PaWMixin, RLOOTrainer):  # type: ignore[misc]
     scaled_by_rows = True
 
 
-class _Watch(TrainerCallback):  # type: ignore[misc]
-    """Tells each update once the optimizer has done its last step, and stops where it should."""
+def row_advantages(config: PaWTraining, rows: Sequence[PaWRow]) -> NDArray[np.float64]:
+    """Return the advantage of each row, (N,), by the algorithm."""
+    how, penalty = config.advantages, config.invalid_penalty
+    if config.algorithm == "gigpo":
+        return gigpo_advantages(
+            rows,
+            omega=how.gigpo_omega,
+            gamma=how.gigpo_gamma,
+            mode=how.gigpo_mode,
+            similarity=how.gigpo_similarity,
+            penalty=penalty,
+        )
+    groups, trajectories = [row.group for row in rows], [row.trajectory for row in rows]
+    make = rloo_advantages if config.algorithm == "rloo" else grpo_advantages
+    returns = row_returns(rows, penalty)
+    return make(returns, groups, trajectories=trajectories, over=how.advantage_over)
 
-    def __init__(self, trainer: Any, stop: int) -> None:
-        self._trainer, self._stop = trainer, stop
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step >= self._stop:
-            control.should_training_stop = True
-            control.should_save = True
+def select(
+    config: PaWTraining,
+    update: Update,
+    entropies: NDArray[np.float64],
+    others: NDArray[np.float64] | None = None,
+) -> dict[str, float | None]:
+    """Select an update's observations by their actions' entropy, weight them, and return metrics.
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        told = getattr(self._trainer, "_last_update", None)
-        if told is None or logs is None or "loss" not in logs:
-            return
-        norms = [value for value in (logs.get("grad_norm"), told.get("grad_norm")) if value]
-        told["grad_norm"] = max(map(float, norms)) if norms else None
-        told["learning_rate"] = logs.get("learning_rate")
-        self._trainer._last_update = None
-        self._trainer.tell(told)
+    PaW, eq. 4, 10 and 11. `others` are the entropies by another definition, to compare.
+    """
+    loss, rows = config.loss, update.rows
+    compared = entropies if others is None else others
+    own = [
+        (int(position), row.group, float(entropy), bool(row.observation_ids), float(other))
+        for position, row, entropy, other in zip(
+            update.positions, rows, entropies, compared, strict=True
+        )
+    ]
+    _, group, entropy, has, other = zip(*sorted(gathered(own)), strict=True)
+    known, eligible = np.array(entropy, np.float64), np.array(has, np.bool_)
+    seed = config.seed * 1_000_003 + update.number
+    selected = select_rows(known, eligible, loss.alpha, how=loss.selection, seed=seed)
+    played = {(row.trajectory, row.group): row.episode_return for row in rows}
+    episodes = sorted(gathered(list(played.items())))
+    of_group = np.array([group for (_, group), _ in episodes], np.int64)
+    returns = np.array([value for _, value in episodes], np.float64)
+    lambdas = adaptive_coefficients(
+        returns, of_group, config.highest_return, enabled=loss.adaptive, count=config.groups
+    )
+    weights = row_weights(selected, group, lambdas, wm_coef=loss.wm_coef)
+    update.selected, update.weights = selected[update.positions], weights[update.positions]
+    finite = known[np.isfinite(known)]
+    metrics: dict[str, float | None] = {
+        "wm_lambda": float(lambdas[np.unique(of_group)].mean()),
+        "wm_rows": float(selected.sum()),
+        "action_entropy": float(finite.mean()) if len(finite) else None,
+    }
+    if others is not None:
+        metrics["entropy_correlation"] = rank_correlation(known, other)
+        one, two = (select_rows(values, eligible, loss.alpha) for values in (known, other))
+        metrics["entropy_overlap"] = float((one & two).sum() / one.sum()) if one.any() else None
+    return metrics
 
 
 def make_trainer(
@@ -377,40 +488,23 @@ def make_trainer(
     *,
     updates: int,
     stop: int | None = None,
-    tell: Callable[[Mapping[str, Any]], object] = lambda told: None,
-    critic: Critic | None = None,
+    tell: Callable[[Mapping[str, Any]], object] = lambda line: None,
     peft_config: Any = None,
     report_to: str = "none",
     device: str = "auto",
 ) -> Any:
-    """Return a trainer; its `fit` does all updates.
-
-    Args:
-        config: The settings.
-        model: A causal language model of transformers, which is trained.
-        tokenizer: Its tokenizer.
-        roll_out: Plays the episodes of an update.
-        folder: Where checkpoints go.
-        updates: How many there are in all; schedules of the learning rate end there.
-        stop: After how many to stop, to be gone on with later; None for all.
-        tell: Told what each update was like, on every process.
-        critic: PPO's critic; None with other algorithms.
-        peft_config: How adapters are made; None trains all weights.
-        report_to: The tracker, as transformers calls it.
-        device: ``auto`` or ``cpu``.
-
-    Raises:
-        OptionError: PPO has no critic, or another algorithm has one.
-    """
-    if (critic is not None) != (config.algorithm == "ppo"):
-        raise OptionError("ppo needs a critic, and no other algorithm has one")
+    """Return a trainer; its `fit` does all updates."""
+    part_at_exit()
+    critic = (
+        Critic(model, config) if config.algorithm == "ppo" else None
+    )  # before adapters are put in
     rloo = config.algorithm == "rloo"
-    kind = RLOOConfig if rloo else GRPOConfig
-    args = _arguments(config, Path(folder), updates, report_to, device, kind)
     trainer = (PaWRLOOTrainer if rloo else PaWGRPOTrainer)(
         model=model,
-        reward_funcs=_no_reward,
-        args=args,
+        reward_funcs=lambda completions, **_: (
+            [0.0] * len(completions)
+        ),  # they are the environment's
+        args=_arguments(config, Path(folder), updates, report_to, device),
         train_dataset=Dataset.from_dict({"prompt": ["update"] * max(updates, 2)}),
         processing_class=tokenizer,
         peft_config=peft_config,
@@ -421,18 +515,17 @@ def make_trainer(
     return trainer
 
 
-def _no_reward(completions: Sequence[Any], **_: Any) -> list[float]:
-    """Stand where TRL wants a reward function; rewards are the environment's."""
-    return [0.0] * len(completions)
-
-
 def _arguments(
-    config: PaWTraining, folder: Path, updates: int, report_to: str, device: str, kind: Any
-) -> Any:
+    config: PaWTraining, folder: Path, updates: int, report_to: str, device: str
+) -> GRPOConfig | RLOOConfig:
     """Return TRL's settings; one of its steps is one update."""
-    own = {} if kind is RLOOConfig else {"loss_type": "dapo", "delta": config.dual_clip}
-    checkpointing = {"use_reentrant": False} if config.gradient_checkpointing else None
-    part_at_exit()
+    chosen = config.optimization
+    on_gpu = device != "cpu" and torch.cuda.is_available()
+    half = config.precision == "bfloat16" or (config.precision == "auto" and on_gpu)
+    kind, own = GRPOConfig, {"loss_type": "dapo", "delta": chosen.dual_clip}
+    if config.algorithm == "rloo":
+        kind, own = RLOOConfig, {}
+    checkpointing = {"use_reentrant": False} if chosen.gradient_checkpointing else None
     return kind(
         output_dir=str(folder),
         max_steps=updates,
@@ -440,25 +533,25 @@ def _arguments(
         num_generations=2,
         steps_per_generation=1,
         gradient_accumulation_steps=1,
-        max_completion_length=config.response_tokens,
-        temperature=config.temperature,
-        beta=config.kl,
-        epsilon=config.clip_low,
-        epsilon_high=config.clip_high,
-        learning_rate=config.learning_rate,
-        lr_scheduler_type=config.schedule,
-        warmup_steps=round(config.warmup_ratio * updates),
-        weight_decay=config.weight_decay,
-        adam_beta2=config.beta2,
-        max_grad_norm=config.clip,
+        max_completion_length=config.agent.draft_tokens,
+        temperature=config.agent.temperature,
+        beta=chosen.kl,
+        epsilon=chosen.clip_low,
+        epsilon_high=chosen.clip_high,
+        learning_rate=chosen.learning_rate,
+        lr_scheduler_type=chosen.schedule,
+        warmup_steps=round(chosen.warmup_ratio * updates),
+        weight_decay=chosen.weight_decay,
+        adam_beta2=chosen.beta2,
+        max_grad_norm=chosen.clip,
         seed=config.seed,
-        bf16=_half(config, device),
+        bf16=half,
         use_cpu=device == "cpu",
-        gradient_checkpointing=config.gradient_checkpointing,
+        gradient_checkpointing=chosen.gradient_checkpointing,
         gradient_checkpointing_kwargs=checkpointing,
         logging_steps=1,
         save_strategy="steps",
-        save_steps=config.save_updates or updates,  # with 0 one at the end
+        save_steps=chosen.save_updates or updates,  # with 0 one at the end
         save_total_limit=2,
         report_to=report_to,
         ignore_data_skip=True,  # what an update plays follows from its number
@@ -471,13 +564,57 @@ def _arguments(
     )
 
 
-def _half(config: PaWTraining, device: str) -> bool:
-    """Return whether it is computed in bfloat16: where asked for, and by default on a GPU."""
-    on_gpu = device != "cpu" and torch.cuda.is_available()
-    return config.precision == "bfloat16" or (config.precision == "auto" and on_gpu)
+class _Watch(TrainerCallback):  # type: ignore[misc]
+    """Reports each update after the optimizer's last step, and stops where training should."""
+
+    def __init__(self, trainer: Any, stop: int) -> None:
+        self._trainer, self._stop = trainer, stop
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step >= self._stop:
+            control.should_training_stop = True
+            control.should_save = True
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        line = self._trainer.last_update
+        if line is None or logs is None or "loss" not in logs:
+            return
+        norms = [value for value in (logs.get("grad_norm"), line.get("grad_norm")) if value]
+        line["grad_norm"] = max(map(float, norms)) if norms else None
+        line["learning_rate"] = logs.get("learning_rate")
+        self._trainer.last_update = None
+        self._trainer.tell(line)
 
 
-def _sizes(row: PaWRow, shown: bool) -> tuple[int, int]:
-    """Return the tokens that a row has in a forward pass: of its prompt, and of what follows."""
-    tail = len(row.header_ids) + len(row.observation_ids) + len(row.footer_ids) if shown else 0
-    return len(row.prompt_ids), len(row.response_ids) + tail
+class _Alone:
+    """An accelerator that communicates with no other process."""
+
+    def __init__(self, accelerator: Any) -> None:
+        self._accelerator = accelerator
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._accelerator, name)
+
+    def gather(self, value: Any, *_: Any, **__: Any) -> Any:
+        return value
+
+    gather_for_metrics = reduce = gather
+
+
+@contextmanager
+def _scored_positions_only() -> Iterator[None]:
+    """Make TRL compute logits at the scored positions only, on a CPU too (there it is only for GPUs)."""
+    before: Any = getattr(utils, "_use_triton", None)
+    if before is None:
+        yield
+        return
+    utils._use_triton = lambda device: device.type == "cpu" or before(device)
+    try:
+        yield
+    finally:
+        utils._use_triton = before
+
+
+def _total(value: Tensor) -> Tensor:
+    """Return the sum of a tensor over all processes."""
+    return torch.stack([part.to(value.device) for part in gathered([value.cpu()])]).sum(0)

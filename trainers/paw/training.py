@@ -1,56 +1,55 @@
-"""The whole of a PaW training: what it begins with, updates, evaluations, and what it leaves behind.
-
-Its folder has ``run.json`` (settings, environment, versions of each session), ``metrics.jsonl`` (a
-line for each update), ``faults.jsonl`` (episodes that nothing was learned from, and why),
-``evaluations.jsonl``, the episodes of evaluations, ``checkpoints`` and, at the end,
-``models/agent``. A training that was stopped goes on when it is started again, and ends as if it
-had not been: what an update plays follows from its number and the weights alone.
-"""
+"""The whole of a PaW training: what it begins with, updates, evaluations, and what it leaves behind."""
 
 from __future__ import annotations
 
-import copy
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-
-from ...agents.records import writing
-from ...agents.run import Run, run_to
-from ...errors import MissingExtra, OptionError
+from ... import jsonl
+from ...agents.parsing import env_name
+from ...agents.paw import PaWAgent
+from ...agents.run import Run, run_to, writing
+from ...envs.panel import evenly
+from ...errors import DataCorrupt, MissingExtra, OptionError
 from ...lm import LanguageModel
+from ...lm.load import without_bars
+from ...lm.tiny import Row
 from ...trajectory import Trajectory
-from ..playing import played
-from ..processes import gathered, is_first, rank, wait, world_size
-from ..run_folder import RunFolder
-from ..trainer_checkpoints import last_checkpoint
-from .beginning import warmed_up
+from ..processes import gathered, is_first, own_device, rank, wait, world_size
+from ..run_folder import RunFolder, last_checkpoint
+from ..setup import Environments, show_expert, tiny_for_training
+from ..sft import imitation_samples
+from ..stages import MakeEnv, Tell, played
 from .config import PaWTraining
-from .journal import Journal
-from .policy import Policy
-from .rollouts import Group, RolloutStats, groups_of, roll_out
+from .rollouts import groups_of, roll_out, rollout_metrics
 from .rows import PaWRow, Serializer
-from .search_training import SearchTraining, check_search, together
-from .simulator_model import open_simulator
+from .zerosearch import SearchTraining, check_search, open_simulator, tagged_rows
 
-__all__ = ["Tell", "train"]
+METRICS = "metrics.jsonl"
+"""The file of updates."""
+EVALUATIONS = "evaluations.jsonl"
+"""The file of evaluations."""
+FAULTS = "faults.jsonl"
+"""The file of episodes that a fault ended, in rollouts."""
 
 _EVALUATIONS = "evaluations"
-
-Tell = Callable[[Mapping[str, Any]], object]
-"""Is told events: ``warmup``, ``episode``, ``update``, ``evaluation`` and ``evaluated``."""
+_PARAMETERS = 500_000
+_ADAPTER = "default"  # what peft calls the adapter that a trainer makes
+_BATCH_TOKENS = 65_536
+_BATCH_ROWS = 256
+_BATCH_ROWS_CPU = 32  # no slower a row than more, and prompts of like lengths: a third less time
 
 
 def train(
     config: PaWTraining,
     *,
     model: str | Path | None,
-    make_env: Callable[[str], gymnasium.Env[str, str]],
+    make_env: MakeEnv,
     out: str | Path,
     tell: Tell = lambda event: None,
     report_to: str = "none",
@@ -61,31 +60,34 @@ def train(
     device: str = "auto",
     simulator: str | LanguageModel | None = None,
 ) -> Path:
-    """Train a policy by reinforcement learning, with PaW or without (METHODS.md 2).
+    """Train a policy by reinforcement learning, with PaW or without, or go on with a training.
 
     Args:
         config: The settings.
-        model: The policy to begin with: a folder or a name on the hub. With ``warmup_tokens`` it first
-            learns from demonstrations; None is a tiny model that is built here, and then must.
-        make_env: Makes an environment of a split.
-        out: The folder.
-        tell: Told what happens, on every process.
-        report_to: The tracker, as transformers calls it.
-        about: What else makes this training the training it is, for its folder.
+        model: A folder of ``save_pretrained``, or a name on the hub; None to build a tiny one, which
+            needs a warm-up.
+        make_env: Makes an environment on a split; `comap.trainers.Environments` for search and warm-ups.
+        out: The training's folder; one that was begun there with the same settings is gone on with.
+        tell: Callback for events.
+        report_to: A tracker of TRL's.
+        about: What else identifies the training: to go on with another is refused.
         session: What to write down of this session: versions, hardware.
-        server: Address of TRL's vLLM server, which then samples; None samples in this process.
-        demos: A file of demonstrations for the warm-up; None lets the environment's expert play.
-        device: ``auto`` or ``cpu``.
-        simulator: With ``engine="simulated"``, who plays the search engine: a model, a folder, a name
-            on the hub, ``http://HOST:PORT/v1#NAME``, or ``tiny``, which is taught here first.
+        server: URL of a vLLM server that samples; None to sample in this process.
+        demos: File of demonstrations for the warm-up; None for the environment's own expert.
+        device: Where to train; auto takes a GPU where there is one.
+        simulator: With engine=simulated, the model that plays the search engine, or its name.
 
     Returns:
         The folder of the trained policy.
 
     Raises:
-        OptionError: The settings do not fit the environment or the model, or the folder is another
-            training's.
+        OptionError: A setting cannot be, or does not go with another.
         MissingExtra: The extra ``train`` is not installed.
+
+    Example:
+        >>> from comap.trainers import Environments, paw_preset, train_paw
+        >>> homes = Environments("comap/ALFWorld-v0", {"source": "generated"})
+        >>> train_paw(paw_preset("tiny"), model=None, make_env=homes, out="run")  # doctest: +SKIP
     """
     try:
         import trl  # noqa: F401
@@ -110,7 +112,7 @@ class _Training:
         self,
         config: PaWTraining,
         model: str | Path,
-        make_env: Callable[[str], gymnasium.Env[str, str]],
+        make_env: MakeEnv,
         out: Path,
         tell: Tell,
         server: str | None,
@@ -118,27 +120,21 @@ class _Training:
         simulator: LanguageModel | None = None,
     ) -> None:
         self.config, self.make_env, self.out = config, make_env, out
-        self.policy = Policy.open(config, model, server=server, device=device)
+        self.policy = Policy(config, model, server=server, device=device)
         self.device = device
         self.tell = tell
         self.journal = Journal(out)
         self.tasks = _tasks(make_env, config.train_split)
-        self.updates = self._updates()
+        self.updates = config.updates or max(len(self.tasks) // config.groups, 1)  # None: one epoch
         self.search = SearchTraining(config, make_env, self.updates, simulator)
         self.serializer = Serializer(
             self.policy.tokenizer,
             ends=self.policy.ends,
-            max_observation=config.observation_tokens,
-            include_admissible=config.include_admissible,
+            max_observation=config.agent.observation_tokens,
+            include_admissible=config.loss.include_admissible,
         )
-        self._stats: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}
         self._evaluating = 0.0  # seconds, since the last update
-
-    def _updates(self) -> int:
-        """Return how many updates the training has: one epoch of the tasks where none are given."""
-        if self.config.updates is not None:
-            return self.config.updates
-        return max(len(self.tasks) // self.config.groups, 1)
 
     def run(self, report_to: str) -> Path:
         """Do all updates and evaluations, and return the folder of the trained policy."""
@@ -172,16 +168,13 @@ class _Training:
             checkpoints,
             updates=self.updates,
             stop=stop,
-            tell=self._keep,
-            critic=_critic(policy.model, config) if config.algorithm == "ppo" else None,
+            tell=self._record,
             peft_config=policy.adapters(),
             report_to=report_to,
             device=self.device,
         )
         policy.follow(trainer)
         trainer.fit()
-
-    # -- episodes --------------------------------------------------------------------------------
 
     def _roll_out(self, update: int) -> list[PaWRow]:
         """Play this process's episodes of an update, and return their rows."""
@@ -190,18 +183,18 @@ class _Training:
         if config.evaluates_after(update):
             self._evaluate(update)
         self._evaluating = time.perf_counter() - begun
-        self.policy.synchronise()
+        self.policy.synchronize()
         groups = groups_of(self.tasks, config.groups, config.members, config.seed, update)
         mine = [group for group in groups if group.number % world_size() == rank()]
-        won = [0, 0]
+        done = won = 0
 
-        def advance(episode: Any) -> None:
-            won[0] += 1
-            won[1] += episode.success
-            event = {"update": update + 1, "done": won[0], "of": len(mine) * config.members}
-            self.tell({"event": "episode", "won": won[1], **event})
+        def advance(episode: Trajectory) -> None:
+            nonlocal done, won
+            done, won = done + 1, won + episode.success
+            event = {"update": update + 1, "done": done, "of": len(mine) * config.members}
+            self.tell({"event": "episode", "won": won, **event})
 
-        found = roll_out(
+        rollouts = roll_out(
             self.search.make_env,
             self.search.agent(self.policy.agent(), update),
             mine,
@@ -209,34 +202,26 @@ class _Training:
             success_reward=config.success_reward,
             reward=self.search.reward,
             lm=self.search.language_model(self.policy.language_model()),
-            live=config.live,
+            concurrency=config.concurrency,
             seed=config.seed,
             update=update,
-            include_admissible=config.include_admissible,
+            include_admissible=config.loss.include_admissible,
             on_done=advance,
         )
-        self._stats = RolloutStats.together(gathered([found.stats()])).metrics()
-        self._stats |= together(gathered([self.search.measures(update)]))
-        self._tell_faults(update, groups, found.dropped)
-        return found.rows
-
-    def _tell_faults(
-        self, update: int, groups: Sequence[Group], dropped: Mapping[int, str]
-    ) -> None:
-        """Write down the episodes of all processes that a fault ended."""
-        for number, error in sorted(gathered(list(dropped.items()))):
-            task = groups[number // self.config.members].task
+        sums = rollouts.sums() | self.search.sums()
+        self._metrics = rollout_metrics(gathered([sums])) | self.search.noise(update)
+        for number, error in sorted(gathered(list(rollouts.dropped.items()))):
+            task = groups[number // config.members].task
             line = {"update": update + 1, "episode": number, "task": task, "error": error}
-            self.journal.fault(line)
+            self.journal.add(FAULTS, line)
+        return rollouts.rows
 
-    def _keep(self, told: Mapping[str, Any]) -> None:
-        """Write down what an update was like, and tell it."""
-        line = {**self._stats, **told}
+    def _record(self, metrics: Mapping[str, Any]) -> None:
+        """Write down what an update was like."""
+        line = {**self._metrics, **metrics}
         line["seconds_rollout"] -= self._evaluating
-        self.journal.update(line)
+        self.journal.add(METRICS, line)
         self.tell({"event": "update", "of": self.updates, **line})
-
-    # -- evaluations -----------------------------------------------------------------------------
 
     def _forget_after(self, update: int) -> None:
         """Remove the episodes of evaluations after later updates, which are done again.
@@ -245,10 +230,10 @@ class _Training:
         """
         if is_first():
             with writing(self.out):
-                for place in sorted((self.out / _EVALUATIONS).glob("*-*")):
-                    number = place.name.partition("-")[0]
+                for folder in sorted((self.out / _EVALUATIONS).glob("*-*")):
+                    number = folder.name.partition("-")[0]
                     if number.isdecimal() and int(number) > update:
-                        shutil.rmtree(place)
+                        shutil.rmtree(folder)
         wait()
 
     def _evaluate(self, update: int) -> None:
@@ -260,25 +245,30 @@ class _Training:
             if config.evaluation_tasks != 0 and not self.journal.evaluated(update, split)
         ]
         if due:
-            self.policy.synchronise()
+            self.policy.synchronize()
         for split in due:
-            tasks = _evaluated(_tasks(self.make_env, split), config)
+            tasks = _tasks(self.make_env, split)
+            if config.evaluation_tasks is not None:  # the same at each evaluation
+                tasks = tuple(evenly(tasks, config.evaluation_tasks))
             if not tasks:
                 continue
             self.tell({"event": "evaluation", "update": update, "split": split})
             episodes = []
             for repeat in range(config.evaluation_seeds):
-                episodes += self._played(update, split, repeat, tasks)
+                episodes += self._play(update, split, repeat, tasks)
             line = _result(update, split, episodes)
-            self.journal.evaluation(line)
+            self.journal.add(EVALUATIONS, line)
             self.tell({"event": "evaluated", **line})
 
-    def _played(
-        self, update: int, split: str, repeat: int, tasks: Sequence[str]
-    ) -> list[Trajectory]:
+    def _play(self, update: int, split: str, repeat: int, tasks: Sequence[str]) -> list[Trajectory]:
         """Play each task once, this process its share, and return the episodes of all processes."""
-        place = self.out / _EVALUATIONS / f"{update:04d}-{split}-{repeat}"
-        _remove_others(place)
+        folder = self.out / _EVALUATIONS / f"{update:04d}-{split}-{repeat}"
+        if is_first():
+            with writing(folder.parent):
+                for path in sorted(folder.glob("rank-*-of-*")):  # of another number of processes
+                    if not path.name.endswith(f"-of-{world_size()}"):
+                        shutil.rmtree(path)
+        wait()
         run = Run(
             make_env=partial(self.make_env, split),
             agent=self.policy.agent(self.config.evaluation_temperature),
@@ -288,67 +278,275 @@ class _Training:
             config={"split": split, "update": update},
         )
         if run.tasks:
-            run_to(place / f"rank-{rank()}-of-{world_size()}", run, live=self.config.live)
+            run_to(
+                folder / f"rank-{rank()}-of-{world_size()}",
+                run,
+                concurrency=self.config.concurrency,
+            )
         wait()
-        return played(place)
+        return played(folder)
 
 
-def _remove_others(place: Path) -> None:
-    """Remove episodes that another number of processes had begun to play."""
-    if is_first():
-        with writing(place.parent):
-            for path in sorted(place.glob("rank-*-of-*")):
-                if not path.name.endswith(f"-of-{world_size()}"):
-                    shutil.rmtree(path)
-    wait()
-
-
-def _tasks(make_env: Callable[[str], gymnasium.Env[str, str]], split: str) -> tuple[str, ...]:
-    env = make_env(split)
-    try:
+def _tasks(make_env: MakeEnv, split: str) -> tuple[str, ...]:
+    with closing(make_env(split)) as env:
         ids: tuple[str, ...] = env.get_wrapper_attr("tasks").ids
-    finally:
-        env.close()
     return ids
-
-
-def _evaluated(tasks: tuple[str, ...], config: PaWTraining) -> tuple[str, ...]:
-    """Return the tasks to evaluate on: the same at each evaluation, spread evenly over all."""
-    from ...envs.panel import evenly
-
-    wanted = config.evaluation_tasks
-    return tasks if wanted is None else tuple(evenly(tasks, wanted))
 
 
 def _result(update: int, split: str, episodes: Sequence[Trajectory]) -> dict[str, Any]:
     """Return the line of an evaluation; ``won`` has how often each task was solved."""
-    number = len(episodes)
     won = {episode.task: 0 for episode in episodes}
     for episode in episodes:
         won[episode.task] += episode.success
-    finals = [episode.steps[-1].score if episode.steps else 0.0 for episode in episodes]
+    number = max(len(episodes), 1)
+    finals = [episode.steps[-1].score for episode in episodes if episode.steps]
     return {
         "update": update,
         "split": split,
-        "n": number,
-        "success": sum(episode.success for episode in episodes) / max(number, 1),
-        "score": sum(finals) / max(number, 1),
-        "steps": sum(len(episode.steps) for episode in episodes) / max(number, 1),
+        "n": len(episodes),
+        "success": sum(won.values()) / number,
+        "score": sum(finals) / number,
+        "steps": sum(len(episode.steps) for episode in episodes) / number,
         "errors": sum(episode.error is not None for episode in episodes),
         "won": won,
     }
 
 
-def _critic(model: Any, config: PaWTraining) -> Any:
-    """Return a critic that begins as a copy of the policy's transformer."""
-    from .critic import Critic
-
-    backbone = copy.deepcopy(model.base_model)
-    if backbone is model:
+def warmed_up(
+    config: PaWTraining,
+    model: str | Path | None,
+    make_env: MakeEnv,
+    out: Path,
+    tell: Tell,
+    demos: str | Path | None = None,
+) -> str | Path:
+    """Return the folder or name of the policy that reinforcement learning begins with."""
+    if not config.warmup.warmup_tokens:
+        if model is None:
+            raise OptionError(
+                "expected a model to train, found none; add --model, such as --model "
+                "Qwen/Qwen2.5-1.5B-Instruct, or try --preset tiny, which has a small one"
+            )
+        return model
+    if not isinstance(make_env, Environments):
+        raise OptionError("a warm-up needs comap.trainers.setup.Environments as make_env")
+    prompts = config.agent.prompts
+    if prompts != "brief" and env_name(make_env.env_id) != "searchqa":
         raise OptionError(
-            f"expected a language model with a transformer beneath its head, found {type(model)}; "
-            "another algorithm than ppo needs none"
+            "expected prompts='brief' with warmup_tokens, since demonstrations have actions and no "
+            f"thoughts in tags, found {prompts!r}; give a model that can write tags, or brief"
         )
-    return Critic(
-        backbone, rate=config.critic_rate, weight_decay=config.weight_decay, clip=config.clip
+    if model is not None and not Path(model).is_dir():
+        raise OptionError(
+            f"expected the folder of a model with warmup_tokens, found {str(model)!r:.120}; give a "
+            "folder of save_pretrained, or warmup_tokens=0"
+        )
+    if model is None:  # all processes wait for each other there
+        model = out / "untrained"
+        tiny_for_training(model, make_env.env_id, parameters=_PARAMETERS, seed=config.seed)
+    target = out / "model"
+    if is_first() and not target.is_dir():
+        _warm_up(config, Path(model), make_env, target, tell, demos)
+    wait()
+    return target
+
+
+def _warm_up(
+    config: PaWTraining,
+    base: Path,
+    make_env: Environments,
+    target: Path,
+    tell: Tell,
+    demos: str | Path | None,
+) -> None:
+    """Fine-tune a model on demonstrations, into a folder, whole or not at all."""
+    from ...lm.tiny import SFTConfig, fine_tune
+
+    shown = show_expert(make_env, config, demos and Path(demos), tell)  # type: ignore[arg-type]
+    agent = config.acting()
+    if agent.prompts == "brief":
+        rows = [Row(one.messages, one.text) for one in imitation_samples(shown, agent)]
+    else:
+        rows = list(tagged_rows(shown, agent, base))
+    draft = target.with_name(f"{target.name}.part")
+    shutil.rmtree(draft, ignore_errors=True)
+
+    def step(done: int, total: int, loss: float) -> None:
+        tell({"event": "warmup", "done": done, "of": total, "loss": loss})
+
+    sft = SFTConfig(
+        tokens=config.warmup.warmup_tokens,
+        seed=config.seed,
+        batch_tokens=config.warmup.warmup_batch_tokens,
+        learning_rate=config.warmup.warmup_rate,
     )
+    fine_tune(base, draft, rows, sft, step)
+    draft.replace(target)
+
+
+class Policy:
+    """A language model that acts and is trained: its weights, its tokenizer, and who samples from it."""
+
+    def __init__(
+        self,
+        config: PaWTraining,
+        model: str | Path,
+        *,
+        server: str | None = None,
+        device: str = "auto",
+    ) -> None:
+        from ...lm.load import device_of, ends_of, load_model, load_tokenizer, source_of
+
+        self._config, self._server = config, server
+        place = source_of(model)
+        where = device_of(own_device() if device == "auto" else device)
+        self.tokenizer = load_tokenizer(place, None)
+        # what is trained has single precision at least
+        on_gpu = config.precision == "auto" and where.type == "cuda"
+        half = config.weights == "lora" and (config.precision == "bfloat16" or on_gpu)
+        exact = "float64" if config.precision == "float64" else "float32"
+        self.model = load_model(place, None, where, "bfloat16" if half else exact)
+        self.ends = ends_of(self.model)
+        self._accelerator: Any = None
+        self._lm: LanguageModel | None = None
+
+    def agent(self, temperature: float | None = None) -> PaWAgent:
+        """Return the agent that acts with the policy."""
+        return PaWAgent(self._config.acting(temperature))
+
+    def language_model(self) -> LanguageModel:
+        """Return what answers the agent: the weights as they are now, or the server."""
+        if self._lm is None and self._server is not None:
+            from .vllm import ServerLanguageModel
+
+            self._lm = ServerLanguageModel(self._server, self.tokenizer, ends=self.ends)
+        elif self._lm is None:
+            from ...lm.hf import HFLanguageModel
+
+            self._lm = HFLanguageModel.from_model(
+                self.model,
+                self.tokenizer,
+                adapter=_ADAPTER if hasattr(self.model, "peft_config") else None,
+                batch_tokens=_BATCH_TOKENS,
+                batch_rows=_BATCH_ROWS_CPU if self.model.device.type == "cpu" else _BATCH_ROWS,
+                name="policy",
+            )
+        return self._lm
+
+    def synchronize(self) -> None:
+        """Give the server, if there is one, the weights as they are now."""
+        if self._server is not None:
+            lm: Any = self.language_model()
+            lm.synchronize(self.model, self._accelerator)
+
+    def adapters(self) -> Any:
+        """Return how adapters are made; None where all weights are trained."""
+        config = self._config
+        if config.weights == "full":
+            return None
+        from peft import LoraConfig
+
+        return LoraConfig(
+            r=config.lora.r,
+            lora_alpha=config.lora.alpha,
+            lora_dropout=config.lora.dropout,
+            target_modules=list(config.lora.targets or ()) or "all-linear",
+            task_type="CAUSAL_LM",
+        )
+
+    def follow(self, trainer: Any) -> None:
+        """Act with a trainer's model from now on: the same weights, or adapters on them."""
+        self._accelerator = trainer.accelerator
+        self.model = trainer.accelerator.unwrap_model(trainer.model)
+        self._lm = None
+
+    def load(self, checkpoint: Path) -> None:
+        """Take over the weights of a checkpoint, where there is nothing left to train."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_model
+
+        try:
+            if self._config.weights == "lora":
+                self.model = _adapted(self.model, checkpoint)
+            else:
+                load_model(self.model, checkpoint / "model.safetensors")
+        except (OSError, SafetensorError, RuntimeError, ValueError, KeyError, TypeError) as error:
+            raise DataCorrupt(
+                f"expected the weights of this training in {checkpoint}, found others "
+                f"({str(error)!r:.200}); remove that folder to go on from an earlier checkpoint"
+            ) from error
+        self._lm = None
+
+    def save(self, folder: Path) -> None:
+        """Write the weights, or the adapters, and the tokenizer into a folder, whole or not at all."""
+        draft = folder.with_name(folder.name + ".part")
+        shutil.rmtree(draft, ignore_errors=True)
+        with writing(folder.parent):
+            with without_bars():
+                self.model.save_pretrained(draft)
+            self.tokenizer.save_pretrained(draft)
+            shutil.rmtree(folder, ignore_errors=True)
+            draft.rename(folder)
+
+
+def _adapted(model: Any, checkpoint: Path) -> Any:
+    """Return a model with the adapter of a checkpoint; peft only warns where that is another's."""
+    from peft import PeftModel, get_peft_model_state_dict
+    from safetensors import safe_open
+
+    with safe_open(checkpoint / "adapter_model.safetensors", "pt") as file:
+        found = set(file.keys())
+    made = PeftModel.from_pretrained(model, checkpoint)
+    wanted = set(get_peft_model_state_dict(made))
+    if found != wanted:
+        raise ValueError(
+            f"{len(found & wanted)} of {len(wanted)} weights, and {len(found - wanted)} more"
+        )
+    return made
+
+
+class Journal:
+    """The files of a training's folder that grow by lines; the first process writes them."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._evaluated: set[tuple[int, str]] = set()
+
+    def begin_after(self, update: int) -> None:
+        """Remove what is there of later updates, which are done again."""
+        if is_first():
+            for name, texts in (
+                (METRICS, ()),
+                (FAULTS, ("task", "error")),
+                (EVALUATIONS, ("split",)),
+            ):
+                if (path := self._out / name).exists():
+                    kept = [one for one in read_lines(path, *texts) if one["update"] <= update]
+                    with writing(self._out):
+                        jsonl.write(path, kept)
+        wait()
+        lines = read_lines(self._out / EVALUATIONS, "split")
+        self._evaluated = {(line["update"], line["split"]) for line in lines}
+
+    def evaluated(self, update: int, split: str) -> bool:
+        """Return whether a split was evaluated after so many updates."""
+        return (update, split) in self._evaluated
+
+    def add(self, name: str, line: Mapping[str, Any]) -> None:
+        """Append a line to one of the files."""
+        if is_first():
+            with writing(self._out):
+                jsonl.append(self._out / name, [line])
+        if name == EVALUATIONS:
+            self._evaluated.add((line["update"], line["split"]))
+
+
+def read_lines(path: Path, *names: str) -> list[dict[str, Any]]:
+    """Return the lines of a training's file, which name texts; none where it is not there."""
+
+    def checked(line: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(line["update"], int) or not all(isinstance(line[n], str) for n in names):
+            raise TypeError(f"expected the number of an update, and text as {', '.join(names)}")
+        return line
+
+    return list(jsonl.read(path, checked, expected="an update")) if path.exists() else []

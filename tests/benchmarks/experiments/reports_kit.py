@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from comap.benchmarks.experiments.cited import CitedRow, CitedTable, Footnote
-from comap.benchmarks.experiments.definition import Axis, Column, Experiment, Method
-from comap.benchmarks.experiments.rows import ResultRow, write_rows
+from comap.benchmarks.experiments.cited import CitedTable, cited_of
+from comap.benchmarks.experiments.definition import ResultRow, experiment_of, read_rows, write_rows
+from comap.benchmarks.experiments.report import Results, results_of
+from comap.benchmarks.experiments.session import write_reports
 
 AW, WS = "comap/ALFWorld-v0", "comap/WebShop-v0"
 EVIL = (
@@ -19,64 +20,14 @@ EVIL = (
 )
 
 
-def _experiment(**more: Any) -> Experiment:
-    told: dict[str, Any] = {"paper": "CoMap", "backbones": ("small", "medium"), "footnotes": {}}
-    return Experiment(**{**told, "about": "What it measures.", **more})
+def _golden(name: str) -> Any:
+    return json.loads(Path(__file__).with_name("golden").joinpath(name).read_text("utf-8"))
 
 
-TABLE = _experiment(
-    id="t-success",
-    published="Table 1",
-    kind="table",
-    title="Success",
-    methods=(
-        Method(name="ReAct", recipe="react", group="training-free"),
-        Method(name="RAP", recipe="rap", group="training-free"),
-        Method(name="CoMap", recipe="comap", group="trained"),
-        Method(name="Prompted", recipe="api", backbones=("api-1",)),
-        Method(name="Only there"),
-    ),
-    columns=(
-        Column(label="ALFWorld seen", metric="success_rate", env=AW, split="valid_seen"),
-        Column(label="ALFWorld unseen", metric="success_rate", env=AW, split="valid_unseen"),
-        Column(label="WebShop", metric="success_rate", env=WS, split="test"),
-        Column(label="Avg", average=True),
-    ),
-    footnotes={"free": "A remark of the definition."},
-)
-SETTINGS = _experiment(
-    id="t-settings",
-    published="Table 5",
-    kind="table",
-    title="Settings",
-    backbones=(),
-    methods=(Method(name="Optimizer", recipe="s"), Method(name="Rounds", recipe="s")),
-    columns=(Column(label="value", metric="setting", unit="", better=None),),
-    seeds=False,
-)
-CURVES = _experiment(
-    id="f-curves",
-    published="Figure 6",
-    kind="figure",
-    title="Dynamics",
-    methods=(Method(name="SFT", recipe="sft"), Method(name="WMSD", recipe="comap")),
-    columns=(
-        Column(label="NLL", metric="change_token_nll", unit="nats", better="less", env=AW),
-        Column(label="success", metric="success_rate", env=AW),
-    ),
-    axis=Axis(label="update", over="update"),
-)
-BARS = _experiment(
-    id="f-bars",
-    paper="PaW",
-    published="Figure 3",
-    kind="figure",
-    title="Ablations",
-    methods=(Method(name="CoMap", recipe="c"), Method(name="Frozen WM", recipe="f")),
-    columns=(Column(label="success", metric="success_rate", env=AW),),
-    axis=Axis(label="row", over="category"),
-)
-EXPERIMENTS = (TABLE, SETTINGS, CURVES, BARS)
+EXPERIMENTS = tuple(map(experiment_of, _golden("experiments.json")))
+TABLE, SETTINGS, CURVES, BARS = EXPERIMENTS
+CITED = cited_of(_golden("cited.json"))
+"""What a made-up paper prints; its numbers are none that ours could be."""
 
 
 def row(**more: Any) -> ResultRow:
@@ -91,7 +42,7 @@ def row(**more: Any) -> ResultRow:
 
 
 def _table_rows() -> list[ResultRow]:
-    values = {
+    values: dict[tuple[str, str], dict[str, tuple[float, ...]]] = {
         ("ReAct", "tiny-S"): {"valid_seen": (40.0, 50.0, 60.0), "valid_unseen": (30.0, 30.0, 33.0)},
         ("CoMap", "tiny-S"): {"valid_seen": (70.0, 75.0, 80.0), "valid_unseen": (60.0, 66.0, 63.0)},
         ("ReAct", "tiny-M"): {"valid_seen": (55.0,), "valid_unseen": (45.0,)},
@@ -102,12 +53,7 @@ def _table_rows() -> list[ResultRow]:
     for (method, backbone), of_split in values.items():
         for seed in range(len(of_split["valid_seen"])):
             job = f"{method.lower()}-{backbone}-{seed}"
-            about: dict[str, Any] = {
-                "method": method,
-                "backbone": backbone,
-                "seed": seed,
-                "job": job,
-            }
+            about = {"method": method, "backbone": backbone, "seed": seed, "job": job}
             for split, found in of_split.items():
                 file = f"jobs/{job}/out/trajectories.jsonl"
                 more = {"env": AW, "split": split, "n": counts[split], "trajectories": file}
@@ -116,8 +62,8 @@ def _table_rows() -> list[ResultRow]:
             rows.append(row(**about, env=WS, split="test", n=200, value=shop, seconds=60.0))
     for seed in range(3):
         error = "failed: EngineError: out of memory after 3 tasks"
-        told = {"method": "RAP", "backbone": "tiny-S", "seed": seed, "job": f"rap-{seed}"}
-        rows.append(row(**told, env=AW, error=error))
+        about = {"method": "RAP", "backbone": "tiny-S", "seed": seed, "job": f"rap-{seed}"}
+        rows.append(row(**about, env=AW, error=error))
     rows.append(
         row(method="Prompted", env=AW, error="the scale tiny has no model in the slot api-1")
     )
@@ -182,28 +128,8 @@ def hostile_rows() -> list[ResultRow]:
 
 
 def cited(name: str) -> CitedTable | None:
-    """What the made-up paper prints; its numbers are none that ours could be."""
-    if name != TABLE.id:
-        return None
-    told = {"metric": "success_rate", "unit": "%", "backbone": "Qwen3-4B"}
-    rows = (
-        CitedRow(method="ReAct", env=AW, split="valid_seen", value=11.11, n=140, **told),  # type: ignore[arg-type]
-        CitedRow(method="CoMap", env=AW, split="valid_seen", value=88.88, spread=1.5, **told),  # type: ignore[arg-type]
-        CitedRow(method="Only there", env=WS, value=66.66, note="odd", **told),  # type: ignore[arg-type]
-        CitedRow(method="CoMap", value=77.77, **{**told, "metric": "average"}),  # type: ignore[arg-type]
-        CitedRow(method="CoMap", value=16.75, **{**told, "metric": "gain"}),  # type: ignore[arg-type]
-    )
-    return CitedTable(
-        id=name,
-        paper="CoMap",
-        arxiv="0000.00000",
-        table="Table 1",
-        source="made up",
-        status="partial",
-        missing="most of it",
-        footnotes=(Footnote(id="odd", text="An odd number.", applies_to={}),),
-        rows=rows,
-    )
+    """The published numbers of an experiment."""
+    return CITED if name == CITED.id else None
 
 
 def make(folder: Path, rows: list[ResultRow] | None = None) -> Path:
@@ -217,6 +143,19 @@ def make(folder: Path, rows: list[ResultRow] | None = None) -> Path:
             (out.parent / "job.json").write_text(json.dumps({"id": one.job}), "utf-8")
             (out / "trajectories.jsonl").write_text("", "utf-8")
     return folder
+
+
+def results(folder: Path) -> Results:
+    """What the rows of a folder come to."""
+    return results_of(read_rows(folder / "rows.jsonl"), EXPERIMENTS, cited)
+
+
+def write(
+    folder: Path, *formats: str, rows: list[ResultRow] | None = None, out: Path | None = None
+) -> list[Path]:
+    """Write the reports of a folder that is made for it."""
+    make(folder, rows)
+    return write_reports(results(folder), folder, out or folder, formats or ("html",))
 
 
 KIT = sys.modules[__name__]

@@ -1,22 +1,29 @@
-"""Definitions, recipes and scales: data that fits together."""
+"""Definitions, recipes, scales and published numbers: data that fits together."""
 
 from __future__ import annotations
 
-import json
+import math
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 
-from comap.benchmarks.experiments import definition, scale
-from comap.benchmarks.experiments.definition import experiment, experiment_ids
-from comap.benchmarks.experiments.jobs import plan
-from comap.benchmarks.experiments.recipes import recipe, recipe_names
-from comap.benchmarks.experiments.scale import scale_named, scale_names
+import comap  # noqa: F401  registers the environments
+from comap.benchmarks.experiments import definition
+from comap.benchmarks.experiments.cited import CitedTable, cited_ids, cited_tables, load_cited
+from comap.benchmarks.experiments.definition import (
+    KINDS,
+    SCALES,
+    experiment,
+    experiment_ids,
+    recipe,
+    recipes,
+    scale_named,
+)
+from comap.benchmarks.experiments.plan import plan
 from comap.errors import DataCorrupt, OptionError
 
-NAMES = [
-    f"comap-{x}" for x in ["t1", "t2", "t3", "t4", "t5", "t6", "f3", "f4", "f5", "f6", "f7", "f8"]
-]
+NAMES = [f"comap-t{n}" for n in range(1, 7)] + [f"comap-f{n}" for n in range(3, 9)]
 NAMES += [
     f"paw-{x}" for x in ["t1", "t2", "t3", "t4", "t5", "f2c", "f2d", "f4", "f5", "f6", "f10", "f11"]
 ]
@@ -27,44 +34,39 @@ def test_every_table_and_figure_of_both_papers_is_there_in_order() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_definition_names_recipes_that_are_there_and_columns_that_can_be_told_apart(
-    name: str,
-) -> None:
+def test_a_definition_names_known_recipes_and_different_columns(name: str) -> None:
     one = experiment(name)
     assert one.id == name and one.paper in ("CoMap", "PaW")
     assert one.published.split()[0] == ("Table" if one.kind == "table" else "Figure")
     assert (one.axis is not None) == (one.kind == "figure")
     for method in one.methods:
-        assert method.recipe is None or method.recipe in recipe_names()
+        assert method.recipe is None or method.recipe in recipes()
         assert set(method.backbones or ()) <= set(one.backbones)
     shown = [(c.metric, c.env, c.split) for c in one.columns if not c.average]
     assert len(set(shown)) == len(shown) and all(metric for metric, _, _ in shown)
     assert len({method.name for method in one.methods}) == len(one.methods)
 
 
-def test_no_recipe_is_there_for_nothing() -> None:
-    used = {m.recipe for name in NAMES for m in experiment(name).methods} - {None}
+def test_every_recipe_is_used_and_of_a_known_kind() -> None:
+    used = {method.recipe for name in NAMES for method in experiment(name).methods} - {None}
     for made in [recipe(str(name)) for name in used]:
+        assert made.kind in KINDS
         used |= {made.start, made.policy, made.world_model}
-    starts = {
-        name
-        for s in scale_names()
-        for name in scale_named(s).kinds["paw"].get("starts", {}).values()
-    }
-    assert set(recipe_names()) <= used | starts
+    for scale in map(scale_named, SCALES):
+        used |= set(scale.kinds["paw"].get("starts", {}).values())
+    assert set(recipes()) <= used
 
 
-@pytest.mark.parametrize("name", scale_names())
-def test_every_experiment_has_something_to_run_at_every_scale(name: str) -> None:
-    told = scale_named(name)
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_experiment_has_something_to_run_at_every_scale(scale: str) -> None:
     for one in map(experiment, NAMES):
-        found = plan([one], told)
+        found = plan([one], scale_named(scale))
         assert any(cell.job is not None for cell in found.cells), one.id
         refused = {cell.why for cell in found.cells if cell.job is None} - {"cited only"}
         assert all("slot" in str(why) for why in refused), refused
 
 
-def test_the_scale_paper_takes_the_papers_models_and_presets() -> None:
+def test_the_scale_paper_has_the_papers_models_and_presets() -> None:
     found = plan([experiment("comap-t1"), experiment("paw-t1")], scale_named("paper"))
     models = {job.backbone.model for job in found.jobs.values() if job.backbone}
     assert {"Qwen/Qwen3-4B", "Qwen/Qwen3-8B", "Qwen/Qwen2.5-7B-Instruct"} <= models
@@ -73,28 +75,89 @@ def test_the_scale_paper_takes_the_papers_models_and_presets() -> None:
     assert {job.seed for job in found.jobs.values()} == {0, 1, 2}
 
 
-@pytest.mark.parametrize(("name", "close"), [("comap-t7", "comap-t"), ("paw", "paw-")])
-def test_an_unknown_experiment_is_named_with_what_is_close(name: str, close: str) -> None:
-    with pytest.raises(OptionError, match="there is no experiment"):
-        experiment(name)
+def test_unknown_names_are_refused() -> None:
+    for read, name in ((experiment, "comap-t7"), (scale_named, "huge"), (recipe, "../etc/passwd")):
+        with pytest.raises(OptionError, match="there is no"):
+            read(name)
 
 
-def test_unknown_scales_and_recipes_are_refused() -> None:
-    with pytest.raises(OptionError, match="there is no scale 'huge'"):
-        scale_named("huge")
-    with pytest.raises(OptionError, match="there is no recipe"):
-        recipe("../../etc/passwd")
-
-
-def test_a_damaged_definition_is_told_as_such(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "comap-t1.json").write_text('{"id": "comap-t1"}')
-    monkeypatch.setattr(definition, "_folder", lambda: tmp_path)
-    with pytest.raises(DataCorrupt, match="comap-t1"):
+def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "definitions").mkdir()
+    (tmp_path / "definitions" / "comap-t1.json").write_text('{"id": "comap-t1"}')
+    monkeypatch.setattr(definition, "FOLDER", tmp_path)
+    with pytest.raises(DataCorrupt, match=r"comap-t1\.json"):
         experiment("comap-t1")
-    (tmp_path / "scales").mkdir()
-    (tmp_path / "scales" / "tiny.json").write_text(json.dumps({"name": "tiny"}))
-    monkeypatch.setattr(scale, "files", lambda package: tmp_path)
-    with pytest.raises(DataCorrupt, match="scale"):
-        scale_named("tiny")
+
+
+# -- published numbers ----
+
+SETS = {"nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle"}
+SPLITS = {  # None is all of them
+    "comap/ALFWorld-v0": {None, "train", "valid_seen", "valid_unseen"},
+    "comap/ScienceWorld-v0": {None, "dev", "test"},  # which the paper calls seen and unseen
+}
+LARGEST = {"%": 100, "share": 1} | dict.fromkeys(
+    ("count", "nats", "s", "h", "GPU-h", "GB"), math.inf
+)
+PAPERS = {"comap": ("CoMap", "2606.02372"), "paw": ("PaW", "2606.02388")}
+EACH = pytest.mark.parametrize("name", cited_ids())
+
+
+def table(name: str) -> CitedTable:
+    found = load_cited(name)
+    assert found is not None
+    return found
+
+
+@EACH
+def test_a_file_says_what_its_numbers_are_of_and_where_they_were_seen(name: str) -> None:
+    found = table(name)
+    kind = "Table" if "-t" in name else "Figure"
+    prefix, _, number = name.partition("-")
+    assert name in experiment_ids() and found.id == name and found.rows and found.source
+    assert (found.table, found.paper, found.arxiv) == (f"{kind} {number[1:]}", *PAPERS[prefix])
+    cells = [(row.method, row.backbone, row.env, row.split, row.metric) for row in found.rows]
+    assert len(set(cells)) == len(cells)
+    ids = [note.id for note in found.footnotes]
+    assert len(set(ids)) == len(ids) and all(note.text for note in found.footnotes)
+    for note in found.footnotes:
+        assert not note.applies_to or any(note.about(row) for row in found.rows)
+    assert {row.note for row in found.rows} <= {None, *ids}
+
+
+@EACH
+def test_rows_are_numbers_of_our_environments_and_splits(name: str) -> None:
+    for row in table(name).rows:
+        smallest = -LARGEST.get(row.unit, math.inf) if row.unit in ("points", "") else 0
+        assert row.unit in (*LARGEST, "points", "") and type(row.value) in (int, float)
+        assert math.isfinite(row.value) and smallest <= row.value <= LARGEST.get(row.unit, math.inf)
+        assert (row.spread is None or row.spread >= 0) and (row.n is None or row.n > 0)
+        assert row.env is None or row.env in gym.registry
+        assert row.split in SPLITS.get(row.env or "", {row.split})
+        if row.env == "comap/SearchQA-v0":
+            assert (row.split in SETS) == (row.metric == "exact_match")
+        if row.n is not None:  # a whole number of tasks, but that cells are printed to 0.01
+            times = row.value * row.n / 100
+            assert abs(times - round(times)) <= 0.0125 * row.n / 100, row
+
+
+@EACH
+def test_each_value_is_shown_once_in_a_column_or_in_the_list(name: str) -> None:
+    in_columns, others = cited_tables(experiment(name), table(name))
+    entries = [row.entries[1:] for b in in_columns.blocks for row in b.rows] if in_columns else []
+    shown = sum(entry.status == "value" for line in entries for entry in line)
+    listed = len(others.blocks[0].rows) if others else 0
+    assert shown + listed == len(table(name).rows)
+    assert all(one.title.startswith("Cited: ") for one in (in_columns, others) if one)
+
+
+def test_cells_of_search_have_columns() -> None:
+    in_columns, others = cited_tables(experiment("paw-t2"), table("paw-t2"))
+    assert in_columns is not None and len(in_columns.head) == 1 + len(SETS) + 1
+    assert others is None
+
+
+def test_what_has_no_file_has_no_numbers() -> None:
+    assert load_cited("comap-t9") is None
+    assert load_cited("../definitions/comap-t1") is None
+    assert cited_tables(experiment("comap-t1"), None) == (None, None)

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from comap.envs.alfworld.engine import NativeEngine
-from comap.envs.alfworld.game import Game
-from comap.envs.alfworld.problem import read_game
+from comap.envs.alfworld.game import Game, read_game
 from comap.envs.storage import locked
 
 SHARED = Path(__file__).parents[3].parent / "shared" / "data" / "alfworld"

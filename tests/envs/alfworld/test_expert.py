@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
 
 from comap.envs.alfworld.canonicalizer import ALFWorldCanonicalizer
 from comap.envs.alfworld.engine import NativeEngine
-from comap.envs.alfworld.expert import plan
-from comap.envs.alfworld.explorer import explore
+from comap.envs.alfworld.expert import explore, plan
 from comap.envs.alfworld.game import Game
 from comap.envs.alfworld.generate import SPLITS, generate
-from comap.envs.alfworld.goal import FAMILIES, Goal
-from comap.envs.alfworld.wording import DIALECTS
+from comap.envs.alfworld.goal import DIALECTS, FAMILIES, Goal
 from comap.facts import State
 
-LIMIT, DETOUR, EVERY, PARTS = 50, 15, 10, 4
+LIMIT, DETOUR, EVERY = 50, 15, 12
 
 
 def generated(count, dialect="move", difficulty=None):
@@ -87,14 +82,12 @@ def check_expert(engine, seed, count):
         assert plan(engine) == []
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_expert_wins_official_games(official, part):
+def test_expert_wins_official_games(official):
     count = Counter()
-    for path in official.files[part::PARTS]:
+    for path in official.files[::EVERY]:
         task = path.relative_to(official.root).as_posix()
         check_expert(official.engine(path), task, count)
-    print(f"part {part}: {dict(count)}")
-    assert count["games"] == len(official.files[part::PARTS])
+    assert count["games"] == len(official.files[::EVERY])
     assert count["dead ends"] <= 0.02 * count["games"]
 
 
@@ -103,45 +96,17 @@ def test_expert_wins_every_game_of_the_evaluation(official, split):
     count = Counter()
     for path in sorted((official.root / split).glob("*/*/game.tw-pddl")):
         engine = official.engine(path)
-        for seed in range(5):
+        for seed in range(2):
             check_expert(engine, f"{path.parent.name} {seed}", count)
-    print(split, dict(count))
-    assert count["games"] == 5 * {"valid_seen": 140, "valid_unseen": 134}[split]
+    assert count["games"] == 2 * {"valid_seen": 140, "valid_unseen": 134}[split]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_expert_wins_generated_games(dialect):
     count = Counter()
-    for number, engine in enumerate(generated(40, dialect)):
+    for number, engine in enumerate(generated(12, dialect)):
         check_expert(engine, f"generated {number}", count)
-    assert count["games"] == 120
-
-
-def test_expert_knows_that_a_dead_end_is_one(official):
-    """A random walk that picks up what fits nowhere; any other command changes nothing of that."""
-    for path in official.files[::7]:
-        engine = official.engine(path)
-        game = engine.game
-        kinds = {game.kind[place] for place in game.receptacles}
-        stuck = sorted(
-            (thing, place)
-            for place, things in engine.contents.items()
-            for thing in things
-            if thing in game.pickupable - game.wanted
-            and not any((kind, game.kind[thing]) in game.fits for kind in kinds)
-        )
-        for thing, place in stuck[:1]:
-            engine.act(f"go to {place}")
-            engine.act(f"open {place}")
-            assert engine.act(f"take {thing} from {place}")[1]
-            assert is_dead_end(engine)
-            assert plan(engine) is None
-            wander(engine, 0, 200)
-            assert engine.held == thing
-            assert not engine.won()
-            assert plan(engine) is None
-            return
-    pytest.fail("no official game has a thing that fits nowhere")
+    assert count["games"] == 36
 
 
 class Exploration:
@@ -166,95 +131,32 @@ class Exploration:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_explorer_wins_official_games(official, dialect):
-    games = [Exploration(official.engine(path, dialect)) for path in official.files[::EVERY]]
+    games = [Exploration(official.engine(path, dialect)) for path in official.files[::40]]
     won = sum(game.won for game in games) / len(games)
-    steps = sum(len(game.commands) for game in games) / len(games)
-    print(f"{dialect}: {len(games)} games, {won:.3f} won, {steps:.1f} steps on average")
     assert won >= 0.95
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_explorer_needs_no_admissible_commands(official, dialect):
-    """Without them it cannot know what shares a location, so it loses somewhat more often."""
-    games = [Exploration(official.engine(path, dialect), False) for path in official.files[::20]]
-    won = sum(game.won for game in games) / len(games)
-    print(f"{dialect}: {len(games)} games, {won:.3f} won")
-    assert won >= 0.8
-
-
 def test_explorer_wins_generated_games():
-    games = [Exploration(engine) for engine in generated(60, difficulty="normal")]
+    games = [Exploration(engine) for engine in generated(20, difficulty="normal")]
     won = sum(game.won for game in games) / len(games)
     assert won >= 0.9
     families = Counter(game.engine.game.goal.family for game in games if game.won)
     assert set(families) == set(FAMILIES)
 
 
-def test_explorer_knows_only_what_was_observed():
-    """Two games that look the same so far, with the thing in different places: the same action."""
-    problem = generate("train", 3, seed=5).problem
-    game = Game(problem)
-    canon = ALFWorldCanonicalizer()
-    goal = Goal.from_sentence(problem.task)
-    one, two = NativeEngine(game), NativeEngine(game)
-    assert one.start() == two.start()
-    wanted = {o for things in two.contents.values() for o in things if o in game.wanted}
-    for place, things in two.contents.items():  # the other world: its things are somewhere else
-        two.contents[place] = [thing for thing in things if thing not in wanted]
-    last = game.receptacles[-1]
-    two.contents[last] = sorted(wanted)
-    states = [canon.initial("", engine.start()) for engine in (one, one)]
-    same = different = 0
-    texts = ["", ""]
-    for _ in range(LIMIT):
-        chosen = [
-            explore(goal, state, engine.admissible())
-            for state, engine in zip(states, (one, two), strict=True)
-        ]
-        if states[0] == states[1] and one.admissible() == two.admissible():
-            assert chosen[0] == chosen[1]
-            same += 1
-        if None in chosen or one.won() or two.won() or states[0] != states[1]:
-            different = states[0] != states[1]
-            break
-        texts = [engine.act(chosen[0])[0] for engine in (one, two)]
-        canons = (canon, ALFWorldCanonicalizer())
-        states = [
-            c.update(state, chosen[0], text)
-            for c, state, text in zip(canons, states, texts, strict=True)
-        ]
-    assert same >= 1
-    assert different
-    assert texts[0] != texts[1]
-
-
-CHOICES = """
-from comap.envs.alfworld.explorer import explore
-from comap.envs.alfworld.goal import Goal
-from comap.facts import State
-lamps = {("in", f"desklamp {n}", "desk 1") for n in range(1, 9)}
-where = {("at", "agent", "desk 1"), ("exists", "desk 1"), ("seen", "desk 1")}
-held = State(frozenset({("holding", "cd 1")} | lamps | where))
-free = State(frozenset({("in", f"cd {n}", "desk 1") for n in range(1, 9)} | where))
-other = State(frozenset({("holding", "pen 1")} | {("exists", f"shelf {n}") for n in range(1, 9)}))
-goal = Goal.from_sentence("look at cd under the desklamp.")
-two = Goal.from_sentence("put two cd in safe.")
-print([explore(g, s, None) for g in (goal, two) for s in (held, free, other)])
-"""
-
-
 def test_explorer_does_not_depend_on_hashes():
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", CHOICES],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("0", "1", "2", "3")
-    }
-    assert len(said) == 1
+    """The same choices in any process."""
+    lamps = {("in", f"desklamp {n}", "desk 1") for n in range(1, 9)}
+    where = {("at", "agent", "desk 1"), ("exists", "desk 1"), ("seen", "desk 1")}
+    held = State(frozenset({("holding", "cd 1")} | lamps | where))
+    free = State(frozenset({("in", f"cd {n}", "desk 1") for n in range(1, 9)} | where))
+    other = State(
+        frozenset({("holding", "pen 1")} | {("exists", f"shelf {n}") for n in range(1, 9)})
+    )
+    goals = map(Goal.from_sentence, ("look at cd under the desklamp.", "put two cd in safe."))
+    said = [explore(goal, state, None) for goal in goals for state in (held, free, other)]
+    again = ["take cd 1 from desk 1", "go to shelf 1"]
+    assert said == ["use desklamp 1", *again, None, *again]
 
 
 @pytest.mark.parametrize("sentence", ["put a mug in shelf.", "look at cd under the desklamp."])

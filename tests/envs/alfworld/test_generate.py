@@ -5,17 +5,13 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from functools import cache
 
 import pytest
 
-from comap.envs.alfworld.difficulty import Difficulty, presets
 from comap.envs.alfworld.engine import NativeEngine
-from comap.envs.alfworld.game import Game
+from comap.envs.alfworld.game import Game, read_game, read_problem
 from comap.envs.alfworld.generate import (
     SPLITS,
     generate,
@@ -24,24 +20,11 @@ from comap.envs.alfworld.generate import (
     write_game,
 )
 from comap.envs.alfworld.goal import FAMILIES, Goal
-from comap.envs.alfworld.problem import read_game, read_problem
-from comap.envs.alfworld.rooms import layout, load_table
-from comap.envs.draws import Draws
-from comap.errors import MissingExtra, OptionError, TaskNotFound
+from comap.envs.alfworld.rooms import Difficulty, presets
+from comap.envs.generated import Draws
+from comap.errors import OptionError, TaskNotFound
 
-ROOMS = ("kitchen", "livingroom", "bedroom", "bathroom")
 OWN = "r9-12.o6-9.f245.h"
-DIGEST = """
-import hashlib
-from comap.envs.alfworld.generate import SPLITS, generate
-digest = hashlib.sha256()
-for difficulty in ("normal", "hard", "easy", "r9-12.o6-9.f245.h"):
-    for split in SPLITS:
-        for index in (5, 0, 11, 400):
-            game = generate(split, index, seed=3, difficulty=difficulty)
-            digest.update(repr(game).encode())
-print(digest.hexdigest())
-"""
 
 
 @cache
@@ -67,22 +50,8 @@ def layout_facts(game):
     return {fact for fact in game.problem.facts if fact[0] == "receptacleatlocation"}
 
 
-def count(game, predicate):
-    return sum(fact[0] == predicate for fact in game.problem.facts)
-
-
-def test_same_game_in_any_process():
-    digests = set()
-    for hash_seed in ("0", "1", "4242"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        command = [sys.executable, "-c", DIGEST]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        digests.add(done.stdout)
-    assert len(digests) == 1
-
-
 def test_golden_game():
-    """Guards against other Python versions and against changes that nobody meant."""
+    """The same in any process, for any hash seed and Python version."""
     texts = [generate("train", index).pddl for index in range(6)]
     texts += [
         generate("valid_unseen", 2, seed=7, difficulty=name).pddl for name in (*presets(), OWN)
@@ -100,17 +69,11 @@ def test_draws_are_those_of_any_python():
         draws.weighted({"a": 0})
 
 
-def test_order_of_calls_makes_no_difference():
-    alone = generate("valid_unseen", 9, seed=5)
-    generate("train", 1, difficulty="hard")
-    assert generate("valid_unseen", 9, seed=5) == alone
-
-
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("difficulty", [*presets(), OWN])
 def test_walkthroughs_win(split, difficulty):
     families = Difficulty.of(difficulty).families
-    for index in range(30):
+    for index in range(12):
         game = generate(split, index, seed=1, difficulty=difficulty)
         problem = game.problem
         assert problem.goal.family == families[index % len(families)]
@@ -126,19 +89,19 @@ def test_walkthroughs_win(split, difficulty):
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_all_families_and_no_duplicates(split):
-    games = [made(split, index) for index in range(500)]
+    games = [made(split, index) for index in range(120)]
     families = Counter(game.problem.goal.family for game in games)
     assert set(families) == set(FAMILIES)
     assert max(families.values()) - min(families.values()) <= 1
-    assert len({frozenset(game.problem.facts) | {game.problem.task} for game in games}) == 500
-    assert len({NativeEngine(Game(game.problem)).start() for game in games}) > 400
-    assert len({game.folder for game in games}) == 500
-    assert len({game.target for game in games}) > 100
-    assert [game.task for game in games] == list(panel(split, size=500).ids)
+    assert len({frozenset(game.problem.facts) | {game.problem.task} for game in games}) == 120
+    assert len({NativeEngine(Game(game.problem)).start() for game in games}) > 100
+    assert len({game.folder for game in games}) == 120
+    assert len({game.target for game in games}) > 50
+    assert [game.task for game in games] == list(panel(split, size=120).ids)
 
 
 def test_scenes_are_disjoint_and_rooms_as_documented():
-    games = {split: [made(split, i) for i in range(300)] for split in SPLITS}
+    games = {split: [made(split, i) for i in range(120)] for split in SPLITS}
     scenes = {split: {game.scene for game in games[split]} for split in SPLITS}
     assert not scenes["train"] & scenes["valid_seen"]
     assert not scenes["valid_unseen"] & (scenes["train"] | scenes["valid_seen"])
@@ -147,126 +110,10 @@ def test_scenes_are_disjoint_and_rooms_as_documented():
         for game in games[split]:
             assert by_scene.setdefault(game.scene, layout_facts(game)) == layout_facts(game)
     twins = [scene for scene in scenes["valid_seen"] if scene - 1000 in by_scene]
-    assert len(twins) > 30
+    assert len(twins) > 8
     assert all(by_scene[scene] == by_scene[scene - 1000] for scene in twins)
     rooms = {split: {receptacles(game) for game in games[split]} for split in SPLITS}
     assert not rooms["valid_unseen"] & (rooms["train"] | rooms["valid_seen"])
-
-
-@pytest.mark.parametrize("difficulty", list(presets()))
-def test_no_two_rooms_are_alike(difficulty):
-    size = Difficulty.of(difficulty).receptacles
-    last = max(last for _, last in load_table("generator")["layouts"].values())
-    for room in ROOMS:
-        signatures = {layout(room, number, size).signature for number in range(1, last + 1)}
-        assert len(signatures) == last
-
-
-def test_seeds_share_rooms_but_not_games():
-    one = [generate("train", index, seed=1) for index in range(150)]
-    two = [generate("train", index, seed=2) for index in range(150)]
-    assert not {game.pddl for game in one} & {game.pddl for game in two}
-    rooms = {game.scene: layout_facts(game) for game in one}
-    shared = [game for game in two if game.scene in rooms]
-    assert shared
-    assert all(rooms[game.scene] == layout_facts(game) for game in shared)
-
-
-def test_difficulty_has_an_effect():
-    means = {}
-    for name, level in presets().items():
-        games = [generate("train", index, difficulty=name) for index in range(60)]
-        for game in games:
-            low, high = level.receptacles
-            assert low <= count(game, "receptacletype") <= high
-            low, high = level.objects
-            assert low <= count(game, "pickupable") <= high
-        means[name] = [
-            sum(count(game, "receptacletype") for game in games) / 60,
-            sum(count(game, "pickupable") for game in games) / 60,
-            sum(len(game.problem.walkthrough) for game in games) / 60,
-        ]
-    assert means["easy"][0] < means["normal"][0] < means["hard"][0]
-    assert means["easy"][1] < means["normal"][1] < means["hard"][1]
-    assert means["easy"][2] < means["normal"][2] < means["hard"][2]
-
-
-def test_hard_games_hide_what_they_ask_for():
-    hidden = shown = 0
-    for index in range(120):
-        problem = generate("train", index, difficulty="hard").problem
-        game = Game(problem)
-        for thing, place in game.pairs["inreceptacle"]:
-            if thing in game.wanted:
-                hidden += place in game.openable
-                shown += place not in game.openable
-    assert hidden > 5 * shown
-
-
-def test_games_have_the_official_quirks():
-    games = [made("train", index) for index in range(300)]
-    tables = [Game(game.problem) for game in games]
-    shared = sum(any(len(here) > 1 for here in table.here.values()) for table in tables)
-    assert 0.4 < shared / 300 < 0.95
-    several = [Counter(o for o, _ in table.pairs["inreceptacle"]) for table in tables]
-    assert 0.1 < sum(max(counts.values()) > 1 for counts in several) / 300 < 0.7
-    assert any(table.inside for table in tables)
-    assert any("iscool" in table.unary for table in tables)
-    assert all(table.start not in table.here for table in tables)
-    knives = sum(bool(table.knives) for table in tables)
-    assert knives > 100
-    for table in tables:
-        assert all(
-            table.kind[lamp] in ("desklamptype", "floorlamptype") for lamp in table.toggleable
-        )
-        kinds = {table.kind[name] for name in table.receptacles}
-        state = table.goal.state
-        needed = {"clean": "sinkbasintype", "hot": "microwavetype", "cool": "fridgetype"}
-        assert state is None or needed[state] in kinds
-
-
-def test_sizes_are_close_to_the_official_ones():
-    """Medians of the official training kitchens: 33 receptacles, 44 things to pick up."""
-    kitchens = [game for game in (made("train", i) for i in range(400)) if game.scene % 1000 < 200]
-    middle = len(kitchens) // 2
-    assert 28 <= sorted(count(game, "receptacletype") for game in kitchens)[middle] <= 38
-    assert 39 <= sorted(count(game, "pickupable") for game in kitchens)[middle] <= 49
-
-
-def test_statistics_are_consistent():
-    table = load_table("statistics")
-    assert table["games"] == 3553 == sum(room["games"] for room in table["rooms"].values())
-    assert set(table["rooms"]) == set(ROOMS)
-    assert set(table["openable"]) == {"Cabinet", "Drawer", "Fridge", "Microwave", "Safe"}
-    assert {"Knife", "ButterKnife"} <= set(table["properties"]["pickupable"])
-    for room in table["rooms"].values():
-        assert room["scenes"] == 27
-        assert sum(goal[3] for goal in room["goals"]) == room["games"]
-        assert {goal[0] for goal in room["goals"]} <= set(FAMILIES)
-        for numbers in room["receptacles"].values():
-            assert sum(numbers.values()) == room["scenes"]
-        for kind, places in room["places"].items():
-            assert set(places) <= {"", *room["receptacles"]}
-            assert kind in room["objects"]
-        for family, thing, place, _ in room["goals"]:
-            assert family == FAMILIES[1] or thing in table["can_contain"][place]
-
-
-def test_furnishing_respects_impossible_capacity():
-    """A room too small for its things still gets those that the goal needs."""
-    game = generate("train", 0, difficulty="r6-6.o200-200.f6")
-    assert count(game, "pickupable") == 200
-    assert count(game, "receptacletype") == 6
-
-
-@pytest.mark.parametrize("code", ["r6-6.o3-3.f123456", "r6-8.o5-6.f6.h", "r100-100.o3-9.f3", OWN])
-def test_own_difficulties(code):
-    level = Difficulty.of(code)
-    assert level.name == code
-    for index in range(len(level.families)):
-        game = generate("valid_unseen", index, difficulty=level)
-        assert parse_task(game.task) == ("valid_unseen", code, 0, index)
-        assert game == generate("valid_unseen", index, difficulty=code)
 
 
 @pytest.mark.parametrize(
@@ -283,37 +130,6 @@ def test_own_difficulties(code):
 def test_difficulties_that_cannot_be(arguments):
     with pytest.raises(OptionError):
         Difficulty(**arguments)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        {"split": "test"},
-        {"split": "train", "index": -1},
-        {"split": "train", "seed": -1},
-        {"split": "train", "index": 10**12},
-        {"split": "train", "difficulty": "impossible"},
-        {"split": "train", "difficulty": "r1-2.o3-4.f1"},
-    ],
-)
-def test_options_that_cannot_be(call):
-    with pytest.raises(OptionError):
-        generate(**{"index": 0, **call})
-    with pytest.raises(TypeError):
-        generate("train", 0, seed="0")
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_panels(split):
-    tasks = panel(split)
-    assert len(tasks) == {"train": 3553, "valid_seen": 140, "valid_unseen": 134}[split]
-    assert tasks.splits == SPLITS
-    numbers = [parse_task(task)[3] for task in tasks]
-    assert numbers == list(range(len(tasks)))
-    assert panel(split, seed=1).sha256 != tasks.sha256
-    for size in (0, -1, 10**7):
-        with pytest.raises(OptionError, match="size"):
-            panel(split, size=size)
 
 
 @pytest.mark.parametrize(
@@ -348,13 +164,6 @@ def test_hostile_task_ids(task):
     assert len(str(caught.value)) < 600
 
 
-def test_writing_needs_upstream(tmp_path, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match="alfworld"):
-        write_game(generate("train", 0), tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
 def test_written_games_are_read_back(tmp_path):
     if not has_upstream():
         pytest.skip("alfworld is not installed, and it owns the domain and the grammar")
@@ -370,9 +179,7 @@ def test_written_games_are_read_back(tmp_path):
             assert getattr(read, name) == getattr(game.problem, name)
 
 
-PARITY = [("train", 0, "normal"), ("valid_unseen", 2, "normal"), ("valid_seen", 4, "normal")]
-PARITY += [("train", 0, "easy")] + [("valid_unseen", 0, "hard")]
-PARITY += [("valid_seen", i, OWN) for i in range(1)]
+PARITY = [("valid_unseen", 2, "normal"), ("train", 0, "easy"), ("valid_seen", 0, OWN)]
 
 
 def side_steps(engine, command, draws):
@@ -418,7 +225,7 @@ def assert_same(native, upstream, command):
 def test_textworld_plays_it_alike(tmp_path, split, index, difficulty):
     if not has_upstream():
         pytest.skip("textworld and alfworld are not installed; run: pip install 'comap[alfworld]'")
-    from comap.envs.alfworld.textworld_engine import TextWorldEngine
+    from comap.envs.alfworld.engines import TextWorldEngine
 
     game = generate(split, index, seed=11, difficulty=difficulty)
     path = write_game(game, tmp_path)

@@ -6,6 +6,8 @@ import functools
 
 import pytest
 
+from comap.envs.data import verify
+
 PARTS = 6
 
 
@@ -34,21 +36,8 @@ def test_recorded_states(official):
             states += 1
             if fields := differences(engine, observation, record):
                 different.append((trace["game"], number, command, fields))
-    print(f"{games} games, {states} states, {len(different)} different")
     assert not different, different[:5]
     assert (games, states) == (82, 2658)
-
-
-def test_snapshots_of_recorded_states(official):
-    """A state that is saved and loaded is the same state, and saving changes nothing."""
-    for trace in official.recorded("traces_dev.jsonl.xz"):
-        engine = official.engine(official.folder / trace["game"])
-        other = official.engine(official.folder / trace["game"])
-        for record in trace["steps"][1:]:
-            other.load(engine.save())
-            observation = other.act(record["command"])[0]
-            assert engine.act(record["command"])[0] == observation
-            assert not differences(other, observation, record)
 
 
 @functools.cache
@@ -56,9 +45,9 @@ def demonstrations(official):
     return {line["game"]: line["steps"] for line in official.recorded("demos.jsonl.xz")}
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", range(2))
 def test_walkthroughs_and_demonstrations(official, part):
-    """Of all games: each walkthrough is valid and wins; each demonstration reads the same."""
+    """Of a third of the games: each walkthrough is valid and wins; each demonstration reads the same."""
     demos = demonstrations(official)
     games = texts = 0
     for path in official.files[part::PARTS]:
@@ -76,19 +65,7 @@ def test_walkthroughs_and_demonstrations(official, part):
             observation = engine.start() if command is None else engine.act(command)[0]
             assert observation == step["observation"], (path, command)
             texts += 1
-    print(f"part {part}: {games} walkthroughs, {texts} texts of demonstrations")
     assert games == len(official.files[part::PARTS])
-
-
-def test_numbers(official):
-    """The parts above add up to all games and all texts."""
-    splits = [path.relative_to(official.root).parts[0] for path in official.files]
-    numbers = {split: splits.count(split) for split in sorted(set(splits))}
-    assert numbers == {"train": 3553, "valid_seen": 140, "valid_unseen": 134}
-    names = {path.relative_to(official.folder).as_posix() for path in official.files}
-    demos = demonstrations(official)
-    assert set(demos) <= names
-    assert (len(demos), sum(map(len, demos.values()))) == (3553, 64_144)
 
 
 def test_goals_are_also_in_the_words(official):
@@ -98,3 +75,8 @@ def test_goals_are_also_in_the_words(official):
     for path in official.files[::7]:
         problem = official.engine(path).game.problem
         assert Goal.from_sentence(problem.task) == problem.goal, problem.task
+
+
+def test_these_games_are_those_of_the_catalogue(official):
+    report = verify("alfworld", official.folder)
+    assert report.ok and sum("content matches" in split.text for split in report.splits) == 3

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from comap.envs.datasets import DataSet, Limits, Split
-from comap.envs.verification import fingerprint
+from comap.envs import data
+from comap.envs.data import DataSet, Limits, Split, fingerprint
 
 LIMITS = Limits(download_bytes=1 << 22, entries=100, unpacked_bytes=1 << 22)
 ITEMS = {f"{split}/task-{n}/trial": f"{split} {n}" for split in ("dev", "test") for n in range(3)}
@@ -97,6 +97,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_response(fault.status or 302)
             self.send_header("Location", fault.redirect)
             self.send_header("Content-Length", "0")
+            self.send_header("Connection", "close")
             self.end_headers()
         else:
             self.answer(fault)
@@ -115,6 +116,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")
         else:
             self.send_response(200)
+        self.send_header("Connection", "close")
         if self.site.tag:
             self.send_header("ETag", tag)
         if not fault.no_length:
@@ -141,6 +143,9 @@ def site() -> Iterator[Site]:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COMAP_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(data, "_ATTEMPTS", 3)
+    monkeypatch.setattr(data, "_PAUSE", 0.01)
+    monkeypatch.setattr(data, "_CHUNK", 1000)
     return tmp_path / "home"
 
 

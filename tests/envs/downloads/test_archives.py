@@ -14,14 +14,9 @@ from typing import Any
 
 import pytest
 
-from comap.envs.archives import unpack
-from comap.envs.datasets import DataSet, Limits
-from comap.envs.downloads import get
-from comap.envs.transfer import Patience
-from comap.envs.verification import MANIFEST
+from comap.envs.data import MANIFEST, DataSet, Limits, get, unpack
 from comap.errors import DataCorrupt
 
-QUICK = Patience(attempts=3, pause=0.01, timeout=0.4, lock=10)
 LIMITS = Limits(download_bytes=1 << 22, entries=100, unpacked_bytes=1 << 22)
 
 
@@ -128,7 +123,7 @@ EVIL = {
 def test_unsafe_and_broken_archives_leave_nothing(site: Any, toy: DataSet, home: Path, name: str):
     site.body, found = EVIL[name]
     with pytest.raises(DataCorrupt, match="get the archive from its official address") as error:
-        get(toy, patience=QUICK)
+        get(toy)
     assert found in str(error.value)
     assert leftovers(home) == []
     assert not list(home.parent.rglob("*evil*"))

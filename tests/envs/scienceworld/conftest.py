@@ -10,7 +10,7 @@ import gymnasium as gym
 import pytest
 
 from comap.envs.scienceworld import keep_idle
-from comap.envs.scienceworld.java import find_java, simulator_jar
+from comap.envs.scienceworld.simulator import find_java, simulator_jar
 from comap.errors import CoMapError
 
 SHARED = Path(__file__).parents[3].parent / "shared" / "data" / "scienceworld"

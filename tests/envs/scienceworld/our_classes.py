@@ -1,6 +1,6 @@
-"""Compiling the Java classes of `comap.envs.scienceworld.faster`; alone, it replaces those shipped.
+"""Compiling the Java classes of `comap.envs.scienceworld.simulator`; alone, it replaces those shipped.
 
-A JDK is needed. What they are compiled against are the simulator's classes as `faster` patches them.
+A JDK is needed. What they are compiled against are the simulator's classes as `simulator` patches them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import zipfile
 from pathlib import Path
 
 import comap  # noqa: F401
-from comap.envs.scienceworld.faster import OURS, patched_classes
-from comap.envs.scienceworld.java import simulator_jar
+from comap.envs.scienceworld.simulator import OURS, patched_classes, simulator_jar
 
 JAVAC = 17  # with another one the bytes may differ
 COMPILED = OURS / "compiled.json"  # what the shipped classes were compiled from

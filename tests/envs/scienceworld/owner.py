@@ -46,12 +46,6 @@ def transcript(env: Any, actions: tuple[str, ...] = ACTIONS) -> list[str]:
     return told + [record(*env.step(action)) for action in actions]
 
 
-def starting() -> None:
-    env = make()
-    say("starting")
-    env.reset(options=TASK)
-
-
 def stepping_with_a_child() -> None:
     env = started()
     child = os.fork()
@@ -62,12 +56,6 @@ def stepping_with_a_child() -> None:
     while True:
         env.step("wait1")
         env.reset(options=TASK)
-
-
-def leaving() -> None:
-    env = started()
-    say({"jvm": pid_of(env)})
-    sys.exit()
 
 
 def in_a_child(env: Any) -> Any:
@@ -148,7 +136,6 @@ def waiting() -> None:
 
 def jpype_side() -> None:
     """What the backend jpype does, alone, beside another, when closed, and in a forked child."""
-    from comap.envs.scienceworld.gateway import Py4JSimulator  # noqa: F401 (both can be imported)
 
     first, second = make(backend="jpype"), make(backend="jpype", simplification="")
     told = {"alone": transcript(first)}
@@ -177,29 +164,11 @@ def jpype_side() -> None:
     say(told)
 
 
-def collections() -> None:
-    """How often Python's garbage is collected, on any thread, while Java's is 20 times."""
-    import gc
-
-    env = started(backend="jpype")
-    import jpype
-
-    gc.disable()  # else Python starts on its own
-    begun: list[str] = []
-    gc.callbacks.append(lambda phase, _: begun.append(phase))
-    for _ in range(20):
-        jpype.java.lang.System.gc()
-        time.sleep(0.05)
-    del gc.callbacks[-1]
-    say(len(begun))
-    env.close()
-
-
 def strange_jvm() -> None:
     """A JVM that other code has started, without our flags."""
     import jpype
 
-    from comap.envs.scienceworld.java import find_java
+    from comap.envs.scienceworld.simulator import find_java
 
     jpype.startJVM(str(find_java().library))
     try:

@@ -89,18 +89,6 @@ def test_an_oracle_that_goes_along_plays_nothing_twice(
     assert len(made) == 2 and set(costs[4:]) == {2}
 
 
-def test_who_rarely_goes_back_needs_one_simulator(
-    engine: ScienceWorldEngine, made: list[Counting]
-) -> None:
-    for number in range(5):
-        engine.start("boil", number)
-        start = engine.save()
-        engine.act("go")
-        engine.load(start)
-        assert engine.steps == [] and engine.act("wait").text == f"boil/{number} look around wait"
-    assert len(made) == 1
-
-
 def test_a_broken_simulator_is_replaced_and_the_other_kept(
     engine: ScienceWorldEngine, made: list[Counting]
 ) -> None:

@@ -1,6 +1,8 @@
-"""A program that builds random worlds of things, with the simulator's classes as they are and as
-`comap.envs.scienceworld.faster` patches them, and prints how many lists of things it compared, and how
-long the longest was; `test_scienceworld_faster.py` runs it."""
+"""A program that builds random worlds of things, with the simulator's classes as they are and patched.
+
+It prints how many lists of things it compared and how long the longest was;
+`test_scienceworld_fast_classes.py` runs it.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,10 @@ import random
 from typing import Any
 
 import comap  # noqa: F401
-from comap.envs.scienceworld.faster import classpath
-from comap.envs.scienceworld.handles import bound_handles
-from comap.envs.scienceworld.java import find_java, simulator_jar
-from comap.envs.scienceworld.jvm import _jvm
+from comap.envs.scienceworld.backends import _jvm, bound_handles
+from comap.envs.scienceworld.simulator import classpath, find_java, simulator_jar
 
-SIZES = (5, 40, 130, 700)
+SIZES = (5, 40, 700)
 TRUTHS = (True, False)
 
 

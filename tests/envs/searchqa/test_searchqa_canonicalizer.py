@@ -6,7 +6,7 @@ import pytest
 
 from comap.envs import Canonicalizer, Describer, Revealer
 from comap.envs.searchqa import Hit, SearchQACanonicalizer
-from comap.envs.searchqa.facts import asked, hits_of, seen_titles, suggested
+from comap.envs.searchqa.canonicalizer import asked, hits_of, seen_titles, suggested
 from comap.envs.searchqa.protocol import REFUSAL, write_results
 from comap.facts import State, diff
 from comap.trajectory import Turn

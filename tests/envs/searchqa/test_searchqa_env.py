@@ -149,17 +149,6 @@ def test_penalties(make) -> None:
     assert [str(make().step(action)[1]) for action in (EMMA, "hm")] == ["0.0", "0.0"]  # never -0.0
 
 
-def test_turns_and_smaller_limits(make) -> None:
-    assert [make(turns=2).step("x")[3], make(turns=1).step("x")[3]] == [False, True]
-    assert make(turns=3, max_episode_steps=1).canonicalizer.turns == 3
-    env = gym.make("comap/SearchQA-v0", source="generated", max_episode_steps=1)
-    env.reset(seed=0)
-    assert env.step("x")[3]
-    env = SearchQAEnv(source="generated", max_episode_steps=2)
-    env.reset(seed=0)
-    assert not env.step("x")[3] and env.step("x")[3]
-
-
 def test_moments_come_back_with_answers_given_before(make) -> None:
     env = make(style="verl", turns=2)
     env.step("<answer>Steventon</answer>" + EMMA)
@@ -203,12 +192,6 @@ def test_options_that_are_none_are_told(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError) as told:
         SearchQAEnv(**({"source": "generated"} | options))
     assert len(str(told.value).splitlines()) == 1
-
-
-def test_an_index_of_another_kind_is_told(make) -> None:
-    with pytest.raises(OptionError, match="found 'fts5'"):
-        make(retriever="bm25s")
-    assert make(retriever="fts5").retriever.identity.startswith("fts5:")
 
 
 def test_official_data_must_be_there(index: Path, questions: Path) -> None:
@@ -256,48 +239,3 @@ def test_suggestions_are_followed_by_the_expert_less_admissible_is_open(make) ->
     _, _, _, _, info = env.step(EMMA)
     assert "<search>emma (novel)</search>" in info["admissible_actions"]
     assert env.step("<answer>Steventon</answer>")[4]["admissible_actions"] == ()
-
-
-def test_the_docstring_has_all_headings() -> None:
-    doc = SearchQAEnv.__doc__ or ""
-    for heading in (
-        "Description",
-        "Action Space",
-        "Observation Space",
-        "Starting State",
-        "Rewards",
-        "Episode End",
-        "Information",
-        "Arguments",
-        "References",
-        "Version History",
-        "Task panel",
-        "State facts",
-        "Known deviations from upstream",
-    ):
-        assert f"## {heading}\n" in doc
-
-
-def test_fingerprints_tell_settings_apart(make) -> None:
-    base = make().fingerprint()
-    for options in (
-        {"topk": 2},
-        {"turns": 3},
-        {"style": "verl"},
-        {"reward": "f1"},
-        {"invalid_penalty": 0.01},
-    ):
-        assert make(**options).fingerprint() != base
-    assert base == make().fingerprint() and base["retriever"].startswith("fts5:")
-
-
-def test_suggestions_cost_no_second_belief(make, monkeypatch: pytest.MonkeyPatch) -> None:
-    env = make(admissible_actions=True)
-    updates, update = [], env.canonicalizer.update
-    monkeypatch.setattr(
-        env.canonicalizer, "update", lambda *told: updates.append(told) or update(*told)
-    )
-    for action in (EMMA, "<search>emma</search>", "<answer>Steventon</answer>"):
-        info = env.step(action)[4]
-        assert info["admissible_actions"] == env.admissible_of(info["facts"])
-    assert len(updates) == 3

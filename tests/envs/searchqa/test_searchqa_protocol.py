@@ -6,16 +6,23 @@ import json
 
 import pytest
 
-from comap.agents.tags import read_tags
 from comap.envs.searchqa.protocol import (
     Move,
     Shown,
+    contains_answer,
+    exact_match,
+    f1_score,
+    format_reward,
+    is_well_formed,
     last_answer,
+    normalize_answer,
     read_move,
     read_results,
+    sub_exact_match,
     write_results,
 )
 from comap.envs.searchqa.retriever import Hit
+from comap.trajectory import Turn
 
 S, A = "<search>who?</search>", "<answer>Ada</answer>"
 
@@ -43,13 +50,6 @@ def test_moves_in_tags(action: str, search_r1: tuple, verl: tuple | None) -> Non
     assert read_move(action, style="verl") == Move(*(verl or search_r1))
 
 
-@pytest.mark.parametrize("action", [S, A, A + S, S + A, f"<think>x</think>{A}"])
-def test_what_paws_agent_sends_is_read_alike(action: str) -> None:
-    """PaW's agent strips thoughts; what it sends is carried out as what it wrote would be."""
-    sent = read_tags("comap/SearchQA-v0", action).action
-    assert read_move(sent)[:2] == read_move(action, style="verl")[:2]
-
-
 def test_moves_in_react() -> None:
     assert read_move("Search[ Emma ]", "react") == Move("search", "Emma", True)
     assert read_move("Thought: so. finish[Jane [Austen]].", "react") == Move(
@@ -58,12 +58,6 @@ def test_moves_in_react() -> None:
     assert read_move(S, "react").kind == "" and read_move("search[x] or", "react").kind == ""
     assert last_answer("finish[x]", "react") == "x" and last_answer("search[x]", "react") is None
     assert last_answer(f"{A}{S}<answer>B</answer> ") == "B" and last_answer(S) is None
-
-
-def test_long_texts_are_cut() -> None:
-    assert len(read_move(f"<search>{'x' * 9000}</search>").text) == 1000
-    shown = read_results(write_results([Hit("1", "t" * 999, "x" * 99_999, 1.0)]))
-    assert shown is not None and (len(shown[0].title), len(shown[0].text)) == (300, 6000)
 
 
 HITS = [
@@ -137,3 +131,75 @@ def test_results_are_read_as_they_were_written(style) -> None:
 )
 def test_what_is_no_results(text: str) -> None:
     assert read_results(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The  Girl,\tWho Kicked!", "girl who kicked"),
+        ("A theatre; an anthem", "theatre anthem"),
+        ("Pełka’s", "pełka’s"),  # neither letters nor punctuation beyond ASCII are touched
+        ("U.S.A.", "usa"),
+        ("well-known", "wellknown"),
+        ("seven", "seven"),
+        ("the", ""),
+        ("", ""),
+    ],
+)
+def test_normalisation(text: str, expected: str) -> None:
+    assert normalize_answer(text) == expected
+
+
+def test_scores_of_answers() -> None:
+    assert exact_match("the White House!", ["x", "white house"])
+    assert not exact_match("white houses", ["white house"])
+    assert sub_exact_match("in the White House", ["white house"]) and not sub_exact_match(
+        "x", ["y"]
+    )
+    assert f1_score("white house lawn", ["the white house"]) == pytest.approx(0.8)
+    assert f1_score("no", ["no way"]) == 0.0 and f1_score("no", ["No."]) == 1.0
+    assert f1_score("", [""]) == 0.0 and f1_score("x", []) == 0.0
+    assert contains_answer("He lived in New York City.", ["new york"])
+    assert not contains_answer("He lived in Newark.", ["new"]) and not contains_answer("x", ["the"])
+
+
+START = Turn(None, "Question: Who wrote Emma?")
+SHOWN = write_results([Hit("1", "Emma", "By Jane Austen.", 1.0)])
+SEARCH, ANSWER = Turn("<search>Emma</search>", SHOWN), Turn("<answer>Jane Austen</answer>", "")
+WRONG, BOTH = (
+    Turn("<answer>Emily</answer>", ""),
+    Turn("<search>a</search><answer>b</answer>", SHOWN),
+)
+GOLDEN = ("Jane Austen", "Austen")
+
+
+@pytest.mark.parametrize(
+    ("turns", "formed"),
+    [
+        ([START, SEARCH, ANSWER], True),
+        ([START, ANSWER], True),
+        ([START, SEARCH, SEARCH], False),
+        ([START, Turn("hm", "?"), ANSWER], False),
+        ([START, BOTH, ANSWER], False),
+        ([START, Turn("<search>x</search>", "nothing"), ANSWER], False),
+        ([START], False),
+    ],
+)
+def test_form_of_an_episode(turns: list[Turn], formed: bool) -> None:
+    assert is_well_formed(turns) is formed
+
+
+@pytest.mark.parametrize(
+    ("answer", "formed", "useful", "expected"),
+    [
+        ("austen", True, False, 1.0),
+        ("austen", False, True, 0.8),
+        ("x", True, False, 0.2),
+        ("x", True, True, 0.3),
+        ("x", False, True, 0.1),
+        (None, True, True, 0.3),
+        (None, False, False, 0.0),
+    ],
+)
+def test_reward_with_a_part_for_the_form(answer, formed, useful, expected) -> None:
+    assert format_reward(answer, GOLDEN, formed, useful, 0.1) == pytest.approx(expected)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,9 @@ import pytest
 
 import comap  # noqa: F401
 from comap.envs.conformance.transcripts import load
+from comap.envs.http import Server
 from comap.envs.searchqa import RemoteRetriever, open_index
-from comap.envs.searchqa.server import RetrievalServer, answer
+from comap.envs.searchqa.retriever import answer, retrieval_app
 from comap.errors import EngineError, OptionError
 
 hostile = load(f"{Path(__file__).parents[2] / 'lm' / 'hostile_server.py'}:KIT")
@@ -39,13 +39,6 @@ def test_both_wire_formats(wire) -> None:
             {wire: ["who?"] if wire == "queries" else "who?", "topk": 2, "return_scores": True}
         ]
     assert found == [[("7", "Emma", "By Jane Austen.", 2.5), ("8", "Ada", "", 0.5)]]
-
-
-def test_many_queries() -> None:
-    with HostileServer(sends({"result": [[ROW], []]})) as server:
-        assert [len(hits) for hits in RemoteRetriever(url_of(server)).search(["a", "b"])] == [1, 0]
-        assert RemoteRetriever(url_of(server)).search([]) == []
-        assert len(server.requests) == 1
 
 
 HOSTILE = {
@@ -103,17 +96,6 @@ def test_a_fault_ends_the_episode_in_time_and_the_next_is_clean(name: str) -> No
         assert not truncated and "error" not in info and info["retrieved"] == ("7",)
 
 
-def test_a_style_asks_its_own_server() -> None:
-    for style, name in (("search_r1", "queries"), ("verl", "query")):
-        with HostileServer(sends({"result": [[ROW]]})) as server:
-            env = gym.make(
-                "comap/SearchQA-v0", source="generated", retriever=url_of(server), style=style
-            )
-            env.reset(seed=0)
-            assert env.step("<search>Emma</search>")[4]["retrieved"] == ("7",)
-            assert name in server.requests[0]
-
-
 def test_a_short_fault_is_asked_again() -> None:
     with HostileServer(sends({}, 503), sends({"result": [[ROW]]})) as server:
         assert RemoteRetriever(url_of(server)).search(["a"])[0][0].id == "7"
@@ -125,11 +107,6 @@ def test_a_short_fault_is_asked_again() -> None:
         ):
             RemoteRetriever(url_of(server), **options).search(["a"])
         assert len(server.requests) == 1
-
-
-def test_nobody_there() -> None:
-    with pytest.raises(EngineError, match="broken connection"):
-        RemoteRetriever("http://127.0.0.1:1/retrieve", timeout=2).search(["a"])
 
 
 @pytest.mark.parametrize(
@@ -151,33 +128,23 @@ def test_what_is_no_url(url: Any) -> None:
     assert "u:p" not in str(told.value)
 
 
-@pytest.mark.parametrize(
-    "options", [{"timeout": 0}, {"timeout": float("inf")}, {"wire": "x"}, {"retries": -1}]
-)
-def test_what_are_no_options(options: dict[str, Any]) -> None:
-    with pytest.raises(OptionError):
-        RemoteRetriever("http://127.0.0.1:1", **options)
-
-
 @pytest.fixture
-def served(index: Path) -> Iterator[RetrievalServer]:
+def served(index: Path) -> Iterator[Server]:
     """A server of five passages."""
-    with RetrievalServer(open_index(index), port=0, max_topk=4) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    with Server(retrieval_app(open_index(index), max_topk=4)) as server:
         yield server
-        server.shutdown()
 
 
 @pytest.mark.parametrize("wire", ["queries", "query"])
-def test_our_server_answers_our_client(wire, served: RetrievalServer, index: Path) -> None:
+def test_our_server_answers_our_client(wire, served: Server, index: Path) -> None:
     queries = ["Who wrote Emma?", "river", ""]
-    found = RemoteRetriever(served.url, wire).search(queries, 3)
+    found = RemoteRetriever(served.base, wire).search(queries, 3)
     assert found == open_index(index).search(queries, 3)
-    assert RemoteRetriever(served.url).search(["a novel at a river by Jane Austen"], 50)[0] != []
+    assert RemoteRetriever(served.base).search(["a novel at a river by Jane Austen"], 50)[0] != []
 
 
-def asked(served: RetrievalServer, body: bytes, path: str = "/retrieve", **headers: str):
-    connection = http.client.HTTPConnection(*served.server_address[:2], timeout=10)
+def asked(served: Server, body: bytes, path: str = "/retrieve", **headers: str):
+    connection = http.client.HTTPConnection(served.base.removeprefix("http://"), timeout=10)
     connection.request("POST", path, body, headers)
     response = connection.getresponse()
     found = response.status, json.loads(response.read())
@@ -208,21 +175,12 @@ def asked(served: RetrievalServer, body: bytes, path: str = "/retrieve", **heade
         (b'{"queries": [], "return_scores": false}', 200),
     ],
 )
-def test_requests_are_checked(body: bytes, status: int, served: RetrievalServer) -> None:
+def test_requests_are_checked(body: bytes, status: int, served: Server) -> None:
     found, told = asked(served, body)
     assert found == status and ("result" if status == 200 else "error") in told
     if status == 200:
         assert all(len(row) <= 4 for row in told["result"])
     assert asked(served, b'{"query": "emma"}')[1]["result"][0][0]["document"]["id"] == "c"
-
-
-def test_other_paths_and_health(served: RetrievalServer) -> None:
-    assert asked(served, b"{}", "/other")[0] == 404
-    connection = http.client.HTTPConnection(*served.server_address[:2], timeout=10)
-    connection.request("GET", "/health")
-    told = json.loads(connection.getresponse().read())
-    assert told["status"] == "ok" and told["retriever"].startswith("fts5:")
-    assert served.server_address[0] == "127.0.0.1"
 
 
 def test_a_broken_index_is_a_500(index: Path) -> None:
@@ -233,11 +191,9 @@ def test_a_broken_index_is_a_500(index: Path) -> None:
             raise RuntimeError("secret path")
 
     with pytest.raises(OptionError, match="max_topk"):
-        RetrievalServer(Broken(), port=0, max_topk=0)
+        retrieval_app(Broken(), max_topk=0)
     with pytest.raises(RuntimeError):
         answer(Broken(), {"query": "x"})
-    with RetrievalServer(Broken(), port=0) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    with Server(retrieval_app(Broken())) as server:
         status, told = asked(server, b'{"query": "x"}')
-        server.shutdown()
     assert status == 500 and "secret" not in told["error"]

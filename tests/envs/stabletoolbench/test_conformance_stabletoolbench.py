@@ -12,6 +12,7 @@ from comap.envs.conformance import EnvConformance
 class TestGeneratedTools(EnvConformance):
     env_id = "comap/StableToolBench-v0"
     kwargs: ClassVar = {"source": "generated", "admissible_actions": True}
+    memory_episodes = 100
 
 
 class TestReferenceTools(EnvConformance):

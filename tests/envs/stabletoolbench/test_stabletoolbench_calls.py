@@ -6,10 +6,8 @@ import json
 
 import pytest
 
-from comap.agents.parsing import parse_action
 from comap.envs.stabletoolbench import ToolCanonicalizer, parse_call, write_call
-from comap.envs.stabletoolbench.answers import read_answer, share_right
-from comap.envs.stabletoolbench.values import written
+from comap.envs.stabletoolbench.calls import read_answer, share_right, written
 
 WANTED = ("f_for_t", {"a": 1, "b": "x y"})
 INNER = {"name": "f_for_t", "arguments": {"a": 1, "b": "x y"}}
@@ -40,11 +38,6 @@ def test_forms_of_one_call(text):
     assert ToolCanonicalizer().action(text) == write_call(*WANTED)
 
 
-@pytest.mark.parametrize("text", ["", "  ", "I do not know.", "{", "[]", '{"x": 1}', "3 + 4", "{}"])
-def test_texts_that_are_no_call(text):
-    assert parse_call(text) is None
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -68,15 +61,6 @@ def test_a_broken_final_answer_is_repaired():
     call = parse_call(json.dumps({"name": "Finish", "arguments": text}))
     assert call is not None and call.problem == ""
     assert call.arguments == {"return_type": "give_answer", "final_answer": 'It costs "120" now.'}
-
-
-def test_agents_read_actions_with_their_input():
-    reply = 'Thought: x\nAction: f_for_t\nAction Input: {"a": 1,\n "b": "x y"}\nObservation: no'
-    action = parse_action(reply)
-    assert action is not None and "\n" not in action
-    assert parse_call(action)[:2] == WANTED
-    assert parse_action("Action: f\nAction Input: {broken\nmore") == "f {broken"
-    assert parse_action("Action: look\nThought: Action Input: {}") == "look"
 
 
 @pytest.mark.parametrize(

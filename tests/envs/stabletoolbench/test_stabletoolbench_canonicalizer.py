@@ -9,10 +9,9 @@ import hypothesis
 import hypothesis.strategies as some
 
 import comap  # noqa: F401
-from comap.envs import Canonicalizer, Describer, Revealer
-from comap.envs.conformance.answers import NONSENSE
+from comap.envs.conformance.suite import NONSENSE
 from comap.envs.stabletoolbench import ToolCanonicalizer
-from comap.envs.stabletoolbench.facts import ERROR_KINDS, error_kind, returned
+from comap.envs.stabletoolbench.canonicalizer import returned
 from comap.facts import State, diff
 from comap.trajectory import Turn
 
@@ -35,25 +34,6 @@ def told(response="", error=""):
 def change(state, action, observation):
     after = CANON.update(state, action, observation)
     return after, diff(state, after).to_text().splitlines()
-
-
-def test_it_is_all_that_a_canonicalizer_can_be():
-    assert isinstance(CANON, Canonicalizer)
-    assert isinstance(CANON, Describer) and isinstance(CANON, Revealer)
-
-
-def test_the_start():
-    state = CANON.initial("Book FL-204.", START)
-    assert state.parsed and state.to_text().splitlines() == [
-        "budget(9)",
-        "param(finish, final_answer, optional, string)",
-        "param(finish, return_type, required, give_answer|give_up_and_restart)",
-        "param(search_for_flights, origin, required, string)",
-        "param(search_for_flights, page, optional, integer)",
-        "tool(finish)",
-        "tool(search_for_flights)",
-    ]
-    assert not CANON.initial("?", "Hello.").parsed
 
 
 def test_a_session():
@@ -90,13 +70,6 @@ def test_a_session():
     assert "+ finished(give_answer)" in changes and "+ answer_field(flight, fl-204)" in changes
 
 
-def test_an_end_that_was_refused_is_none():
-    state = CANON.initial("", START)
-    end = call("Finish", return_type="give_answer")
-    after = CANON.update(state, end, told("", "Missing required parameter: final_answer"))
-    assert not [fact for fact in after.facts if fact[0] in ("finished", "answer_field")]
-
-
 def test_upstreams_cut_observations_tell_the_error_alone():
     state = CANON.initial("", START)
     text = told({"text": "x" * 2000})[:1024] + "..."
@@ -119,12 +92,6 @@ def test_responses_of_all_kinds():
     assert returned("1", {"changed": [None, {"set": 3}, {"table": 1, "set": {}}]}) == set()
 
 
-def test_every_kind_of_error_is_known():
-    for start, kind in ERROR_KINDS:
-        assert error_kind(f"{start.upper()}: x") == kind
-    assert error_kind("Something broke") == "failed" and error_kind(" ") == ""
-
-
 def test_nonsense_changes_no_fact_and_says_so():
     state = CANON.initial("", START)
     for text in NONSENSE.values():
@@ -134,7 +101,7 @@ def test_nonsense_changes_no_fact_and_says_so():
         CANON.initial(text, text), CANON.action(text)
 
 
-@hypothesis.settings(deadline=None, max_examples=150)
+@hypothesis.settings(deadline=None, max_examples=60)
 @hypothesis.given(
     some.text(),
     some.recursive(

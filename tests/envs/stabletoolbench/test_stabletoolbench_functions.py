@@ -9,11 +9,15 @@ import jsonschema
 import pytest
 
 from comap.envs.stabletoolbench import functions
-from comap.envs.stabletoolbench.checking import Checker, coerced
-from comap.envs.stabletoolbench.functions import FINISH_OFFER, offers
-from comap.envs.stabletoolbench.names import file_part, function_name, standard
+from comap.envs.stabletoolbench.functions import (
+    FINISH_OFFER,
+    Checker,
+    coerced,
+    offers,
+    standard,
+)
 from comap.envs.stabletoolbench.tasks import read_queries
-from comap.errors import DataCorrupt, OptionError
+from comap.errors import DataCorrupt
 
 GROUPS = ("G1_instruction", "G1_category", "G1_tool", "G2_instruction")
 
@@ -97,35 +101,12 @@ def test_defects_are_mended_and_there_on_request():
     jsonschema.validate({"q": 7.5}, mended)
 
 
-def test_names_that_are_alike_are_told_apart():
-    same = [api("Search"), api("search"), api("SEARCH!")]
-    assert [one["name"] for one in of(*same)[:3]] == [
-        "search_for_drinks",
-        "search_for_drinks_2",
-        "search_for_drinks_3",
-    ]
-    assert len({one["name"] for one in of(*same, compat="reference")}) == 2
-    long = [api("x" * 70 + "1"), api("y" * 70 + "1")]
-    cut = [one["name"] for one in of(*long)[:2]]
-    assert cut[0] == "x" * 52 + "1_for_drinks"[-12:] and len(cut[0]) == 64
-    twins = [api("a" * 99), api("b" + "a" * 98)]
-    assert [len(one["name"]) for one in of(*twins)[:2]] == [64, 64]
-    assert len({one["name"] for one in of(*twins)}) == 3
-    assert function_name("10^6 名", "T", "reference") == "get_10^6_名_for_t"
-    assert function_name("10^6 名", "T") == "get_10_6___for_t"
-
-
 @pytest.mark.parametrize(
     "record", [None, [], {}, {"api_list": 3}, {"api_list": [{}]}, {"api_list": [None]}]
 )
 def test_broken_records_are_told(record):
     with pytest.raises(DataCorrupt, match="expected"):
         functions(record)
-
-
-def test_other_compat_is_told():
-    with pytest.raises(OptionError, match="did you mean 'strict'"):
-        functions({"api_list": []}, "strickt")
 
 
 def test_arguments_are_checked_and_brought_into_form():
@@ -149,30 +130,3 @@ def test_arguments_are_checked_and_brought_into_form():
         assert told.startswith(f"Invalid parameter {next(iter(wrong))}: expected type"), wrong
     assert checker.problem(offer, {"zz": 1}) == "Unknown parameter: zz"
     assert "give_answer" in Checker([FINISH_OFFER]).problem(FINISH_OFFER, {"return_type": "done"})
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        ".",
-        "..",
-        "../x",
-        "a/b",
-        "a\\b",
-        "/etc/passwd",
-        "C:x",
-        "a\x00b",
-        "a\nb",
-        "x" * 10_000,
-        "名" * 100,
-        "．．",
-        "ａbc",
-        "\ud83d",
-        ".hidden",
-        "ends.",
-        "a|b",
-    ],
-)
-def test_names_that_lead_anywhere_are_no_part_of_a_path(name):
-    assert file_part(name) is None

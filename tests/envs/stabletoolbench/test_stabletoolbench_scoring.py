@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-import gymnasium as gym
 import pytest
 
-import comap
-from comap.agents import run_episode
-from comap.agents.expert import ExpertAgent
-from comap.envs.stabletoolbench.attempts import Attempt, Made, attempt_of, read_attempts
-from comap.envs.stabletoolbench.generate import generated_task
-from comap.envs.stabletoolbench.judges import CallableJudge, LMJudge, RecordedJudge
-from comap.envs.stabletoolbench.scoring import pass_rate, process_report, win_rate
-from comap.envs.stabletoolbench.tasks import read_queries
+from comap.envs.stabletoolbench.scoring import (
+    Attempt,
+    CallableJudge,
+    LMJudge,
+    Made,
+    RecordedJudge,
+    pass_rate,
+    process_report,
+    read_attempts,
+    win_rate,
+)
+from comap.envs.stabletoolbench.tasks import generated_task, read_queries
 from comap.errors import DataCorrupt, DataNotFound, LanguageModelError, OptionError
 from comap.lm.base import Completion
 
@@ -48,13 +50,6 @@ def test_sopr_is_the_mean_over_runs():
     assert report.runs == (0.5, 0.75, 0.75) and report.mean == pytest.approx(2 / 3)
     assert report.std == pytest.approx(0.11785, abs=1e-4)
     assert (report.judge, report.failures, report.n) == ("table", 0, 2)
-
-
-def test_no_judge_is_asked_of_what_is_no_answer():
-    model = Replies("Solved")
-    tried = [attempt(finish=""), attempt(answer="  "), attempt(finish="give_up_and_restart")]
-    report = pass_rate({str(n): one for n, one in enumerate(tried)}, LMJudge(model))
-    assert report.mean == 0.0 and not model.asked
 
 
 def test_a_language_model_judges_answer_then_steps():
@@ -94,15 +89,6 @@ def test_sowr_goes_by_verdicts_first():
     assert report.rate == 2.5 / 4 and asked == ["3", "3", "4", "4"]
 
 
-def test_positions_are_swapped():
-    always_first = LMJudge(Replies("1"))
-    assert [always_first.better(attempt(), attempt(answer="b"), n) for n in (0, 1)] == [1, 2]
-    report = win_rate({"1": attempt()}, {"1": attempt()}, always_first.better, rounds=2)
-    assert report.ties == 1
-    broken = LMJudge(Replies("neither"))
-    assert win_rate({"1": attempt()}, {"1": attempt()}, broken.better).failures == 3
-
-
 def test_process_metrics():
     task = generated_task("G1_tool", 0)
     relevant = task.plan[0][0]
@@ -128,19 +114,6 @@ def test_process_metrics():
         process_report(tried, {"0": task.record})
 
 
-def test_our_trajectories_are_attempts():
-    env = gym.make("comap/StableToolBench-v0", source="generated", split="G2_instruction")
-    tried, records = {}, {}
-    for number in range(5):
-        found = run_episode(env, ExpertAgent(), task=f"generated/G2_instruction/{number}")
-        tried[str(number)] = attempt_of(found)
-        records[str(number)] = generated_task("G2_instruction", number).record
-    report = process_report(tried, records)
-    assert report.relevant_recall == report.relevant_precision == report.valid_arguments == 1.0
-    assert report.finished == report.answered == 1.0 and report.errors == 0.0
-    assert report.sources == {"local": 1.0}
-
-
 @pytest.mark.parametrize("kind", ["cot", "dfs"])
 def test_reference_answers_are_read(official, kind):
     base = official / "example_answers"
@@ -153,14 +126,8 @@ def test_reference_answers_are_read(official, kind):
         names = [[made.name for made in one[key].calls] for one in (raw, converted)]
         assert names[0] == names[1] and len(raw[key].functions) > 2
     results = base / "pass_rate_results" / name
-    rates = []
-    for suffix in ("json", "csv"):
-        judge = RecordedJudge(results / f"G1_instruction_{name}.{suffix}")
-        rates.append(pass_rate(raw, judge).mean)
-    assert rates == [pytest.approx(2 / 3 if kind == "cot" else 1.0)] * 2
-    said = " ".join((Path(comap.__file__).parent / "README.md").read_text().split())
-    who = {"cot": "for ChatGPT with CoT", "dfs": "with DFSDT"}
-    assert f"{100 * rates[0]:.3g} % {who[kind]}" in said, "the README tells other numbers"
+    rate = pass_rate(raw, RecordedJudge(results / f"G1_instruction_{name}.json")).mean
+    assert rate == pytest.approx(2 / 3 if kind == "cot" else 1.0)
     report = process_report(
         raw, read_queries(official / "test_instruction" / "G1_instruction.json")
     )
@@ -195,39 +162,13 @@ def test_broken_answers_are_told(tmp_path, content):
         ("deep", "[" * 100_000),
         ("no text", "\xff\xfe"),
         ("no verdicts", '{"sopr": {"judge": "x", "prompt_sha256": "", "verdicts": {"1": 7}}}'),
-        ("a deep cell.csv", 'query_id,is_solved\n1,"' + "[" * 5_000 + '"\n'),
-        ("a long cell.csv", 'query_id,is_solved\n1,"' + "x" * 200_000 + '"\n'),
-        ("an endless run.csv", "query_id,is_solved\n1,\"{1e999: 'solved'}\"\n"),
-        ("a billion runs.csv", "query_id,is_solved\n1,\"{10**9: 'solved'}\"\n"),
-        ("a billion more.csv", "query_id,is_solved\n1,\"{1000000000: 'solved'}\"\n"),
-        ("too few cells.csv", "query_id,is_solved\n1\n"),
-        ("other columns.csv", "a,b\n1,2\n"),
-        ("a call.csv", "query_id,is_solved\n1,\"__import__('os').abort()\"\n"),
     ],
 )
 def test_hostile_verdicts_are_told_at_once(tmp_path, name, content):
-    path = tmp_path / (name if name.endswith(".csv") else f"{name}.json")
+    path = tmp_path / f"{name}.json"
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(DataCorrupt, match="expected a pass-rate result"):
         RecordedJudge(path)
-
-
-def test_verdicts_that_cannot_be_read_are_told(tmp_path, monkeypatch):
-    path = tmp_path / "verdicts.json"
-    path.write_text("{}")
-
-    def refused(path):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "read_bytes", refused)
-    with pytest.raises(DataCorrupt, match="Permission denied"):
-        RecordedJudge(path)
-
-
-def test_verdicts_of_a_hundred_runs_are_read(tmp_path):
-    path = tmp_path / "verdicts.json"
-    path.write_text(json.dumps({"1": {"is_solved": {str(run): "solved" for run in range(100)}}}))
-    assert RecordedJudge(path).runs == 100
 
 
 def _api(name, required=(), optional=()):
@@ -265,16 +206,3 @@ def test_calls_are_held_against_what_was_offered():
     assert process_report(only, {"1": record}).relevant_recall == 0.0
     assert process_report(only, {"1": record}, "reference").relevant_recall == 1.0
     assert process_report(only, {"1": record}, "reference").valid_arguments == 1.0
-
-
-def test_without_records_only_what_calls_tell():
-    report = process_report({"1": attempt(calls=(Made("f", {}, "{}", "not_working"),))}, None)
-    assert report.relevant_recall is report.relevant_precision is report.valid_arguments is None
-    assert (report.errors, report.finished, report.calls, report.sourced) == (1.0, 1.0, 1.0, 0)
-
-
-def test_the_interval_is_over_queries_with_a_verdict():
-    report = pass_rate({"1": attempt("1"), "2": attempt("2")}, LMJudge(Replies("Solved", None)))
-    assert report.interval.n == 2 and report.interval.value == 1.0
-    report = pass_rate({"1": attempt("1"), "2": attempt("2")}, LMJudge(Replies("Solved", None)), 1)
-    assert report.interval.n == 1 and 0 < report.interval.low < 1 == report.interval.high

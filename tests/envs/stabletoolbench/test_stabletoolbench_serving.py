@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -15,9 +14,7 @@ import gymnasium as gym
 import pytest
 
 import comap
-from comap.cli import main
-from comap.envs.stabletoolbench import ResponseCache, serving
-from comap.envs.stabletoolbench.serving import MAX_BODY_BYTES, VirtualTools
+from comap.envs.stabletoolbench.backends import ResponseCache, VirtualTools
 
 ROOT = Path(comap.__file__).parent.parent
 
@@ -62,47 +59,6 @@ def test_the_embedded_tools_are_served(server):
     assert (status, told) == (200, {"error": "hotel '3' not found", "response": ""})
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (b"{", 400),
-        (b"\xff", 400),
-        (b"[" * 100_000, 400),
-        (b" " * (MAX_BODY_BYTES + 1), 413),
-        (b"[]", 200),
-        (b'{"category": 1}', 200),
-    ],
-)
-def test_bad_requests_are_told(server, data, expected):
-    status, told = post(server, data)
-    assert status == expected and told["error"].startswith("request invalid")
-    assert post(server, json.dumps(body(tool_name="x")).encode())[0] == 200
-
-
-def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
-    pytest.importorskip("fastapi")
-    monkeypatch.setattr(serving, "_TIMEOUT", 0.05)
-    said = []
-
-    async def receive():
-        await asyncio.sleep(0.02)  # a byte now and then
-        return {"type": "http.request", "body": b" ", "more_body": True}
-
-    async def send(message):
-        said.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/virtual",
-        "headers": [],
-        "query_string": b"",
-    }
-    asyncio.run(serving.virtual_app(VirtualTools([], 0))(scope, receive, send))
-    assert said[0]["status"] == 408 and (b"connection", b"close") in said[0]["headers"]
-    assert "request invalid" in json.loads(said[1]["body"])["error"]
-
-
 def test_an_environment_asks_a_server(server, tmp_path):
     """Our environment as a client of our server, on queries that only the server knows."""
     folder = tmp_path / "test_instruction"
@@ -137,19 +93,6 @@ def test_no_name_is_a_path(official, name):
     assert tools.answer(body(tool_input="__import__('os')"))["response"] == ""
 
 
-def test_the_cache_is_served(official):
-    tools = VirtualTools([ResponseCache(official / "tool_response_cache")])
-    asked = body(
-        category="Data",
-        tool_name="theclique",
-        api_name="songkick_artist",
-        tool_input='{"artist_id": "lionel-messi"}',
-    )
-    assert tools.answer(asked) == {"error": "", "response": {"on_tour": "no"}}
-    assert tools.answer(body())["error"].startswith("Cache miss")
-    assert tools.answered == {"cache": 1, "none": 1}
-
-
 def test_many_threads_share_one_world():
     tools = VirtualTools([], world=0)
     asked = {"flight_id": "FL-101", "seats": 1}
@@ -168,24 +111,3 @@ def test_many_threads_share_one_world():
         thread.join()
     booked = [answer for answer in answers if answer]
     assert len(set(booked)) == len(booked) >= 2 and len(answers) == 30
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--world", "-1"], "--world"),
-        (["--data-dir", "nowhere"], "tool_response_cache"),
-        (["--port", "70000"], "--port"),
-        (["--host", "203.0.113.1"], "expected a token"),
-        (["--host", "203.0.113.1", "--token-file", "secret"], "cannot listen"),
-        (["--live-url", "ftp://x"], "live_url"),
-        (["--timeout", "0"], "timeout"),
-    ],
-)
-def test_wrong_words_are_told(words, message, capsys, tmp_path, monkeypatch):
-    pytest.importorskip("uvicorn")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("COMAP_SERVE_TOKEN", raising=False)
-    (tmp_path / "secret").write_text("a-token-of-some-length-1234567890\n")
-    assert main(["serve", "tools", *words]) == 1
-    assert message in capsys.readouterr().err

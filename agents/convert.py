@@ -1,0 +1,549 @@
+"""Trajectories in the formats of others, and back: TRL's data sets, ShareGPT, CoMap's step records."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from ..errors import DataCorrupt, MissingExtra, OptionError
+from ..facts import Delta, State
+from ..lm import Message
+from ..lm.base import valid_text
+from ..trajectory import Step, Trajectory, Turn
+from .base import View
+from .config import AgentConfig
+from .parsing import clean_action, parse_action
+from .prompting import converse, instructions
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+DatasetForm: TypeAlias = Literal["messages", "steps", "lossless"]
+"""One row an episode with ``messages``; one row a step with ``prompt`` and ``completion``; or one row
+an episode with the whole trajectory as JSON text."""
+
+
+def to_dataset(
+    trajectories: Iterable[Trajectory],
+    form: DatasetForm = "messages",
+    config: AgentConfig | None = None,
+) -> Dataset:
+    """Return trajectories as a data set that TRL trains on, or that keeps everything.
+
+    With ``messages`` a row is an episode: the agent's prompt at its start, then replies and
+    observations by turns; what follows the last reply is left out, since nothing answers it. With
+    ``steps`` a row is a step: the prompt as the agent would be asked, and its reply. Both lose
+    rewards, facts, predictions and notes; ``lossless`` keeps them, in the column ``trajectory``.
+
+    Args:
+        trajectories: What to convert; for supervised training, those worth imitating.
+        form: Which rows.
+        config: How prompts are made: style, state text, length, examples; None for the defaults, but
+            without the worked example in ``messages``, where its replies would be trained on with the
+            others. Rows of ``messages`` are conversations, so they need standard prompts and the
+            history.
+
+    Raises:
+        OptionError: There is no such form, or it does not go with `config`.
+        MissingExtra: ``datasets`` is not installed.
+    """
+    if form not in get_args(DatasetForm):
+        raise OptionError(f"form must be one of {get_args(DatasetForm)}, not {form!r}")
+    settings = config or AgentConfig(examples=0 if form == "messages" else 1)
+    if form == "messages" and (settings.prompts, settings.state_text) != ("standard", "history"):
+        raise OptionError(
+            "form='messages' needs prompts='standard' and state_text='history', found "
+            f"{settings.prompts!r} and {settings.state_text!r}; use form='steps'"
+        )
+    try:
+        from datasets import Dataset
+    except ImportError as error:
+        raise MissingExtra.of("train", "a Hugging Face dataset") from error
+    if form == "lossless":
+        lines = [json.dumps(each.to_json()) for each in trajectories]
+        return Dataset.from_dict({"trajectory": lines})
+    if form == "messages":
+        talks = [_episode(each, settings) for each in trajectories if each.steps]
+        return Dataset.from_dict({"messages": talks})
+    rows: dict[str, list[Any]] = {"prompt": [], "completion": []}
+    for trajectory in trajectories:
+        replies: dict[int, str] = {}
+        for view, step in zip(views_of(trajectory), trajectory.steps, strict=True):
+            rows["prompt"].append(_plain(converse(view, settings, replies)))
+            replies[view.step] = reply_of(step)
+            rows["completion"].append(_plain([Message("assistant", replies[view.step])]))
+    return Dataset.from_dict(rows)
+
+
+def from_dataset(dataset: Iterable[Any]) -> list[Trajectory]:
+    """Return the trajectories of a data set that `to_dataset` made with ``form="lossless"``.
+
+    Raises:
+        DataCorrupt: A row has no whole trajectory in it; the message says which.
+
+    Example:
+        >>> from_dataset([{"messages": []}])
+        Traceback (most recent call last):
+        comap.errors.DataCorrupt: row 1: expected a text as 'trajectory', found none (only \
+form='lossless' can be read back)
+    """
+    found = []
+    for where, row in checked_rows(dataset, "a trajectory"):
+        if row.get("trajectory") is None:
+            raise DataCorrupt(
+                f"{where}: expected a text as 'trajectory', found none (only form='lossless' can be "
+                "read back)"
+            )
+        try:
+            found.append(Trajectory.from_json(json.loads(row["trajectory"])))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DataCorrupt(f"{where}: expected a trajectory as JSON, found {error}") from error
+    return found
+
+
+def _episode(trajectory: Trajectory, config: AgentConfig) -> list[dict[str, str]]:
+    """Return an episode as one conversation, whole: how much of it fits is the trainer's affair."""
+    first = next(views_of(trajectory))
+    messages = list(converse(first, config))
+    for before, step in zip((None, *trajectory.steps), trajectory.steps, strict=False):
+        if before is not None:
+            messages.append(Message("user", before.observation))
+        messages.append(Message("assistant", reply_of(step)))
+    return _plain(messages)
+
+
+def _plain(messages: Iterable[Message]) -> list[dict[str, str]]:
+    """Return messages without halves of surrogate pairs, which Arrow cannot hold."""
+    return [{"role": role, "content": valid_text(content)} for role, content in messages]
+
+
+_ROLES = {"human": "human", "user": "human", "gpt": "gpt", "assistant": "gpt", "system": "system"}
+_OBSERVATION = "Observation: "
+_GOAL = re.compile(r"Your task is to:[ \t]*(.+)", re.IGNORECASE)
+
+
+def to_sharegpt(trajectories: Iterable[Trajectory]) -> list[dict[str, Any]]:
+    """Return a row for each trajectory: ``{"id": ..., "conversations": [...], ...}``.
+
+    A conversation is the instruction, "OK", the first observation, then replies and observations by
+    turns, all but the first observation marked ``Observation:``. The goal stands in the instruction
+    where the first observation does not tell it. Further keys tell the environment, the split, the
+    goal, the agent and how the episode ended.
+
+    Lost are facts, predictions, calls, notes, the rewards but their sum, the seed and the
+    fingerprint; and of an action blanks, quotes and a period around it, and what follows a line break.
+
+    Example:
+        >>> from comap.facts import State
+        >>> empty = Trajectory("comap/X-v0", "task", "train", "Wait.", "me", "Wait.", State())
+        >>> [turn["from"] for turn in to_sharegpt([empty])[0]["conversations"]]
+        ['human', 'gpt', 'human']
+    """
+    return [_row(trajectory) for trajectory in trajectories]
+
+
+def _row(trajectory: Trajectory) -> dict[str, Any]:
+    rules = instructions(trajectory.env_id)
+    if trajectory.goal and trajectory.goal not in trajectory.observation:
+        rules = f"{rules}\n\n{trajectory.goal}"
+    turns = [("human", rules), ("gpt", "OK"), ("human", trajectory.observation)]
+    for step in trajectory.steps:
+        turns += [("gpt", reply_of(step)), ("human", _OBSERVATION + step.observation)]
+    last = trajectory.steps[-1] if trajectory.steps else None
+    return {
+        "id": trajectory.task,
+        "conversations": [{"from": speaker, "value": text} for speaker, text in turns],
+        "env_id": trajectory.env_id,
+        "split": trajectory.split,
+        "goal": trajectory.goal,
+        "agent": trajectory.agent,
+        "reward": sum(step.reward for step in trajectory.steps),
+        "score": trajectory.score,
+        "success": trajectory.success,
+        "terminated": bool(last and last.terminated),
+        "truncated": bool(last and last.truncated),
+    }
+
+
+def from_sharegpt(
+    rows: Iterable[Any], env_id: str = "", agent: str = "sharegpt"
+) -> list[Trajectory]:
+    """Return trajectories with the actions and observations of conversations.
+
+    What comes before the human turn that the first action answers is an introduction and is left out.
+    A later reply without an ``Action:`` line is itself the action, as it went to the environment. A
+    reply that nothing follows has an empty observation. The whole reward is the last step's.
+
+    Args:
+        rows: Rows such as `to_sharegpt` returns, or of ETO's files.
+        env_id: The environment of rows that do not name it.
+        agent: Who acted in rows that do not tell.
+
+    Raises:
+        DataCorrupt: A row is no conversation of human and gpt by turns; the message says which.
+
+    Example:
+        >>> said = ["Rules.", "OK", "A room.", "Action: look", "Observation: A desk."]
+        >>> turns = [{"from": ("human", "gpt")[i % 2], "value": text} for i, text in enumerate(said)]
+        >>> (found,) = from_sharegpt([{"conversations": turns}])
+        >>> found.observation, found.steps[0].action, found.steps[0].observation
+        ('A room.', 'look', 'A desk.')
+    """
+    return [
+        _trajectory(row, where, env_id, agent)
+        for where, row in checked_rows(rows, "a conversation")
+    ]
+
+
+def _trajectory(row: Mapping[str, Any], where: str, env_id: str, agent: str) -> Trajectory:
+    turns = _turns(row, where)
+    start = _start(turns, where)
+    observation = turns[start]
+    steps: list[Step] = []
+    for index in range(start + 1, len(turns), 2):
+        follows = turns[index + 1] if index + 1 < len(turns) else ""
+        action = parse_action(turns[index]) or clean_action(turns[index].strip()[:200]) or "..."
+        text, number = follows.removeprefix(_OBSERVATION), len(steps) + 1
+        steps.append(Step(number, action, text, 0.0, False, False, False, State(), Delta()))
+    if steps:
+        success = value_of(row, "success", where, bool, False)
+        steps[-1] = replace(
+            steps[-1],
+            reward=number_of(row, "reward", where),
+            terminated=value_of(row, "terminated", where, bool, success),
+            truncated=value_of(row, "truncated", where, bool, False),
+            score=number_of(row, "score", where, float(success)),
+            success=success,
+        )
+    found = _GOAL.search("\n".join(turns[: start + 1]))
+    goal = text_of(row, "goal", where, found[1].strip() if found else "")
+    return Trajectory(
+        text_of(row, "env_id", where, env_id),
+        "" if row.get("id") is None else str(row["id"]),
+        text_of(row, "split", where, ""),
+        goal,
+        text_of(row, "agent", where, agent),
+        observation,
+        State(),
+        tuple(steps),
+    )
+
+
+def _turns(row: Mapping[str, Any], where: str) -> list[str]:
+    """Return what was said by turns, human first; a system's text is left out."""
+    said = row.get("conversations")
+    if not isinstance(said, Sequence) or isinstance(said, str):
+        raise DataCorrupt(f"{where}: expected a list as 'conversations', found {said!r:.80}")
+    turns: list[str] = []
+    for number, turn in enumerate(said, 1):
+        here = f"{where}, turn {number}"
+        if not isinstance(turn, Mapping):
+            raise DataCorrupt(f"{here}: expected 'from' and 'value', found {turn!r:.80}")
+        speaker = text_of(turn, "from", here)
+        if speaker not in _ROLES:
+            raise DataCorrupt(f"{here}: expected human, gpt or system, found {speaker!r:.80}")
+        if _ROLES[speaker] == "system" and not turns:
+            continue
+        expected = ("human", "gpt")[len(turns) % 2]
+        if _ROLES[speaker] != expected:
+            raise DataCorrupt(f"{here}: expected {expected}'s turn, found {speaker!r:.80}")
+        turns.append(text_of(turn, "value", here))
+    return turns
+
+
+def _start(turns: Sequence[str], where: str) -> int:
+    """Return the index of the first observation: the human turn that the first action answers."""
+    if not turns:
+        raise DataCorrupt(f"{where}: expected a first observation, found an empty conversation")
+    for index in range(1, len(turns), 2):
+        if parse_action(turns[index]) is not None:
+            return index - 1
+    return (len(turns) - 1) // 2 * 2
+
+
+_NOTES = {
+    "draft_action": ("draft_action", "draft"),
+    "draft_response": ("draft_response",),
+    "reflect_response": ("reflect_response",),
+    "revised_action": ("ref_action",),
+    "reflect_action_prob": ("p",),
+    "pred_next_state_student": ("predicted_next_state",),
+    "pred_next_state_teacher": ("predicted_next_state_teacher",),
+    "wm_teacher_hint": ("wm_teacher_hint",),
+}
+
+
+def word_overlap(one: str, other: str) -> float | None:
+    """Return the F1 of two texts' sets of words in lower case; None where one has no word.
+
+    The authors' ``wm_consistency``: it compares a prediction of the draft with what followed the
+    action that was taken, so it is no measure of the world model (docs/reference/metrics.md).
+    """
+    left, right = set(one.lower().split()), set(other.lower().split())
+    if not left or not right:
+        return None
+    return 2 * len(left & right) / (len(left) + len(right))
+
+
+def to_comap_records(trajectories: Iterable[Trajectory], round_id: int = 0) -> list[dict[str, Any]]:
+    """Return a record for each step, with the keys of the authors' JSONL rows.
+
+    Drafts, reflections, predictions and gates come from the notes of `CoMapAgent`; they are None for
+    agents that note none. Observations are marked ``Observation:``, as theirs are. Besides their keys
+    there are ``env_id``, ``split``, ``agent``, ``trial``, ``score``, ``terminated``, ``truncated`` and
+    ``invalid_action``. Lost are facts, calls, other notes, the seed and the fingerprint; of an agent's
+    notes those that theirs have no name for.
+
+    Args:
+        trajectories: What to convert.
+        round_id: The round of training that they are from.
+
+    Example:
+        >>> to_comap_records([])
+        []
+    """
+    return [record for trajectory in trajectories for record in _records(trajectory, round_id)]
+
+
+def _records(trajectory: Trajectory, round_id: int) -> list[dict[str, Any]]:
+    name = trajectory.env_id.rpartition("/")[2].partition("-")[0].lower()
+    observation = first = trajectory.observation
+    if trajectory.goal and trajectory.goal not in first:
+        first = f"{first}\n{trajectory.goal}"
+    history = [
+        {"role": "user", "content": instructions(trajectory.env_id)},
+        {"role": "assistant", "content": "OK"},
+        {"role": "user", "content": _OBSERVATION + first},
+    ]
+    records = []
+    for number, step in enumerate(trajectory.steps):
+        about = {
+            "task_name": name,
+            "task_id": trajectory.task,
+            "episode_id": f"{name}__{trajectory.task}__{trajectory.trial}",
+            "round_id": round_id,
+            "step_id": number,
+            "goal": trajectory.goal,
+            "env_id": trajectory.env_id,
+            "split": trajectory.split,
+            "agent": trajectory.agent,
+            "trial": trajectory.trial,
+            "history_messages": [*history],
+            "observation": _OBSERVATION + observation,
+        }
+        records.append(about | _record(step))
+        history.append({"role": "assistant", "content": reply_of(step)})
+        history.append({"role": "user", "content": _OBSERVATION + step.observation})
+        observation = step.observation
+    return records
+
+
+def _record(step: Step) -> dict[str, Any]:
+    """Return the part of a record that is of the step alone."""
+    notes = step.notes
+    said = {
+        key: next((notes[name] for name in names if notes.get(name) is not None), None)
+        for key, names in _NOTES.items()
+    }
+    if said["pred_next_state_student"] is None and step.prediction is not None:
+        said["pred_next_state_student"] = step.prediction.observation
+    predicted = said["pred_next_state_student"]
+    gate = notes.get("gate") if isinstance(notes.get("gate"), bool) else None
+    return said | {
+        "action": step.action,
+        "action_text": reply_of(step),
+        "reward": step.reward,
+        "done": step.terminated or step.truncated,
+        "success": step.success,
+        "next_observation": _OBSERVATION + step.observation,
+        "feedback_text": notes.get("feedback_text") or _feedback(step),
+        "revise_triggered": gate,
+        "used_revised_action": gate,
+        "refinement_label": None if gate is None else int(gate),
+        "wm_consistency": word_overlap(predicted, step.observation)
+        if isinstance(predicted, str)
+        else None,
+        "score": step.score,
+        "terminated": step.terminated,
+        "truncated": step.truncated,
+        "invalid_action": step.invalid_action,
+    }
+
+
+def _feedback(step: Step) -> str:
+    if step.success:
+        return "The task is solved."
+    if step.terminated or step.truncated:
+        return "The episode ended, and the task is not solved."
+    done = "could not be done." if step.invalid_action else "was done; the task is not solved yet."
+    return f"The action {done}"
+
+
+def from_comap_records(rows: Iterable[Any], env_id: str = "comap/ALFWorld-v0") -> list[Trajectory]:
+    """Return the trajectories of step records, ours or the authors'.
+
+    An episode goes on as long as ``episode_id`` stays and ``step_id`` grows by one. Drafts, reflections
+    and gates become notes, by `CoMapAgent`'s names.
+
+    Args:
+        rows: The records, those of an episode together and in order.
+        env_id: The environment of records that do not name it.
+
+    Raises:
+        DataCorrupt: A record lacks a text or has one of another kind, or an episode does not begin
+            with its first step; the message says which.
+
+    Example:
+        >>> row = {"goal": "Wait.", "observation": "A room.", "action": "wait",
+        ...        "next_observation": "Observation: It is dark.", "draft_action": "look"}
+        >>> (found,) = from_comap_records([row])
+        >>> found.steps[0].observation, found.steps[0].notes
+        ('It is dark.', {'draft_action': 'look'})
+    """
+    episodes: list[tuple[Mapping[str, Any], str, list[Step]]] = []
+    expected: tuple[Any, int] | None = None
+    for where, row in checked_rows(rows, "a step record"):
+        number = value_of(row, "step_id", where, int, 0)
+        episode = row.get("episode_id")
+        if expected != (episode, number) or number == 0:
+            if number != 0:
+                raise DataCorrupt(
+                    f"{where}: expected the next step of an episode, or step_id 0 of a new one, "
+                    f"found step_id {number} of episode {episode!r:.80}"
+                )
+            episodes.append((row, where, []))
+        episodes[-1][2].append(_step_of_record(row, where, len(episodes[-1][2]) + 1))
+        expected = (episode, number + 1)
+    return [
+        Trajectory(
+            text_of(row, "env_id", where, env_id),
+            "" if row.get("task_id") is None else str(row["task_id"]),
+            text_of(row, "split", where, ""),
+            text_of(row, "goal", where),
+            text_of(row, "agent", where, "comap"),
+            _unmarked(text_of(row, "observation", where)),
+            State(),
+            tuple(steps),
+            trial=value_of(row, "trial", where, int, 1),
+        )
+        for row, where, steps in episodes
+    ]
+
+
+def _step_of_record(row: Mapping[str, Any], where: str, number: int) -> Step:
+    success = value_of(row, "success", where, bool, False)
+    done = value_of(row, "done", where, bool, False)
+    return Step(
+        number,
+        text_of(row, "action", where),
+        _unmarked(text_of(row, "next_observation", where)),
+        number_of(row, "reward", where),
+        value_of(row, "terminated", where, bool, done),
+        value_of(row, "truncated", where, bool, False),
+        False,
+        State(),
+        Delta(),
+        number_of(row, "score", where, float(success)),
+        success,
+        value_of(row, "invalid_action", where, bool, False),
+        notes=_notes_of(row, where),
+    )
+
+
+def _notes_of(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return what a record says of the decision, by `CoMapAgent`'s names."""
+    notes: dict[str, Any] = {}
+    for key, names in _NOTES.items():
+        if row.get(key) is not None:
+            read = number_of if key == "reflect_action_prob" else text_of
+            notes[names[0]] = read(row, key, where)
+    for key in ("revise_triggered", "used_revised_action"):
+        if (gate := value_of(row, key, where, bool, None)) is not None:
+            notes["gate"] = gate
+    if row.get("feedback_text") is not None:
+        notes["feedback_text"] = text_of(row, "feedback_text", where)
+    return notes
+
+
+def _unmarked(text: str) -> str:
+    return re.sub(r"\AObservation:(?: |\s*)", "", text)
+
+
+def reply_of(step: Step) -> str:
+    """Return what the agent said for a step: the last text that names its action, or that alone."""
+    for call in reversed(step.calls):
+        if call.kind == "generate" and parse_action(call.prefix + call.text) == step.action:
+            return (call.prefix + call.text).strip()
+    return f"Action: {step.action}"
+
+
+def views_of(trajectory: Trajectory) -> Iterator[View]:
+    """Yield what the agent saw before each step, as far as a trajectory tells."""
+    history = [Turn(None, trajectory.observation)]
+    memory: dict[str, Any] = {}
+    for number, (before, step) in enumerate(trajectory.transitions()):
+        yield View(
+            trajectory.env_id,
+            trajectory.task,
+            trajectory.goal,
+            tuple(history),
+            before,
+            None,
+            number,
+            lambda: None,
+            memory=memory,
+            trial=trajectory.trial,
+        )
+        history.append(Turn(step.action, step.observation))
+
+
+def checked_rows(rows: Iterable[Any], what: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each row with how to call it in a message."""
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, Mapping):
+            raise DataCorrupt(
+                f"row {number}: expected an object with {what}, found {type(row).__name__}"
+            )
+        yield f"row {number}", row
+
+
+def text_of(row: Mapping[str, Any], key: str, where: str, default: str | None = None) -> str:
+    """Return a text of a row."""
+    value = row.get(key)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, str):
+        found = "none" if value is None else f"{value!r:.80}"
+        raise DataCorrupt(f"{where}: expected a text as {key!r}, found {found}")
+    return value
+
+
+def value_of(
+    row: Mapping[str, Any], key: str, where: str, kind: type | tuple[type, ...], default: Any
+) -> Any:
+    """Return a value of a row, or `default` where it is missing."""
+    value = row.get(key)
+    if value is None:
+        return default
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if type(value) not in kinds:
+        expected = " or ".join(part.__name__ for part in kinds)
+        raise DataCorrupt(f"{where}: expected {expected} as {key!r}, found {value!r:.80}")
+    return value
+
+
+def number_of(row: Mapping[str, Any], key: str, where: str, default: float = 0.0) -> float:
+    """Return a number of a row, or `default` where it is missing."""
+    value = value_of(row, key, where, (int, float), default)
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
+        raise DataCorrupt(f"{where}: expected a finite number as {key!r}, found {value!r:.80}")
+    return found

@@ -1,0 +1,346 @@
+"""`RayPool`: a run's episodes on workers that are Ray actors, on one machine or many."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeAlias
+
+from ..envs.registry import env_class
+from ..errors import CoMapError, EngineError, MissingExtra, OptionError
+from ..trajectory import Trajectory
+from .requests import EnvSlot
+from .run import Run
+from .runner import check_concurrency, failed_trajectory, player_for
+
+LOST = ("retry", "record")
+"""What may be done about an episode whose worker was lost: play it again, or record it as failed."""
+
+_NETWORK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # whatever its name says, it counts everywhere
+
+
+def import_ray(loopback: bool = False) -> Any:
+    """Return the module ``ray``, told to report to nobody; what the user's environment says goes first."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if loopback and _NETWORK not in os.environ:
+        os.environ[_NETWORK] = "0"  # read when ray is imported, and by the processes that it starts
+        constants = sys.modules.get("ray._private.ray_constants")
+        if constants is not None:
+            constants.ENABLE_RAY_CLUSTER = False  # type: ignore[attr-defined]
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtra.of("ray", "playing on Ray") from error
+    return ray
+
+
+@contextmanager
+def connected(address: str | None = None, cpus: float | None = None) -> Iterator[Any]:
+    """Give ``ray``, connected; what was not connected before is disconnected afterwards."""
+    ray = import_ray(loopback=address is None)
+    if ray.is_initialized():
+        yield ray
+        return
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        options |= {
+            "num_cpus": cpus and math.ceil(cpus),
+            "include_dashboard": False,
+            "_node_ip_address": "127.0.0.1",
+        }
+    else:
+        options["address"] = address
+    try:
+        ray.init(**options)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        why = f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+        if address is None:
+            raise EngineError(
+                f"expected Ray to start on this machine, it does not {why}"
+            ) from error
+        raise OptionError(
+            f"expected a Ray cluster at {address!r:.120}, found none {why}; start one with 'ray start "
+            "--head', or leave the address out"
+        ) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+WORKER_LOST = "WorkerLost"
+"""How the records of episodes begin to tell that their worker was lost."""
+
+Job: TypeAlias = "tuple[int, str]"
+"""A task and its number."""
+
+
+class RayPool:
+    """Plays the tasks of a run on Ray actors; give it to `run_to` as `play`.
+
+    A worker has at most four times as many tasks at hand as it plays at once, fewer towards the end,
+    and waits where its results are not taken up: that is all that is in flight. The run itself is put
+    into Ray's object store once, from where all workers of a node read it.
+
+    Args:
+        workers: How many there are.
+        address: See `comap.agents.ray.connected`.
+        prepare: Makes the run in each worker; for runs with what cannot be sent (a language model in
+            this process: each worker loads it from its files). None sends the run as it is.
+        lost: ``"retry"`` plays episodes again whose worker was lost; ``"record"`` records them as
+            failed.
+        retries: How often an episode is played again at most; then it is recorded as failed.
+        cpus: Cores that a worker takes.
+        gpus: GPUs that a worker takes; a part of one is possible.
+        patience: Seconds that all workers may take to start.
+
+    Raises:
+        OptionError: An option cannot be.
+
+    Example:
+        >>> pool = RayPool(4, address="auto")
+        >>> pool.workers, pool.lost
+        (4, 'retry')
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        *,
+        address: str | None = None,
+        prepare: Callable[[], Run] | None = None,
+        lost: str = "retry",
+        retries: int = 2,
+        cpus: float = 1.0,
+        gpus: float = 0.0,
+        patience: float = 120.0,
+    ):
+        if type(workers) is not int or workers < 1:
+            raise OptionError(f"workers must be a whole number of at least 1, not {workers!r:.80}")
+        if type(retries) is not int or retries < 0:
+            raise OptionError(f"retries must be a whole number of at least 0, not {retries!r:.80}")
+        if lost not in LOST:
+            raise OptionError(f"lost must be one of {', '.join(LOST)}, not {lost!r:.80}")
+        self.workers, self.address, self.prepare = workers, address, prepare
+        self.lost, self.retries, self.cpus, self.gpus = lost, retries, cpus, gpus
+        self.patience = patience
+        self.restarts = 0
+        """How many workers were replaced."""
+
+    def __call__(
+        self, run: Run, tasks: Sequence[str], concurrency: int, overlap: bool = False
+    ) -> Generator[tuple[int, list[Trajectory]], None, None]:
+        """Play tasks, and yield each one's number and trials as it ends."""
+        check_concurrency(concurrency)
+        if not tasks:
+            return
+        with connected(self.address, self.workers * self.cpus) as ray:
+            game = _Game(self, ray, run, tasks, concurrency, overlap)
+            try:
+                yield from game.play()
+            finally:
+                for worker in game.team:
+                    ray.kill(worker.actor, no_restart=True)
+
+
+class _Worker:
+    """An actor, and what it is at."""
+
+    def __init__(self, actor: Any):
+        self.actor = actor
+        self.starting = actor.start.remote()
+        self.results: Any = None  # a stream
+        self.jobs: tuple[Job, ...] = ()
+        self.done: set[int] = set()
+
+    @property
+    def waited_for(self) -> Any:
+        return self.starting if self.starting is not None else self.results
+
+    @property
+    def left(self) -> list[Job]:
+        """The jobs whose results did not come."""
+        return [job for job in self.jobs if job[0] not in self.done]
+
+
+class _Game:
+    """One use of a pool."""
+
+    def __init__(
+        self,
+        pool: RayPool,
+        ray: Any,
+        run: Run,
+        tasks: Sequence[str],
+        concurrency: int,
+        overlap: bool,
+    ):
+        self.pool, self.ray, self.run = pool, ray, run
+        self.concurrency, self.overlap = concurrency, overlap
+        self.untaken = max(2, 2 * concurrency)  # results of a worker that may wait to be taken up
+        self.waiting: deque[Job] = deque(enumerate(tasks))
+        self.alone: deque[Job] = deque()  # what was lost, to be played by itself
+        self.tries: dict[int, int] = {}
+        self.fruitless = 0  # workers in a row that were lost before they told of anything
+        try:
+            self.source = ray.put((pool.prepare, None) if pool.prepare else (None, run))
+        except Exception as error:  # whatever pickling meets
+            why = f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+            raise OptionError(
+                f"expected a run that can be sent to other processes, found one that cannot {why}; "
+                "give prepare=, which makes it in each worker"
+            ) from error
+        options = {"num_cpus": pool.cpus, "num_gpus": pool.gpus, "max_restarts": 0}
+        self.kind = ray.remote(**options, scheduling_strategy="SPREAD")(_Player)
+        self.team = [self._hire() for _ in range(min(pool.workers, len(tasks)))]
+
+    def play(self) -> Generator[tuple[int, list[Trajectory]], None, None]:
+        """Hand out jobs and yield results until there is nothing more."""
+        while self.waiting or self.alone or any(one.results is not None for one in self.team):
+            self._hand_out()
+            worker = self._next()
+            try:
+                found = self._take(worker)
+            except Exception as error:
+                yield from self._lose(worker, error)
+                continue
+            if found is not None:
+                self.fruitless = 0
+                worker.done.add(found[0])
+                yield found
+
+    def _hire(self) -> _Worker:
+        return _Worker(self.kind.remote(self.source, self.concurrency, self.overlap))
+
+    def _hand_out(self) -> None:
+        """Give jobs to each worker that is ready and has none."""
+        share = math.ceil(len(self.waiting) / (2 * len(self.team)))
+        for worker in self.team:
+            if worker.starting is not None or worker.results is not None:
+                continue
+            if self.alone:
+                jobs: tuple[Job, ...] = (self.alone.popleft(),)
+            else:
+                size = max(1, min(share, 4 * self.concurrency, len(self.waiting)))
+                jobs = tuple(self.waiting.popleft() for _ in range(min(size, len(self.waiting))))
+            if jobs:
+                worker.jobs, worker.done = jobs, set()
+                play = worker.actor.play.options(
+                    num_returns="streaming",
+                    _generator_backpressure_num_objects=self.untaken,
+                )
+                worker.results = play.remote(jobs)
+
+    def _next(self) -> _Worker:
+        """Return a worker that has something to tell."""
+        by_sign = {one.waited_for: one for one in self.team if one.waited_for is not None}
+        playing = any(one.results is not None for one in self.team)
+        patience = None if playing else self.pool.patience
+        ready, _ = self.ray.wait(list(by_sign), num_returns=1, timeout=patience)
+        if not ready:
+            raise EngineError(
+                f"expected a worker to start within {patience:.0f} s, found none: the Ray cluster has "
+                f"no room for one of {self.pool.cpus:g} cores and {self.pool.gpus:g} GPUs, or is not "
+                "well; ask 'ray status'"
+            )
+        return by_sign[ready[0]]
+
+    def _take(self, worker: _Worker) -> tuple[int, list[Trajectory]] | None:
+        """Return a result of a worker; None where it has only started, or ended its jobs."""
+        if worker.starting is not None:
+            self.ray.get(worker.starting)
+            worker.starting = None
+            return None
+        try:
+            sign = next(worker.results)
+        except StopIteration:
+            worker.results = None
+            if worker.left:
+                raise EngineError("its results ended early") from None
+            return None
+        found: tuple[int, list[Trajectory]] = self.ray.get(sign)
+        return found
+
+    def _lose(
+        self, worker: _Worker, error: Exception
+    ) -> Generator[tuple[int, list[Trajectory]], None, None]:
+        """Replace a worker that was lost; yield what is recorded of its episodes."""
+        from ray.exceptions import RayTaskError
+
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, CoMapError):
+            raise cause
+        if isinstance(error, RayTaskError):  # what the worker raised
+            raise error
+        self.ray.kill(worker.actor, no_restart=True)
+        self.pool.restarts += 1
+        self.fruitless += 1
+        if self.fruitless > 3 * len(self.team) + 3 * (self.pool.retries + 1):
+            raise EngineError(
+                f"expected workers that play, found {self.fruitless} in a row that were lost before "
+                f"they told of a task (the last: {_in_a_line(error)}); see Ray's logs"
+            ) from error
+        self.team[self.team.index(worker)] = self._hire()
+        left, live, may = worker.left, self.concurrency, self.concurrency + self.untaken
+        begun, doubtful, others = left[:live], left[live:may], left[may:]
+        again = self.pool.lost == "retry"
+        self.waiting.extendleft(reversed(others if again else doubtful + others))
+        for job in begun:
+            tries = self.tries[job[0]] = self.tries.get(job[0], 0) + 1
+            if again and tries <= self.pool.retries:
+                self.alone.append(job)
+            else:
+                yield job[0], [self._failed(job[1], error, tries)]
+        if again:
+            self.alone.extend(doubtful)  # not counted as tries
+
+    def _failed(self, task: str, error: Exception, tries: int) -> Trajectory:
+        """Return the record of an episode that nobody played to its end."""
+        said = f"{WORKER_LOST}: {_in_a_line(error)}"
+        if tries > 1:
+            said += f" (the last of {tries} times)"
+        env = self.run.make_env()
+        try:
+            player = player_for(self.run.agent, self.run.lm, self.run.keep)
+            return failed_trajectory(player, EnvSlot(env), task, self.run.seed, said)
+        finally:
+            env.close()
+
+
+class _Player:
+    """What an actor is: it plays tasks as the runner does."""
+
+    def __init__(
+        self, source: tuple[Callable[[], Run] | None, Run | None], concurrency: int, overlap: bool
+    ):
+        self._source, self._live, self._overlap = source, concurrency, overlap
+        self._run: Run | None = None
+        self._kept = ExitStack()  # until the process ends
+
+    def start(self) -> None:
+        """Make the run, if it did not come as it is."""
+        prepare, run = self._source
+        self._run = run = run if prepare is None else prepare()
+        env_id = None if run is None else run.config.get("env")
+        if env_id is not None:  # slow engines serve one share of tasks after another
+            self._kept.enter_context(env_class(str(env_id)).engine_pool(self._live))
+
+    def play(self, jobs: tuple[Job, ...]) -> Generator[tuple[int, list[Trajectory]], None, None]:
+        """Yield each task's number and trials as it ends."""
+        run = self._run
+        assert run is not None
+        playing = run.play([task for _, task in jobs], self._live, self._overlap)
+        for index, trials in playing:
+            yield jobs[index][0], trials
+
+
+def _in_a_line(error: BaseException) -> str:
+    """Return what Ray tells of a loss, without what names machines and processes."""
+    kind = type(error).__name__
+    said = str(error).strip().splitlines() or [""]
+    return kind if "id" in said[0].lower() or len(said) > 1 else f"{kind}: {said[0][:120]}"

@@ -1,0 +1,477 @@
+"""What episodes ask for, and who answers: `EnvPool`, `EnvSlot`, `RequestBatcher`.
+
+An `EnvSlot` is an environment on which a runner plays one episode after another, an `EnvPool` all those of
+a run. A `RequestBatcher` answers the requests of many episodes in as few batches as there are kinds.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import gymnasium
+
+from ..envs import Snapshot, TextEnv, restore, snapshot
+from ..errors import CoMapError, EngineError, LanguageModelError, OptionError
+from ..lm import (
+    Completion,
+    Generate,
+    LanguageModel,
+    LMReply,
+    LMRequest,
+    NextWord,
+    Score,
+    Scores,
+    TokenTexts,
+    WordProbabilities,
+    answer,
+)
+from ..lm.base import KINDS
+from ..trajectory import Call
+from ..worldmodel import (
+    CachedWorldModel,
+    Grounded,
+    Prediction,
+    Query,
+    WorldModel,
+    ask,
+    asked_model,
+    create_world_model,
+    query_about,
+)
+from ..worldmodel.language import LanguageWorldModel, prediction_of
+from ..worldmodel.lookahead import imagined_layer
+from .base import Imagine, ProbeResult
+
+Keep: TypeAlias = Literal["replies", "prompts", "tokens"]
+"""How much of each call a trajectory keeps: the reply's text and its token counts; the prompt as well;
+or token ids, texts and log-probabilities (to six decimals) as well, as trainers and the viewer need
+them. Each includes the one before."""
+
+IMAGINE = "imagine"
+"""The kind of a call that a world model made of its own language model; calls of all other kinds are
+the agent's."""
+
+_REPLIES = dict(KINDS.values())
+_LOWEST = -1e9  # stands for the logarithm of 0, which JSON has not
+_DIGITS = 6  # what a batch of another size changes is far below, and so is not on record
+
+
+def checked_reply(request: LMRequest, reply: object, model: str) -> LMReply:
+    """Return a language model's reply, if it is one to this request."""
+    if isinstance(reply, Exception):
+        raise reply
+    kind = _REPLIES[type(request)]
+    if type(reply) is not kind:
+        raise LanguageModelError(
+            f"expected {kind.__name__} from {model} in reply to {type(request).__name__}, "
+            f"found {reply!r:.80}"
+        )
+    asked: Any = request
+    found: Any = reply
+    if isinstance(found, Completion) and not isinstance(found.text, str):
+        raise LanguageModelError(f"expected text (str) from {model}, found {found.text!r:.80}")
+    pairs = {"completions": "logprobs", "words": "probabilities"}
+    for texts, values in pairs.items():
+        if hasattr(asked, texts) and len(getattr(asked, texts)) != len(getattr(found, values)):
+            raise LanguageModelError(f"expected a value for each of the {texts} from {model}")
+    return reply  # type: ignore[return-value]
+
+
+def call_of(
+    request: LMRequest, reply: LMReply, keep: Keep, lm: LanguageModel | None = None
+) -> Call:
+    """Return the record of a request and its reply."""
+    text, tokens, finish = "", 0, ""
+    ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    texts: tuple[str, ...] | None = None  # of what each log-probability is
+    if isinstance(reply, Completion):
+        text, tokens, finish = reply.text, reply.completion_tokens, reply.finish
+        ids, logprobs, texts = reply.token_ids, reply.logprobs, reply.tokens
+        if keep == "tokens" and texts is None and ids is not None:
+            texts = lm.token_texts(ids) if isinstance(lm, TokenTexts) else None
+    elif isinstance(request, Score) and isinstance(reply, Scores):
+        tokens, logprobs = sum(map(len, reply.logprobs)), reply.totals
+        texts = tuple(request.completions)
+        text = texts[reply.best] if texts else ""
+    elif isinstance(request, NextWord) and isinstance(reply, WordProbabilities):
+        logprobs = tuple(math.log(p) if p > 0 else _LOWEST for p in reply.probabilities)
+        texts = tuple(request.words)
+        text = texts[logprobs.index(max(logprobs))] if texts else ""
+    prompts, details = keep != "replies", keep == "tokens"
+    return Call(
+        "words" if isinstance(request, NextWord) else type(request).__name__.lower(),
+        request.purpose,
+        text,
+        reply.prompt_tokens,
+        tokens,
+        tuple((role, content) for role, content in request.messages) if prompts else None,
+        request.prefix if prompts else "",
+        ids if details else None,
+        _finite(logprobs) if details else None,
+        finish,
+        request.adapter,
+        texts if details else None,
+    )
+
+
+def _finite(logprobs: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    """Return log-probabilities that JSON can hold, the same whatever else was in the batch."""
+    if logprobs is None:
+        return None
+    known = (float(value) if value >= _LOWEST else _LOWEST for value in logprobs)
+    return tuple(round(value, _DIGITS) + 0.0 for value in known)  # there is no -0.0 then
+
+
+_Answer: TypeAlias = "tuple[str, Any, bool, bool, dict[str, Any]]"
+
+
+def is_grounded(model: object) -> bool:
+    """Return whether a world model belongs to one episode at a time."""
+    if isinstance(model, CachedWorldModel):  # passes on what it is told, and needs none of it
+        return is_grounded(model.model)
+    return isinstance(model, Grounded)
+
+
+class ImagineRequest(NamedTuple):
+    """A question to a world model, from the episode in a slot."""
+
+    model: WorldModel
+    query: Query
+    slot: EnvSlot
+
+
+class ProbeRequest(NamedTuple):
+    """A question to the real environment of an episode: what does it answer to an action?"""
+
+    slot: EnvSlot
+    action: str
+
+
+class EnvSlot:
+    """An environment, and what a runner knows of it.
+
+    After a probe the environment stays where the probed action led, until something else needs it: if
+    the episode takes that very action, there is nothing more to do; before all else it is brought back
+    to the present. A wrapper with a memory of its own must follow
+    `comap.envs.restore` for that, as Gymnasium's do that ``gym.make`` adds.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[str, str],
+        world_model: WorldModel | str | Mapping[str, Any] | None = None,
+    ):
+        inner = env.unwrapped
+        if not isinstance(inner, TextEnv):
+            raise OptionError(
+                "the runner needs an environment of comap (comap.envs.TextEnv), found "
+                f"{type(inner).__name__}"
+            )
+        self.env, self.inner = env, inner
+        self.layer = imagined_layer(env)
+        self.model = asked_model(env, world_model)
+        self.fingerprint = inner.fingerprint()
+        self.moment = object()
+        self.broken = False
+        self.probes = self.restores = self.kept = 0
+        self._before: Snapshot | None = None  # the present, where a probe has left it
+        self._probed: tuple[str, _Answer] | None = None
+        self._batched = None
+        if self.layer is not None and not is_grounded(self.layer.world_model):
+            self._batched = self.layer
+
+    def reset(self, task: str | None, seed: int | None) -> tuple[str, dict[str, Any]]:
+        """Start an episode, as ``env.reset`` does."""
+        self.moment = object()
+        self._before = self._probed = None
+        with self._noting():
+            answer = self.env.reset(seed=seed, options=None if task is None else {"task": task})
+        if task is not None and answer[1]["task"] != task:
+            raise EngineError(f"expected task {task!r} to start, found {answer[1]['task']!r:.120}")
+        return answer
+
+    def step(self, action: str) -> _Answer:
+        """Take an action, as ``env.step`` does."""
+        self.moment = object()
+        if self._probed is not None and self._probed[0] == action:
+            answer = self._probed[1]
+            self._before = self._probed = None
+            self.kept += 1
+            return answer
+        self.rewind()
+        with self._noting():
+            return self.env.step(action)
+
+    def probe(self, action: str) -> ProbeResult:
+        """Return what the real environment answers to an action; the episode stays before it."""
+        if self.layer is not None:
+            raise OptionError(
+                "a probe needs the real environment, found an imagined one; play this agent without "
+                "ImaginedEnv"
+            )
+        if self._probed is None or self._probed[0] != action:
+            self._try(action)
+        assert self._probed is not None and self._before is not None
+        reads = partial(self.inner.canonicalizer.update, self._before.facts, action)
+        return ProbeResult.of(self._probed[1], reads)
+
+    def rewind(self) -> None:
+        """Bring the environment back to the present, if a probe has led away from it."""
+        if self._before is None:
+            return
+        with self._noting():
+            restore(self.env, self._before)
+        self._before = self._probed = None
+        self.restores += 1
+
+    def expert_action(self) -> str | None:
+        """Return what the environment's expert would do in the present."""
+        self.rewind()
+        action: str | None = self.env.get_wrapper_attr("expert_action")()
+        return action
+
+    def question_of_step(self, action: str) -> ImagineRequest | None:
+        """Return what an imagined step will ask, if it can be asked with others in a batch."""
+        layer = self._batched
+        if layer is None or (query := layer.next_query(action)) is None:
+            return None
+        return ImagineRequest(layer.world_model, query, self)
+
+    def prepare_step(self, action: str, answer: Any) -> None:
+        """Hand the answer to `question_of_step` over to the imagined environment."""
+        if self._batched is not None:
+            self._batched.prepare(action, answer)
+
+    def foresee(self, request: Imagine) -> ImagineRequest:
+        """Return the question that an agent's request comes to."""
+        self.rewind()
+        return ImagineRequest(
+            self.model, query_about(self.env, request.action, request.after), self
+        )
+
+    def _try(self, action: str) -> None:
+        """Take an action from the present, and remember the present and the answer."""
+        self.rewind()
+        with self._noting():
+            self._before = snapshot(self.env)
+            self.probes += 1
+            answer = self.env.step(action)
+        if "error" in answer[4]:
+            raise EngineError(
+                f"expected an answer to the probed action {action!r:.80}, found "
+                f"{answer[4]['error']}"
+            )
+        self._probed = (action, answer)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Let nobody play here again after a fault that the environment did not foresee."""
+        try:
+            yield
+        except Exception as fault:
+            self.broken = self.broken or not isinstance(fault, CoMapError)
+            raise
+
+
+class EnvPool:
+    """The environments of a run: as many as episodes run at the same time, closed at its end."""
+
+    def __init__(
+        self,
+        make_env: Callable[[], gymnasium.Env[str, str]],
+        world_model: WorldModel | str | Mapping[str, Any] | None = None,
+    ):
+        self._make_env, self._world_model = make_env, world_model
+        if isinstance(world_model, str | Mapping):
+            made = create_world_model(world_model)
+            if not is_grounded(made):  # one for all environments
+                self._world_model = made
+        self._all: list[EnvSlot] = []
+        self._free: list[EnvSlot] = []
+
+    def __enter__(self) -> EnvPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for slot in self._all:
+            _close(slot)
+
+    def acquire(self) -> EnvSlot:
+        """Return an environment that nobody plays on."""
+        return self._free.pop() if self._free else self._make()
+
+    def release(self, slot: EnvSlot) -> None:
+        """Take an environment back; one that broke is of no more use."""
+        if slot.broken:
+            self._all.remove(slot)
+            _close(slot)
+        else:
+            self._free.append(slot)
+
+    def _make(self) -> EnvSlot:
+        slot = EnvSlot(self._make_env(), self._world_model)
+        for other in self._all:
+            if other.inner is slot.inner:
+                raise OptionError("make_env must make a new environment each time, not return one")
+            layer = slot.layer
+            shared = layer and other.layer and layer.world_model is other.layer.world_model
+            if layer and shared and is_grounded(layer.world_model):
+                name = type(layer.world_model).__name__
+                raise OptionError(
+                    f"make_env gives two environments one {name}, which knows one episode at a time; "
+                    "make one for each, or pass ImaginedEnv its id or config"
+                )
+        self._all.append(slot)
+        return slot
+
+
+def _close(slot: EnvSlot) -> None:
+    try:
+        slot.env.close()
+    except Exception as error:  # what was played there is on record: nothing is lost
+        warnings.warn(f"an environment could not be closed: {error}", RuntimeWarning, stacklevel=2)
+
+
+SlotRequest: TypeAlias = "LMRequest | ImagineRequest | ProbeRequest"
+"""What an episode waits for: a request to the language model, or a question to a world model or to its
+own environment."""
+
+_Ask: TypeAlias = "Callable[[Sequence[Any]], list[Any]]"
+
+
+class ImagineReply(NamedTuple):
+    """What a world model said, and what a language model was asked for it."""
+
+    prediction: Prediction
+    request: Generate | None = None
+    completion: Completion | None = None
+    lm: LanguageModel | None = None
+
+
+class _Asked(NamedTuple):
+    """A request, and the language model that it goes to."""
+
+    lm: LanguageModel | None
+    request: LMRequest
+
+
+class RequestBatcher:
+    """Answers requests in batches; what fails has its exception in place of an answer."""
+
+    def __init__(self, lm: LanguageModel | None):
+        self._lm = lm
+        self._grounded: dict[int, object] = {}
+
+    def __call__(self, questions: Sequence[SlotRequest]) -> list[Any]:
+        """Return an answer, or the exception that stands for it, for each question, in order."""
+        routed = [self._routed(question) for question in questions]
+        batches: dict[Hashable, list[int]] = {}
+        for index, asked in enumerate(routed):
+            if not isinstance(asked, Exception):
+                batches.setdefault(_batch_of(asked), []).append(index)
+        answers: list[Any] = list(routed)
+        for indices in sorted(
+            batches.values(), key=lambda some: isinstance(routed[some[0]], ProbeRequest)
+        ):
+            found = self._answer([routed[index] for index in indices])
+            for index, one in zip(indices, found, strict=True):
+                answers[index] = _read(questions[index], routed[index], one)
+        return answers
+
+    def who(self, question: SlotRequest) -> Hashable:
+        """Return a key for who answers a question; None for what only one thread may answer."""
+        if isinstance(question, ProbeRequest):
+            return None
+        if not isinstance(question, ImagineRequest):
+            return id(self._lm)
+        model: Any = question.model
+        if is_grounded(model):
+            return None
+        while isinstance(model, CachedWorldModel):
+            model = model.model
+        return id(model.lm) if isinstance(model, LanguageWorldModel) else id(model)
+
+    def _routed(self, question: SlotRequest) -> _Asked | ImagineRequest | ProbeRequest | Exception:
+        """Return what is asked of whom, or why it cannot be asked."""
+        if isinstance(question, ProbeRequest):
+            return question
+        if not isinstance(question, ImagineRequest):
+            return _Asked(self._lm, question)
+        model = question.model
+        if type(model) is not LanguageWorldModel:  # a subclass may predict in a way of its own
+            return question
+        try:
+            messages = model.prompt(question.query)
+        except Exception as error:
+            return error
+        request = Generate(messages, model.sampling, adapter=model.adapter, purpose="world model")
+        return _Asked(model.lm, request)
+
+    def _answer(self, batch: Sequence[Any]) -> list[Any]:
+        first = batch[0]
+        if isinstance(first, ImagineRequest):
+            return _each(self._foresee, batch)
+        if isinstance(first, ProbeRequest):
+            return _each(lambda part: [one.slot.probe(one.action) for one in part], batch)
+        lm, requests = first.lm, [asked.request for asked in batch]
+        if lm is None:
+            asked, found = "expected a language model to answer", "found none; pass lm=..."
+            return [
+                OptionError(f"{asked} {type(one).__name__}, {found} (on the command line: --model)")
+                for one in requests
+            ]
+        return _each(lambda part: answer(lm, part), requests)
+
+    def _foresee(self, batch: Sequence[ImagineRequest]) -> list[Any]:
+        model, _, slot = batch[0]
+        if is_grounded(model) and self._grounded.get(id(model)) is not slot.moment:
+            self._grounded.pop(id(model), None)
+            slot.rewind()
+            own = slot.layer is not None and model is slot.layer.world_model
+            if isinstance(model, Grounded) and not own:  # an imagined environment does so itself
+                model.ground(slot.env)
+            self._grounded[id(model)] = slot.moment
+        return list(ask(model, [question.query for question in batch]))
+
+
+def _batch_of(asked: _Asked | ImagineRequest | ProbeRequest) -> Hashable:
+    """Return a key that questions have in common which can be asked together."""
+    if isinstance(asked, _Asked):
+        return id(asked.lm), type(asked.request)
+    if isinstance(asked, ProbeRequest):
+        return id(asked)
+    return id(asked.model), id(asked.slot) if is_grounded(asked.model) else None
+
+
+def _read(question: SlotRequest, asked: Any, found: Any) -> Any:
+    """Return the answer that a reply is; an exception stays one."""
+    if not isinstance(question, ImagineRequest) or isinstance(found, Exception):
+        return found
+    model = question.model
+    if not (isinstance(asked, _Asked) and isinstance(model, LanguageWorldModel)):
+        return ImagineReply(found)
+    request: Any = asked.request
+    try:
+        said: Any = checked_reply(request, found, model.lm.name)
+        return ImagineReply(
+            prediction_of(said, model.source, model.ending), request, said, model.lm
+        )
+    except Exception as error:
+        return error
+
+
+def _each(ask_all: _Ask, batch: Sequence[Any]) -> list[Any]:
+    """Return the answers to a batch; where it fails, halve it until only the guilty ones fail."""
+    try:
+        return ask_all(batch)
+    except Exception as error:
+        if len(batch) == 1:
+            return [error]
+    half = len(batch) // 2
+    return _each(ask_all, batch[:half]) + _each(ask_all, batch[half:])

@@ -1,0 +1,317 @@
+"""What commands show in the terminal: tables, and how far their work is."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import MissingExtra
+from ..lm.create import hush
+from ..metrics import success_rate
+from ..trainers.processes import is_first
+from ..trajectory import Trajectory
+from .tables import Table, format_cells, numeric_columns, one_line, visible
+from .training_record import number
+
+Item = TypeVar("Item")
+
+_SECONDS = 10.0  # between two lines of progress, where standard output is no terminal
+_PARTS = 10  # of a piece of work, between two such lines
+
+
+def _console() -> Any:
+    try:
+        from rich.console import Console
+    except ImportError as error:
+        raise MissingExtra.of("viz", "showing tables and progress") from error
+    return Console(file=sys.stdout, highlight=False)
+
+
+def _bars(console: Any, **options: Any) -> Any:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeElapsedColumn as Elapsed
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    text = TextColumn("{task.description}", markup=False)
+    columns = (text, BarColumn(), MofNCompleteColumn(), Elapsed(), Remaining())
+    return Progress(*columns, console=console, **options)
+
+
+def print_table(table: Table) -> None:
+    """Print a table on standard output, with numbers aligned to the right."""
+    console = _console()
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(
+        title=Text(one_line(table.title)) if table.title else None,
+        caption=Text(visible(table.note)) if table.note else None,
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+    )
+    for name, numeric in zip(table.columns, numeric_columns(table), strict=True):
+        grid.add_column(Text(visible(name)), justify="right" if numeric else "left")
+    for cells in format_cells(table):
+        grid.add_row(*(Text(visible(cell)) for cell in cells))
+    if not console.is_terminal:  # a file or a pipe: nothing is wrapped there
+        needed = console.measure(grid, options=console.options.update(max_width=10_000))
+        console.width = max(80, needed.maximum)
+    console.print(grid)
+
+
+@contextmanager
+def progress(description: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show how far a piece of work is; call what is returned after each part of it."""
+    with _bars(_console()) as bars:
+        bar = bars.add_task(one_line(description, limit=40), total=total)
+        yield lambda: bars.advance(bar)
+
+
+def tracked(items: Sequence[Item], description: str) -> Iterator[Item]:
+    """Yield items, and show how many of them are done."""
+    with progress(description, len(items)) as advance:
+        for item in items:
+            yield item
+            advance()
+
+
+class Display:
+    """Progress as bars on a terminal, else as a line now and then; without a console, nothing."""
+
+    def __init__(self, console: Any = None, bars: Any = None):
+        self.console, self.bars = console, bars
+        self.label = ""
+        self._bar: Any = None
+        self._shown_at, self._shown_part = time.monotonic(), 0
+
+    def say(self, text: str) -> None:
+        """Show a line."""
+        if self.console is not None:
+            self.console.print(one_line(text, 400), markup=False, soft_wrap=True)
+
+    def begin(self, label: str) -> None:
+        """Begin a piece of work, unless it has begun; the one before has ended."""
+        if label == self.label:
+            return
+        self.end()
+        self.label, self._shown_part, self._shown_at = label, 0, time.monotonic()
+        if self.bars is not None:
+            self._bar = self.bars.add_task(label, total=None)
+
+    def move(self, done: int, total: int, text: str) -> None:
+        """Show how far the present piece of work is."""
+        if self._bar is not None:
+            description = f"{self.label}: {text}"
+            self.bars.update(self._bar, completed=done, total=total, description=description)
+            return
+        part, now = done * _PARTS // max(total, 1), time.monotonic()
+        if part != self._shown_part and now - self._shown_at >= _SECONDS and done < total:
+            self._shown_part, self._shown_at = part, now
+            self.say(f"{self.label}: {done} of {total} {text}")
+
+    def end(self) -> None:
+        """Take the bar of the present piece of work away."""
+        if self._bar is not None:
+            self.bars.remove_task(self._bar)
+        self._bar, self.label = None, ""
+
+
+class RunDisplay(Display):
+    """How many tasks of a run have ended, and how many of them succeeded."""
+
+    def __init__(self, total: int, console: Any = None, bars: Any = None):
+        super().__init__(console, bars)
+        self._total = total
+        self._before = self._played = self._successes = self._failed = 0
+
+    def start(self, done: int) -> None:
+        """Show how many tasks had ended before."""
+        self._before = done
+        if done:
+            self.say(f"{done} of {self._total} tasks had ended before")
+        self.begin("Playing")
+
+    def advance(self, trials: Sequence[Trajectory]) -> None:
+        """Count the trials of a task that has ended."""
+        self._played += 1
+        self._successes += trials[-1].success
+        self._failed += trials[-1].error is not None
+        failed = f", {self._failed} failed" if self._failed else ""
+        since = f" of {self._played} played now" if self._before else ""
+        text = f"tasks, success {100 * self._successes / self._played:.1f} %{since}{failed}"
+        done = self._before + self._played
+        self.move(done, self._total, text)
+        if done == self._total:
+            self.say(f"{done} of {self._total} {text}")
+
+
+@contextmanager
+def run_progress(total: int) -> Iterator[RunDisplay]:
+    """Show how far a run is and how well it goes."""
+    console = _console()
+    bars = _bars(console, transient=True) if console.is_terminal else None
+    with bars or nullcontext():
+        yield RunDisplay(total, console, bars)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hide what libraries print and warn of; errors still come through.
+
+    Example:
+        >>> with quiet():
+        ...     print("a library's notice")
+    """
+    import logging
+
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in ("accelerate", "datasets", "torch", "trl"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        hush()
+        with redirect_stdout(nowhere):
+            yield
+
+
+@contextmanager
+def training_progress() -> Iterator[TrainingDisplay]:
+    """Show what a training does; of several processes only the first shows anything."""
+    console = _console() if is_first() else None
+    bars = None
+    if console is not None and console.is_terminal:
+        bars = _bars(console, transient=True, redirect_stdout=False)
+    with quiet(), bars or nullcontext():
+        yield TrainingDisplay(console, bars)
+
+
+class TrainingDisplay(Display):
+    """What a training does: a line for each stage or update, and how far the present one is."""
+
+    _updates: Any = None
+
+    def show(self, event: Mapping[str, Any]) -> None:
+        """Show an event of a training (see `comap.trainers.comap.coevolution`)."""
+        kind = event["event"]
+        if kind in ("stage", "known"):
+            label = f"[{event['number']}/{event['of']}] {event['stage']}"
+            if kind == "stage":
+                self.begin(label)
+            else:
+                self.say(f"{label}: done before")
+        elif kind == "done":
+            label = self.label
+            self.end()
+            self.say(f"{label}: {stage_line(event['result'])}")
+        elif kind == "evaluation":
+            self.begin(f"evaluation after update {event['update']}, {event['split']}")
+        elif kind == "evaluated":
+            self.end()
+            self.say(_evaluation_line(event))
+        elif kind == "update" and "update" in event:
+            self.end()
+            self._show_update(event)
+        elif kind == "update":
+            self.move(event["step"], event["steps"], f"updates, loss {event['loss']:.3f}")
+        else:
+            self._show_part(kind, event)
+
+    def _show_part(self, kind: str, event: Mapping[str, Any]) -> None:
+        if kind == "demonstration":
+            self.begin(self.label or "demonstrations")
+            text = f"{event['won']} succeeded"
+        elif kind in ("warmup", "simulator"):
+            self.begin("warm-up" if kind == "warmup" else "simulator")
+            text = f"tokens, loss {event['loss']:.3f}"
+        elif kind == "episode":
+            if "update" in event:
+                self.begin(f"update {event['update']}")
+            text = f"episodes, success {100 * event['won'] / max(event['done'], 1):.1f} %"
+        else:
+            text = {"task": "tasks", "suffix": "branches played out"}[kind]
+        self.move(event["done"], event["of"], text)
+
+    def _show_update(self, event: Mapping[str, Any]) -> None:
+        measures = _update_measures(event)
+        if self.bars is None:
+            label = f"update {event['update']} of {event['of']}"
+            self.say(f"{label}: {measures}" if measures else label)
+            return
+        if self._updates is None:
+            self._updates = self.bars.add_task("updates", total=event["of"])
+        position = {"completed": event["update"], "total": event["of"]}
+        self.bars.update(self._updates, description=measures or "updates", **position)
+
+
+_STAGES = (
+    "{updates} updates of {role}{loss}",
+    "{labels} labels from {branches} branches",
+    "drafts in {states} states of {episodes} episodes",
+    "{percent:.1f} % of {episodes} episodes succeeded",
+    "{alternatives} alternatives in {states} states",
+    "{entries} entries",
+    "{steps} steps: {depths}",
+    "{tasks} tasks",
+    "{transitions} transitions",
+)
+"""What a line says of a stage: the first of these whose numbers are known."""
+
+
+def stage_line(result: Mapping[str, Any]) -> str:
+    """Return what a stage ended with, in a line."""
+    known = {**result.get("counts", {}), **result}
+    if "success" in result:
+        known["percent"] = 100 * result["success"]
+    if "k" in result:
+        known["depths"] = ", ".join(f"{count} of K={k}" for k, count in result["k"].items())
+    losses = [line["loss"] for line in result.get("log") or [] if "loss" in line]
+    known["loss"] = f", loss {losses[-1]:.3f}" if losses else ""
+    parts = [
+        f"{split} {100 * found['success']:.1f} % of {found['episodes']} succeeded"
+        for split, found in result.get("splits", {}).items()
+    ]
+    for template in () if parts else _STAGES:
+        try:
+            parts.append(template.format_map(known))
+            break
+        except KeyError:
+            continue
+    if "seconds" in result:
+        parts.append(f"{result['seconds']:,.1f} s")
+    return ", ".join(parts)
+
+
+_MEASURES = {
+    "success": "success",
+    "return": "return",
+    "loss": "loss",
+    "policy_loss": "loss",
+    "wm_loss": "observation loss",
+}
+"""What a line says of an update."""
+
+
+def _update_measures(event: Mapping[str, Any]) -> str:
+    known = {label: number(event, name) for name, label in _MEASURES.items() if name in event}
+    return ", ".join(
+        f"{label} {100 * value:.1f} %" if label == "success" else f"{label} {value:.3f}"
+        for label, value in known.items()
+        if value is not None
+    )
+
+
+def _evaluation_line(event: Mapping[str, Any]) -> str:
+    n = int(event["n"])
+    successes = round(event["success"] * n)
+    rate = success_rate([True] * successes + [False] * (n - successes))
+    score = number(event, "score")
+    line = f"evaluation after update {event['update']}: {event['split']} {rate}"
+    return line if score is None else f"{line}, score {score:.3f}"

@@ -1,0 +1,386 @@
+"""`comap bench noise-gradients`: the share of each loss's gradient that falls on what nobody can predict.
+
+A policy plays; from its episodes transitions are drawn whose observation has something that no world
+model can know; the policy scores these observations as PaW trains on them; nothing is trained. Each
+loss pulls at the logit of a token of probability p by an amount of its own: cross-entropy by 1 - p, the
+mean absolute error by p (1 - p), and PaW's clipped one (eq. 7) by p (1 - p) where p is at most rho.
+
+In ALFWorld, noise is what a receptacle holds that is looked into for the first time; elsewhere it is
+product codes and words in capitals, as in WebShop, where ``--noise listings`` counts titles and prices
+of products never listed before as well.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+import gymnasium
+import numpy as np
+
+from ..agents import Agent, run_episodes
+from ..agents.create import create_agent
+from ..errors import LanguageModelError, OptionError
+from ..facts import Delta
+from ..lm.create import create_language_model, hush
+from ..lm.hf import HFLanguageModel
+from ..lm.load import ends_of
+from ..trainers.paw.rows import PaWRow, Serializer, collate, micro_batches, overlapping
+from ..trainers.setup import Environments
+from ..trajectory import Trajectory
+from .record import circumstances, write_result
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+Noise: TypeAlias = Literal["contents", "codes", "listings"]
+"""What counts as noise: first-seen contents of receptacles, product codes and words in capitals, or all
+that lists have of products not listed before."""
+
+Spans: TypeAlias = Sequence[tuple[int, int]]
+"""Where parts of a text begin and end."""
+
+GRADIENTS = ("ce", "mae", "cmae")
+"""Cross-entropy, mean absolute error, and the latter clipped."""
+
+_DRAWS, _LEVEL = 2000, 0.95  # of the bootstrap
+_ROWS = 64  # in a batch, whatever its tokens
+_LOT = 16  # episodes that are played before it is asked whether there are enough transitions
+_RESULTS = "(Total results:"  # stands on WebShop's pages of search results
+_CODE = re.compile(r"(?=(B[0-9A-Z]{9}))")  # looks ahead, so that codes may overlap
+_CAPITALS = re.compile(r"[A-Z]{4,}[0-9]*")
+_ASIN = re.compile(r"[0-9A-Z]{10}")  # books have codes of digits
+_SEPARATOR = " [SEP] "
+_PAGE = re.compile(r"'?Page [0-9]+ \(Total results: [0-9]+\)'?")
+_BUTTON = re.compile(r"'?(?:< Prev|Next >)'?")
+_FIELDS = 3  # of a listed product: code, title and price
+_PACKAGES = ("torch", "transformers", "gymnasium", "numpy")
+_BRIEF = {"prompts": "brief", "state_text": "belief", "form": "given"}
+_AGENTS: dict[str, dict[str, Any]] = {
+    "react": {**_BRIEF, "temperature": 1.0, "top_p": 1.0},
+    "paw": {},
+}
+_NAMES = {"count": "tokens", "ce": "CE, 1-p", "mae": "MAE, p(1-p)", "cmae": "CMAE, clipped"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseGradients:
+    """What `run` measures."""
+
+    model: str = "shipped:agent"
+    """the policy: a folder, a hub's name, shipped"""
+    env: str = "comap/ALFWorld-v0"
+    """id of the environment"""
+    split: str = "train"
+    """split that is played"""
+    data_dir: str | None = None
+    """folder with official data"""
+    env_option: Mapping[str, Any] = field(default_factory=dict)
+    """option of the environment (repeatable)"""
+    agent: Literal["paw", "react"] = "react"
+    """how the policy is asked"""
+    agent_option: Mapping[str, Any] = field(default_factory=dict)
+    """setting of the agent (repeatable)"""
+    noise: Noise | None = None
+    """what is noise: contents, codes or listings (default: by environment)"""
+    transitions: int = 100
+    """transitions to draw"""
+    episodes: int = 320
+    """most episodes to find them in"""
+    rho: float = 0.2
+    """of the clipped loss"""
+    max_observation: int | None = None
+    """most tokens of an observation (default: 512; on WebShop 1024)"""
+    batch_tokens: int = 16_384
+    """most tokens of a batch"""
+    concurrency: int = 16
+    """episodes at the same time"""
+    seed: int = 0
+    """seed of everything that is drawn"""
+    device: str | None = None
+    """where the model computes (default: a GPU where there is one)"""
+    dtype: str | None = None
+    """what the model computes with (default: by model and device)"""
+    out: Path | None = None
+    """write the result to this file, as JSON"""
+
+
+class Found(NamedTuple):
+    """A transition with noise in its observation: which of its tokens are noise."""
+
+    row: PaWRow
+    noisy: list[bool]
+
+
+def run(options: NoiseGradients) -> None:
+    """Measure, and print and write what was found."""
+    for name in ("transitions", "episodes", "concurrency", "batch_tokens"):
+        if getattr(options, name) < 1:
+            raise OptionError(f"{name} must be at least 1, not {getattr(options, name)}")
+    if not 0 <= options.rho <= 1:
+        raise OptionError(f"rho must be from 0 to 1, not {options.rho!r}")
+    settings = _AGENTS[options.agent] | {"seed": options.seed} | dict(options.agent_option)
+    agent = create_agent(options.agent, **settings)
+    kind: Noise = options.noise or ("contents" if "/ALFWorld-" in options.env else "codes")
+    longest = options.max_observation or (1024 if "/WebShop-" in options.env else 512)
+    hush()
+    lm = create_language_model(options.model, device=options.device, dtype=options.dtype)
+    if not isinstance(lm, HFLanguageModel):
+        raise OptionError(f"expected a model that runs in this process, found {lm.name!r}")
+    found, counts = gather(options, agent, lm, kind, longest)
+    pad = lm.tokenizer.pad_token_id or 0
+    rows = [one.row for one in found]
+    logprobs = observation_logprobs(lm.model, rows, batch_tokens=options.batch_tokens, pad=pad)
+    noisy = [one.noisy for one in found]
+    result = {
+        "benchmark": "noise gradients",
+        "env": options.env,
+        "split": options.split,
+        "env_options": dict(options.env_option),
+        "agent": {"name": options.agent, **settings},
+        "model": lm.config(),
+        "noise": kind,
+        "max_observation": longest,
+        "wanted_transitions": options.transitions,
+        "seed": options.seed,
+        **counts,
+        **noise_shares(logprobs, noisy, rho=options.rho, seed=options.seed),
+        **circumstances(_PACKAGES),
+    }
+    if options.out is not None:
+        write_result(options.out, result)
+    _show(result)
+
+
+def gather(
+    options: NoiseGradients, agent: Agent, lm: HFLanguageModel, kind: Noise, max_observation: int
+) -> tuple[list[Found], dict[str, int]]:
+    """Play until there are enough transitions with noise, and draw the wanted number of them."""
+    given = dict(options.env_option)
+    if options.data_dir is not None:
+        given["data_dir"] = options.data_dir
+    make_env: Callable[[], gymnasium.Env[str, str]]
+    make_env = partial(Environments(options.env, given), options.split)
+    with closing(make_env()) as env:
+        tasks = list(env.get_wrapper_attr("tasks").ids)
+    rng = random.Random(options.seed)
+    rng.shuffle(tasks)
+    tasks = tasks[: options.episodes]
+    serializer = Serializer(lm.tokenizer, ends=ends_of(lm.model), max_observation=max_observation)
+    found: list[Found] = []
+    counts = {"episodes": 0, "faulty_episodes": 0}
+    while len(found) < options.transitions and counts["episodes"] < len(tasks):
+        some = tasks[counts["episodes"] : counts["episodes"] + _LOT]
+        for trajectory in run_episodes(
+            make_env, agent, some, lm=lm, concurrency=options.concurrency, keep="tokens"
+        ):
+            found += find_noise(trajectory, serializer, kind)
+            counts["faulty_episodes"] += trajectory.error is not None
+        counts["episodes"] += len(some)
+    if not found:
+        raise OptionError(
+            f"expected transitions with noise, found none in {counts['episodes']} episodes; use a "
+            "policy that gets somewhere, or --agent-option decoding=masked"
+        )
+    drawn = rng.sample(found, min(options.transitions, len(found)))
+    return drawn, counts | {"candidates": len(found)}
+
+
+def find_noise(trajectory: Trajectory, serializer: Serializer, kind: Noise) -> list[Found]:
+    """Return the transitions of an episode whose observation has noise in it."""
+    shop = trajectory.env_id.rpartition("/")[2].startswith("WebShop")
+    found = []
+    listed: set[str] = set()
+    for row in serializer.rows_of(trajectory, group=0, number=0):
+        step = trajectory.steps[row.t]
+        if shop and _RESULTS not in step.observation:
+            continue
+        texts = serializer.chat.texts(row.observation_ids)
+        text = "".join(texts)
+        spans: Spans
+        if kind == "contents":
+            spans = content_spans(step.delta, text)
+        elif kind == "listings":
+            spans = listing_spans(listed, text)
+            listed |= listed_codes(step.observation)
+        else:
+            spans = code_spans(text)
+        noisy = overlapping(texts, spans)
+        if any(noisy):
+            found.append(Found(row, noisy))
+    return found
+
+
+def code_spans(text: str) -> list[tuple[int, int]]:
+    """Return where a text has product codes and words in capitals."""
+    codes = [match.span(1) for match in _CODE.finditer(text)]
+    return sorted({*codes, *(match.span() for match in _CAPITALS.finditer(text))})
+
+
+def content_spans(delta: Delta, text: str) -> list[tuple[int, int]]:
+    """Return where a text names what a receptacle holds whose contents it shows for the first time."""
+    shown = {fact[1] for fact in delta.added if fact[0] == "seen" and len(fact) == 2}
+    held = [fact for fact in delta.added if fact[0] == "in" and len(fact) == 3]
+    names = {fact[1] for fact in held if fact[2] in shown and fact[1]}
+    if not names:
+        return []
+    longest_first = sorted(names, key=lambda name: (-len(name), name))
+    pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)"
+    return [match.span() for match in re.finditer(pattern, text, re.IGNORECASE)]
+
+
+def listing_spans(known: Collection[str], text: str) -> list[tuple[int, int]]:
+    """Return where a page of WebShop's results has products that were not listed before.
+
+    Noise are code, title and price: all that the shop holds and no page has shown. Quotes around the
+    parts and what stands between them are none. Pages of the observation mode ``text_rich`` have none.
+    """
+    products = [fields for fields in _listed(text) if text[slice(*fields[0])] not in known]
+    return [span for fields in products for span in fields]
+
+
+def listed_codes(text: str) -> set[str]:
+    """Return the codes of the products that a page of WebShop's results lists."""
+    return {text[slice(*fields[0])] for fields in _listed(text)}
+
+
+def _listed(text: str) -> list[list[tuple[int, int]]]:
+    """Return where code, title and price of each listed product are; what is cut off is left out."""
+    parts, start = list[tuple[int, int]](), 0
+    for part in text.split(_SEPARATOR):
+        parts.append((start, start + len(part)))
+        start += len(part) + len(_SEPARATOR)
+    texts = [text[slice(*part)] for part in parts]
+    first = next((at for at, part in enumerate(texts, 1) if _PAGE.fullmatch(part)), len(parts))
+    while first < len(parts) and _BUTTON.fullmatch(texts[first]):
+        first += 1
+    rest = []
+    for (start, end), part in zip(parts[first:], texts[first:], strict=True):
+        if part.startswith("'"):  # quoted; the last one may have been cut off
+            start, end = start + 1, end - (len(part) > 1 and part.endswith("'"))
+        rest.append((start, end))
+    products = [rest[at : at + _FIELDS] for at in range(0, len(rest), _FIELDS)]
+    return [fields for fields in products if _ASIN.fullmatch(text[slice(*fields[0])])]
+
+
+def observation_logprobs(
+    model: Any, rows: Sequence[PaWRow], *, batch_tokens: int = 16_384, pad: int = 0
+) -> list[list[float]]:
+    """Return the log-probability of each observation token after all that comes before it."""
+    import torch
+
+    found: list[list[float]] = [[] for _ in rows]
+    wanted = [index for index, row in enumerate(rows) if row.observation_ids]
+    sizes = [row.sizes(True) for row in rows]
+    for micro in micro_batches(wanted, sizes, _ROWS, batch_tokens):
+        some = [rows[index] for index in micro]
+        batch = collate(some, [True] * len(some), pad, model.device)
+        mask = torch.cat([batch["prompt_mask"], batch["seen_mask"]], dim=1)
+        with torch.no_grad():
+            logits = model(
+                input_ids=torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+                attention_mask=mask,
+                position_ids=(mask.cumsum(1) - 1).clamp(min=0),
+                use_cache=False,
+                logits_to_keep=batch["completion_ids"].size(1) + 1,
+            ).logits[:, :-1]
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        logps = logits.log_softmax(-1).gather(-1, batch["completion_ids"][..., None])[..., 0]
+        for line, index in enumerate(micro):
+            found[index] = logps[line][batch["observation_mask"][line].bool()].tolist()
+            if np.isnan(found[index]).any():
+                raise LanguageModelError(
+                    "the model's output is not a number; its weights are damaged, or it needs another "
+                    "dtype (bfloat16 or float32 where float16 overflows)"
+                )
+    return found
+
+
+def gradient_magnitudes(logprobs: ArrayLike, kind: str, *, rho: float = 0.2) -> NDArray[np.float64]:
+    """Return the size of a loss's gradient with respect to each token's own logit."""
+    values = np.asarray(logprobs, dtype=np.float64)
+    away = -np.expm1(values)  # 1 - p, exact where p is nearly 1
+    if kind == "ce":
+        return away
+    p = np.exp(values)
+    return p * away if kind == "mae" else np.where(p <= rho, p * away, 0.0)
+
+
+def noise_shares(
+    logprobs: Sequence[Sequence[float]],
+    noisy: Sequence[Sequence[bool]],
+    *,
+    rho: float = 0.2,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Return the share of all gradient magnitudes that falls on noisy tokens, of each loss."""
+    every, noise = (np.zeros((len(logprobs), 1 + len(GRADIENTS))) for _ in range(2))
+    for row, (values, marks) in enumerate(zip(logprobs, noisy, strict=True)):
+        sizes = [np.ones(len(values))]
+        sizes += [gradient_magnitudes(values, kind, rho=rho) for kind in GRADIENTS]
+        every[row] = [size.sum() for size in sizes]
+        noise[row] = [size[np.asarray(marks, bool)].sum() for size in sizes]
+    drawn = np.random.default_rng(seed).integers(len(every), size=(_DRAWS, len(every)))
+    shares = {
+        name: _share(noise[:, column], every[:, column], drawn)
+        for column, name in enumerate(("count", *GRADIENTS))
+    }
+    flat = np.exp(np.concatenate([np.asarray(values) for values in logprobs]))
+    marked = np.concatenate([np.asarray(marks, bool) for marks in noisy])
+    return {
+        "transitions": len(every),
+        "tokens": int(every[:, 0].sum()),
+        "noisy_tokens": int(noise[:, 0].sum()),
+        "rho": rho,
+        "bootstrap": {"draws": _DRAWS, "level": _LEVEL, "seed": seed},
+        "shares": shares,
+        "probabilities": {"noisy": _quartiles(flat[marked]), "other": _quartiles(flat[~marked])},
+    }
+
+
+def _quartiles(values: NDArray[np.float64]) -> dict[str, float] | None:
+    """Return mean and quartiles of probabilities; None of none."""
+    if not len(values):
+        return None
+    found = dict(zip(("q1", "median", "q3"), np.quantile(values, (0.25, 0.5, 0.75)), strict=True))
+    return {
+        name: float(f"{value:.4g}") for name, value in ({"mean": values.mean()} | found).items()
+    }
+
+
+def _share(
+    noise: NDArray[np.float64], every: NDArray[np.float64], drawn: NDArray[np.int64]
+) -> dict[str, float | None]:
+    """Return a share of sums and its interval over samples of what is summed."""
+    if not every.sum() > 0:
+        return {"share": None, "low": None, "high": None}
+    above, below = noise[drawn].sum(1), every[drawn].sum(1)
+    known = below > 0  # a sample may have no gradient at all
+    edges = ((1 - _LEVEL) / 2, (1 + _LEVEL) / 2)
+    low, high = np.quantile(above[known] / below[known], edges)
+    found = {"share": noise.sum() / every.sum(), "low": low, "high": high}
+    return {name: round(float(value), 6) for name, value in found.items()}
+
+
+def _show(result: dict[str, Any]) -> None:
+    """Print the shares, in percent."""
+    print(
+        f"{result['transitions']} transitions of {result['candidates']}, {result['tokens']} tokens, "
+        f"{result['noisy_tokens']} of them noise"
+    )
+    for name, share in result["shares"].items():
+        values = [share[key] for key in ("share", "low", "high")]
+        mean, low, high = ("-" if value is None else f"{100 * value:.1f}" for value in values)
+        print(f"share of {_NAMES[name]:14} {mean:>5} %  ({low} to {high})")
+    for name, found in result["probabilities"].items():
+        if found is not None:
+            print(
+                f"probability, {name:5} tokens: mean {found['mean']:.3f}, median "
+                f"{found['median']:.3f}"
+            )

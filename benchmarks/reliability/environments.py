@@ -1,0 +1,472 @@
+"""A million actions, hostile ones among them, sixty-four environments for an hour, and killed processes.
+
+What all parts share is here as well: findings, processes of their own, memory, hostile texts. Simulators,
+workers of vector environments and on Ray and whole runs are killed at random moments: the episode that a
+killed process played is recorded as failed, the next one works, and no other episode differs.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import json
+import math
+import multiprocessing
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from ...agents import Decision, RandomAgent, Reply, Request, View, run_episodes, run_to
+from ...agents.ray import LOST, WORKER_LOST, RayPool, connected
+from ...agents.run import TRAJECTORIES, Run
+from ...envs.conformance.suite import check_info
+from ...envs.registry import class_of
+from ...errors import CoMapError
+from ...facts import State, diff
+from ...trajectory import Trajectory, read_trajectories
+from ..record import resident_bytes
+from ..tables import one_line
+
+ENVIRONMENTS: Mapping[str, tuple[int, int]] = {
+    "comap/ALFWorld-v0": (400_000, 10),
+    "comap/WebShop-v0": (250_000, 8),
+    "comap/StableToolBench-v0": (200_000, 7),
+    "comap/SearchQA-v0": (130_000, 6),
+    "comap/ScienceWorld-v0": (20_000, 1),  # its simulator is some hundred times slower
+}
+"""How many actions the part `actions` takes at scale 1, and how many environments each of the two processes
+of the part `load` plays."""
+
+LOAD_SECONDS = 3600.0
+"""How long the part `load` lasts at scale 1."""
+
+MOST_GROWTH_MB = 24.0
+"""By how much a process may grow over the second half of its work."""
+
+KILLS = 60
+"""How many processes of each kind are killed at scale 1."""
+
+_FIXED = ("look", "inventory", "search[red shoes]", "<search>a town</search>", "Finish")
+_SAMPLES = 40
+_RUN = ("run", "--agent", "random", "--env-option", "source=generated", "--episodes", "12")
+_MEMBERS, _STEPS = 4, 40  # of vectors
+_GENERATED: dict[str, Any] = {"id": "comap/ALFWorld-v0", "source": "generated"}
+
+
+class Findings:
+    """What a part counted, what it lost, and how faults were reported."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.reported: Counter[str] = Counter()
+        self.figures: dict[str, Any] = {}
+        self.lost, self.losses = 0, list[str]()
+
+    def check(self, right: bool, what: str) -> bool:
+        """Count a loss unless something is right, and return whether it is; some are described."""
+        if not right:
+            self.lost += 1
+            self.losses += [one_line(what, 400)][: 20 - len(self.losses)]
+        return right
+
+    def add(self, other: Mapping[str, Any]) -> None:
+        """Add what another process found, without its figures."""
+        self.counts.update(other["counts"])
+        self.reported.update(other["reported"])
+        self.lost += other["lost"]
+        self.losses += other["losses"][: 20 - len(self.losses)]
+
+    def plain(self) -> dict[str, Any]:
+        """Return all of it as JSON data."""
+        counted = {"counts": dict(sorted(self.counts.items())), **self.figures}
+        counted["reported"] = dict(sorted(self.reported.items()))
+        return counted | {"lost": self.lost, "losses": self.losses}
+
+    def check_memory(self, samples: Sequence[float], what: str) -> None:
+        """Record what a process held, in MB at equal intervals, and whether that grew too much."""
+        growth = growth_mb(samples)
+        self.figures["memory_growth_mb"] = growth
+        self.figures["memory_most_mb"] = round(max(samples, default=0.0), 1)
+        grown = f"{what}: memory grew by {growth} MB over the second half"
+        self.check(growth is None or growth <= MOST_GROWTH_MB, grown)
+
+
+def growth_mb(samples: Sequence[float]) -> float | None:
+    """Return by how much memory grew over the second half of the samples, by linear regression."""
+    half = samples[len(samples) // 2 :]
+    if len(half) < 6:
+        return None
+    slope = statistics.linear_regression(range(len(half)), half).slope
+    return round(slope * (len(half) - 1), 2)
+
+
+def held_mb(process: int | None = None) -> list[float]:
+    """Return what a process holds in MB, as a list that is empty where that is unknown."""
+    held = resident_bytes(process)
+    return [] if held is None else [held / 2**20]
+
+
+def in_processes(
+    function: Callable[..., dict[str, Any]], *calls: tuple[Any, ...], seconds: float = 4 * 3600.0
+) -> list[dict[str, Any]]:
+    """Return what a function finds in fresh processes, all at once; a crash or a hang is a loss."""
+    stop = partial(faulthandler.dump_traceback_later, seconds, exit=True)
+    spawn, results = multiprocessing.get_context("spawn"), []
+    with ProcessPoolExecutor(len(calls), mp_context=spawn, initializer=stop) as pool:
+        for future in [pool.submit(function, *call) for call in calls]:
+            try:
+                results.append(future.result())
+            except Exception as error:
+                found = Findings()
+                found.check(False, f"{function.__name__}: {type(error).__name__}: {error}")
+                results.append(found.plain())
+    return results
+
+
+HOSTILE: Mapping[str, list[str]] = json.loads(
+    Path(__file__).with_name("hostile.json").read_text("utf-8")
+)
+"""Pieces of hostile texts by family; those of ``repeated`` make texts of 60,000 characters."""
+
+
+def hostile(rng: random.Random) -> str:
+    """Return a hostile text of one of the families, or of any characters."""
+    family = rng.choice((*HOSTILE, "any"))
+    if family == "any":
+        return "".join(chr(rng.randrange(0x110000)) for _ in range(rng.randint(0, 30)))
+    if family == "repeated":
+        return (rng.choice(HOSTILE[family]) * rng.choice((100, 2_000, 60_000)))[:60_000]
+    return "".join(rng.choices(HOSTILE[family] + HOSTILE["words"], k=rng.randint(1, 30)))
+
+
+def mutated(text: str, rng: random.Random) -> str:
+    """Return a text with one to three changes: characters, case, order, repetition, foreign parts."""
+    for _ in range(rng.randint(1, 3)):
+        start = rng.randint(0, len(text))
+        words = text.split(" ")
+        text = rng.choice(
+            (
+                text[:start] + text[start + rng.randint(1, 3) :],
+                text[:start] + rng.choice(HOSTILE[rng.choice(list(HOSTILE))]) + text[start:],
+                rng.choice((text.upper(), text.title(), text.swapcase(), f"  {text}\n")),
+                " ".join(rng.sample(words, len(words))),
+                (text + rng.choice((" ", "\n", ""))) * 2,
+                text.replace(rng.choice("0123456789 aeiou[]"), rng.choice("0123456789 []<>")),
+            )
+        )
+    return text
+
+
+class Player:
+    """Plays one environment on generated tasks, episode after episode, and checks every answer."""
+
+    def __init__(self, env_id: str, seed: int, found: Findings, is_hostile: bool):
+        options = {**getattr(class_of(env_id), "generated_options", {}), "max_episode_steps": 40}
+        self.env: Any = gymnasium.make(env_id, disable_env_checker=True, **options)
+        self.env_id, self.seed, self.found, self.is_hostile = env_id, seed, found, is_hostile
+        self.rng = random.Random(seed)
+        self.info: dict[str, Any] | None = None
+
+    def act(self) -> None:
+        """Take an action; first begin an episode where none runs."""
+        if self.info is None:
+            self.seed += 100_003
+            self.info = self.env.reset(seed=self.seed)[1]
+            self.found.counts["episodes"] += 1
+        kind, action = self._draw(self.info["admissible_actions"] or _FIXED)
+        self.found.counts.update(("actions", kind))
+        try:
+            *answer, info = self.env.step(action)
+            problem = self._problem(answer, self.info, info)
+        except Exception as error:
+            problem, answer, info = f"{type(error).__name__}: {error}", [], {}
+        what = f"{self.env_id}, {self.info['task']}: {action[:200]!r}: {problem}"
+        self.found.reported["invalid_action"] += bool(info.get("invalid_action"))
+        going = self.found.check(not problem, what) and not (answer[2] or answer[3])
+        self.info = info if going else None
+
+    def _draw(self, admissible: Sequence[str]) -> tuple[str, str]:
+        """Return the next action and of which kind it is."""
+        draw = self.rng.random() if self.is_hostile else 0.2
+        if draw < 0.15:
+            action = self.env.get_wrapper_attr("expert_action")()
+            if action is not None:
+                return "of the expert", action
+        if draw < 0.35:
+            return "random", self.rng.choice(admissible)
+        if draw < 0.7:
+            return "mutated", mutated(self.rng.choice(admissible), self.rng)
+        return "hostile", hostile(self.rng)
+
+    def _problem(self, answer: list[Any], before: dict[str, Any], info: dict[str, Any]) -> str:
+        """Return what is wrong with an answer, or nothing."""
+        observation, reward, *ends = answer
+        if "error" in info:
+            return f"a fault of the engine: {info['error']}"
+        if observation not in self.env.observation_space or not math.isfinite(reward):
+            return f"an observation or a reward outside of its space: {reward!r}, {observation!r}"
+        if [type(end) for end in ends] != [bool, bool]:
+            return f"ends that are not true or false: {ends!r}"
+        facts = info["facts"]
+        if diff(before["facts"], facts) != info["delta"]:
+            return "a delta that is not the change of the facts"
+        check_info(info, before["step"] + 1, self.env.get_wrapper_attr("info_extras"))
+        if info["step"] % 16 == 1 and State.from_text(facts.to_text()) != facts:
+            return "facts that do not come back from their text"
+        return ""
+
+
+def play(
+    counts: Mapping[str, int],
+    seed: int,
+    is_hostile: bool,
+    actions: float = math.inf,
+    seconds: float = math.inf,
+    cores: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Play so many environments in turns, on given cores, and return what was found."""
+    if cores:
+        os.sched_setaffinity(0, cores)
+    found, samples, begun = Findings(), list[float](), time.monotonic()
+    names = [env_id for env_id, count in counts.items() for _ in range(count)]
+    players = [Player(one, seed * 64 + n, found, is_hostile) for n, one in enumerate(names)]
+    found.counts["environments"] = len(players)
+    done = 0.0
+    while done < 1:
+        for player in players:
+            player.act()
+        done = max(found.counts["actions"] / actions, (time.monotonic() - begun) / seconds)
+        if done >= (len(samples) + 1) / _SAMPLES:
+            gc.collect()
+            samples += held_mb()
+    for player in players:
+        player.env.close()
+    found.check_memory(samples, ", ".join(counts))
+    found.figures["seconds"] = round(time.monotonic() - begun, 2)
+    return found.plain()
+
+
+def run_actions(scale: float, seed: int, progress: Callable[[str], object]) -> dict[str, Any]:
+    """Take actions of all kinds in all environments, each in a process of its own."""
+    found, environments = Findings(), {}
+    for env_id, (at_scale_1, _) in ENVIRONMENTS.items():
+        number = max(1, round(at_scale_1 * scale))
+        (part,) = in_processes(play, ({env_id: 1}, seed, True, number))
+        found.add(part)
+        environments[env_id] = part
+        progress(f"{env_id}: {number:,} actions, {part['lost']} lost")
+    found.figures["environments"] = environments
+    return found.plain()
+
+
+def run_load(scale: float, seed: int, progress: Callable[[str], object]) -> dict[str, Any]:
+    """Play 64 environments in two processes, each on a core."""
+    found, seconds = Findings(), max(3.0, LOAD_SECONDS * scale)
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    counts = {env_id: count for env_id, (_, count) in ENVIRONMENTS.items()}
+    calls = [(counts, seed + n, False, math.inf, seconds, cores[n : n + 1]) for n in range(2)]
+    parts = in_processes(play, *calls, seconds=seconds + 1800)
+    for part in parts:
+        found.add(part)
+    found.figures |= {"seconds": seconds, "processes": parts}
+    progress(f"load: {dict(found.counts)}, {found.lost} lost")
+    return found.plain()
+
+
+def run_engines(scale: float, seed: int, progress: Callable[[str], object]) -> dict[str, Any]:
+    """Kill processes of each kind and return what was found; what is not installed is left out."""
+    found, rng = Findings(), random.Random(seed)
+    kills = max(1, round(KILLS * scale))
+    kinds = {
+        "simulators": kill_simulator,
+        "vector workers": kill_vector_worker,
+        "runs": kill_run,
+        "Ray workers": kill_ray_worker,
+    }
+    for name, kill in kinds.items():
+        part = Findings()
+        try:
+            with connected(cpus=2) if name == "Ray workers" else nullcontext():
+                for _ in range(kills):
+                    kill(part, rng)
+        except CoMapError as error:  # without Java or Ray, say
+            found.figures[f"{name} left out"] = str(error)
+            progress(f"{name}: left out, {error}")
+            continue
+        found.add(part.plain())
+        progress(f"{name}: {kills} killed, {part.lost} lost")
+    return found.plain()
+
+
+class _Killer(RandomAgent):
+    """Kills a process at a step of a task, once: a file says that it did, in whatever process it plays."""
+
+    def __init__(self, task: str, step: int, killed: Path, kill: Callable[[], object]):
+        super().__init__()
+        self._at, self._killed, self._kill = (task, step), killed, kill
+
+    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+        decision = yield from super().decide(view)
+        if (view.task, view.step) == self._at and not self._killed.exists():
+            self._killed.touch()
+            self._kill()
+        return decision
+
+
+def _check_episodes(
+    found: Findings, whole: Sequence[Trajectory], shaken: Sequence[Trajectory], error: str
+) -> None:
+    """Compare episodes: those that failed must have the error, all others must be the same."""
+    failed = [after for after in shaken if after.error is not None]
+    found.reported[error] += len(failed)
+    found.check(0 < len(failed) < len(whole), f"{len(failed)} of {len(whole)} episodes failed")
+    for before, after in zip(whole, shaken, strict=True):
+        if after.error is None:
+            found.check(before.steps == after.steps, f"the episode of {after.task} changed")
+        else:
+            found.check(error in after.error, f"expected {error} recorded, found {after.error!r}")
+
+
+def kill_simulator(found: Findings, rng: random.Random) -> None:
+    """Kill one of two simulators that play, and compare all episodes."""
+    tasks, victim, step = ["find-plant/3", "find-animal/2"], rng.randrange(2), rng.randint(0, 6)
+    tasks.append(tasks[victim])
+    envs: list[Any] = []
+
+    def make() -> Any:
+        envs.append(gymnasium.make("comap/ScienceWorld-v0", max_episode_steps=8).unwrapped)
+        return envs[-1]
+
+    def kill() -> None:
+        (engine,) = (env.engine for env in envs if env.frame()["task"] == tasks[victim])
+        os.kill(engine.jvm, signal.SIGKILL)
+
+    whole = run_episodes(make, RandomAgent(), tasks, concurrency=2)
+    envs.clear()
+    with tempfile.TemporaryDirectory() as folder:
+        agent = _Killer(tasks[victim], step, Path(folder, "killed"), kill)
+        shaken = run_episodes(make, agent, tasks, concurrency=2)
+    found.counts["simulators killed"] += 1
+    found.counts["episodes beside or after a killed simulator"] += len(tasks)
+    _check_episodes(found, whole, shaken, "EngineError")
+    before, after = (episodes[victim].steps for episodes in (whole, shaken))
+    found.check(before[:step] == after[:step], "the steps before a simulator was killed changed")
+    found.check(after[-1:] != () and after[-1].truncated, "a killed episode was not truncated")
+
+
+def kill_vector_worker(found: Findings, rng: random.Random) -> None:
+    """Kill a process of a vector environment while it works, and compare all members' steps."""
+    seed, victim = rng.randrange(10_000), rng.randrange(_MEMBERS)
+    still = _play_vector(found, seed, None, 0)
+    shaken = _play_vector(found, seed, victim, rng.randrange(20))
+    found.counts.update({"workers killed": 1, "members of vectors": _MEMBERS})
+    for member, (one, other) in enumerate(zip(still, shaken, strict=True)):
+        failed = [step for step, line in enumerate(other) if "EngineError" in line]
+        if member != victim:
+            found.check(one == other, f"member {member} differs after member {victim} was killed")
+        elif failed:
+            found.reported["EngineError"] += 1
+            found.check(one[: failed[0]] == other[: failed[0]], "it differs before it was killed")
+            found.check(len(failed) == 1, "a member failed again after it was killed")
+        else:
+            found.counts["workers killed between two episodes"] += 1
+
+
+def _play_vector(found: Findings, seed: int, victim: int | None, kill_at: int) -> list[list[str]]:
+    """Return what each member of a vector answers to random actions; a process is killed meanwhile."""
+    envs: Any = gymnasium.make_vec(**_GENERATED, num_envs=_MEMBERS, max_episode_steps=25)
+    try:
+        infos = envs.reset(seed=seed)[1]
+        rngs = [random.Random(seed + member) for member in range(_MEMBERS)]
+        answers: list[list[str]] = [[] for _ in range(_MEMBERS)]
+        for step in range(_STEPS):
+            if victim is not None and step == kill_at:
+                killed = envs.processes[victim].pid
+                delay = random.Random(seed).random() / 100
+                threading.Timer(delay, os.kill, (killed, signal.SIGKILL)).start()
+            admissible = infos["admissible_actions"]
+            actions = tuple(rng.choice(admissible[n] or ("look",)) for n, rng in enumerate(rngs))
+            *answer, infos = envs.step(actions)
+            for member, lines in enumerate(answers):
+                error = infos["error"][member] if "error" in infos else None
+                lines.append(f"{[part[member] for part in answer]} {infos['task'][member]} {error}")
+            time.sleep(0.005)
+        if victim is not None:
+            replaced = envs.processes[victim].pid != killed
+            found.check(replaced, "a process that was killed was not replaced")
+        return answers
+    finally:
+        envs.close()
+
+
+def kill_run(found: Findings, rng: random.Random) -> None:
+    """Kill a run at random moments, go on with it, and compare its record with a whole one's."""
+    with tempfile.TemporaryDirectory() as folder:
+        whole, shaken = Path(folder, "whole"), Path(folder, "shaken")
+        begun = time.monotonic()
+        _start(*_RUN, "--out", str(whole)).wait()
+        took, kept = time.monotonic() - begun, 0
+        for kills_left in range(20, -1, -1):
+            process = _start(*_RUN, "--live", str(rng.choice((1, 4))), "--out", str(shaken))
+            try:
+                process.wait(took * rng.uniform(0.05, 1.0) if kills_left else None)
+                break
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            found.counts["runs killed"] += 1
+            record = shaken / TRAJECTORIES
+            before, kept = kept, record.read_bytes().count(b"\n") if record.exists() else 0
+            found.check(kept >= before, f"of {before} recorded episodes {kept} were left")
+        same = (whole / TRAJECTORIES).read_bytes() == (shaken / TRAJECTORIES).read_bytes()
+        found.check(same, "a run that was killed and went on recorded something else")
+        found.counts["runs completed"] += 1
+
+
+def _start(*words: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "comap", *words]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def kill_ray_worker(found: Findings, rng: random.Random) -> None:
+    """Kill a worker of a run on Ray while it plays, and compare the record with a whole run's."""
+    make_env = partial(gymnasium.make, **_GENERATED, max_episode_steps=8)
+    tasks = make_env().get_wrapper_attr("tasks").ids[:12]
+    plan = partial(Run, make_env=make_env, tasks=tasks, seed=5)
+    lost = rng.choice(LOST)
+    with tempfile.TemporaryDirectory() as folder:
+        names = ("whole", "shaken", "killed")
+        whole, shaken, killed = (Path(folder, name) for name in names)
+        run_to(whole, plan(agent=RandomAgent()))
+        pool = RayPool(2, lost=lost, retries=5)
+        agent = _Killer(rng.choice(tasks), rng.randrange(8), killed, _kill_itself)
+        run_to(shaken, plan(agent=agent), concurrency=2, play=pool)
+        found.counts["Ray workers killed"] += killed.exists()
+        found.check(pool.restarts >= 1, "a worker on Ray that was killed was not replaced")
+        record = shaken / TRAJECTORIES
+        if lost == "record":
+            right = list(read_trajectories(whole / TRAJECTORIES))
+            _check_episodes(found, right, list(read_trajectories(record)), WORKER_LOST)
+            run_to(shaken, plan(agent=RandomAgent()), retry_failed=True, concurrency=2)
+        same = record.read_bytes() == (whole / TRAJECTORIES).read_bytes()
+        found.check(same, "a run on Ray whose worker was killed recorded something else")
+        found.counts["runs on Ray completed"] += 1
+
+
+def _kill_itself() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,111 @@
+"""``python -m comap.benchmarks.results`` writes docs/results.md from the files in benchmarks/results.
+
+The text of the page is `templates/results.md`; every number in it comes from a file.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "results.md"
+SHIPPED = HERE.parent / "lm" / "models" / "alfworld" / "training.json"
+
+
+def read_results(folder: Path = HERE / "results") -> dict[str, dict[str, Any]]:
+    """Return the recorded results by the names of their files, and what is known of the shipped models."""
+    found = {path.stem: json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))}
+    return found | {"training": json.loads(SHIPPED.read_bytes())}
+
+
+def page(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the page as Markdown."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "number": number,
+        "percent": percent,
+        "micro": lambda seconds: f"{1e6 * seconds:,.1f} µs",
+        "milli": lambda seconds, digits=1: f"{1e3 * seconds:,.{digits}f} ms",
+        "mib": lambda held, digits=0: f"{held / 2**20:,.{digits}f} MiB",
+        "over_seeds": over_seeds,
+        "mean_of": mean_of,
+        "change": change,
+        "rate": rate,
+        "zip": zip,
+    }
+    speeds = {name: one for name, one in results.items() if "measured" in one and "target" in one}
+    given = {"results": results, "speeds": speeds, "source": lambda *names: source(results, names)}
+    return environment.get_template("results.md").render(given)
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """Return a number with separators; a dash for None."""
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Return a share in percent, without the sign."""
+    return "–" if share is None else f"{100 * share:.{digits}f}"
+
+
+def over_seeds(one: Mapping[str, Any], scale: float = 100.0, digits: int = 1) -> str:
+    """Return mean and standard deviation over seeds."""
+    if one["mean"] is None:
+        return "–"
+    return f"{scale * one['mean']:.{digits}f} ± {scale * one['sd']:.{digits}f}"
+
+
+def mean_of(values: Sequence[float], scale: float = 100.0, digits: int = 1) -> str:
+    """Return mean and standard deviation of values."""
+    spread = {"mean": statistics.mean(values), "sd": statistics.stdev(values)}
+    return over_seeds(spread, scale, digits)
+
+
+def change(one: Mapping[str, Any] | None) -> str:
+    """Return a difference of shares with its interval, in percent."""
+    if one is None or one["low"] is None:
+        return "–"
+    mean, low, high = (f"{100 * one[name]:+.1f}" for name in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
+
+
+def rate(one: Mapping[str, Any], name: str = "value") -> str:
+    """Return a share with its interval, in percent."""
+    if one[name] is None:
+        return "–"
+    return f"{percent(one[name])} [{percent(one['low'])}, {percent(one['high'])}]"
+
+
+def source(results: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
+    """Return where and when the files of a table were recorded."""
+    said: dict[str, list[str]] = {}
+    for name in names:
+        one = results[name]
+        versions, machine = one["versions"], one["hardware"]
+        circumstances = (
+            f"{one['date'][:10]}, comap {versions['comap']}, Python {versions['python']}, "
+            f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}"
+        )
+        said.setdefault(circumstances, []).append(f"`{name}.json`")
+    return "; ".join(f"{', '.join(files)} ({when})" for when, files in said.items())
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(read_results()), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""``comap data list | get | verify | path | build``: the data that environments play on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from ..envs.storage import Listener, Progress, comap_home, data_path
+from .options import WORD, Command
+
+
+@dataclass(frozen=True, kw_only=True)
+class List(Command):
+    """Show the data sets, and which of them are on this machine."""
+
+    def run(self) -> int:
+        from ..envs.data import catalogue, is_installed
+
+        for name, data_set in catalogue().items():
+            state = "here" if is_installed(name) else f"not here; run: comap data get {name}"
+            print(f"{name}: {data_set.title}, {data_set.size}, license {data_set.license}")
+            print(f"  from {data_set.url}\n  in {data_path(name)} ({state})")
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Get(Command):
+    """Download a data set. A download that was stopped goes on when the command is given again."""
+
+    example: ClassVar[str] = "comap data get alfworld"
+
+    data_set: str = field(metadata=WORD)
+    """name of the data set, as comap data list shows it"""
+    mirror: str | None = None
+    """address of a folder to take the archive from"""
+    force: bool = False
+    """replace what is here"""
+    allow_changed: bool = False
+    """take it even if it is not as expected"""
+    timeout: float = 30.0
+    """longest silence of the server, in seconds"""
+
+    def run(self) -> int:
+        from ..envs.data import get
+
+        with shown_progress() as progress:
+            print(get(**vars(self), progress=progress))
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verify(Command):
+    """Check that a data set, or what was built here, is whole and unchanged."""
+
+    example: ClassVar[str] = "comap data verify alfworld"
+
+    name: str = field(metadata=WORD)
+    """name of the data set, or of what was built: webshop, searchqa"""
+    path: Path | None = None
+    """check this folder, not the one of comap"""
+
+    def run(self) -> int:
+        """Check it; return 1 where something differs."""
+        if self.name in ("searchqa", "webshop"):
+            return self._built()
+        from ..envs.data import verify
+
+        report = verify(self.name, self.path)
+        print(report)
+        if not report.ok and self.path is None:
+            print(f"to get it anew, run: comap data get {self.name} --force", file=sys.stderr)
+        return 0 if report.ok else 1
+
+    def _built(self) -> int:
+        if self.name == "searchqa":
+            from ..envs.searchqa.index import check_index
+            from ..envs.searchqa.tasks import index_home
+
+            folder = self.path or index_home()
+            manifest = check_index(folder)
+        else:
+            from ..envs.webshop.catalog import Catalog, check_files
+
+            folder = self.path or data_path("webshop")
+            manifest = Catalog.open(folder).manifest
+            check_files(folder, manifest)
+        files = manifest.get("digests") or {}
+        size = sum(file["size"] for file in files.values())
+        found = f"{len(files)} files, {size:,} bytes, all as they were made"
+        print(f"{folder}: {found if files else 'made without SHA-256; build it again to get some'}")
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where(Command):
+    """Print where a data set is, or would be; without a name, where all are."""
+
+    name: str | None = field(default=None, metadata=WORD)
+    """name of the data set"""
+
+    def run(self) -> int:
+        from ..envs.data import find
+
+        path = comap_home() if self.name is None else data_path(find(self.name).name)
+        print(path)
+        if self.name is not None and not path.exists():
+            print(f"nothing there yet; run: comap data get {self.name}", file=sys.stderr)
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildWebShop(Command):
+    """Make a catalog for WebShop of the files that its authors published."""
+
+    example: ClassVar[str] = "comap data build webshop WebShop/data"
+
+    source: Path = field(metadata=WORD)
+    """folder with WebShop's files"""
+    out: Path | None = None
+    """folder to make (default: comap's)"""
+    seed: int = 0
+    """seed of prices and price caps that are drawn"""
+    nouns: Literal["auto", "spacy", "lexical"] = "auto"
+    """rule for titles' nouns: auto, spacy or lexical"""
+    products: Path | None = None
+    """file of products, in place of SOURCE's"""
+    instructions: Path | None = None
+    """file of instructions"""
+    human_instructions: Path | None = None
+    """file of instructions that people wrote"""
+    prices: Path | None = None
+    """file of prices"""
+    price_caps: Path | None = None
+    """file of price caps"""
+    title_nouns: Path | None = None
+    """file of titles' nouns"""
+
+    def run(self) -> int:
+        from ..envs.webshop.build import build_catalog, find_sources
+
+        files: dict[str, Any] = dict(vars(self))
+        chosen = {name: files.pop(name) for name in ("out", "seed", "nouns")}
+        chosen["out"] = self.out or data_path("webshop")
+        files = dict(find_sources(files.pop("source"), files))
+        with shown_progress() as progress:
+            print(build_catalog(**files, **chosen, progress=progress))
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildSearchQA(Command):
+    """Make an index of a corpus, to search for answers in."""
+
+    example: ClassVar[str] = "comap data build searchqa wiki-18.jsonl --kind bm25s --out wiki"
+
+    corpus: Path = field(metadata=WORD)
+    """JSON lines, each {"id": ..., "contents": ...}"""
+    out: Path | None = None
+    """folder to make (default: comap's)"""
+    kind: str = "fts5"
+    """fts5, bm25s or dense"""
+    encoder: str | None = None
+    """of a dense index: name or folder of the model"""
+    faiss: str | None = None
+    """of a dense index: FAISS's name of it, such as Flat or HNSW64"""
+
+    def run(self) -> int:
+        from ..envs.searchqa.index import build_index
+        from ..envs.searchqa.tasks import index_home
+
+        with shown_progress() as progress:
+            given = vars(self) | {"out": self.out or index_home()}
+            print(build_index(**given, progress=progress))
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildDemos(Command):
+    """Make demonstrations for ScienceWorld by playing its gold paths."""
+
+    example: ClassVar[str] = "comap data build scienceworld-demos --out demos.jsonl --workers 4"
+
+    out: Path
+    """the file to write, JSON lines"""
+    split: str = "train"
+    """train, dev or test"""
+    splits: str = "upstream"
+    """whose splits: upstream or eto"""
+    data_dir: str | None = None
+    """folder of ETO's lists"""
+    simplification: str = "easy"
+    """ScienceWorld's simplifications"""
+    tasks: tuple[str, ...] = ()
+    """names of tasks (default: all)"""
+    variations: int | None = None
+    """so many of each task (default: all)"""
+    workers: int = 1
+    """processes"""
+    java: str | None = None
+    """the Java to use (default: as found)"""
+
+    def run(self) -> int:
+        """Play them; return 1 where none succeeded."""
+        from ..envs.scienceworld.demos import build_demonstrations
+
+        options = dict(vars(self))
+        own = {name: options.pop(name) for name in ("out", "tasks", "variations", "workers")}
+        with shown_progress() as progress:
+            built = build_demonstrations(**own, options=options, progress=progress)
+        kept, failed = len(built.kept), len(built.failed)
+        print(f"{built.path}: {kept} demonstrations, {failed} tasks without one")
+        return 0 if built.kept else 1
+
+
+@contextmanager
+def shown_progress() -> Iterator[Listener]:
+    """Show progress of downloads and builds: bars on a terminal, else a line now and then."""
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    with Bars(console=console, disable=not console.is_terminal) as bars:
+        stages: dict[str, TaskID] = {}
+        last = ("", -1)
+
+        def show(progress: Progress) -> None:
+            nonlocal last
+            stage, done, total, note = progress
+            if note:
+                console.print(f"{stage}: {note}")
+            elif console.is_terminal:
+                if stage not in stages:
+                    stages[stage] = bars.add_task(stage, total=total)
+                bars.update(stages[stage], completed=done, total=total)
+            else:  # a line at each twentieth; where the end is unknown, at each 32 MiB
+                share = done >> 25 if total is None else 20 * done // max(total, 1)
+                if (stage, share) != last:
+                    last = (stage, share)
+                    console.print(
+                        f"{stage}: {done:,}" if total is None else f"{stage}: {5 * share} %"
+                    )
+
+        yield show

@@ -1,0 +1,471 @@
+"""Options from frozen dataclasses, by jsonargparse: each field is one, the docstring under it its help.
+
+A command is a `Command`: its fields are its options and arguments, its docstring says what it does, and
+`run` does it. Settings that depend on what is asked for (an agent's, or a training's with its preset) are
+a further dataclass, in the field `config`. Nested settings are named with dots (``--agent.tau-p``), and
+also by their last part where no other option has that name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import re
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from functools import cache
+from itertools import zip_longest
+from pathlib import Path
+from types import MappingProxyType, NoneType
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+
+import docstring_parser
+import jsonargparse
+import yaml  # type: ignore[import-untyped]
+
+from ..errors import OptionError, suggest
+
+C = TypeVar("C", bound="Command")
+
+Pairs = Mapping[str, Any]
+"""A repeatable option ``--name NAME=VALUE``, its values read as JSON where they are that."""
+Texts = Mapping[str, str]
+"""The same, its values as they are."""
+WORD: Mapping[str, Any] = MappingProxyType({"word": True})
+"""Metadata of a field that is given by its position on the command line, not by a name."""
+SETTINGS: Mapping[str, Any] = MappingProxyType({"settings": True})
+"""Metadata of the field ``config``, which holds the settings and is no option itself."""
+
+_WORDS = {"concurrency": "live"}  # what the command line calls a field, where not by its name
+_GENERAL = ("config", "print_config", "help", "help_all")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command's options, and what it does."""
+
+    example: ClassVar[str] = ""
+    """A command line that works."""
+    rare: ClassVar[str] = ""
+    """Names of fields that only ``--help-all`` explains."""
+    shown: ClassVar[str] = "*"
+    """Names of settings that ``--help`` explains too; ``*`` for all."""
+    prefix: ClassVar[str] = ""
+    """What goes before the name of a setting that one of the fields has too."""
+
+    def run(self) -> int:
+        """Do it, and return the exit status."""
+        raise NotImplementedError
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the session is recorded, with the words and the exit status."""
+        return None
+
+    @classmethod
+    def resolved(cls, own: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return all fields: those given, what follows from them, and ``config`` of given settings."""
+        return own
+
+    @classmethod
+    def settings(cls, own: Mapping[str, Any]) -> Any:
+        """Return the dataclass instance whose fields are options too, or None."""
+        return cls.resolved(own, {}).get("config")
+
+    @classmethod
+    def note(cls, own: Mapping[str, Any]) -> str:
+        """Return what else help should say."""
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvOptions(Command):
+    """In which environment."""
+
+    env: str = "comap/ALFWorld-v0"
+    """where: an environment's id"""
+    env_option: Pairs = field(default_factory=dict)
+    """option of the environment, such as max_episode_steps=30 (repeatable)"""
+    data_dir: str | None = None
+    """folder with official data (default: what is on this machine, else generated tasks)"""
+
+    def env_options(self, **elsewhere: str) -> dict[str, Any]:
+        """Return what environments are made with; some is said by options of its own."""
+        for name, option in {"id": "--env", "data_dir": "--data-dir", **elsewhere}.items():
+            if name in self.env_option:
+                raise OptionError(f"give {name} as {option}, not as an --env-option")
+        chosen = {} if self.data_dir is None else {"data_dir": self.data_dir}
+        return {**self.env_option, **chosen}
+
+
+def parse(command: type[C], words: Sequence[str], prog: str) -> C:
+    """Return the command that words describe; after help and mistakes the program ends."""
+    words = [_dashed(word) if word.startswith("--") else word for word in words]
+    options = Options(command, words, prog)
+    if {"--help", "-h", "--help-all"} & set(words):
+        options.print_help()
+        raise SystemExit(0)
+    own, given = options.read(words)
+    made = command(**command.resolved(own, given))
+    if "--print-config" in words:
+        print(yaml.safe_dump(options.written(made), sort_keys=False), end="")
+        raise SystemExit(0)
+    return made
+
+
+class Options(jsonargparse.ArgumentParser):
+    """The options of a command. Mistakes are told in one line, with exit status 2."""
+
+    def __init__(self, command: type[Command], words: Sequence[str], prog: str):
+        super().__init__(
+            prog=prog,
+            description=_text(command.__doc__),
+            formatter_class=_Help,
+            print_config=None,
+            add_help=False,
+            allow_abbrev=False,
+        )
+        self.made, self.explain_all = command, "--help-all" in words
+        self.hints: dict[str, Any] = get_type_hints(command)
+        self.own = {p.name: p for p in fields(command) if "settings" not in p.metadata}
+        self.pairs: dict[str, Any] = {}
+        self._add_own()
+        said = _said(words, self.own)
+        try:
+            settings = command.settings(said)
+        except OptionError as error:
+            self.say(str(error))
+        if settings is not None:
+            self._add_settings(settings)
+        self.add_argument("--config", action="config", help=argparse.SUPPRESS)
+        for name in _GENERAL[1:]:
+            self.add_argument(f"--{_dashed(name)}", action="store_true", help=argparse.SUPPRESS)
+        self.description = "\n\n".join(filter(None, (self.description, command.note(said))))
+        hidden = any(action.help == argparse.SUPPRESS for action in self._actions[:-4])
+        self.epilog = "\n\n".join(
+            [
+                *([f"example: {command.example}"] if command.example else []),
+                "--config FILE reads options from a YAML or JSON file, --print-config prints all as "
+                "such a file" + (", --help-all explains all." if hidden else "."),
+            ]
+        )
+        positions = [self._position(part) for part in self.own.values() if "word" in part.metadata]
+        self.usage = " ".join([prog, *positions, "[options]"])
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Say what is wrong with an option, and end the program."""
+        wrong = re.match(r'Parser key "([^"]+)"', message)
+        action = next((a for a in self._actions if wrong and a.dest == wrong[1]), None)
+        if message.startswith("the following"):
+            for one in self._actions:
+                flag = next(iter(one.option_strings), one.dest.upper())
+                message = re.sub(rf"(: |, ){one.dest}\b", rf"\1{flag}", message)
+        if action is not None:
+            value = re.findall(r"(?:Got value|Given value|Value not boolean): (.*)", message)
+            found = f", found {value[-1]!r:.80}" if value else ""
+            name = next(iter(action.option_strings), action.dest)
+            message = f"expected {getattr(action, 'kind', 'another value')} as {name}{found}"
+        self.say(" ".join(message.split()))
+
+    def say(self, message: str) -> NoReturn:
+        """Say what is wrong, and end the program."""
+        self.exit(2, f"{self.prog}: error: {message} (all options: {self.prog} --help-all)\n")
+
+    def read(self, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the values of the fields and of the settings that were given, and of no others."""
+        values = self.parse_args([*self._checked(words)], defaults=False).as_dict()
+        own: dict[str, Any] = {}
+        given: dict[str, Any] = {}
+        for name, value in values.items():
+            if name in self.pairs and value is not None:
+                value = pairs(value, flag(name), self.pairs[name] is Texts)
+            if name not in self.own and name not in _GENERAL:
+                given[name.removeprefix(self.made.prefix)] = _frozen(value)
+            elif name in self.own and value is not None:
+                own[name] = _frozen(value)
+        return own, given
+
+    def written(self, made: Command) -> dict[str, Any]:
+        """Return a command as a file for ``--config`` has it."""
+        found: dict[str, Any] = {}
+        for name in self.own:
+            value = getattr(made, name)
+            if name in self.pairs:
+                texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in value.items()}
+                value = [f"{key}={text}" for key, text in texts.items()]
+            found[name] = value
+        config = getattr(made, "config", None) or {}
+        settings = asdict(config) if is_dataclass(config) else config  # type: ignore[arg-type]
+        for name, value in settings.items():
+            found[f"{made.prefix}{name}" if name in self.own else name] = value
+        plain: dict[str, Any] = json.loads(json.dumps(found, default=str))
+        return plain
+
+    def _checked(self, words: Sequence[str]) -> Iterator[str]:
+        """Yield the words, with ``none`` as YAML has it; an option that there is not ends the program."""
+        known, before = self._option_string_actions, ""
+        for word in words:
+            name, equals, value = word.partition("=")
+            if name.startswith("--") and name != "--" and name not in known:
+                close = suggest(name, sorted(known))
+                self.say(f"there is no option {name}{f'; {close}' * close.startswith('did you')}")
+            action = known.get(name if equals else before)
+            kind = "" if action is None else getattr(action, "kind", "")
+            if kind.endswith("or none") and action is not None and action.type is not _text_or_none:
+                value = value if equals else word
+                value = "null" if value.lower() == "none" else value
+                word = f"{name}={value}" if equals else value
+            before = word
+            yield word
+
+    def _position(self, part: Any) -> str:
+        several = " ..." if get_origin(self.hints[part.name]) is tuple else ""
+        text = f"{part.name.upper()}{several}"
+        return text if part.default is MISSING else f"[{text}]"
+
+    def _add_own(self) -> None:
+        """Add the command's fields; those of each class that has some are a group."""
+        told, rare = field_help(self.made), self.made.rare.split()
+        left, groups = set(self.own), []
+        for cls in self.made.__mro__:
+            names = [name for name in vars(cls).get("__annotations__", ()) if name in left]
+            left -= set(names)
+            groups.append((cls, names))
+        groups = groups[:1] + groups[:0:-1]  # its own first
+        for cls, names in sorted(groups, key=lambda group: "preset" not in group[1]):
+            title = "options" if cls is self.made else _text(cls.__doc__).rstrip(".")
+            group = self.add_argument_group(title) if names else None
+            for name in names:
+                part, shown = self.own[name], self.explain_all or name not in rare
+                default = part.default if part.default_factory is MISSING else None
+                word = "word" in part.metadata
+                self._add(group, name, self.hints[name], told[name], default, shown, word=word)
+
+    def _add_settings(self, settings: Any) -> None:
+        """Add an option for each setting, and for each of a setting that has its own."""
+        leaves = list(_leaves(settings))
+        names = [path[-1] for path, _, _, _ in leaves]
+        wanted = self.made.shown.split()
+        for path, hint, told, value in leaves:
+            title = f"settings of {'.'.join(path[:-1]) or type(settings).__name__}"
+            group = next((g for g in self._action_groups if g.title == title), None)
+            group = group or self.add_argument_group(title)
+            dest, last = ".".join(path), path[-1]
+            alone = names.count(last) == 1
+            shown = (
+                self.explain_all or "*" in wanted or dest in wanted or (alone and last in wanted)
+            )
+            short = last if len(path) > 1 and alone and last not in self.own else None
+            dest = f"{self.made.prefix}{dest}" if dest in self.own else dest
+            self._add(group, dest, hint, told, value, shown, short=short)
+
+    def _add(
+        self,
+        group: Any,
+        dest: str,
+        hint: Any,
+        told: str,
+        default: Any,
+        shown: bool,
+        *,
+        word: bool = False,
+        short: str | None = None,
+    ) -> None:
+        flags = [dest] if word else [flag(name) for name in (dest, short) if name]
+        flags += [f"--{dest}"] if dest in _WORDS else []
+        kind: dict[str, Any] = {
+            "help": _described(told, hint, default) if shown else argparse.SUPPRESS
+        }
+        if hint in (Pairs, Texts):
+            self.pairs[dest] = hint
+            kind |= {"action": "extend", "nargs": "+", "type": str, "metavar": "NAME=VALUE"}
+        elif hint is bool:
+            kind |= {"action": jsonargparse.ActionYesNo(no_prefix="no-"), "default": default}
+            flags += [f"--no-{name[2:]}" for name in flags[1:]]
+        else:
+            bare = next((one for one in get_args(hint) if get_origin(one) is tuple), hint)
+            several = get_origin(bare) is tuple
+            inner = get_args(bare)[0] if several else hint
+            kind["metavar"] = _metavar(dest, inner)
+            kind["type"] = _text_or_none if set(get_args(inner)) == {str, NoneType} else inner
+            if several:
+                kind["nargs"] = "*" if word and default is not MISSING else "+"
+                kind |= {} if word else {"action": "extend"}
+                if get_origin(inner) is Literal:  # argparse would call it
+                    kind |= {"type": str, "choices": get_args(inner)}
+            elif word and default is not MISSING:
+                kind["nargs"] = "?"
+        if default is MISSING and not word:
+            kind["required"] = True
+        if not word:
+            kind["dest"] = dest
+        group.add_argument(*flags, **kind).kind = _kind(hint)
+
+
+def flag(name: str) -> str:
+    """Return the option of a field."""
+    return f"--{_dashed(_WORDS.get(name, name))}"
+
+
+def field_help(made: Any) -> dict[str, str]:
+    """Return the docstring under each field of a dataclass and of those it inherits from."""
+    return _field_help(made)
+
+
+@cache
+def _field_help(made: Any) -> dict[str, str]:
+    told: dict[str, str] = {}
+    for cls in reversed(made.__mro__):
+        if is_dataclass(cls):
+            told |= {
+                part.arg_name: " ".join((part.description or "").split())
+                for part in docstring_parser.parse_from_object(cls).params
+            }
+    return {part.name: told.get(part.name, "") for part in fields(made)}
+
+
+def pairs(texts: Sequence[str], option: str, plain: bool = False) -> dict[str, Any]:
+    """Return what several ``--option NAME=VALUE`` say, the values read as JSON where they are that."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise OptionError(f"{option} expects NAME=VALUE, found {text!r:.80}")
+        found[name] = value
+        if not plain:
+            with suppress(ValueError):
+                found[name] = json.loads(value)
+    return found
+
+
+def completion(commands: Mapping[str, tuple[type[Command], str]], shell: str) -> str:
+    """Return a script for a shell that completes the names of commands and their options."""
+    import shtab
+
+    if shell not in shtab.SUPPORTED_SHELLS:
+        raise OptionError(f"there is no shell {shell!r}; {suggest(shell, shtab.SUPPORTED_SHELLS)}")
+    root = argparse.ArgumentParser("comap")
+    groups: dict[str, Any] = {"": root.add_subparsers()}
+    for name, (command, told) in commands.items():
+        *parts, last = name.split()
+        group = ""
+        for part in parts:
+            outer, group = group, f"{group} {part}".strip()
+            if group not in groups:
+                groups[group] = groups[outer].add_parser(part, help="...").add_subparsers()
+        made = groups[group].add_parser(last, help=told, add_help=False)
+        for action in Options(command, ["--help-all"], f"comap {name}")._actions:
+            if action.option_strings:
+                made._add_action(action)
+    script: str = shtab.complete(root, shell)
+    return script
+
+
+class _Help(jsonargparse.DefaultHelpFormatter):
+    """Lines as wide as the terminal, up to 110 columns."""
+
+    def __init__(self, prog: str):
+        width = min(shutil.get_terminal_size((110, 24)).columns, 110)
+        super().__init__(prog, max_help_position=28, width=width)  # type: ignore[no-untyped-call]
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = text.split("\n\n")
+        return "\n\n".join(textwrap.fill(one, width, break_on_hyphens=False) for one in parts)
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        return action.help or ""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings:
+            return action.dest.upper()
+        name = action.option_strings[0]
+        if isinstance(action, jsonargparse.ActionYesNo):
+            return f"--[no-]{name[2:]}" if action.default else name
+        return name if action.nargs == 0 else f"{name} {action.metavar or ''}".strip()
+
+
+def _leaves(settings: Any) -> Iterator[tuple[tuple[str, ...], Any, str, Any]]:
+    """Yield path, type, help and value of each setting, those of nested settings in their place."""
+    hints, told = get_type_hints(type(settings)), field_help(type(settings))
+    for part in fields(settings):
+        value = getattr(settings, part.name)
+        if is_dataclass(value):
+            for path, *rest in _leaves(value):
+                yield (part.name, *path), *rest
+        else:
+            yield (part.name,), hints[part.name], told[part.name], value
+
+
+def _said(words: Sequence[str], names: Mapping[str, Any]) -> dict[str, str]:
+    """Return what words say of some fields before they are parsed, also in the files they name."""
+    said: dict[str, Any] = {}
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        name, equals, value = word.partition("=")
+        value = value if equals else following
+        if name == "--config" and Path(value).is_file():
+            with suppress(yaml.YAMLError, UnicodeDecodeError):  # the parser says what is wrong
+                read = yaml.safe_load(Path(value).read_text("utf-8"))
+                said |= read if isinstance(read, dict) else {}
+        elif name.startswith("--") and value:
+            said[name[2:].replace("-", "_")] = value
+    return {name: str(said[name]) for name in names if said.get(name) is not None}
+
+
+def _text_or_none(value: object) -> str | None:
+    """Read text that YAML would take for something else, such as the world model ``null``."""
+    return None if value in (None, "none") else str(value)
+
+
+def _frozen(value: Any) -> Any:
+    """Return values with tuples for lists, as dataclasses have them."""
+    if isinstance(value, dict):
+        return {name: _frozen(part) for name, part in value.items()}
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _described(told: str, hint: Any, default: Any) -> str:
+    choices = next((one for one in (*get_args(hint), hint) if get_origin(one) is Literal), None)
+    allowed = [str(name) for name in get_args(choices)]
+    if any(not re.search(rf"\b{re.escape(name)}\b", told) for name in allowed):
+        told += f" [{', '.join(allowed)}]"
+    told = re.sub(r"\bNone\b", "none", told)
+    default = "yes" if default is True else default
+    default = " ".join(map(str, default)) or None if isinstance(default, tuple) else default
+    if not any(default is one for one in (None, MISSING, False)) and "default" not in told:
+        told += f" (default: {default})"
+    return told.replace("%", "%%")
+
+
+def _metavar(dest: str, hint: Any) -> str:
+    kind = next((part for part in get_args(hint) if part is not NoneType), hint)
+    if Literal in (get_origin(hint), get_origin(kind)):
+        return "NAME"
+    known = {int: "N", float: "X", Path: "PATH"}
+    return known.get(kind) or dest.rpartition(".")[2].rpartition("_")[2].upper()
+
+
+def _kind(hint: Any) -> str:
+    """Return in words what an option takes."""
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, get_args(hint)))}"
+    if get_origin(hint) is tuple:
+        return f"{_kind(get_args(hint)[0])} (several)"
+    if NoneType in get_args(hint):
+        return f"{' or '.join(_kind(one) for one in get_args(hint) if one is not NoneType)} or none"
+    known = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    return known.get(hint, "a path" if hint is Path else "another value")
+
+
+def _dashed(text: str) -> str:
+    """Return an option's name, without its value, with dashes: files have underscores."""
+    name, equals, value = text.partition("=")
+    return f"{name.replace('_', '-')}{equals}{value}"
+
+
+def _text(doc: str | None) -> str:
+    parts = inspect.cleandoc(doc or "").split("\n\n")
+    return "\n\n".join(" ".join(part.split()) for part in parts)

@@ -1,0 +1,604 @@
+"""``comap run``, ``comap view`` and ``comap verify``: episodes are played, shown, and played again."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+import docstring_parser
+
+from ..agents import ExpertAgent, RandomAgent, run_episodes
+from ..agents.config import check_adapter, check_capabilities
+from ..agents.create import AGENTS, agent_options, create_agent, tiny_folder
+from ..envs.panel import evenly
+from ..envs.registry import env_class
+from ..errors import DataNotFound, MissingExtra, OptionError
+from ..lm import LanguageModel
+from ..lm.create import (
+    SHIPPED,
+    check_packages,
+    create_language_model,
+    full_name,
+    hush,
+    kind_of,
+    shipped_models,
+)
+from ..trainers.setup import Environments
+from ..worldmodel import (
+    CachedWorldModel,
+    ImaginedEnv,
+    RetrievalWorldModel,
+    WorldModel,
+    transitions_of,
+)
+from ..worldmodel.language import LanguageWorldModel
+from .options import SETTINGS, WORD, Command, EnvOptions, Pairs, Texts, flag
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from ..agents import Agent
+    from ..agents.ray import RayPool
+    from ..agents.run import Run
+
+AnyWorldModel: TypeAlias = "WorldModel | str | Mapping[str, Any] | None"
+"""A world model, its id or its config; None for none."""
+
+MakeEnv: TypeAlias = "Callable[[], gymnasium.Env[str, str]]"
+
+PACKAGES = ("gymnasium", "numpy", "rapidfuzz", "torch", "transformers", "openai")
+"""The packages whose versions a run's record names."""
+
+_SHIPPED_AGENT, _SHIPPED_WORLD = "shipped:agent", "shipped:wm"
+_OWN = ("tiny", "shipped", _SHIPPED_AGENT, _SHIPPED_WORLD)
+_WORLDS = ("noisy", "null", "oracle", "retrieval", *_OWN)
+_COMAP = ("comap", "comap-selective")
+_PROMPTS = ("prompts", "state_text", "history_turns")
+_LEAST = {"concurrency": 1, "episodes": 1, "fit_tasks": 1, "horizon": 1, "real_every": 1, "seed": 0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(EnvOptions):
+    """With which models."""
+
+    model: str | None = None
+    """who writes: shipped (small, trained, comes with comap), tiny (untrained, built into OUT/model), a
+    folder of save_pretrained, a name on the hub (Qwen/Qwen3-4B), http://HOST:PORT/v1#NAME, or
+    replay:FILE; default: shipped, in the environments that it was trained for"""
+    base_url: str | None = None
+    """address of the server that has the model of this name"""
+    adapter: Texts = field(default_factory=dict)
+    """give it a LoRA adapter, as NAME=DIR; with a server, what that calls it (repeatable)"""
+    device: str | None = None
+    """auto, cpu, cuda or cuda:N, for models in this process"""
+    dtype: str | None = None
+    """auto, float32, float64, bfloat16 or float16, for models in this process"""
+    model_option: Pairs = field(default_factory=dict)
+    """another option: batch_rows=16 in this process, concurrency=32 or prices=[0.1,0.4] with a server
+    (repeatable)"""
+    tiny_parameters: int = 500_000
+    """size of the tiny model"""
+    world_model: str | None = None
+    """who says what follows an action: oracle (the real environment, tried out), noisy (the oracle with
+    errors), retrieval (fitted on the train split), null (nothing happens), FILE.jsonl (a saved retrieval
+    model), or a language model as for --model; default: oracle, for agents that ask, but shipped for
+    comap with the shipped model"""
+    world_model_prompts: str | None = None
+    """of a language model: standard or brief"""
+    world_model_state_text: str | None = None
+    """of a language model: history or belief"""
+    world_model_adapter: str | None = None
+    """of a language model: which --adapter answers"""
+    world_model_option: Pairs = field(default_factory=dict)
+    """another option of a language model or of noisy, such as max_new_tokens=64 (repeatable)"""
+    world_model_cache: Literal["query", "belief"] | None = None
+    """answer from memory what was asked before: the same query, or the same action in the same belief
+    (an approximation)"""
+    error_rate: float = 0.1
+    """of the noisy one"""
+    fit_tasks: int = 100
+    """tasks that retrieval is fitted on"""
+
+    def kind_of_world(self) -> str | None:
+        """Return which world model was asked for; what it is made of is recorded elsewhere."""
+        spec = self.world_model
+        if spec == "retrieval":
+            seed = getattr(self, "seed", 0)
+            return f"retrieval, fitted on {self.fit_tasks} tasks of train, seed {seed}"
+        return spec if spec is None or spec in _WORLDS else "given"
+
+
+class Models:
+    """The models that options name, each loaded once: agent and world model may share one.
+
+    What has to be made first, a tiny model or a retrieval model, is made in `folder`.
+    """
+
+    def __init__(self, options: ModelOptions, folder: Path, environments: Environments, seed: int):
+        self._options, self._folder, self._seed = options, folder.absolute(), seed
+        self._environments = environments
+        self._made: dict[str, LanguageModel] = {}
+
+    def __call__(self, spec: str) -> LanguageModel:
+        """Return the language model of this name."""
+        if spec not in self._made:
+            self._made[spec] = self._make(spec)
+        return self._made[spec]
+
+    def world_model(self) -> AnyWorldModel:
+        """Return the world model that the options name, or the config that makes one."""
+        options, spec = self._options, self._options.world_model
+        made: AnyWorldModel = spec
+        if spec is None or spec in ("oracle", "null"):
+            pass
+        elif spec == "noisy":
+            noisy = {"id": spec, "error_rate": options.error_rate, "seed": self._seed}
+            made = {**noisy, **options.world_model_option}
+        elif spec == "retrieval":
+            made = self._retrieval()
+        elif spec.endswith(".jsonl"):
+            made = RetrievalWorldModel(spec)
+        else:
+            made = self._language_world_model(spec)
+        key = options.world_model_cache
+        if key is None or made is None:
+            return made
+        if not isinstance(made, str | Mapping):
+            return CachedWorldModel(made, key=key)
+        return {"id": "cached", "model": made, "key": key}
+
+    def _language_world_model(self, spec: str) -> LanguageWorldModel:
+        options = self._options
+        if options.base_url is None:
+            _check_name(spec, _WORLDS, "world model")
+        named: dict[str, Any] = {
+            "prompts": options.world_model_prompts,
+            "state_text": options.world_model_state_text,
+            "adapter": options.world_model_adapter,
+        }
+        trained = shipped_models().settings["world_model"] if spec == _SHIPPED_WORLD else {}
+        chosen = {name: value for name, value in named.items() if value is not None}
+        chosen = {**trained, **chosen, **options.world_model_option}
+        lm = self(spec)
+        try:
+            model = LanguageWorldModel(lm, **chosen)
+        except TypeError as error:
+            raise OptionError(
+                f"expected options of a language world model, found {chosen!r:.200}: {error}"
+            ) from error
+        check_adapter(lm, model.adapter)
+        return model
+
+    def _make(self, spec: str) -> LanguageModel:
+        options = self._options
+        is_main = options.model in (None, spec)  # what the options of models are about
+        is_bare = (
+            spec not in _OWN and kind_of(spec) == "local" and not Path(spec).expanduser().is_dir()
+        )
+        base_url = options.base_url if is_main or is_bare else None
+        if base_url is None:
+            _check_name(spec, _OWN, "model")
+            if is_bare:
+                print(f"loading {spec} from the hub, where it is not on this machine", flush=True)
+        hush()
+        settings: dict[str, Any] = {}
+        if is_main or kind_of(spec, base_url) == kind_of(str(options.model), options.base_url):
+            settings = {"device": options.device, "dtype": options.dtype, **options.model_option}
+        adapters = dict(options.adapter)
+        if options.model is not None and options.world_model not in (None, options.model):
+            own = options.world_model_adapter  # the world model's own goes to that
+            adapters = {n: place for n, place in adapters.items() if (n == own) != is_main}
+        return create_language_model(
+            spec, base_url=base_url, build_tiny=self._tiny, adapters=adapters or None, **settings
+        )
+
+    def _tiny(self) -> Path:
+        size, env_id = self._options.tiny_parameters, self._environments.env_id
+        return tiny_folder(self._folder / "model", env_id, parameters=size, seed=self._seed)
+
+    def _retrieval(self) -> RetrievalWorldModel:
+        """Return a retrieval model fitted on an expert's and a random agent's episodes."""
+        path, train = self._folder / "retrieval.jsonl", partial(self._environments, "train")
+        if path.exists():
+            return RetrievalWorldModel(path)
+        with closing(train()) as env:
+            tasks = evenly(env.get_wrapper_attr("tasks").ids, self._options.fit_tasks)
+        model = RetrievalWorldModel()
+        for agent in (ExpertAgent(), RandomAgent(self._seed, mixed=0.1)):
+            for trajectory in run_episodes(train, agent, tasks, concurrency=1):
+                model.fit(transitions_of(trajectory))
+        model.save(path)
+        return model
+
+
+def _check_name(spec: str, known: tuple[str, ...], what: str) -> None:
+    """Refuse what looks like a misspelled name before it is looked for on the hub."""
+    close = difflib.get_close_matches(spec, known, n=1, cutoff=0.75)
+    if close and spec not in known and not Path(spec).exists():
+        raise OptionError(
+            f"there is no {what} {spec!r}; did you mean {close[0]!r}? (a folder of this name: "
+            f"./{spec})"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Play(ModelOptions):
+    """Let an agent play tasks, and record everything in a folder.
+
+    A run that was stopped or killed goes on where it was when the same command is given again. Each agent
+    has settings of its own: comap run --agent NAME --help.
+    """
+
+    example: ClassVar[str] = (
+        "comap run --agent comap --model tiny --world-model retrieval --episodes 8 --decoding masked "
+        "--out runs/first"
+    )
+    shown: ClassVar[str] = "decoding prompts state_text temperature"
+    rare: ClassVar[str] = (
+        "agent_option tiny_parameters world_model_prompts world_model_state_text world_model_option "
+        "world_model_cache error_rate fit_tasks ray_address worker_gpus lost"
+    )
+    prefix: ClassVar[str] = "agent_"
+
+    agent: str
+    """who acts, such as comap, react or expert"""
+    agent_option: Pairs = field(default_factory=dict)
+    """what an agent takes beside its settings, such as head=FILE (repeatable)"""
+    split: str | None = None
+    """split (default: the environment's hardest for tests)"""
+    episodes: int | None = None
+    """so many tasks, spread evenly (default: all)"""
+    tasks: tuple[str, ...] = ()
+    """these tasks, by their ids, or a file with one on each line"""
+    max_steps: int | None = None
+    """most steps of an episode (default: the environment's)"""
+    imagined: bool = False
+    """play the episodes in the world model's imagination"""
+    horizon: int | None = None
+    """with --imagined: most steps of an episode"""
+    real_every: int | None = None
+    """with --imagined: every N-th step is real"""
+    concurrency: int = 32
+    """episodes at the same time; results do not depend on it"""
+    overlap: bool = False
+    """let the world model predict for some episodes while the policy drafts for others; results do not
+    depend on it"""
+    seed: int = 0
+    """of agent, models and environment"""
+    keep: Literal["replies", "prompts", "tokens"] = "replies"
+    """what to record of each call to a model: replies; prompts too; or tokens too, with texts and
+    log-probabilities, as the viewer colors them"""
+    workers: str | None = None
+    """ray:N plays on N Ray actors, each with --live episodes at a time and models of its own; results do
+    not depend on it (default: this process)"""
+    ray_address: str | None = None
+    """of a Ray cluster that sees the same files, or auto (default: a Ray on this machine)"""
+    worker_gpus: float = 0.0
+    """GPUs of a worker"""
+    lost: Literal["retry", "record"] = "retry"
+    """episodes whose worker was lost: retry plays them again, record takes them as failed"""
+    retry_failed: bool = False
+    """play the tasks again that a fault ended"""
+    out: Path | None = None
+    """the run's folder (default: runs/AGENT)"""
+    config: Mapping[str, Any] = field(default_factory=dict, metadata=SETTINGS)
+
+    @classmethod
+    def resolved(cls, own: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**own, "config": given}
+
+    @classmethod
+    def settings(cls, own: Mapping[str, Any]) -> Any:
+        config = agent_options(own["agent"]) if "agent" in own else None
+        return None if config is None else config()
+
+    @classmethod
+    def note(cls, own: Mapping[str, Any]) -> str:
+        if own.get("agent") not in AGENTS:
+            return f"agents: {', '.join(sorted(AGENTS))}"
+        module, _, name = AGENTS[own["agent"]].partition(":")
+        made = getattr(import_module(module), name)
+        params = docstring_parser.parse(made.__doc__ or "").params
+        told = {one.arg_name: one.description or "" for one in params}
+        further = [name for name in inspect.signature(made).parameters if name != "config"]
+        listed = [f"{name} ({' '.join(told.get(name, '').split())})" for name in further]
+        return f"--agent-option of {own['agent']}: {'; '.join(listed)}" if listed else ""
+
+    @property
+    def folder(self) -> Path:
+        return self.out or Path("runs", self.agent)
+
+    def run(self) -> int:
+        """Play; return 0, whatever failed in play."""
+        from ..agents.run import run_to
+        from ..benchmarks.display import print_table, run_progress
+        from ..benchmarks.record import circumstances
+        from ..benchmarks.view import failures, summary_table, version_note
+
+        play, out = self._workers(), self.folder
+        prepared, about = self.prepared(), circumstances(PACKAGES)
+        note = version_note(out, about)
+        if note:
+            print(f"comap: {note}", file=sys.stderr)
+        kept = env_class(self.env).engine_pool(self.concurrency)
+        with kept, run_progress(len(prepared.tasks)) as shown:
+            summary = run_to(
+                out,
+                prepared,
+                concurrency=self.concurrency,
+                overlap=self.overlap,
+                retry_failed=self.retry_failed,
+                about=about | {"data_dir": self.data_dir, "workers": self.workers},
+                play=play,
+                on_start=shown.start,
+                on_done=shown.advance,
+            )
+        print()
+        played = ", ".join(filter(None, (self.env, prepared.config["split"])))
+        print_table(summary_table(f"{self.agent} on {played}", summary))
+        if play is not None and play.restarts:
+            print(f"\n{play.restarts} workers were lost and replaced")
+        if failures(summary):
+            print(f"\n{failures(summary)}; play them again with --retry-failed")
+        print(f"\nrun: {out} (to look at it: comap view {shlex.quote(str(out))})")
+        return 0
+
+    def prepared(self) -> Run:
+        """Return what is run: environment, tasks, agent and models."""
+        from ..agents.run import Run
+
+        for name, least in _LEAST.items():
+            value, option = getattr(self, name), flag(name)
+            if value is not None and value < least:
+                raise OptionError(f"{option} must be at least {least}, not {value}")
+            if name in ("horizon", "real_every") and value is not None and not self.imagined:
+                raise OptionError(f"{option} is about imagined episodes; add --imagined")
+        chosen = self._with_shipped()
+        agent, agent_config = chosen._agent()
+        if chosen.model is None:
+            check_capabilities(agent, None)
+        split = self.split or next(reversed(env_class(self.env).test_splits), None)
+        options = self.env_options(split="--split")
+        if self.max_steps is not None:
+            options["max_episode_steps"] = self.max_steps
+        environments = Environments(self.env, options)
+        make_env = partial(environments, split)
+        with closing(make_env()) as env:
+            tasks = evenly(self._tasks(env), self.episodes)
+        check_out(self.folder)
+        models = Models(chosen, self.folder, environments, self.seed)
+        asks = agent_options(self.agent) is not None
+        lm = models(chosen.model) if chosen.model is not None and asks else None
+        check_capabilities(agent, lm)
+        world_model = models.world_model()
+        played: MakeEnv = make_env
+        if self.imagined:
+            if world_model is None:
+                raise OptionError(
+                    "--imagined needs a world model to imagine with; add --world-model"
+                )
+            limits = {"horizon": self.horizon, "real_every": self.real_every}
+            played, world_model = partial(_imagined, make_env, world_model, limits), None
+        return Run(
+            make_env=played,
+            agent=agent,
+            tasks=tasks,
+            lm=lm,
+            world_model=world_model,
+            seed=self.seed,
+            keep=self.keep,
+            config={
+                "env": self.env,
+                "split": split,
+                "env_options": {k: v for k, v in options.items() if k != "data_dir"},
+                "agent": agent_config,
+                "world_model": chosen.kind_of_world(),
+            },
+        )
+
+    def _with_shipped(self) -> Play:
+        """Return the same with the models that comap ships where none were named."""
+        model, world = self.model, self.world_model
+        world = _SHIPPED_WORLD if world == "shipped" else world
+        if self.base_url is not None:  # the server may have a model called shipped
+            return replace(self, world_model=world)
+        if model is not None:
+            model = full_name(model) or model
+        elif agent_options(self.agent) is not None and self.env in SHIPPED:
+            with suppress(DataNotFound):  # comap may have been built without them
+                size = shipped_models(SHIPPED[self.env]).parameters / 1e6
+                check_packages()
+                model = _SHIPPED_AGENT
+                print(
+                    f"model: the small one that comap ships ({size:.1f} M parameters, trained on "
+                    "generated tasks; --model for yours)",
+                    flush=True,
+                )
+        if model == _SHIPPED_AGENT and self.agent in _COMAP and world is None:
+            world = _SHIPPED_WORLD
+        return replace(self, model=model, world_model=world)
+
+    def _agent(self) -> tuple[Agent, dict[str, Any]]:
+        """Return the agent, and what it was told."""
+        asks = agent_options(self.agent) is not None
+        chosen: dict[str, Any] = {}
+        if self.model == _SHIPPED_AGENT:  # as it was trained
+            told = shipped_models().settings["agent"]
+            if self.agent in _COMAP:
+                chosen = {**told, "head": "shipped"}
+            elif asks and self.agent != "paw":
+                chosen = {name: told[name] for name in _PROMPTS if name in told}
+        chosen |= {**self.config, **self.agent_option}
+        if asks or self.agent == "random":
+            chosen.setdefault("seed", self.seed)
+        made = dict(chosen)
+        if made.get("head") == "shipped":
+            made["head"] = shipped_models().head
+        return create_agent(self.agent, **made), chosen
+
+    def _tasks(self, env: gymnasium.Env[str, str]) -> Sequence[str]:
+        """Return the tasks that are named, which the environment then knows, or all."""
+        known: tuple[str, ...] = env.get_wrapper_attr("tasks").ids
+        tasks = list(self.tasks)
+        if len(tasks) == 1 and Path(tasks[0]).is_file():
+            lines = Path(tasks[0]).read_text("utf-8", errors="replace").splitlines()
+            tasks = [line.strip() for line in lines if line.strip()]
+            if not tasks:
+                raise DataNotFound(f"expected a task on each line of {self.tasks[0]}, found none")
+        for task in sorted(set(tasks) - set(known)):
+            env.reset(options={"task": task})  # says what is wrong with it
+        return tasks or known
+
+    def _workers(self) -> RayPool | None:
+        """Return the workers that are asked for; None for this process."""
+        from ..agents.ray import RayPool
+
+        if self.workers is None:
+            if self.ray_address is not None:
+                raise OptionError("--ray-address is about workers on Ray; add --workers ray:N")
+            return None
+        found = re.fullmatch(r"ray:([1-9]\d{0,4})", self.workers)
+        if found is None:
+            raise OptionError(
+                f"expected --workers ray:N, with a number of at least 1, found {self.workers!r:.80}"
+            )
+        if self.worker_gpus < 0:
+            raise OptionError(f"--worker-gpus must be at least 0, not {self.worker_gpus:g}")
+        if find_spec("ray") is None:
+            raise MissingExtra.of("ray", "playing on Ray")
+        there = replace(self, out=self.folder.absolute())
+        return RayPool(
+            int(found[1]),
+            address=self.ray_address,
+            prepare=there.prepared,
+            lost=self.lost,
+            gpus=self.worker_gpus,
+        )
+
+
+def _imagined(
+    make_env: MakeEnv, world_model: WorldModel | str | Mapping[str, Any], limits: Mapping[str, Any]
+) -> ImaginedEnv:
+    return ImaginedEnv(make_env(), world_model, **limits)
+
+
+def check_out(out: Path | None, *, is_file: bool = False) -> None:
+    """Refuse a folder or file that cannot be written, before any work."""
+    if out is None:
+        return
+    if is_file and out.is_dir():
+        raise OptionError(f"--out is a file, but {out} is a folder; name a file in it")
+    whole = out.absolute()
+    places = whole.parents if is_file else (whole, *whole.parents)
+    place = next(one for one in places if one.exists())
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        raise OptionError(
+            f"expected to write {out}, found that {place} is no folder that one may write in; give "
+            "another --out"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class View(Command):
+    """Show the episodes of runs in the browser.
+
+    One HTML page has the results of a run, or of several, and their episodes step by step: what happened
+    and what was predicted, beliefs, gates, what the models were asked and replied. Nothing else is needed
+    to look at it, on any machine.
+    """
+
+    example: ClassVar[str] = "comap view runs/comap"
+
+    runs: tuple[str, ...] = field(metadata=WORD)
+    """folder of a run, or a file of trajectories; several are shown together"""
+    out: Path | None = None
+    """the page (default: RUN/view.html; of several, view-together.html in the first)"""
+    open: bool = True
+    """open the page"""
+    max: int = 5_000
+    """most episodes of each run"""
+
+    def run(self) -> int:
+        from ..benchmarks.view import show, view_run
+
+        page = view_run(self.runs, self.out, self.max)
+        opened = self.open and show(page)
+        hint = "" if opened or not self.open else " (no display: open it yourself)"
+        print(f"page: {page}{hint}")
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verify(Command):
+    """Play recorded episodes again, and see whether results are what they say.
+
+    A sample of the episodes is played again in the environment, the recorded numbers are made again from
+    the trajectories, and both are compared. Nobody outside is asked: what a server or a model answered is
+    taken from the record. Exit status: 0 if all agrees, 1 if something differs, 3 if something could not
+    be checked.
+    """
+
+    example: ClassVar[str] = "comap verify runs/first --sample 50"
+
+    results: Path = field(metadata=WORD)
+    """folder of comap run or comap train, or that holds such, or a file of trajectories"""
+    sample: int | str = 20
+    """how many episodes, drawn at random; 0 or all for all of them"""
+    seed: int = 0
+    """of the draw"""
+    data_dir: tuple[str, ...] = ()
+    """folder with official data (default: what is on this machine); for one environment of several
+    ID=DIR, such as comap/WebShop-v0=catalog (repeatable)"""
+    env_option: Pairs = field(default_factory=dict)
+    """option of the environment that records do not tell, such as questions=FILE (repeatable)"""
+    out: Path | None = None
+    """write the result to this file, as JSON"""
+
+    @property
+    def folder(self) -> Path:
+        return self.results
+
+    def run(self) -> int:
+        """Compare; return 0 if all agrees, 1 if something differs, 3 if something is unchecked."""
+        from ..benchmarks.display import print_table
+        from ..benchmarks.record import write_result
+        from ..benchmarks.verify import explained, verify, verify_table
+
+        sample = 0 if self.sample == "all" else self.sample
+        if not isinstance(sample, int) or sample < 0:
+            raise OptionError(f"--sample must be a number of at least 0, or all, not {self.sample}")
+        check_out(self.out, is_file=True)
+        folders: dict[str, str] = {}  # of each environment; that of "" is for all others
+        for text in self.data_dir:
+            name, equals, folder = text.partition("=")
+            folders |= {name: folder} if equals and name.startswith("comap/") else {"": text}
+        result = verify(
+            str(self.results),
+            sample=sample,
+            seed=self.seed,
+            data=folders,
+            options=self.env_option,
+        )
+        if self.out is not None:
+            write_result(self.out, result)
+        print_table(verify_table(result))
+        print()
+        for line in explained(result):
+            print(line)
+        counts = ", ".join(f"{count} {status}" for status, count in result["counts"].items())
+        print(f"episodes: {counts or 'none'}; steps compared: {result['steps']:,}")
+        if self.out is not None:
+            print(f"result: {self.out}")
+        return 0 if result["agree"] else 1 if result["differ"] else 3

@@ -1,0 +1,192 @@
+"""``comap serve env | search | tools``: what environments are and ask, as servers for others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from ..envs.http import Server, check_exposure, read_token
+from ..errors import OptionError
+from .options import Command, Pairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address(Command):
+    """Where it listens."""
+
+    host: str = "127.0.0.1"
+    """this machine alone is served at 127.0.0.1"""
+    port: int = 8000
+    """0 for any that is free"""
+    token_file: Path | None = None
+    """requests must have the token in it, as 'Authorization: Bearer TOKEN' (default: the one in
+    COMAP_SERVE_TOKEN, else none); without one only this machine is served"""
+
+    def token(self) -> str | None:
+        """Return the token; without one, an address that other machines reach is refused."""
+        if not 0 <= self.port < 65_536:
+            raise OptionError(f"--port must be from 0 to 65,535, not {self.port}")
+        token = read_token(self.token_file)
+        check_exposure(self.host, token)
+        return token
+
+    def serve(self, app: Any, route: str) -> int:
+        """Serve an ASGI application until it is stopped, and return the exit status."""
+        try:
+            server = Server(app, self.host, self.port)
+        except OSError as error:
+            raise OptionError(
+                f"cannot listen on {self.host} port {self.port}: {error.strerror or error}; choose "
+                "another --port"
+            ) from error
+        print(f"serving {server.base}{route}", flush=True)
+        with stopped_by_ctrl_c():
+            server.run()
+        return 0
+
+
+@contextmanager
+def stopped_by_ctrl_c() -> Iterator[None]:
+    """Take Ctrl-C for the end of a server."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environments(Address):
+    """Serve environments to programs in other stacks: reset and step.
+
+    Clients choose among the environments named here, and may give the options named by --allow; nothing
+    else of a request is used.
+    """
+
+    example: ClassVar[str] = "comap serve env --env comap/ALFWorld-v0 --env comap/WebShop-v0"
+
+    env: tuple[str, ...]
+    """ids of environments; the first is the default"""
+    style: Literal["agentgym", "openenv", "mcp"] = "agentgym"
+    """what clients speak: agentgym (POST /create, /reset, /step), openenv, or mcp (tools for language
+    agents)"""
+    stdio: bool = False
+    """with --style mcp: serve one client, at standard input and output"""
+    env_option: Pairs = field(default_factory=dict)
+    """option of the environments (repeatable)"""
+    allow: tuple[str, ...] = ()
+    """names of options that clients may give, such as split"""
+    limit: int = 64
+    """most open environments"""
+    idle: float = 3600.0
+    """close an environment that nobody used for so many seconds"""
+    port: int = 36_001
+    """0 for any that is free"""
+
+    def run(self) -> int:
+        from ..integrations import Offered, Sessions
+        from ..integrations.agentgym import agentgym_app
+        from ..integrations.mcp import http_app, serve_stdio
+        from ..integrations.openenv import openenv_app
+
+        token = self.token()
+        if self.stdio and self.style != "mcp":
+            raise OptionError("--stdio is for --style mcp alone")
+        offered = Offered(self.env, self.env_option, self.allow)
+        for env_id in offered.env_ids:  # wrong options are told now, not to the first client
+            offered.make(env_id).close()
+        if self.style == "agentgym":
+            sessions = Sessions(offered, self.limit, self.idle)
+            return self.serve(agentgym_app(sessions, host=self.host, token=token), "")
+        if len(offered.env_ids) > 1:
+            raise OptionError(
+                f"--style {self.style} serves one environment, found {len(offered.env_ids)}"
+            )
+        if self.stdio:
+            with stopped_by_ctrl_c():
+                serve_stdio(offered)
+            return 0
+        shared: dict[str, Any] = {"limit": self.limit, "idle": self.idle}
+        shared |= {"host": self.host, "token": token}
+        if self.style == "openenv":
+            return self.serve(openenv_app(offered, **shared), "")
+        return self.serve(http_app(offered, **shared), "/mcp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search(Address):
+    """Serve passages of an index.
+
+    POST /retrieve takes 'queries' as Search-R1's server does, or 'query' as verl-agent's; GET /health
+    tells that it runs.
+    """
+
+    example: ClassVar[str] = "comap serve search --data-dir wiki --port 8000"
+
+    data_dir: Path | None = None
+    """folder of an index (default: comap's, else the generated encyclopedia's)"""
+    retriever: str = "auto"
+    """auto, fts5, bm25s, dense or hybrid"""
+    max_topk: int = 100
+    """most passages of an answer"""
+
+    def run(self) -> int:
+        from ..envs.searchqa.retriever import retrieval_app
+        from ..envs.searchqa.tasks import choose_retriever, index_home
+
+        token = self.token()
+        generated = self.data_dir is None and not index_home().is_dir()
+        retriever = choose_retriever(self.retriever, self.data_dir, generated)
+        app = retrieval_app(retriever, self.max_topk, host=self.host, token=token)
+        return self.serve(app, f"/retrieve ({retriever.identity})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tools(Address):
+    """Serve tools as StableToolBench's server does.
+
+    POST /virtual answers from the generated tools, the official cache of responses, and what else is
+    named.
+    """
+
+    example: ClassVar[str] = "comap serve tools --data-dir StableToolBench"
+
+    data_dir: Path | None = None
+    """folder with tool_response_cache/"""
+    world: int = 0
+    """seed of the generated tools"""
+    generated: bool = True
+    """serve the generated tools"""
+    live_url: str | None = None
+    """a /virtual server to ask"""
+    simulator: str | None = None
+    """a language model that makes answers up"""
+    overlay: Path | None = None
+    """file that keeps what these two answered"""
+    timeout: float = 30.0
+    """seconds to wait for an answer"""
+    port: int = 8080
+    """0 for any that is free"""
+
+    def run(self) -> int:
+        from ..envs.stabletoolbench.backends import (
+            CACHE_FOLDER,
+            VirtualTools,
+            open_chain,
+            virtual_app,
+        )
+
+        token = self.token()
+        if self.world < 0:
+            raise OptionError(f"--world must be at least 0, not {self.world}")
+        folder = self.data_dir
+        if folder is not None and not (folder / CACHE_FOLDER).is_dir():
+            raise OptionError(
+                f"--data-dir must have a folder {CACHE_FOLDER}, found none in {folder}"
+            )
+        backends = open_chain(folder, self.live_url, self.simulator, self.overlay, self.timeout)
+        tools = VirtualTools(backends, self.world if self.generated else None)
+        return self.serve(virtual_app(tools, host=self.host, token=token), "/virtual")

@@ -1,0 +1,471 @@
+"""``comap train METHOD``: a preset with settings changed becomes one frozen config, and is trained."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..envs.registry import env_class
+from ..errors import MissingExtra, OptionError
+from ..lm.create import kind_of
+from ..trainers.baselines.config import baseline_preset
+from ..trainers.comap.config import TINY_WHERE_SLOW, preset
+from ..trainers.paw import config as paw
+from ..trainers.roles import student_of
+from ..trainers.setup import Environments
+from ..trainers.stages import Tell
+from .options import SETTINGS, EnvOptions
+from .run import check_out
+
+TINY = "tiny"
+"""The name of a small model that is built in a training's folder."""
+
+_REPORT_SECONDS = 300.0  # between two writings of the report while training goes on
+_SHIPPED, _SHIPPED_FOR = "shipped:agent", "comap/ALFWorld-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(EnvOptions):
+    """What every training begins from."""
+
+    method: ClassVar[str] = ""
+
+    preset: str = "paper"
+    """paper or tiny (a new small model and few tasks, for a look on a CPU)"""
+    model: str | None = None
+    """what all models begin from: a folder of save_pretrained, a name on the hub (Qwen/Qwen3-4B), or tiny
+    (a new small model, built into the training's folder; the default of the preset tiny)"""
+    parameters: int = 500_000
+    """size of the model tiny"""
+    out: Path = Path("runs/train")
+    """the training's folder (default: runs/train-METHOD)"""
+    report_to: str = "none"
+    """also report to wandb, tensorboard, trackio, ..."""
+    config: Any = field(metadata=SETTINGS)
+
+    def __init_subclass__(cls) -> None:
+        cls.example = f"comap train {cls.method} --preset tiny --out runs/tiny-{cls.method}"
+
+    @classmethod
+    def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
+        """Return the preset for an environment, with the settings that were given."""
+        raise NotImplementedError
+
+    @classmethod
+    def resolved(cls, own: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+        config = cls.configured(own.get("preset", cls.preset), own.get("env", cls.env), given)
+        return {"out": Path(f"runs/train-{cls.method}"), **own, "config": config}
+
+    @classmethod
+    def note(cls, own: Mapping[str, Any]) -> str:
+        return "A training that was stopped or killed goes on when the same command is given again."
+
+    @property
+    def folder(self) -> Path:
+        return self.out
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether something begins from the model, not from one of its own."""
+        return True
+
+    def train(self, environments: Environments, shown: Any, tell: Tell) -> str | Path | None:
+        """Train and return the model that the trained adapters, if any, are of."""
+        raise NotImplementedError
+
+    def run(self) -> int:
+        """Train, write the report, and print what came out and what lets the models play."""
+        from ..benchmarks.display import print_table, training_progress
+        from ..benchmarks.play_command import play_command
+        from ..benchmarks.training_record import read_training
+        from ..benchmarks.training_report import results_table, write_report
+        from ..trainers.processes import is_first
+
+        self.check()
+        environments = Environments(self.env, self.env_options())
+        with env_class(self.env).engine_pool(self.config.concurrency), training_progress() as shown:
+            tell = _reporting(self.out, shown.show, write_report) if is_first() else shown.show
+            base = self.train(environments, shown, tell)
+            report = write_report(self.out) if is_first() else None
+        if report is not None:
+            models = self.out / "models"
+            print()
+            print_table(results_table(read_training(self.out)))
+            print(f"\nreport: {report}\nmodels: {models} (to let them play:)\n")
+            place = (environments.env_id, environments.options, base)
+            print(shlex.join(play_command(self.config, models, *place)))
+        return 0
+
+    def check(self) -> None:
+        """Refuse what cannot be trained, before anything is loaded."""
+        from ..trainers.setup import check_tracker
+
+        for package in ("jinja2", "matplotlib"):
+            if find_spec(package) is None:
+                raise MissingExtra.of("viz", "reporting a training")
+        check_out(self.out)
+        check_tracker(self.report_to)
+        if self.needs_model and self.model is None and not self.preset.startswith(TINY):
+            raise OptionError(
+                "expected a model to train, found none; add --model, such as --model Qwen/Qwen3-4B, "
+                "or try --preset tiny, which builds a small one"
+            )
+        if self.model is not None and kind_of(self.model) != "local":
+            raise OptionError(
+                f"expected a folder or a name on the hub as --model, found {self.model!r:.120}; a "
+                "model behind a server cannot be trained here"
+            )
+
+    def env_options(self, **elsewhere: str) -> dict[str, Any]:
+        splits = "--train-split and --evaluation-splits"
+        chosen = super().env_options(split=splits, **elsewhere)
+        if self.data_dir is not None or not self.preset.startswith(TINY):
+            return chosen
+        return {**self.generated_options(), **chosen}
+
+    def generated_options(self) -> dict[str, Any]:
+        """Return the options of generated tasks, for small models."""
+        cls = env_class(self.env)
+        return {**cls.generated_options, **cls.listed_actions()}
+
+    def open_model(
+        self, say: Callable[[str], object], tiny: str = "model"
+    ) -> tuple[str | Path, dict[str, Any]]:
+        """Return the model's folder or name, and what is recorded of it; a tiny one is built."""
+        from ..trainers.setup import tiny_for_training
+
+        if self.model in (None, TINY):
+            size, seed = self.parameters, self.config.seed
+            built = tiny_for_training(self.out / tiny, self.env, parameters=size, seed=seed)
+            return built, {"name": TINY, "parameters": size}
+        place, about = _weights(str(self.model))
+        if place is None:
+            say(f"loading {self.model} from the hub, where it is not on this machine")
+        return place or str(self.model), about
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staged(Training):
+    """What trainings with demonstrations begin from."""
+
+    demos: Path | None = None
+    """file of demonstrations (default: the environment's own expert shows them)"""
+    policy: Path | None = None
+    """what the policy begins from instead, such as models/agent of another training"""
+
+    @property
+    def begin(self) -> dict[str, Path]:
+        """What roles begin from instead of the model."""
+        given = {"agent": self.policy, "wm": getattr(self, "world_model", None)}
+        return {role: place for role, place in given.items() if place is not None}
+
+    @property
+    def needs_model(self) -> bool:
+        roles = {role for role in self.config.roles(self.begin) if student_of(role) is None}
+        return self.config.weights == "lora" or not roles <= set(self.begin)
+
+    def training_class(self) -> Callable[..., Any]:
+        """Return what makes the training."""
+        raise NotImplementedError
+
+    def train(self, environments: Environments, shown: Any, tell: Tell) -> str | Path | None:
+        from ..benchmarks.record import circumstances
+        from ..trainers.setup import PACKAGES, describe_models, hardware, open_models, show_expert
+
+        config, begin = self.config, self.begin
+        about: dict[str, Any] = {"preset": self.preset}
+        about["env"] = environments.describe((config.train_split, *config.evaluation_splits))
+        model = self.open_model(shown.say)[0] if self.needs_model else None
+        roles = open_models(config, model, begin)
+        about["model"] = describe_models(roles, model=model, **begin)
+        if self.model in (None, TINY) and model is not None:
+            about["model"]["name"] = TINY
+        demos = show_expert(environments, config, self.demos, tell)
+        about["demonstrations"] = {"from": "file" if self.demos else "expert", "number": len(demos)}
+        session = circumstances(PACKAGES)
+        session["hardware"] |= hardware()
+        self.training_class()(
+            config,
+            roles,
+            environments,
+            demos,
+            self.out,
+            about=about,
+            session=session,
+            report_to=self.report_to,
+            tell=tell,
+        ).run()
+        return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoMap(Staged):
+    """Train CoMap: policy and world model learn from each other, in rounds.
+
+    Warm-up on demonstrations, initialization of the reflection mode, and rounds of co-evolution.
+    """
+
+    method: ClassVar[str] = "comap"
+    shown: ClassVar[str] = (
+        "seed weights concurrency rounds tasks_per_round demonstrations train_split evaluation_splits "
+        "evaluation_tasks policy_rate world_model_rate batch_rows batch_tokens accumulate "
+        "tau_p tau_q tau_wm"
+    )
+
+    world_model: Path | None = None
+    """what the world model begins from instead, such as models/wm"""
+    warmed_up: bool = False
+    """policy and world model are warmed up: leave those stages out"""
+
+    @classmethod
+    def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
+        return preset(preset_name, **_for_env(preset_name, env, given, TINY_WHERE_SLOW))
+
+    def check(self) -> None:
+        super().check()
+        if len(self.begin) == 1 and self.config.weights == "lora":
+            raise OptionError(
+                "expected two adapters or none to begin from, found one; give --policy and --world-model"
+            )
+
+    def training_class(self) -> Callable[..., Any]:
+        from ..trainers.comap.coevolution import CoEvolution
+
+        return partial(CoEvolution, warmed_up=self.warmed_up)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline(Staged):
+    """What baselines have in common."""
+
+    shown: ClassVar[str] = (
+        "seed weights concurrency demonstrations train_split evaluation_splits evaluation_tasks "
+        "learning_rate epochs batch_rows batch_tokens accumulate"
+    )
+
+    @classmethod
+    def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
+        chosen, slow = _for_env(preset_name, env, given, {}), env_class(env).slow
+        return baseline_preset(cls.method, preset_name, slow=slow, **chosen)
+
+    def training_class(self) -> Callable[..., Any]:
+        from ..trainers.baselines import run_class
+
+        return partial(run_class(self.method), begun=self.begin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SFT(Baseline):
+    """Train a policy on an expert's actions, as CoMap's warm-up does.
+
+    With --world-model also a world model on what followed them.
+    """
+
+    method: ClassVar[str] = "sft"
+    shown: ClassVar[str] = f"{Baseline.shown} world_model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class IWM(Baseline):
+    """Train IWM: a policy first learns what follows an expert's actions and others, and then imitates.
+
+    In the expert's states other actions are tried as well.
+    """
+
+    method: ClassVar[str] = "iwm"
+    shown: ClassVar[str] = f"{Baseline.shown} explorer explored world_epochs alternatives"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WKM(Baseline):
+    """Train WKM: an agent with a model of what is known of tasks and states.
+
+    Task knowledge from the expert's episodes and failed ones, state knowledge, the knowledge model, the
+    agent, and the knowledge base.
+    """
+
+    method: ClassVar[str] = "wkm"
+    shown: ClassVar[str] = f"{Baseline.shown} sampler compared task_knowledge state_knowledge"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ITP(Baseline):
+    """Train ITP_R: how far to look ahead is learned from labels, and then by playing.
+
+    A depth for each of the expert's steps, policy and depth head on these, then advantage actor-critic on
+    training tasks; the world model stays as it is.
+    """
+
+    method: ClassVar[str] = "itp"
+    shown: ClassVar[str] = f"{Baseline.shown} k_max labelled episodes depth_cost online_rate"
+
+    world_model: Path | None = None
+    """the world model, such as models/wm of comap train sft or comap (default: trained here)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaW(Training):
+    """Train a policy by reinforcement learning on its own episodes: GRPO, RLOO, GiGPO or PPO.
+
+    With PaW it also learns to predict the observations that follow uncertain actions.
+    """
+
+    method: ClassVar[str] = "paw"
+    shown: ClassVar[str] = (
+        "algorithm paw groups members updates max_updates max_episode_steps concurrency seed weights "
+        "learning_rate mini_batch_rows train_split evaluation_splits evaluation_tasks evaluation_every "
+        "loss.alpha rho wm_coef wm_loss"
+    )
+
+    preset: str = ""
+    """one of the presets named above (default: that of the environment)"""
+    model: str | None = None
+    """the policy to train: a folder of save_pretrained, a name on the hub (Qwen/Qwen2.5-1.5B-Instruct),
+    shipped:agent (the default of the preset tiny on ALFWorld), or tiny (a new small model, built into
+    OUT/untrained and warmed up)"""
+    env: str = ""
+    """where: an environment's id (default: that of the preset, else comap/ALFWorld-v0)"""
+    vllm_server: str | None = None
+    """sample through TRL's vLLM server there (trl vllm-serve), and keep its weights up to date"""
+    simulator: str | None = None
+    """with --engine simulated (the presets zerosearch): who plays the search engine in training: a folder,
+    a name on the hub, http://HOST:PORT/v1#NAME, or tiny (a new small model, taught what the environment's
+    index finds; the default of tiny_zerosearch)"""
+
+    @classmethod
+    def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
+        return paw.preset(preset_name, **_for_env(preset_name, env, given, paw.TINY_WHERE_SLOW))
+
+    @classmethod
+    def resolved(cls, own: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return all fields; preset, environment and models that are not given follow from the others."""
+        name, env = own.get("preset"), own.get("env")
+        if name is None:
+            name = "alfworld" if env is None else paw.preset_of_env(env)
+        env = env or paw.ENVIRONMENTS.get(name, paw.ENVIRONMENTS["alfworld"])
+        found: dict[str, Any] = {**own, "preset": name, "env": env}
+        if own.get("model") is None and name == TINY and env.startswith(_SHIPPED_FOR):
+            found["model"] = _SHIPPED  # it wins now and then: there is something to learn from
+            given = {**given, "warmup": {"warmup_tokens": 0, **given.get("warmup", {})}}
+        found |= super().resolved(found, given)
+        if name == "tiny_zerosearch" and found["config"].engine == "simulated":
+            found.setdefault("simulator", TINY)
+        return found
+
+    @classmethod
+    def note(cls, own: Mapping[str, Any]) -> str:
+        return f"presets: paper, {', '.join(paw.PRESETS)}\n\n{super().note(own)}"
+
+    def env_options(self, **elsewhere: str) -> dict[str, Any]:
+        chosen = super().env_options(max_episode_steps="--max-episode-steps", **elsewhere)
+        return chosen | {"max_episode_steps": self.config.max_episode_steps}
+
+    def generated_options(self) -> dict[str, Any]:
+        return {**env_class(self.env).generated_options, **paw.TINY_OPTIONS.get(self.preset, {})}
+
+    def check(self) -> None:
+        super().check()
+        server, simulated = self.vllm_server, self.config.engine == "simulated"
+        if server is not None and not server.startswith(("http://", "https://")):
+            raise OptionError(
+                f"expected a URL such as http://127.0.0.1:8000 as --vllm-server, found {server!r:.120}"
+            )
+        if simulated and self.simulator is None:
+            raise OptionError(
+                "expected a model that plays the search engine, found none; add --simulator, such as "
+                "--simulator Qwen/Qwen2.5-3B-Instruct, http://HOST:PORT/v1#NAME or tiny"
+            )
+        if self.simulator is not None and not simulated:
+            raise OptionError(
+                "--simulator plays the search engine with --engine simulated, found "
+                f"{self.config.engine!r}; leave it out, or take the preset zerosearch"
+            )
+
+    def train(self, environments: Environments, shown: Any, tell: Tell) -> str | Path | None:
+        from ..benchmarks.record import circumstances
+        from ..trainers.paw.training import train
+        from ..trainers.setup import PACKAGES, hardware
+
+        config = self.config
+        model, about_model = self.open_model(shown.say, "untrained")
+        about = {"preset": self.preset, "row": config.title, "model": about_model}
+        splits = (config.train_split, *config.evaluation_splits)
+        about |= {"env": environments.describe(splits), **self._about_simulator()}
+        session = circumstances(PACKAGES)
+        session["hardware"] |= hardware()
+        train(
+            config,
+            model=model,
+            make_env=environments,
+            out=self.out,
+            tell=tell,
+            report_to=self.report_to,
+            about=about,
+            session=session,
+            server=self.vllm_server,
+            simulator=self.simulator,
+        )
+        return self.out / "model" if config.warmup.warmup_tokens else model
+
+    def _about_simulator(self) -> dict[str, Any]:
+        """Return what is recorded of the simulator: nothing of this machine, no address."""
+        if self.simulator is None:
+            return {}
+        kind = kind_of(self.simulator)
+        if kind != "local":
+            name = self.simulator.partition("#")[2] if kind == "remote" else "replay"
+            return {"simulator": {"name": name, "kind": kind}}
+        about = {"name": TINY} if self.simulator == TINY else _weights(self.simulator)[1]
+        return {"simulator": {"kind": kind, **about}}
+
+
+def _reporting(out: Path, show: Tell, write_report: Callable[[Path], object]) -> Tell:
+    """Return what shows events, and writes the report now and then while training goes on."""
+    last = time.monotonic()
+
+    def tell(event: Mapping[str, Any]) -> None:
+        nonlocal last
+        show(event)
+        is_end = event["event"] in ("done", "update", "evaluated")
+        if is_end and time.monotonic() - last >= _REPORT_SECONDS:
+            write_report(out)
+            last = time.monotonic()
+
+    return tell
+
+
+def _for_env(
+    preset_name: str, env: str, given: Mapping[str, Any], slow: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the given settings, with what goes with an environment and with other settings."""
+    chosen = dict(given)
+    for one, other in (("rows", "tokens"), ("tokens", "rows")):
+        part = dict(chosen.get("optimization", {}))
+        for name in ("batch", "micro_batch"):
+            if part.get(f"{name}_{one}") is not None:
+                part.setdefault(f"{name}_{other}", None)
+        chosen |= {"optimization": part} if part else {}
+    splits = env_class(env).test_splits
+    if splits:
+        chosen.setdefault("evaluation_splits", splits)
+    if preset_name.startswith(TINY) and env_class(env).slow:
+        chosen = {**slow, **chosen}
+    return chosen
+
+
+def _weights(spec: str) -> tuple[Path | None, dict[str, Any]]:
+    """Return a model's folder, None where it is the hub's, and what is recorded of it."""
+    from ..lm.create import folder_of, full_name
+    from ..trainers.setup import weights_hash
+
+    name = full_name(spec)
+    place = Path(spec).expanduser() if name is None else folder_of(name)
+    if not place.is_dir():
+        return None, {"name": spec}
+    return place, {"name": name or place.resolve().name, "sha256": weights_hash(place)}

@@ -1,0 +1,341 @@
+"""What an app, a job and a world are, and the state of one episode's tables."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+from ...storage import packaged
+
+Row: TypeAlias = Mapping[str, Any]
+"""Values by column."""
+
+Table: TypeAlias = Mapping[str, Row]
+"""Rows by id."""
+
+Rows: TypeAlias = list[tuple[str, Row]]
+"""Rows with their ids, in order."""
+
+ToolCall: TypeAlias = tuple[str, Mapping[str, Any]]
+"""``"app.api"`` and arguments."""
+
+
+class ToolError(Exception):
+    """A tool refuses a call; its message is what the agent is told."""
+
+
+class Marks(NamedTuple):
+    """A moment of a `Ledger`; nothing in it changes.
+
+    Attributes:
+        changes: New and changed rows, by table and id.
+        clock: The number of calls so far.
+        uses: When a limited tool was used, by its name.
+    """
+
+    changes: tuple[tuple[tuple[str, str], tuple[tuple[str, Any], ...]], ...]
+    clock: int
+    uses: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class Ledger:
+    """Tables that are never changed, and changes beside them.
+
+    Args:
+        tables: By name.
+
+    Example:
+        >>> ledger = Ledger({"flight": {"FL-1": {"seats": 3}}})
+        >>> ledger.put("flight", "FL-1", seats=2)
+        [{'table': 'flight', 'id': 'FL-1', 'set': {'seats': 2}}]
+        >>> ledger.row("flight", "FL-1")["seats"], ledger.changed_cells()
+        (2, {('flight', 'FL-1', 'seats'): 2})
+    """
+
+    def __init__(self, tables: Mapping[str, Table]):
+        self.tables = tables
+        self.changes: dict[tuple[str, str], Row] = {}
+        self.clock = 0
+        self._uses: dict[str, tuple[int, ...]] = {}
+
+    def row(self, table: str, key: str) -> Row:
+        """Return a row.
+
+        Raises:
+            ToolError: There is none of this id.
+        """
+        found = self.changes.get((table, key)) or self.tables[table].get(key)
+        if found is None:
+            raise not_found(table, key)
+        return found
+
+    def rows(self, table: str) -> Rows:
+        """Return all rows with their ids, new ones last."""
+        base = self.tables[table]
+        rows = [(key, self.changes.get((table, key), row)) for key, row in base.items()]
+        new = [
+            (key, row)
+            for (name, key), row in self.changes.items()
+            if name == table and key not in base
+        ]
+        return rows + new
+
+    def where(self, table: str, **values: Any) -> Rows:
+        """Return the rows with these values in columns."""
+        wanted = values.items()
+        return [item for item in self.rows(table) if wanted <= item[1].items()]
+
+    def put(self, table: str, key: str, **values: Any) -> list[dict[str, Any]]:
+        """Set columns of a row, new or not, and return what a tool tells of that."""
+        before = self.changes.get((table, key)) or self.tables[table].get(key) or {}
+        self.changes[table, key] = {**before, **values}
+        return [{"table": table, "id": key, "set": values}]
+
+    def new_id(self, table: str, letters: str) -> str:
+        """Return the id of a row to be added."""
+        added = sum(name == table for name, _ in self.changes)
+        return f"{letters}-{len(self.tables[table]) + added + 1}"
+
+    def limit(self, tool: str, most: int, window: int) -> None:
+        """Count a use of a tool that allows so many in so many calls.
+
+        Raises:
+            ToolError: There were as many already.
+        """
+        recent = tuple(at for at in self._uses.get(tool, ()) if self.clock - at < window)
+        if len(recent) >= most:
+            raise ToolError(f"Rate limit: {most} requests to {tool} in {window} calls; try again")
+        self._uses[tool] = (*recent, self.clock)
+
+    def changed_cells(self) -> dict[tuple[str, str, str], Any]:
+        """Return what differs from the start, by table, id and column."""
+        return {
+            (table, key, column): value
+            for (table, key), row in self.changes.items()
+            for column, value in row.items()
+            if self.tables[table].get(key, {}).get(column) != value
+        }
+
+    def save(self) -> Marks:
+        """Return this moment."""
+        changes = tuple((place, tuple(row.items())) for place, row in self.changes.items())
+        return Marks(changes, self.clock, tuple(self._uses.items()))
+
+    def load(self, marks: Marks) -> None:
+        """Go back to a moment that `save` returned."""
+        self.changes = {place: dict(row) for place, row in marks.changes}
+        self.clock, self._uses = marks.clock, dict(marks.uses)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Something to be done with apps.
+
+    Attributes:
+        wording: Which of the wordings in ``data/queries.json`` ask for it.
+        slots: What is filled into them.
+        calls: What solves it, in order.
+        answer: The fields of the right final answer.
+    """
+
+    wording: str
+    slots: Mapping[str, Any]
+    calls: tuple[ToolCall, ...]
+    answer: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Common:
+    """What the apps of a world agree on."""
+
+    cities: Table
+    people: tuple[str, ...]
+    days: tuple[str, ...]
+    currencies: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class World:
+    """The seeded tables of all apps: what they agree on, and their tables by name."""
+
+    seed: int
+    common: Common
+    tables: Mapping[str, Table]
+
+    def ledger(self) -> Ledger:
+        """Return a fresh state."""
+        return Ledger(self.tables)
+
+    def pick(self, rng: random.Random, table: str) -> tuple[str, Row]:
+        """Draw a row and its id."""
+        key = rng.choice(list(self.tables[table]))
+        return key, self.tables[table][key]
+
+
+Answering: TypeAlias = Callable[[Ledger, Mapping[str, Any]], Any]
+"""Answers a call; raises `ToolError` where it refuses."""
+
+Making: TypeAlias = Callable[[World, random.Random], Job]
+"""Draws a job."""
+
+
+class App:
+    """A small program with tables; ``data/apps.json`` has its functions under its class's name.
+
+    A function's ``answers`` there name what it returns of a ``row``, whose id is its parameter, or of
+    the ``rows`` with its parameter in a column; for any other a subclass has a method
+    ``_api_NAME(ledger, **arguments)``. Jobs are likewise described there, or methods
+    ``_job_NAME(world, rng)``.
+    """
+
+    page_size = 3
+
+    def __init__(self) -> None:
+        self.name = type(self).__name__.lower()
+        about = data_file("apps")[self.name]
+        self.answers: dict[str, Answering] = {}
+        for api in about["apis"]:
+            name = api["name"].replace(" ", "_")
+            self.answers[name] = self._answering(name, api)
+        self.jobs: dict[str, Making] = {
+            name: partial(self._job, name, said) if said else getattr(self, f"_job_{name}")
+            for name, said in about["jobs"].items()
+        }
+
+    def _answering(self, name: str, api: Mapping[str, Any]) -> Answering:
+        if "answers" not in api:
+            method = getattr(self, f"_api_{name}")
+            return lambda ledger, arguments: method(ledger, **arguments)
+        parameter = api["required"][0][0]
+
+        def answer(ledger: Ledger, arguments: Mapping[str, Any]) -> Any:
+            return self._answer(api["answers"], ledger, arguments[parameter], arguments)
+
+        return answer
+
+    def _answer(
+        self, said: Mapping[str, Any], ledger: Ledger, value: str, arguments: Mapping[str, Any]
+    ) -> Any:
+        if "row" in said:
+            return told(value, ledger.row(said["row"], value), said["fields"])
+        found = matching(ledger, said["rows"], said["column"], value, said.get("called", ""))
+        if "first" in said:
+            return {said["first"]: found[0][0]}
+        if said.get("paged"):
+            return self.page(said["name"], found, said["fields"], arguments.get("page", 1))
+        return {said["name"]: listed(found, said["fields"])}
+
+    def _job(self, name: str, said: Mapping[str, Any], world: World, rng: random.Random) -> Job:
+        """Draw a job about one row; ``[column, divisor]`` is a column in another unit."""
+        key, row = self.draw(world, rng, said["row"])
+        values = {"id": key, **row}
+        calls = self.finding(world, key, row)
+        for api, arguments in said["calls"].items():
+            chosen = {argument: values[column] for argument, column in arguments.items()}
+            calls.append(call(f"{self.name}.{api}", **chosen))
+        answer = {
+            field: round(values[of[0]] / of[1], 2) if isinstance(of, list) else values[of]
+            for field, of in said["answer"].items()
+        }
+        slots = {slot: values[column] for slot, column in said["slots"].items()}
+        return Job(f"{self.name}.{name}", slots, tuple(calls), answer)
+
+    def draw(self, world: World, rng: random.Random, table: str) -> tuple[str, Row]:
+        """Draw the row that a job is about."""
+        return world.pick(rng, table)
+
+    def finding(self, world: World, key: str, row: Row) -> list[ToolCall]:
+        """Return the calls that find a row."""
+        return []
+
+    def tables(self, rng: random.Random, common: Common) -> dict[str, Table]:
+        """Draw the tables."""
+        raise NotImplementedError
+
+    def page(self, name: str, rows: Rows, fields: str, page: int) -> dict[str, Any]:
+        """Return one page of rows, as tools tell it."""
+        size = self.page_size
+        pages = max((len(rows) + size - 1) // size, 1)
+        if not 1 <= page <= pages:
+            raise ToolError(f"page {page} not found: there are {pages}")
+        told = listed(rows[(page - 1) * size : page * size], fields)
+        return {name: told, "page": page, "pages": pages, "total": len(rows)}
+
+    def pages(self, api: str, index: int, **asked: Any) -> list[ToolCall]:
+        """Return the calls of an API that tell its pages as far as the item at an index."""
+        more = [{"page": page} for page in range(2, index // self.page_size + 2)]
+        return [call(f"{self.name}.{api}", **asked, **page) for page in ({}, *more)]
+
+
+def data_file(name: str) -> Any:
+    """Return one of the files in ``data``."""
+    return packaged("comap.envs.stabletoolbench", name)
+
+
+def common_of(rng: random.Random) -> Common:
+    """Draw what the apps of a world agree on."""
+    words = data_file("words")
+    starts = rng.sample(words["city_starts"], 12)
+    ends = [rng.choice(words["city_ends"]) for _ in starts]
+    countries = rng.sample(words["countries"], 3)
+    cities: dict[str, Row] = {
+        f"G-{number}": {
+            "name": start + end,
+            "country": countries[number % 3],
+            "airport": start.upper(),
+        }
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True), 20)
+    }
+    firsts, lasts = rng.sample(words["first_names"], 10), words["last_names"]
+    people = tuple(f"{first} {rng.choice(lasts)}" for first in firsts)
+    month = rng.randrange(1, 10)
+    days = tuple(f"2031-{month:02}-{day:02}" for day in sorted(rng.sample(range(1, 29), 5)))
+    return Common(cities, people, days, tuple(rng.sample(words["currencies"], 5)))
+
+
+def call(name: str, /, **arguments: Any) -> ToolCall:
+    """Return a call of ``"app.api"``."""
+    return name, arguments
+
+
+def numbered(letters: str, first: int, rows: Iterable[Row]) -> dict[str, Row]:
+    """Return rows by ids such as ``FL-101``."""
+    return {f"{letters}-{number}": row for number, row in enumerate(rows, first)}
+
+
+def told(key: str, row: Row, fields: str) -> dict[str, Any]:
+    """Return fields of a row, told by their columns, or as ``name=column``; ``id`` is its id."""
+    columns = {"id": key, **row}
+    pairs = [field.partition("=") for field in fields.split()]
+    return {name: columns[column or name] for name, _, column in pairs}
+
+
+def listed(rows: Rows, fields: str) -> list[dict[str, Any]]:
+    """Return fields of several rows: see `told`."""
+    return [told(key, row, fields) for key, row in rows]
+
+
+def matching(ledger: Ledger, table: str, column: str, text: str, what: str = "") -> Rows:
+    """Return the rows with a text in a column, in any case.
+
+    Raises:
+        ToolError: There are none.
+    """
+    wanted = " ".join(text.lower().split())
+    found = [item for item in ledger.rows(table) if item[1][column].lower() == wanted]
+    if not found:
+        raise not_found(what or column, text)
+    return found
+
+
+def not_found(what: str, text: str, advice: str = "") -> ToolError:
+    """Return the refusal of a call about something that is not there."""
+    return ToolError(f"{what} {text[:64]!r} not found{advice}")
+
+
+def index_of(key: str, rows: Rows) -> int:
+    """Return where a row is in a list."""
+    return [found for found, _ in rows].index(key)

@@ -1,0 +1,387 @@
+"""WebShop's beliefs, schema ``webshop-1``: their facts, and what each page makes of them.
+
+*Structural* facts say where the shopper is and how what is seen meets the instruction; *catalogue*
+facts say what the shop holds, which nobody can predict who does not know the shop.
+
+======================================  ==========================================================
+structural
+======================================  ==========================================================
+``instruction(text)``                   the task; the same throughout an episode
+``page(name)``                          one of `PAGES`
+``query(words)``                        what was searched for, in the order written
+``page_no(n) total(n)``                 of the result list; they hold behind item pages, too
+``product(asin)``                       the product on the page, or on whose sub-page one is
+``selected(group, value)``              the options chosen
+``opened(asin)``                        looked at since the start page was last left
+``option_available(group, value)``      a value of this product that the instruction names
+``attr_match(words)``                   two words of the instruction that this product's text has
+``price_ok(yes | no | maybe)``          whether the price is within the instruction's limit
+``done()``                              something was bought
+======================================  ==========================================================
+
+======================================  ==========================================================
+catalogue
+======================================  ==========================================================
+``result(rank, asin)``                  the result list's page; ranks count from 1 over all pages
+``title(asin, text)``                   of listed and of opened products
+``price(asin, low, high)``              in cents
+``option(group, value)``                that the product on the page offers
+``line(page, number, text)``            a line of a sub-page
+``reward(number)``                      what the purchase was worth
+======================================  ==========================================================
+
+Arguments are in lower case, NFKC-normalised, with single blanks; ASINs too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+from ...facts import Fact, State
+from ..storage import packaged
+from .parser import Shown, clean, read_action
+
+SUB_PAGES: tuple[str, ...] = ("description", "features", "reviews", "attributes")
+"""The pages behind an item page; the last one only where ``show_attrs`` is set."""
+
+PAGES: tuple[str, ...] = ("search", "results", "item", *SUB_PAGES, "done")
+"""All pages."""
+
+CATALOGUE: frozenset[str] = frozenset(("result", "title", "price", "option", "line", "reward"))
+"""Predicates that say what the shop holds."""
+
+_LENGTHS = {"done": 1, "line": 4, "price": 4}
+_LENGTHS |= dict.fromkeys(("instruction", "page", "query", "page_no", "total", "product"), 2)
+_LENGTHS |= dict.fromkeys(("opened", "attr_match", "price_ok", "reward"), 2)
+_LENGTHS |= dict.fromkeys(("selected", "option", "option_available", "result", "title"), 3)
+
+STRUCTURAL: frozenset[str] = frozenset(_LENGTHS) - CATALOGUE
+"""Predicates that say where the shopper is."""
+
+
+def score_of(state: State) -> float | None:
+    """Return the reward that the facts tell: 0.0 before a purchase; None where it was not told."""
+    for fact in state.facts:
+        if fact[0] == "reward" and len(fact) == 2:
+            try:
+                value = float(fact[1])
+            except ValueError:
+                return None  # such a fact is no canonicalizer's; it says nothing
+            return value if 0.0 <= value <= 1.0 else None
+    return None if ("done",) in state.facts else 0.0
+
+
+def goal_reached(state: State) -> bool | None:
+    """Return whether the facts say that the right thing was bought; None where that was not told."""
+    score = score_of(state)
+    return None if score is None else score == 1.0
+
+
+def admissible_of(state: State) -> tuple[str, ...] | None:
+    """Return the clicks that the facts allow, sorted; None where the page is not known."""
+    belief = Belief.of_facts(state.facts)
+    page = belief.told("page")
+    if not page:
+        return None
+    if page in ("search", "done"):
+        return ()
+    names = {"back to search"}
+    if page == "results":
+        names |= {fact[2] for fact in belief.of("result")}
+        number, total = belief.number("page_no"), belief.number("total")
+        names |= {"< prev"} if number > 1 else set()
+        names |= {"next >"} if number * 10 < total else set()
+    else:
+        names.add("< prev")
+    if page == "item":
+        names |= {"description", "features", "reviews", "buy now"}
+        names |= {fact[2] for fact in belief.of("option")}
+    return tuple(sorted(f"click[{name}]" for name in names))
+
+
+def whole(digits: str) -> int:
+    """Return the number that digits tell, 0 where a text is none."""
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 10 else 0
+
+
+_LIMIT = re.compile(r"price lower than ([0-9]{1,9}(?:\.[0-9]{1,9})?) dollars")
+_CHOICES = re.compile(r"(?:with|, and|,) [^,:]{1,40}: ")
+_BREAKS = re.compile(r"[^\w%&'’.\- ]+|\.(?= |$)")
+_MOST = 40
+
+
+class Wish(NamedTuple):
+    """What an instruction says."""
+
+    pairs: tuple[str, ...]
+    limit: int | None
+    text: str
+
+
+@lru_cache(maxsize=1)
+def _idle_words() -> frozenset[str]:
+    return frozenset(packaged(__package__, "idle_words"))
+
+
+@lru_cache(maxsize=256)
+def wish_of(instruction: str) -> Wish:
+    """Return what a clean instruction says."""
+    limits, idle = _LIMIT.findall(instruction), _idle_words()
+    pairs: list[str] = []
+    for chunk in _BREAKS.split(_CHOICES.split(instruction, maxsplit=1)[0]):
+        words = [word.strip("'’.") for word in chunk.replace("-", " ").split()]
+        for first, second in pairwise(words):
+            if first and second and first not in idle and second not in idle:
+                pairs.append(f"{first} {second}")
+    return Wish(
+        tuple(dict.fromkeys(pairs))[:_MOST],
+        round(100 * float(limits[-1])) if limits else None,
+        f" {_BREAKS.sub(' ', instruction)} ",
+    )
+
+
+def met_words(instruction: str, texts: Iterable[str]) -> frozenset[Fact]:
+    """Return the facts ``attr_match``: what an instruction says that a product's texts have."""
+    text = "\n".join(texts).replace("-", " ")  # no pair has a line break
+    return frozenset([("attr_match", pair) for pair in wish_of(instruction).pairs if pair in text])
+
+
+def met_options(instruction: str, options: Iterable[tuple[str, str]]) -> frozenset[Fact]:
+    """Return the facts ``option_available``: pairs of group and value whose value is asked for."""
+    text = wish_of(instruction).text
+    return frozenset(
+        [("option_available", group, value) for group, value in options if f" {value} " in text]
+    )
+
+
+def met_price(instruction: str, low: str, high: str) -> frozenset[Fact]:
+    """Return the fact ``price_ok``: whether a price is within the limit."""
+    if not (low and high):
+        return frozenset()
+    limit = wish_of(instruction).limit
+    within = "yes" if limit is None or int(high) <= limit else "no" if int(low) > limit else "maybe"
+    return frozenset({("price_ok", within)})
+
+
+def keywords(instruction: str) -> tuple[str, str]:
+    """Return what to search for: few words of an instruction, and more of them."""
+    text = _LIMIT.split(clean(instruction), maxsplit=1)[0]
+    return _meant(_CHOICES.split(text, maxsplit=1)[0]), _meant(text)
+
+
+def _meant(text: str) -> str:
+    """Return the words of a text without idle ones and repeats, in order."""
+    words = (word.strip("'’.,:;!?()\"") for word in text.split())
+    idle = _idle_words()
+    return " ".join(dict.fromkeys(word for word in words if word and word not in idle))
+
+
+Groups: TypeAlias = dict[str, frozenset[Fact]]
+"""Facts by predicate."""
+
+_NONE: frozenset[Fact] = frozenset()
+_MATCHES = ("option_available", "attr_match", "price_ok")
+
+
+class Belief:
+    """A belief with its facts in groups, by predicate."""
+
+    __slots__ = ("groups",)
+
+    def __init__(self, groups: Groups):
+        self.groups = groups
+
+    @classmethod
+    def of_facts(cls, facts: Iterable[Fact]) -> Belief:
+        """Return the belief with these facts; those of no schema of ours are left out."""
+        groups: dict[str, set[Fact]] = {}
+        for fact in facts:
+            if fact and len(fact) == _LENGTHS.get(fact[0]):
+                groups.setdefault(fact[0], set()).add(fact)
+        return cls({name: frozenset(group) for name, group in groups.items()})
+
+    def of(self, name: str) -> frozenset[Fact]:
+        """Return the facts of one predicate."""
+        return self.groups.get(name, _NONE)
+
+    def told(self, name: str) -> str:
+        """Return the argument of a fact that there is once; empty where there is none."""
+        facts = self.groups.get(name)
+        if not facts:
+            return ""
+        if len(facts) == 1:
+            (fact,) = facts
+            return fact[1]
+        return min([fact[1] for fact in facts])
+
+    def number(self, name: str) -> int:
+        """Return the number that a fact such as ``total(50)`` tells, 0 where there is none."""
+        return whole(self.told(name))
+
+    def pairs(self, name: str) -> list[tuple[str, str]]:
+        """Return the two arguments of each fact of one predicate, sorted."""
+        return sorted((fact[1], fact[2]) for fact in self.of(name))
+
+
+def follow(before: Belief, action: str, shown: Shown, legacy: bool) -> Groups | None:
+    """Return the facts after an action that was answered with a page, by predicate."""
+    act = read_action(action) or ("", "")
+    groups: Groups = {}
+    instruction = before.of("instruction")
+    if not instruction and shown.instruction:
+        instruction = frozenset({("instruction", shown.instruction)})
+    if shown.kind == "results":
+        groups = _at_results(before, act, shown, legacy)
+    elif shown.kind == "item":
+        groups = _at_item(before, act, shown)
+    elif shown.kind == "sub":
+        page = before.told("page")
+        if page == "item" and act[0] == "click":
+            page = act[1]
+        if page not in SUB_PAGES:
+            return None  # no page behind an item is expected
+        groups = _at_sub_page(before, page, shown)
+    elif shown.kind == "done":
+        groups = _at_end(before, shown)
+    else:
+        groups["page"] = _AT["search"]
+    if instruction:
+        groups["instruction"] = instruction
+    return {name: group for name, group in groups.items() if group}
+
+
+def _fact(*words: str) -> frozenset[Fact]:
+    return frozenset({words})
+
+
+_AT = {page: _fact("page", page) for page in PAGES}
+
+
+def _kept(before: Belief, *names: str) -> Groups:
+    return {name: before.groups[name] for name in names if name in before.groups}
+
+
+def _at_results(before: Belief, act: tuple[str, str], shown: Shown, legacy: bool) -> Groups:
+    opened, titles, prices = before.of("opened"), shown.titles, shown.prices
+    if shown.opened:
+        opened |= {("opened", asin) for asin in shown.opened}
+    if opened:
+        seen = {fact[1] for fact in opened} - {fact[2] for fact in shown.results}
+        titles |= {fact for fact in before.of("title") if fact[1] in seen}
+        prices |= {fact for fact in before.of("price") if fact[1] in seen}
+    groups = {
+        "page": _AT["results"],
+        "page_no": _fact("page_no", shown.page_no),
+        "total": _fact("total", shown.total),
+        "opened": opened,
+        "result": shown.results,
+        "title": titles,
+        "price": prices,
+        "query": before.of("query"),
+    }
+    if act[0] == "search":
+        same = all(groups[name] == before.of(name) for name in ("page_no", "total", "result"))
+        if legacy or before.told("page") == "search" or not same:
+            groups["query"] = _fact("query", clean(act[1]))
+    return groups
+
+
+_BEHIND = ("query", "page_no", "total", "result", "opened", "title", "price")
+_OF_PRODUCT = (*_BEHIND, "line", *_MATCHES)
+
+
+def _at_item(before: Belief, act: tuple[str, str], shown: Shown) -> Groups:
+    was = before.told("page")
+    same = was == "item" or was in SUB_PAGES
+    asin = _product(before, act, shown, same)
+    same = same and asin == before.told("product")
+    groups = _kept(before, *(_OF_PRODUCT if same else _BEHIND))
+    groups["page"] = _AT["item"]
+    groups["option"] = shown.offers
+    selected = _selection(dict(before.pairs("selected")) if same else {}, act, shown)
+    groups["selected"] = frozenset([("selected", *pair) for pair in selected.items()])
+    if asin:
+        groups["product"] = before.of("product") if same else _fact("product", asin)
+        groups["opened"] = _replaced(before.of("opened"), ("opened", asin))
+        groups["title"] = _replaced(before.of("title"), ("title", asin, shown.title))
+        if shown.low:
+            price = ("price", asin, shown.low, shown.high)
+            groups["price"] = _replaced(before.of("price"), price)
+    if not same or was != "item" or shown.offers != before.of("option"):
+        wanted = before.told("instruction")
+        groups["attr_match"] = groups.get("attr_match", _NONE) | met_words(wanted, [shown.title])
+        groups["option_available"] = met_options(wanted, shown.options)
+        groups["price_ok"] = met_price(wanted, shown.low, shown.high)
+    return groups
+
+
+def _replaced(facts: frozenset[Fact], fact: Fact) -> frozenset[Fact]:
+    """Return facts of one predicate with the one about this product replaced."""
+    if fact in facts:
+        return facts
+    return frozenset([fact, *[f for f in facts if f[1] != fact[1]]])
+
+
+def _product(before: Belief, act: tuple[str, str], shown: Shown, same: bool) -> str:
+    """Return the product of an item page: the one at hand, the one clicked on, or one by title."""
+    here = before.told("product") if same else ""
+    if here and ("title", here, shown.title) in before.of("title"):
+        return here
+    if act[0] == "click" and any(fact[2] == act[1] for fact in before.of("result")):
+        return act[1]
+    if same:
+        return here
+    titled = [asin for asin, title in before.pairs("title") if title == shown.title]
+    return titled[0] if len(titled) == 1 else ""
+
+
+def _selection(selected: dict[str, str], act: tuple[str, str], shown: Shown) -> dict[str, str]:
+    """Return what is chosen on an item page: as it shows, else as the clicks so far tell."""
+    chosen = {g: v for g, v in selected.items() if ("option", g, v) in shown.offers}
+    if act[0] == "click" and act[1] == act[1].strip():
+        clicked = clean(act[1])
+        for group, value in reversed(shown.options):
+            if value == clicked:  # the last group that has it
+                chosen[group] = clicked
+                break
+    if not shown.selected:
+        return chosen
+    told: dict[str, list[str]] = {}
+    for group, value in shown.selected:
+        told.setdefault(group, []).append(value)
+    for group in dict(shown.options):
+        believed = chosen.get(group, "")
+        if group in told and believed not in told[group]:
+            chosen[group] = told[group][0]
+        elif group not in told and believed.isascii() and not {'"', "\\"} & {*believed}:
+            chosen.pop(group, None)  # upstream would mark it: it looks for it in escaped JSON
+    return chosen
+
+
+def _at_sub_page(before: Belief, page: str, shown: Shown) -> Groups:
+    groups = _kept(before, *_BEHIND, "product", "option", "selected", *_MATCHES)
+    groups["page"] = _AT[page]
+    lines = frozenset(
+        [("line", page, str(number), line) for number, line in enumerate(shown.lines, 1) if line]
+    )
+    known = before.of("line")
+    groups["line"] = lines.union([fact for fact in known if fact[1] != page])
+    if not lines <= known:
+        found = met_words(before.told("instruction"), shown.lines)
+        groups["attr_match"] = before.of("attr_match") | found
+    return groups
+
+
+def _at_end(before: Belief, shown: Shown) -> Groups:
+    groups = _kept(before, *_BEHIND, "product", "option", "selected", "line", *_MATCHES)
+    groups["page"], groups["done"] = _AT["done"], _fact("done")
+    if shown.asin:
+        groups["product"] = _fact("product", shown.asin)
+        groups["selected"] = frozenset(("selected", *pair) for pair in shown.selected)
+    if shown.reward:
+        groups["reward"] = _fact("reward", shown.reward)
+    return groups

@@ -1,0 +1,341 @@
+"""Reading WebShop's pages, in either observation mode, and its actions.
+
+The text itself shows the mode: parts joined by ``" [SEP] "``, or lines with ``[button]`` marks. Lines
+with marks distinguish groups from values. Where nothing is marked, the first part is a group, and so
+is each later one that has a known name and a value before and after it. Any text is allowed; one that
+is no page is read as None.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+from ...facts import Fact
+from ..storage import packaged
+
+_VERB = re.compile(r"\s*(search|click)\s*\[", re.IGNORECASE)
+_PRICE = re.compile(r"\$([0-9]{1,9}(?:\.[0-9]{1,9})?)(?: to \$([0-9]{1,9}(?:\.[0-9]{1,9})?))?")
+
+
+def clean(text: str) -> str:
+    """Return text as facts have it: NFKC, lower case, single blanks."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower())
+    return " ".join(text.lower().split())
+
+
+clean_short = lru_cache(maxsize=4096)(clean)  # titles and the like are shown again and again
+
+
+def read_action(text: str) -> tuple[str, str] | None:
+    """Return an action's verb and argument as WebShop understands it, or None."""
+    line = text.partition("\n")[0]
+    end = line.rfind("]")
+    start = line.rfind("[", 1, max(end - 1, 1))
+    return None if start < 1 else (line[:start], line[start + 1 : end].lower())
+
+
+def read_written(text: str) -> tuple[str, str] | None:
+    """Return the verb and argument of an action as agents write it, or None."""
+    verb = _VERB.match(text)
+    if verb is None:
+        return None
+    rest = text[verb.end() :].rstrip().removesuffix(".").rstrip()
+    return (verb[1].lower(), rest[:-1]) if rest.endswith("]") else None
+
+
+@lru_cache(maxsize=4096)
+def cents(text: str) -> tuple[str, str]:
+    """Return the least and the greatest price in cents, empty where the text is no price."""
+    match = _PRICE.fullmatch(text)
+    if match is None:
+        return "", ""
+    low = str(round(100 * float(match[1])))
+    return low, low if match[2] is None else str(round(100 * float(match[2])))
+
+
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
+"""Pairs of group and value."""
+
+_TOLD = "Selected "
+
+
+@lru_cache(maxsize=1)
+def known_groups() -> frozenset[str]:
+    """Return the names of option groups by which a group is told from a value in text mode."""
+    return frozenset(packaged(__package__, "option_groups"))
+
+
+@lru_cache(maxsize=1024)
+def offers(options: Pairs) -> frozenset[Fact]:
+    """Return the facts ``option`` of pairs."""
+    return frozenset(("option", group, value) for group, value in options)
+
+
+def options_of_lines(parts: Sequence[str], marks: Sequence[str]) -> tuple[Pairs, Pairs, str]:
+    """Read options where values are marked: all options, the chosen ones, and the title."""
+    inset = tuple([mark[:1] == " " for mark in marks])
+    pairs, title = _laid_out(tuple(parts), inset)
+    options = tuple([pair for pair in pairs if pair is not None])
+    if " clicked" not in marks:
+        return options, (), title
+    chosen = [pair for pair, mark in zip(pairs, marks, strict=True) if mark == " clicked"]
+    return options, tuple([pair for pair in chosen if pair is not None]), title
+
+
+@lru_cache(maxsize=1024)
+def _laid_out(
+    parts: tuple[str, ...], inset: tuple[bool, ...]
+) -> tuple[tuple[tuple[str, str] | None, ...], str]:
+    """Return for each line its option, or None, and the title: the same whatever is chosen."""
+    pairs: list[tuple[str, str] | None] = [None] * len(parts)
+    group, title = "", ""
+    for place, (part, value) in enumerate(zip(parts, inset, strict=True)):
+        if value:
+            pairs[place] = (group, clean_short(part))
+        elif place + 1 < len(parts) and inset[place + 1]:
+            group = clean_short(part)
+        else:
+            title = f"{title} {part}"
+    return tuple(pairs), title
+
+
+def options_of_parts(parts: Sequence[str]) -> tuple[Pairs, Pairs, str]:
+    """Read options where nothing is marked: all options, the chosen ones, and the title."""
+    left = list(parts)
+    title = left.pop() if left else ""
+    told: list[str] = []
+    while len(left) > 2 and left[-1].startswith(_TOLD) and ": " in left[-1]:
+        told.append(clean(left.pop()[len(_TOLD) :]))
+    heads = {head for text in told for head in _heads(text)}
+    options = _pairs(tuple(left), frozenset(heads - known_groups()))
+    return options, _told(told, options), title
+
+
+@lru_cache(maxsize=1024)
+def _pairs(parts: tuple[str, ...], heads: frozenset[str]) -> Pairs:
+    """Read options where nothing is marked, by known names of groups."""
+    names = known_groups() | heads if heads else known_groups()
+    options: list[tuple[str, str]] = []
+    group, empty = "", False
+    for place, text in enumerate(map(clean, parts), start=1):
+        if not group or (text in names and not empty and place < len(parts)):
+            group, empty = text, True
+        else:
+            options.append((group, text))
+            empty = False
+    return tuple(options)
+
+
+def _told(told: Sequence[str], options: Pairs) -> Pairs:
+    """Return the options that ``Selected`` parts tell."""
+    if not told:
+        return ()
+    offered = set(options)
+    pairs = ((head, text[len(head) + 2 :]) for text in told for head in _heads(text))
+    return tuple(sorted(pair for pair in pairs if pair in offered))
+
+
+def _heads(text: str) -> list[str]:
+    """Return each part of a text that stands before one of its colons."""
+    return [text[: found.start()] for found in re.finditer(": ", text)]
+
+
+_SEPARATOR = " [SEP] "
+_HEADING = re.compile(r"Page ([0-9]{1,9}) \(Total results: ([0-9]{1,9})\)")
+_ASIN = re.compile(r"[A-Z0-9]{1,20}")
+_NUMBER = re.compile(r"[01](?:\.[0-9]{1,30})?(?:e-[0-9]{1,3})?")
+_CLICKED = "You have clicked "
+_BACK, _PREVIOUS, _NEXT, _BUY = "Back to Search", "< Prev", "Next >", "Buy Now"
+_THANKS = "Thank you for shopping with us!"
+_TASK, _PRICED, _SCORE = "Instruction:", "Price: $", "Your score"
+_PLAIN = ""
+_NONE: frozenset[Fact] = frozenset()
+_Entry: TypeAlias = tuple[str, Fact, Fact]
+
+
+class Shown(NamedTuple):
+    """What a page shows; every text is clean (see `clean`)."""
+
+    kind: str
+    instruction: str = ""
+    page_no: str = ""
+    total: str = ""
+    results: frozenset[Fact] = _NONE
+    titles: frozenset[Fact] = _NONE
+    prices: frozenset[Fact] = _NONE
+    opened: tuple[str, ...] = ()
+    options: Pairs = ()
+    offers: frozenset[Fact] = _NONE
+    selected: Pairs = ()
+    title: str = ""
+    low: str = ""
+    high: str = ""
+    lines: tuple[str, ...] = ()
+    asin: str = ""
+    reward: str = ""
+
+
+@lru_cache(maxsize=256)
+def read_page(text: str) -> Shown | None:
+    """Return what a page shows, or None where the text is no page."""
+    joint, line = text.find(_SEPARATOR), text.find("\n")
+    if joint >= 0 and (line < 0 or joint < line):
+        parts = text.split(_SEPARATOR)
+        marks = [_PLAIN] * len(parts)
+        marked = False
+    else:
+        parts, marks = _lines(text)
+        marked = any(marks)
+    first = parts[0].strip() if parts else ""
+    if first == _THANKS:
+        return _done(parts)
+    start = 0 if first == _TASK else 1
+    if start and (len(parts) < 2 or parts[1].strip() != _TASK):
+        return None
+    for end in range(start + 1, len(parts)):
+        if parts[end] == _BACK and bool(marks[end]) == marked:
+            instruction = _instruction(" ".join(parts[start + 1 : end]))
+            return _behind(instruction, parts[end + 1 :], marks[end + 1 :], marked)
+    if first == "WebShop" and len(parts) > 3 and parts[-1] == "Search":
+        return Shown("search", _instruction(" ".join(parts[2:-1])))
+    return None
+
+
+_instruction = lru_cache(maxsize=64)(clean)
+
+
+def _lines(text: str) -> tuple[list[str], list[str]]:
+    """Return the lines of a page in the mode ``text_rich``, and how each is marked."""
+    lines = text.split("\n")
+    while lines and lines[0].startswith(_CLICKED):
+        del lines[0]
+    if lines and not lines[-1]:
+        del lines[-1]
+    marks = [_PLAIN] * len(lines)
+    for place, line in enumerate(lines):
+        if line[-2:] == "_]":
+            lines[place], marks[place] = _button(line)
+    return lines, marks
+
+
+@lru_cache(maxsize=4096)
+def _button(line: str) -> tuple[str, str]:
+    """Return what stands on a button, and its mark; a line that is none as it is."""
+    body = line.lstrip(" ")
+    inset = "" if body is line else " "
+    if body.startswith("[button] ") and body.endswith(" [button_]"):
+        return body[9:-10], f"{inset}button"
+    if body.startswith("[clicked button] ") and body.endswith(" [clicked button_]"):
+        return body[17:-18], f"{inset}clicked"
+    return line, _PLAIN
+
+
+def _behind(instruction: str, parts: list[str], marks: list[str], marked: bool) -> Shown:
+    """Read what follows the button *Back to Search*."""
+    heading = _HEADING.fullmatch(parts[0]) if parts else None
+    if heading is not None:
+        return _results(instruction, heading, parts, marks)
+    start = 1 if parts and parts[0] == _PREVIOUS else 0
+    if parts and parts[-1] == _BUY and bool(marks[-1]) == marked:
+        for end in range(len(parts) - 2, start - 1, -1):
+            if parts[end].startswith(_PRICED):
+                return _item(instruction, parts[start : end + 1], marks[start:end], marked)
+    return Shown("sub", instruction, lines=tuple(map(clean, parts[start:])))
+
+
+def _item(instruction: str, parts: list[str], marks: list[str], marked: bool) -> Shown:
+    low, high = cents(parts[-1][len("Price: ") :])
+    above = parts[:-1]
+    options, selected, title = options_of_lines(above, marks) if marked else options_of_parts(above)
+    return Shown(
+        "item",
+        instruction,
+        options=options,
+        offers=offers(options),
+        selected=selected,
+        title=clean_short(title),
+        low=low,
+        high=high,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _listed(asin: str, title: str, price: str) -> _Entry | None:
+    """Return an entry of a result list as ASIN, title fact and price fact; None if it is none."""
+    low, high = cents(price)
+    if not low or _ASIN.fullmatch(asin) is None:
+        return None
+    asin = asin.lower()
+    return asin, ("title", asin, clean(title)), ("price", asin, low, high)
+
+
+def _results(instruction: str, heading: re.Match[str], parts: list[str], marks: list[str]) -> Shown:
+    if "" in parts:
+        rows = [n for n, part in enumerate(parts) if part]
+        parts, marks = [parts[n] for n in rows], [marks[n] for n in rows]
+    start = 1
+    while start < len(parts) and parts[start] in (_PREVIOUS, _NEXT):
+        start += 1
+    number, total = (str(int(digits)) for digits in heading.groups())
+    rank = 10 * int(number) - 9
+    entries: list[_Entry] = []
+    opened: list[str] = []
+    place = start
+    while place + 1 < len(parts):
+        entry = _listed(*parts[place : place + 3]) if place + 2 < len(parts) else None
+        step = 3
+        if entry is None:
+            entry, step = _listed(parts[place], "", parts[place + 1]), 2  # has no title
+        if entry is None:
+            break  # the list was cut or is none; what came before it stands
+        entries.append(entry)
+        if marks[place] == "clicked":
+            opened.append(entry[0])
+        place += step
+    return Shown(
+        "results",
+        instruction,
+        number,
+        total,
+        frozenset([("result", str(n), asin) for n, (asin, _, _) in enumerate(entries, rank)]),
+        frozenset([title for _, title, _ in entries]),
+        frozenset([price for _, _, price in entries]),
+        tuple(opened),
+    )
+
+
+def _done(parts: Sequence[str]) -> Shown:
+    texts = [part.strip() for part in parts]
+    asin, chosen = _after(texts, "asin"), _after(texts, "options")
+    score = next((b for a, b in pairwise(texts) if a.startswith(_SCORE)), "")
+    return Shown(
+        "done",
+        selected=_chosen(chosen),
+        asin=asin.lower() if _ASIN.fullmatch(asin) else "",
+        reward=repr(float(score)) if _NUMBER.fullmatch(score) and float(score) <= 1 else "",
+    )
+
+
+def _after(texts: list[str], name: str) -> str:
+    """Return the text after the first one of this name; empty where there is none."""
+    place = texts.index(name) + 1 if name in texts else len(texts)
+    return texts[place] if place < len(texts) else ""
+
+
+def _chosen(text: str) -> Pairs:
+    if text == "{}":
+        return ()
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return ()  # hostile or cut: then nothing is told
+    if not isinstance(found, dict):
+        return ()
+    return tuple((clean(k), clean(v)) for k, v in found.items() if isinstance(v, str))

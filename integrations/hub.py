@@ -1,0 +1,695 @@
+"""The Hugging Face Hub: trajectories and models go there and come back, checked, with cards.
+
+What goes to the Hub can go to a folder instead (``local:DIR``), in the same layout. Weights are safe
+tensors, all else is JSON, Parquet or plain text; nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from .. import __version__
+from ..agents.run import (
+    DIGESTS,
+    RUN,
+    SUMMARY,
+    TIMINGS,
+    TRAJECTORIES,
+    Tally,
+    check_count,
+    recorded,
+)
+from ..envs.storage import replacing
+from ..errors import DataCorrupt, DataNotFound, HubError, MissingExtra, OptionError
+from ..jsonl import digests_of, read, read_json, write_json
+from ..lm.create import parameters_in
+from ..metrics import success_rate
+from ..trajectory import Trajectory
+
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+"""OWNER/NAME on the Hub."""
+MOST_BYTES = 64 * 2**30
+"""The most that is loaded, unless one says otherwise."""
+
+_UNREADABLE = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
+_FORMAT, _MARK = "comap hub 2", "comap.json"
+_KEPT = (RUN, SUMMARY, TIMINGS)
+_SUFFIXES = (".json", ".jsonl", ".safetensors", ".parquet", ".txt", ".md", ".jinja")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}){0,3}")
+_LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,59}")
+_REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,119}", re.ASCII)
+_PATHS = ("base_model_name_or_path", "_name_or_path", "name_or_path")
+_LONGEST = 200  # characters of a text on a card
+_FILES = {"split": "episodes", "path": "data/*.parquet"}
+_GROUP, _PART = 256, 2**28  # episodes in a row group, bytes of records in a file
+
+_Kind = Literal["dataset", "model"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What was pushed where: files and bytes, the commit (empty for a folder), and what stayed behind."""
+
+    place: str
+    revision: str
+    files: int
+    size: int
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The folder that holds what was loaded, where it came from, its commit and its bytes."""
+
+    path: Path
+    place: str
+    revision: str
+    size: int
+
+
+def push_trajectories(
+    source: str | Path,
+    target: str | Path,
+    *,
+    licence: str,
+    title: str | None = None,
+    private: bool = False,
+) -> Pushed:
+    """Push a run's trajectories as a data set, with a card.
+
+    Each episode is a row: ``env_id``, ``task``, ``split``, ``goal``, ``agent``, ``success``, ``score``
+    and others to look at, ``actions``, ``observations`` and ``rewards`` to learn from, and ``record``,
+    the whole line of JSON. ``datasets.load_dataset("OWNER/NAME", split="episodes")`` reads it.
+
+    Args:
+        source: A run's folder, or a file of trajectories.
+        target: ``OWNER/NAME`` on the Hub, or ``local:DIR``.
+        licence: Under which license others may use it, as the Hub writes it: it is yours to choose.
+        title: The card's heading; None for the source's name.
+        private: Whether a new repository is to be private.
+
+    Example:
+        >>> import tempfile
+        >>> from comap.facts import State
+        >>> from comap.trajectory import write_trajectories
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     file, place = Path(home, "trajectories.jsonl"), f"local:{home}/pushed"
+        ...     episode = Trajectory("id", "task", "dev", "goal", "agent", "Hello.", State())
+        ...     write_trajectories(file, [episode])
+        ...     pushed = push_trajectories(file, place, licence="mit")
+        ...     loaded = load_trajectories(place, Path(home, "back"))
+        ...     (loaded.path / "trajectories.jsonl").read_bytes() == file.read_bytes()
+        True
+    """
+    given = Path(source)
+    file = given / TRAJECTORIES if given.is_dir() else given
+
+    def fill(folder: Path) -> tuple[str, ...]:
+        results = Results()
+        _write_rows(folder / "data", file, results)
+        if given.is_dir():
+            _keep_run(given, folder / "run")
+        front = {
+            "license": licence,
+            "tags": ["comap", "trajectories", "language-agents"],
+            "configs": [{"config_name": "default", "data_files": [_FILES]}],
+        }
+        parts = [
+            f"{results.count:,} episodes of language agents, recorded by comap. Each row is an "
+            "episode; its column `record` is the whole trajectory, a line of JSON, with state facts, "
+            "calls to models and notes. Texts are what environments, tools and models wrote: do not "
+            "trust them.",
+            *results.parts(),
+            origin(file.parent),
+            "## Loading\n\n```python\nfrom datasets import load_dataset\n\n"
+            'episodes = load_dataset("OWNER/NAME", split="episodes")\n```\n\n'
+            "`comap hub load trajectories OWNER/NAME --out DIR` makes a run's folder of it, for "
+            "`comap view` and `comap verify`.",
+        ]
+        text = card(front, title or given.resolve().name, parts)
+        (folder / "README.md").write_text(text, "utf-8")
+        return ()
+
+    return _push(target, "dataset", licence, fill, private)
+
+
+def load_trajectories(
+    source: str | Path,
+    out: str | Path,
+    *,
+    revision: str | None = None,
+    most_bytes: int = MOST_BYTES,
+) -> Loaded:
+    """Load trajectories that were pushed into a folder that is like a run's.
+
+    ``trajectories.jsonl`` is there byte for byte as it was pushed, and ``hub.json`` says where it came
+    from: `comap view` and `comap verify` take the folder as any other.
+
+    Args:
+        source: ``OWNER/NAME`` on the Hub, or ``local:DIR``.
+        out: The folder; it may not be there yet, or be empty.
+        revision: A commit, branch or tag; None for the newest.
+        most_bytes: The most to load, before and after unpacking.
+    """
+    with _fetched(source, "dataset", out, revision, most_bytes) as (files, draft, commit):
+        size = 0
+        with (draft / TRAJECTORIES).open("w", encoding="ascii", newline="\n") as file:
+            for line in _records(sorted((files / "data").glob("*.parquet")), most_bytes):
+                size += file.write(line + "\n")
+        for name in (*(f"run/{name}" for name in _KEPT), "README.md"):
+            if (files / name).is_file():
+                (files / name).replace(draft / Path(name).name)
+    return Loaded(Path(out), str(source), commit, size)
+
+
+def push_model(
+    source: str | Path,
+    target: str | Path,
+    *,
+    licence: str,
+    title: str | None = None,
+    evaluation: str | Path | None = None,
+    private: bool = False,
+) -> Pushed:
+    """Push an adapter, a small model, or all models of a training, with a card; pickles stay behind.
+
+    Args:
+        source: A folder with safe tensors: peft's, transformers', or that of a training.
+        target: As for `push_trajectories`, like the others.
+        licence: Under which license others may use it; that of the base model may bind you.
+        title: The card's heading.
+        evaluation: A run that the model played, for the card's results.
+        private: Whether a new repository is to be private.
+
+    Example:
+        >>> push_model("nowhere", "local:there", licence="mit")
+        Traceback (most recent call last):
+        comap.errors.OptionError: expected a folder with a model at nowhere, found none
+    """
+    given = Path(source)
+    if not given.is_dir():
+        raise OptionError(f"expected a folder with a model at {given}, found none")
+    trained = (given / RUN).is_file() and (given / "models").is_dir()
+    folder = given / "models" if trained else given
+
+    def fill(draft: Path) -> tuple[str, ...]:
+        skipped = _copy_model(folder, draft)
+        models = [_model_in(path) for path in sorted({p.parent for p in draft.rglob("*.*")})]
+        models = [model for model in models if model["parameters"]]
+        if not models:
+            raise OptionError(
+                f"expected weights as safe tensors in {folder}, found none; pickled weights are not "
+                "pushed: save the model again (save_pretrained)"
+            )
+        (draft / "README.md").write_text(
+            model_card(given, draft, models, licence, title, evaluation), "utf-8"
+        )
+        return skipped
+
+    return _push(target, "model", licence, fill, private)
+
+
+def load_model(
+    source: str | Path,
+    out: str | Path,
+    *,
+    revision: str | None = None,
+    most_bytes: int = MOST_BYTES,
+) -> Loaded:
+    """Load models into a folder as they were pushed, as `load_trajectories` does."""
+    with _fetched(source, "model", out, revision, most_bytes) as (files, draft, commit):
+        (files / _MARK).unlink()
+        size = sum(path.stat().st_size for path in files.rglob("*") if path.is_file())
+        for path in sorted(files.iterdir()):
+            path.rename(draft / path.name)
+    return Loaded(Path(out), str(source), commit, size)
+
+
+def _folder_of(target: str | Path) -> Path | None:
+    """Return the folder that a target names; None where it is a repository on the Hub."""
+    if isinstance(target, Path):
+        return target
+    local = target.removeprefix("local:")
+    if local != target or target.startswith(("/", ".", "~")):
+        if not local:
+            raise OptionError("expected a folder after local:, found nothing")
+        return Path(local).expanduser()
+    if not REPOSITORY.fullmatch(target):
+        raise OptionError(
+            f"expected OWNER/NAME on the Hub, or local:DIR for a folder, found {target!r:.120}"
+        )
+    return None
+
+
+def _push(
+    target: str | Path,
+    kind: _Kind,
+    licence: str,
+    fill: Callable[[Path], tuple[str, ...]],
+    private: bool,
+) -> Pushed:
+    """Let a function fill a folder, and push it."""
+    if not isinstance(licence, str) or not _LICENSE.fullmatch(licence):
+        raise OptionError(
+            "expected a licence as the Hub writes it (apache-2.0, cc-by-4.0, mit, other), found "
+            f"{licence!r:.80}"
+        )
+    local = _folder_of(target)
+    with tempfile.TemporaryDirectory(prefix="comap-hub-") as home:
+        folder = Path(home, "pushed")
+        folder.mkdir()
+        skipped = fill(folder)
+        write_json(folder / _MARK, {"format": _FORMAT, "kind": kind})
+        sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+        if local is None:
+            revision = _upload(str(target), kind, folder, private)
+        else:
+            revision = ""
+            empty = local.is_dir() and not any(local.iterdir())
+            if local.exists() and not empty and not (local / _MARK).is_file():
+                raise OptionError(
+                    f"expected an empty folder, or one that was pushed to, at {local}, found "
+                    "something else; give another place"
+                )
+            with replacing(local.absolute()) as draft:
+                shutil.copytree(folder, draft, dirs_exist_ok=True)
+    return Pushed(str(target), revision, len(sizes), sum(sizes), skipped)
+
+
+@contextmanager
+def _fetched(
+    source: str | Path, kind: _Kind, out: str | Path, revision: str | None, most_bytes: int
+) -> Iterator[tuple[Path, Path, str]]:
+    """Give a repository's files, checked, and a new folder that takes the place of `out` at the end."""
+    target, local = Path(out), _folder_of(source)
+    if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
+        raise OptionError(f"expected no folder yet, or an empty one, at {target}, found something")
+    with tempfile.TemporaryDirectory(prefix="comap-hub-") as home:
+        files, commit = Path(home, "files"), ""
+        if local is None:
+            commit = _download(str(source), kind, revision, files, most_bytes)
+        elif not (local / _MARK).is_file() or revision is not None:
+            raise DataNotFound(
+                f"expected something that was pushed in {local}, found no {_MARK}; give the folder "
+                "that was pushed to, without a revision"
+            )
+        else:
+            _check_size(sum(p.stat().st_size for p in local.rglob("*") if p.is_file()), most_bytes)
+            shutil.copytree(local, files, symlinks=True)
+        mark = files / _MARK
+        found = json.loads(_checked(mark, _MARK).read_bytes()) if mark.is_file() else None
+        if found != {"format": _FORMAT, "kind": kind}:
+            raise DataCorrupt(
+                f"expected {kind} pushed by comap ({_FORMAT}) at {source}, found {found!r:.120}; a plain "
+                "model of the Hub is given as --model, without loading it first"
+            )
+        for path in sorted(files.rglob("*")):
+            if path.is_file() or path.is_symlink():
+                _checked(path, path.relative_to(files).as_posix())
+        with replacing(target.absolute()) as draft:
+            yield files, draft, commit
+            write_json(draft / "hub.json", {"from": str(source), "revision": commit})
+
+
+def _upload(name: str, kind: _Kind, folder: Path, private: bool) -> str:
+    """Replace what a repository has by one commit; it is made where it is missing."""
+    api = _library("huggingface_hub").HfApi()
+    with _asking("write", name):
+        api.create_repo(name, repo_type=kind, private=private or None, exist_ok=True)
+        done = api.upload_folder(
+            repo_id=name,
+            repo_type=kind,
+            folder_path=folder,
+            commit_message=f"{kind.capitalize()} pushed by comap",
+            delete_patterns="*",
+        )
+    return str(done.oid)
+
+
+def _download(name: str, kind: _Kind, revision: str | None, files: Path, most_bytes: int) -> str:
+    """Download the files of one commit that comap reads, and return the commit."""
+    if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
+        raise OptionError(f"expected a commit, branch or tag, found {revision!r:.120}")
+    api = _library("huggingface_hub").HfApi()
+    with _asking("read", name):
+        info = api.repo_info(name, repo_type=kind, revision=revision, files_metadata=True)
+        size = sum(one.size or 0 for one in info.siblings or ())
+    _check_size(size, most_bytes)
+    with _asking("read", name):
+        api.snapshot_download(
+            name,
+            repo_type=kind,
+            revision=info.sha,
+            local_dir=files,
+            allow_patterns=[f"*{suffix}" for suffix in _SUFFIXES],
+        )
+    shutil.rmtree(files / ".cache", ignore_errors=True)
+    return str(info.sha)
+
+
+@contextmanager
+def _asking(verb: str, name: str) -> Iterator[None]:
+    """Raise the Hub's refusals as `HubError`, without tokens."""
+    try:
+        yield
+    except Exception as error:  # the libraries below raise many kinds
+        from huggingface_hub import get_token
+
+        text = " ".join(str(error).split())
+        for secret in filter(None, (os.environ.get("HF_TOKEN"), get_token())):
+            text = text.replace(secret.strip(), "***")
+        text = re.sub(r"hf_[A-Za-z0-9]{8,}", "***", text)
+        raise HubError(
+            f"cannot {verb} {name} on the Hub ({type(error).__name__}: {text:.300}); check the name "
+            f"and the network, and that HF_TOKEN holds a token that may {verb} there"
+        ) from None  # what is beneath may hold the request, and that the token
+
+
+def _check_size(size: int, most_bytes: int) -> None:
+    if size > most_bytes:
+        raise OptionError(
+            f"expected at most {most_bytes:,} bytes, found {size:,}; allow more, if you trust them "
+            "(--most-bytes)"
+        )
+
+
+def _allowed(name: str) -> bool:
+    return bool(_NAME.fullmatch(name)) and Path(name).suffix in _SUFFIXES
+
+
+def _checked(path: Path, name: str) -> Path:
+    """Return a file if it is what its name says."""
+    suffix = path.suffix
+    try:
+        if path.is_symlink() or not _allowed(name):
+            raise ValueError("a link, or a name that comap does not write")
+        if suffix == ".json":
+            json.loads(path.read_bytes())
+        elif suffix == ".safetensors":
+            parameters_in(path)
+        elif suffix == ".parquet":
+            with path.open("rb") as file:
+                if file.read(4) != b"PAR1":
+                    raise ValueError("it does not begin as Parquet does")
+        else:
+            path.read_text("utf-8")
+    except _UNREADABLE as error:
+        raise DataCorrupt(
+            f"expected {suffix[1:]} in {name}, found something else ({error!s:.120}); push it again, "
+            "or ask those who did"
+        ) from error
+    return path
+
+
+def _without_paths(value: Any) -> Any:
+    """Return JSON data in which names of models have no path of this machine."""
+    if isinstance(value, list):
+        return [_without_paths(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: re.split(r"[\\/]", part.rstrip("\\/"))[-1]
+        if key in _PATHS and isinstance(part, str) and re.match(r"[\\/~.]|[A-Za-z]:[\\/]", part)
+        else _without_paths(part)
+        for key, part in value.items()
+    }
+
+
+def _keep_run(source: Path, folder: Path) -> None:
+    """Copy what describes a run, without paths of this machine."""
+    folder.mkdir()
+    for name in _KEPT:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+            _checked(folder / name, name)
+            if name != TIMINGS:
+                write_json(folder / name, _without_paths(json.loads((folder / name).read_bytes())))
+    summary = folder / SUMMARY
+    told = json.loads(summary.read_bytes()) if summary.is_file() else {}
+    if DIGESTS in told and (folder / RUN).is_file():  # which may have changed by that
+        told[DIGESTS] |= digests_of(folder, [RUN])
+        write_json(summary, told)
+
+
+def _write_rows(folder: Path, file: Path, results: Results) -> None:
+    """Write all episodes as Parquet, in files of some hundred megabytes."""
+    pa, pq = _library("pyarrow"), _library("pyarrow.parquet")
+    folder.mkdir()
+    schema, part = _schema(pa), 0
+    episodes = iter(read(file, Trajectory.from_json, expected="a trajectory"))
+    while group := list(islice(episodes, _GROUP)):
+        name, size = f"part-{part:05d}.parquet", 0
+        with pq.ParquetWriter(folder / name, schema, compression="zstd") as writer:
+            while group:
+                rows = [_row(episode) for episode in group]
+                for episode in group:
+                    results.add(episode)
+                writer.write_table(pa.Table.from_pylist(rows, schema))
+                size += sum(len(row["record"]) for row in rows)
+                group = list(islice(episodes, _GROUP)) if size < _PART else []
+        part += 1
+    if not results.count:
+        raise DataNotFound(f"expected episodes in {file}, found none; nothing was pushed")
+    check_count(file, results.count)
+
+
+def _row(episode: Trajectory) -> dict[str, Any]:
+    def clean(text: object) -> str:  # `record` has it as it was
+        return str(text or "").encode("utf-8", "replace").decode("utf-8")
+
+    names = ("env_id", "task", "split", "goal", "agent", "world_model", "error", "observation")
+    return {
+        **{name: clean(getattr(episode, name)) for name in names},
+        "model": clean(episode.settings.get("model")),
+        "trial": episode.trial,
+        "success": episode.success,
+        "score": float(episode.score),
+        "length": len(episode.steps),
+        "actions": [clean(step.action) for step in episode.steps],
+        "observations": [clean(step.observation) for step in episode.steps],
+        "rewards": [float(step.reward) for step in episode.steps],
+        "record": json.dumps(episode.to_json(), ensure_ascii=True),
+    }
+
+
+def _schema(pa: Any) -> Any:
+    words = ("env_id", "task", "split", "goal", "agent", "model", "world_model", "error")
+    return pa.schema(
+        [(name, pa.string()) for name in (*words, "observation")]
+        + [("trial", pa.int32()), ("success", pa.bool_()), ("score", pa.float64())]
+        + [("length", pa.int32())]
+        + [(name, pa.list_(pa.string())) for name in ("actions", "observations")]
+        + [("rewards", pa.list_(pa.float64())), ("record", pa.string())]
+    )
+
+
+def _records(files: list[Path], most_bytes: int) -> Iterator[str]:
+    """Yield the lines in files of Parquet; each is a trajectory."""
+    pa, pq = _library("pyarrow"), _library("pyarrow.parquet")
+    size = 0
+    for path in files:
+        try:
+            with pq.ParquetFile(path) as opened:
+                groups = range(opened.num_row_groups)
+                _check_size(
+                    max((opened.metadata.row_group(n).total_byte_size for n in groups), default=0),
+                    most_bytes,
+                )
+                for batch in opened.iter_batches(batch_size=_GROUP, columns=["record"]):
+                    for line in batch.column(0).to_pylist():
+                        _check_size(size := size + len(line), most_bytes)
+                        if not line.isascii() or "\n" in line or "\r" in line:
+                            raise TypeError("more than a line of ASCII")
+                        Trajectory.from_json(json.loads(line))
+                        yield line
+        except OptionError:
+            raise
+        except (pa.ArrowException, OSError, *_UNREADABLE) as error:
+            raise DataCorrupt(
+                f"expected episodes in data/{path.name}, found something else ({error!s:.200})"
+            ) from error
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingExtra.of("hub", "the Hugging Face Hub") from error
+
+
+def _copy_model(folder: Path, draft: Path) -> tuple[str, ...]:
+    """Copy what may be pushed, and return the names of the rest."""
+    skipped = []
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_dir() and not path.is_symlink():
+            continue
+        if path.is_symlink() or not _allowed(name) or name in ("README.md", "hub.json", _MARK):
+            skipped.append(name)
+            continue
+        target = draft / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+        _checked(target, name)
+        if path.suffix == ".json":
+            before = json.loads(path.read_bytes())
+            if (after := _without_paths(before)) != before:
+                write_json(target, after, sort_keys=True)
+    return tuple(skipped)
+
+
+def _model_in(folder: Path) -> dict[str, Any]:
+    """Return what is known of the model in a folder."""
+    files = [folder / name for name in ("adapter_config.json", "config.json")]
+    adapter, config = (_mapping(read_json(file)) if file.is_file() else {} for file in files)
+    base = str(adapter.get("base_model_name_or_path") or "")
+    kind = str(config.get("model_type") or "weights")
+    if adapter:
+        peft = adapter.get("peft_type", "adapter")
+        kind = f"{peft}, r={adapter.get('r')}, on {base or 'no name'}"
+    parameters = sum(parameters_in(path) for path in sorted(folder.glob("*.safetensors")))
+    found = {"folder": folder, "parameters": parameters, "kind": kind}
+    return found | {"adapter": bool(adapter), "base": base}
+
+
+class Results:
+    """Counts over episodes, for a card."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._tally = Tally()
+        self._last: dict[tuple[str, ...], dict[str, bool]] = {}
+        self._models: dict[str, set[str]] = {"model": set(), "world model": set()}
+
+    def add(self, episode: Trajectory) -> None:
+        """Count an episode."""
+        self.count += 1
+        self._tally.add(episode)
+        group = (episode.env_id, episode.split, episode.agent)
+        self._last.setdefault(group, {})[episode.task] = episode.success
+        self._models["model"].add(str(episode.settings.get("model") or ""))
+        self._models["world model"].add(episode.world_model or "")
+
+    def parts(self) -> list[str]:
+        """Return the tables of a card."""
+        rows = [
+            (*map(shown, group), str(len(tasks)), str(success_rate(tasks.values())))
+            for group, tasks in sorted(self._last.items())
+        ]
+        heads = ("environment", "split", "agent", "tasks", "success, 95 % interval")
+        summary = self._tally.summary()
+        more = [
+            ("steps in an episode", f"{summary['steps']['per_episode']:.1f}"),
+            ("imagined steps", f"{100 * summary['imagined_steps']:.1f} %"),
+            ("faults", _listed(f"{kind} {n}" for kind, n in summary["errors"].items())),
+            *((name, _listed(models - {""})) for name, models in self._models.items()),
+        ]
+        return ["## Results\n\n" + table(heads, rows), table(("", ""), more)]
+
+
+def origin(folder: Path) -> str:
+    """Return the part of a card that says how a folder came about, by its journal."""
+    journal = folder / "journal.jsonl"
+    entries = list(read(journal)) if journal.is_file() else []
+    last: Mapping[str, Any] = next((e for e in reversed(entries) if _mapping(e).get("command")), {})
+    known = _mapping(last.get("versions")) or {"comap": __version__}
+    versions = ", ".join(f"{name} {version}" for name, version in known.items() if version)
+    words = last.get("command")
+    command = shlex.join(["comap", *map(str, words)]) if isinstance(words, list) else None
+    about = {"command": command, "versions": versions}
+    about |= {"commit": last.get("commit"), "date": last.get("ended")}
+    rows = [(name, shown(value)) for name, value in about.items() if value]
+    return "## How it was made\n\n" + table(("", ""), rows)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def card(front: Mapping[str, Any], title: str, parts: Iterable[str]) -> str:
+    """Return a page with its front matter, in Markdown."""
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=True)}" for key, value in front.items()]
+    return "\n\n".join(["\n".join(["---", *lines, "---"]), f"# {shown(title)}", *parts]) + "\n"
+
+
+def shown(value: object) -> str:
+    """Return a text as code within a line of Markdown, without control characters and line ends."""
+    text = " ".join(str(value).split())
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    text = text.encode("utf-8", "replace").decode("utf-8").replace("`", "'").replace("|", "¦")
+    if len(text) > _LONGEST:
+        text = text[: _LONGEST - 1] + "…"
+    return f"`{text}`" if text.strip() else "–"
+
+
+def _listed(values: Iterable[object], most: int = 8) -> str:
+    found = sorted({str(value) for value in values})
+    more = [f"and {len(found) - most} more"] if len(found) > most else []
+    return ", ".join([*map(shown, found[:most]), *more]) or "–"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown; its cells are Markdown."""
+    lines = [heads, ("---",) * len(heads), *rows]
+    shown = [f"| {' | '.join(row)} |" for row in lines]
+    shown[1] = shown[1].replace(" ", "")
+    return "\n".join(shown)
+
+
+def model_card(
+    given: Path,
+    draft: Path,
+    models: Sequence[Mapping[str, Any]],
+    licence: str,
+    title: str | None,
+    evaluation: str | Path | None,
+) -> str:
+    """Return the card of models that were copied into a draft."""
+    adapter = any(model["adapter"] for model in models)
+    bases = sorted({model["base"] for model in models if REPOSITORY.fullmatch(model["base"])})
+    front: dict[str, Any] = {
+        "license": licence,
+        "library_name": "peft" if adapter else "transformers",
+        "tags": ["comap", "language-agents", *(["lora"] if adapter else [])],
+        **({"base_model": bases} if bases else {}),
+    }
+    rows = [
+        (shown(m["folder"].relative_to(draft)), shown(m["kind"]), f"{m['parameters']:,}")
+        for m in models
+    ]
+    parts = [
+        "Models for language agents, trained with comap. Weights are safe tensors; there is no code "
+        "here, and none is needed.",
+        "## What is here\n\n" + table(("folder", "kind", "parameters"), rows),
+    ]
+    about: object = None
+    with suppress(OSError, DataCorrupt):
+        about = read_json(given / RUN)
+    config = _mapping(_mapping(about).get("config"))
+    chosen = ("method", "env", "split", "seed", "rounds", "algorithm", "preset")
+    settings = [(name, shown(config[name])) for name in chosen if config.get(name) is not None]
+    if settings:
+        parts.append("## Settings\n\n" + table(("", ""), settings))
+    parts.append(origin(given))
+    if evaluation is not None:
+        run, results = Path(evaluation), Results()
+        for episode in recorded(run / TRAJECTORIES if run.is_dir() else run):
+            results.add(episode)
+        parts += results.parts()
+    parts.append(
+        "## Loading\n\n`comap hub load model OWNER/NAME --out DIR`; then `comap run --model DIR`, or "
+        "for an adapter `--model BASE --adapter agent=DIR`."
+    )
+    return card(front, title or given.resolve().name, parts)

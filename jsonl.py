@@ -1,0 +1,354 @@
+"""JSON on disk: lines that are appended, files that are replaced whole, calls that are recorded.
+
+A JSON lines file grows by whole lines. A process that is killed while it writes leaves at most a torn
+last line, without its line break: readers drop it, and the next writer cuts it off. A file that is
+replaced is written beside the old one first, so that a reader finds the old content or the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, NamedTuple
+
+from .errors import DataCorrupt, DataNotFound
+
+try:
+    import fcntl
+except ImportError:  # Windows: a line is still written in one piece, but nothing holds others off
+    fcntl = None  # type: ignore[assignment]
+
+_BLOCK = 1 << 16
+_UNREADABLE = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
+
+
+class Line(NamedTuple):
+    """A line of a file: its number from 1, its first byte, the byte after it, and what it holds."""
+
+    number: int
+    start: int
+    end: int
+    value: Any
+
+
+def append(path: Path, records: Iterable[object], *, sync: bool = False) -> list[tuple[int, int]]:
+    """Append records, one line each, and return the bytes that each line takes (start, end).
+
+    All lines are written or, where the disk is full, none. Other processes may append to the same file
+    meanwhile.
+
+    Args:
+        path: The file; it and its folder are made where they are missing.
+        records: JSON data.
+        sync: Wait until the disk has them; else they survive a kill, but not a power cut.
+
+    Raises:
+        OSError: The file cannot be written.
+
+    Example:
+        >>> append(Path("numbers.jsonl"), [{"n": 1}, {"n": 2}])
+        [(0, 9), (9, 18)]
+        >>> list(read(Path("numbers.jsonl")))
+        [{'n': 1}, {'n': 2}]
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _held(path) as file:
+        return _add(file, records, sync)
+
+
+def read(
+    path: Path,
+    parse: Callable[[Any], Any] = lambda record: record,
+    *,
+    expected: str = "JSON",
+    remedy: str = "remove that line",
+) -> Iterator[Any]:
+    """Yield ``parse(record)`` of each line of a file, without a torn last one.
+
+    Args:
+        path: The file.
+        parse: Turns JSON data into what is wanted; what it raises makes the line a broken one.
+        expected: What a line should be, for the message.
+        remedy: What to do about a line that is not.
+
+    Raises:
+        DataNotFound: The file cannot be read.
+        DataCorrupt: A line is broken; the message has its number.
+    """
+    return (line.value for line in scan(path, parse, expected=expected, remedy=remedy))
+
+
+def scan(
+    path: Path,
+    parse: Callable[[Any], Any] = lambda record: record,
+    *,
+    expected: str = "JSON",
+    remedy: str = "remove that line",
+    after: tuple[int, int] = (0, 0),
+) -> Iterator[Line]:
+    """Yield the lines of a file as `read` does, with their positions, `after` a number and an offset."""
+    before, start = after
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise DataNotFound(f"expected {expected} in {path}, found: {error.strerror}") from error
+    with file:
+        file.seek(start)
+        for number, line in enumerate(file, before + 1):
+            end = start + len(line)
+            try:
+                if line.strip():
+                    yield Line(number, start, end, parse(json.loads(line)))
+            except _UNREADABLE as error:
+                if not line.endswith(b"\n"):
+                    return  # torn
+                raise DataCorrupt(
+                    f"expected {expected} in line {number} of {path}, found something else "
+                    f"({type(error).__name__}: {error}); {remedy}"
+                ) from error
+            start = end
+
+
+@contextmanager
+def replacing_file(path: Path, *, sync: bool = False) -> Iterator[IO[bytes]]:
+    """Open a file to write that replaces `path` once the block has ended well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".part")
+    try:
+        with draft.open("wb") as file:
+            yield file
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+
+
+def write(path: Path, records: Iterable[object]) -> None:
+    """Replace a file by one with these records, one line each."""
+    with replacing_file(path) as file:
+        for record in records:
+            file.write(_encoded(record))
+
+
+def write_json(
+    path: Path, value: object, *, indent: int | None = 2, sort_keys: bool = False
+) -> None:
+    """Replace a file by one that holds a JSON value."""
+    with replacing_file(path) as file:
+        file.write(json.dumps(value, indent=indent, sort_keys=sort_keys).encode() + b"\n")
+
+
+def read_json(path: Path) -> Any:
+    """Return the JSON value that a file holds.
+
+    Raises:
+        OSError: The file cannot be read.
+        DataCorrupt: It holds no JSON.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DataCorrupt(f"expected JSON in {path}, found something else ({error})") from error
+
+
+class RecordedCalls:
+    """Answers by key, recorded in a JSON lines file: of a model, a search engine, a tool.
+
+    A line is a record with the members ``key`` and ``value``, and others for a reader's eyes. The first
+    answer to a key counts, also where several processes record to one file at once. A record without
+    a key, the first of the file, is its header: it says whose answers these are.
+
+    Args:
+        path: The file.
+        header: What to write at the file's head where it has none yet; None to write nothing.
+        parse: Returns the answer that a record holds, or raises if it is none.
+        expected: What a record is, for messages.
+
+    Attributes:
+        header: The header that the file has; empty where it has none.
+
+    Raises:
+        DataCorrupt: A line of the file is broken.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> calls = RecordedCalls(Path("answers.jsonl"))
+        >>> calls.add([{"key": "6 * 7", "value": 42}])
+        >>> RecordedCalls(Path("answers.jsonl")).get("6 * 7")
+        42
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        header: Mapping[str, Any] | None = None,
+        parse: Callable[[Mapping[str, Any]], Any] | None = None,
+        *,
+        expected: str = "a recorded answer",
+    ):
+        self.path, self.header = path, dict[str, Any]()
+        self._head, self._parse, self._expected = header, parse, expected
+        self._values: dict[str, Any] = {}
+        self._after = (0, 0)
+        self._lock = threading.Lock()
+        if header is not None:
+            self.add([])
+        else:
+            self.refresh()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.path, self._head, self._parse, self._expected)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def get(self, key: str) -> Any:
+        """Return the answer to a key; None where there is none."""
+        return self._values.get(key)
+
+    def refresh(self) -> None:
+        """Read what other processes recorded since the last time."""
+        with self._lock:
+            self._catch_up()
+
+    def add(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Record answers; a key that has one already keeps it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._lock, _held(self.path) as file:
+            self._catch_up()
+            fresh = {record["key"]: record for record in records if record["key"] not in self}
+            begun = self._head is None or self.header or self._values
+            if lines := [*([] if begun else [self._head]), *fresh.values()]:
+                _add(file, lines)
+                self._catch_up()
+
+    def _catch_up(self) -> None:
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size < self._after[1]:  # somebody removed the file: it begins anew
+            self.header, self._values, self._after = {}, {}, (0, 0)
+        if not size:
+            return
+        for line in scan(self.path, self._taken, expected=self._expected, after=self._after):
+            self._after = (line.number, line.end)
+
+    def _taken(self, record: Any) -> None:
+        if "key" not in record:
+            if self.header or self._values:
+                raise KeyError("key")
+            self.header = dict(record)
+            return
+        value = record["value"] if self._parse is None else self._parse(record)
+        self._values.setdefault(str(record["key"]), value)
+
+
+def _reopened(path: Path, header: Any, parse: Any, expected: str) -> RecordedCalls:
+    return RecordedCalls(path, header, parse, expected=expected)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def digests_of(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return size and SHA-256 of files in a folder, as JSON data for `wrong_file`."""
+    return {
+        name: {"size": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
+        for name in sorted(names)
+    }
+
+
+def wrong_file(folder: Path, digests: object) -> str:
+    """Return in words which file is not as `digests_of` saw it; nothing where all are."""
+    if not isinstance(digests, Mapping):
+        return f"expected sizes and SHA-256 of files, found {digests!r:.80}"
+    for name, known in digests.items():
+        inside = PurePosixPath(str(name))
+        if inside.is_absolute() or ".." in inside.parts or not isinstance(known, Mapping):
+            return f"expected size and SHA-256 of a file in the folder, found {name!r:.80}"
+        path = folder / inside
+        if not path.is_file():
+            return f"expected {name} of {known.get('size')} bytes, found none"
+        if (size := path.stat().st_size) != known.get("size"):
+            return f"expected {name} of {known.get('size')} bytes, found {size:,} bytes"
+        if (digest := sha256_of(path)) != known.get("sha256"):
+            wanted = str(known.get("sha256"))
+            return f"expected {name} with the SHA-256 {wanted:.12}..., found {digest:.12}..."
+    return ""
+
+
+def _encoded(record: object) -> bytes:
+    return json.dumps(record, ensure_ascii=True).encode("ascii") + b"\n"
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file to append to, held against other processes where the file system has locks."""
+    with path.open("a+b", buffering=0) as file:
+        if fcntl is not None:
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+
+
+def _add(file: IO[bytes], records: Iterable[object], sync: bool = False) -> list[tuple[int, int]]:
+    """Append records to an open file, all or none."""
+    lines = [_encoded(record) for record in records]
+    start = end = _mended(file)
+    try:
+        rest = memoryview(b"".join(lines))
+        while rest:
+            rest = rest[file.write(rest) :]
+        if sync:
+            os.fsync(file.fileno())
+    except OSError:
+        with suppress(OSError):
+            file.truncate(start)
+        raise
+    positions = []
+    for line in lines:
+        positions.append((end, end + len(line)))
+        end += len(line)
+    return positions
+
+
+def _mended(file: IO[bytes]) -> int:
+    """Cut a torn last line off, or end it if it is whole; return the file's size then."""
+    size = start = file.seek(0, os.SEEK_END)
+    tail = b""
+    while start and b"\n" not in tail:
+        step = min(start, _BLOCK)
+        start -= step
+        file.seek(start)
+        tail = file.read(step) + tail
+    last = tail[tail.rfind(b"\n") + 1 :]
+    if not last:
+        return size
+    try:
+        json.loads(last)
+    except ValueError as error:
+        if not last.startswith(b"{"):  # nothing of ours: it may be anybody's notes
+            raise DataCorrupt(
+                f"expected JSON lines in {file.name}, found {last[:40]!r}; name another file"
+            ) from error
+        return file.truncate(size - len(last))
+    return size + file.write(b"\n")

@@ -1,0 +1,326 @@
+"""Loading models of the transformers library and LoRA adapters: safe tensors only, no code of theirs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import LanguageModelError, MissingExtra, OptionError, suggest
+
+DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
+"""What a model may compute with; ``auto`` is explained at `HFLanguageModel`."""
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_LAYERS = {"full_attention", "sliding_attention"}
+
+
+def imported(module: str, purpose: str) -> Any:
+    """Return a module of the extra ``train``, or say for what it is needed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtra.of("train", purpose) from error
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Show no progress bars of the transformers library, and bring them back afterwards."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def source_of(model: str | Path) -> str | Path:
+    """Return the folder of a model, or its name on the hub."""
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        _check_folder(folder)
+        return folder
+    if isinstance(model, Path) or folder.is_absolute() or not _HUB_NAME.fullmatch(model):
+        raise LanguageModelError(
+            f"expected a folder with a model, found none at {str(model)!r}; give the folder that "
+            "save_pretrained wrote, or the name of a model on the hub (Qwen/Qwen3-4B)"
+        )
+    return model
+
+
+def _check_folder(folder: Path) -> None:
+    names = sorted(path.name for path in folder.iterdir())
+    if "config.json" not in names:
+        hint = "give the folder that save_pretrained wrote"
+        if "adapter_config.json" in names:
+            hint = "this is an adapter: give its base model here and the adapter in adapters={...}"
+        raise LanguageModelError(f"expected config.json in {str(folder)!r}, found none; {hint}")
+    if not any(name.endswith(".safetensors") for name in names):
+        pickled = [name for name in names if name.endswith(_PICKLED)]
+        found = f"only pickled ones ({', '.join(pickled[:3])})" if pickled else "none"
+        raise LanguageModelError(
+            f"expected weights as .safetensors in {str(folder)!r}, found {found}; save the model "
+            "again with a recent transformers (save_pretrained), which writes model.safetensors"
+        )
+    index = folder / "model.safetensors.index.json"
+    if index.name in names:
+        with _explained(folder, "the index of the weights"):
+            shards = json.loads(index.read_text("utf-8"))["weight_map"].values()
+            wrong = [name for name in shards if not re.fullmatch(r"[\w.-]+\.safetensors", name)]
+            if wrong:  # another folder, or pickles
+                raise ValueError(f"expected names of .safetensors files, found {wrong[0]!r:.80}")
+
+
+def device_of(device: str) -> Any:
+    """Return the torch device of this name; ``auto`` is the GPU where there is one."""
+    torch = imported("torch", "a Hugging Face model")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except Exception as error:  # torch raises several kinds, some of them only asserts
+        raise OptionError(
+            f"device must be auto, cpu, cuda or cuda:N, one that this machine has, not {device!r}"
+        ) from error
+    return found
+
+
+def load_tokenizer(source: str | Path, revision: str | None) -> Any:
+    """Return the tokenizer of a model."""
+    transformers = imported("transformers", "a Hugging Face model")
+    with _explained(source, "the tokenizer"):
+        return transformers.AutoTokenizer.from_pretrained(source, **_options(source, revision))
+
+
+def load_model(source: str | Path, revision: str | None, device: Any, dtype: str) -> Any:
+    """Return a model, ready to answer."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if dtype not in DTYPES:
+        raise OptionError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
+    options = _options(source, revision)
+    with _explained(source, "the model"), without_bars():
+        config = AutoConfig.from_pretrained(source, **options)
+        context_of(config)
+        if dtype == "auto":
+            double = str(getattr(config, "dtype", None)).endswith("float64")
+            dtype = "float64" if double else "bfloat16" if device.type == "cuda" else "float32"
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            source,
+            config=config,
+            dtype=getattr(torch, dtype),
+            use_safetensors=True,
+            output_loading_info=True,
+            **options,
+        )
+        model, report = loaded
+        missing = sorted(report.get("missing_keys") or ())
+        missing += sorted(str(entry[0]) for entry in report.get("mismatched_keys") or ())
+        if missing:  # they would be random numbers
+            raise LanguageModelError(
+                f"its files lack {len(missing)} of its weights, or have them in another shape "
+                f"({missing[0]}); download or save the model again"
+            )
+        return model.to(device).eval()
+
+
+def _options(source: str | Path, revision: str | None) -> dict[str, Any]:
+    local = isinstance(source, Path)
+    return {"revision": revision, "trust_remote_code": False, "local_files_only": local}
+
+
+@contextmanager
+def _explained(source: str | Path, what: str) -> Iterator[None]:
+    """Turn whatever goes wrong while loading into one line that says what to do."""
+    name = source.name if isinstance(source, Path) else source
+    try:
+        yield
+    except LanguageModelError as error:
+        raise LanguageModelError(f"{name}: {error}") from error
+    except Exception as error:  # the libraries raise many kinds for files that are not as expected
+        advice = "its files may be damaged or of another version; save or download it again"
+        if not isinstance(source, Path):
+            advice = "check the name and the network, or give a folder on this machine"
+        raise LanguageModelError(
+            f"{what} of {name!r} cannot be loaded ({type(error).__name__}: {_first_line(error)}); "
+            f"{advice}"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:200]
+
+
+def context_of(config: Any) -> int | None:
+    """Return the longest sequence that a model can read, in tokens; None if there is no limit."""
+    inner = config.get_text_config(decoder=True)
+    kinds = set(getattr(inner, "layer_types", None) or ())
+    if kinds - _LAYERS or not hasattr(inner, "num_hidden_layers"):
+        raise _unusable(inner)
+    limits = [getattr(inner, "max_position_embeddings", None)]
+    if "sliding_attention" in kinds or not kinds:
+        limits.append(getattr(inner, "sliding_window", None))
+    return min((int(limit) for limit in limits if limit), default=None)
+
+
+def _unusable(config: Any) -> LanguageModelError:
+    return LanguageModelError(
+        "expected a model with attention in all layers that takes positions, found "
+        f"{config.model_type!r}; use Qwen3, Llama or their like, or serve this one and use the "
+        "OpenAI backend"
+    )
+
+
+def check_usable(tokenizer: Any, model: Any) -> None:
+    """Raise a `LanguageModelError` if this backend cannot use a model with this tokenizer."""
+    takes = inspect.signature(model.forward).parameters
+    if model._is_stateful or not {"position_ids", "logits_to_keep"} <= set(takes):
+        raise _unusable(model.config)
+    highest = max(tokenizer.get_vocab().values(), default=-1)
+    known = model.get_input_embeddings().weight.shape[0]
+    if highest >= known:
+        raise LanguageModelError(
+            f"expected token ids below {known:,}, the model's vocabulary, found {highest:,} in its "
+            "tokenizer; use the model's own tokenizer, or resize its embedding and train that"
+        )
+
+
+def ends_of(model: Any) -> list[int]:
+    """Return the tokens that end a text according to a model's generation config."""
+    found = getattr(model.generation_config, "eos_token_id", None)
+    return [found] if isinstance(found, int) else [int(token) for token in found or ()]
+
+
+class Adapters:
+    """LoRA adapters on one frozen model, chosen by name for each request."""
+
+    def __init__(self, model: Any) -> None:
+        self._wrapped = hasattr(model, "peft_config") and hasattr(model, "get_base_model")
+        self.model = model
+        self.base = model.get_base_model() if self._wrapped else model
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The adapters there are, sorted."""
+        return tuple(sorted(self.model.peft_config)) if self._wrapped else ()
+
+    def check(self, name: str | None) -> None:
+        """Raise a `LanguageModelError` unless there is such an adapter; None is the bare model."""
+        if name is not None and name not in self.names:
+            known = f"; {suggest(str(name), self.names)}" if self.names else ""
+            listed = ", ".join(self.names) or "none"
+            raise LanguageModelError(
+                f"expected the name of an adapter, found {name!r}; there are: {listed}{known}"
+            )
+
+    def load(self, name: str, directory: str | Path) -> None:
+        """Load an adapter that peft saved, frozen."""
+        folder = Path(directory).expanduser()
+        peft = imported("peft", "a LoRA adapter")
+        for file in ("adapter_config.json", "adapter_model.safetensors"):
+            if not (folder / file).is_file():
+                raise LanguageModelError(
+                    f"expected {file} in the adapter folder {str(folder)!r}, found none; give the "
+                    "folder that peft's save_pretrained wrote (pickled weights are not loaded)"
+                )
+        from safetensors.torch import load_file
+
+        with _explained(folder, "the adapter"):
+            config = peft.PeftConfig.from_pretrained(str(folder))
+            weights = load_file(folder / "adapter_model.safetensors")
+        config.inference_mode = True
+        self.create(name, config)
+        try:
+            self._fill(name, weights)
+        except Exception as error:
+            if self.names == (name,):
+                self.base = self.model = self.model.unload()
+                self._wrapped = False
+            else:
+                self.model.delete_adapter(name)
+            raise LanguageModelError(
+                f"the adapter {folder.name!r} does not fit this model ({_first_line(error)}); give "
+                "one that was trained on it"
+            ) from error
+
+    def create(self, name: str, config: Any) -> None:
+        """Build in a new adapter, whose effect is nothing until it is trained."""
+        peft = imported("peft", "a LoRA adapter")
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", name) or name in self.names:
+            raise OptionError(
+                f"an adapter's name must be new, of letters, digits, _ and -, not {name!r}"
+            )
+        _check_config(config)
+        try:
+            if self._wrapped:
+                self.model.add_adapter(name, config)
+            else:
+                self.model = peft.get_peft_model(self.base, config, adapter_name=name)
+                self._wrapped = True
+        except (ValueError, TypeError, KeyError) as error:
+            raise LanguageModelError(
+                f"the adapter {name!r} does not fit this model: {_first_line(error)}"
+            ) from error
+
+    @contextmanager
+    def using(self, name: str | None) -> Iterator[None]:
+        """Switch an adapter on, or all off for None, and put everything back afterwards."""
+        layers: list[Any] = []
+        if self._wrapped:
+            from peft.tuners.tuners_utils import BaseTunerLayer
+
+            layers = [layer for layer in self.base.modules() if isinstance(layer, BaseTunerLayer)]
+        before = [(layer._active_adapter, layer._disable_adapters) for layer in layers]
+        try:
+            for layer in layers:  # peft's own methods also change what is trained
+                layer._disable_adapters = name is None
+                layer._active_adapter = layer._active_adapter if name is None else [name]
+            yield
+        finally:
+            for layer, (active, disabled) in zip(layers, before, strict=True):
+                layer._active_adapter, layer._disable_adapters = active, disabled
+
+    def _fill(self, name: str, weights: dict[str, Any]) -> None:
+        from peft import set_peft_model_state_dict
+
+        report: Any = set_peft_model_state_dict(self.model, weights, adapter_name=name)
+        missing = [key for key in report.missing_keys if f".{name}." in key and "lora_" in key]
+        unknown = list(report.unexpected_keys)
+        if missing or unknown:
+            raise LanguageModelError(
+                f"{len(missing)} of its weights are missing and {len(unknown)} have no place"
+            )
+        for key, weight in self.base.named_parameters():
+            if f".{name}." in key:
+                weight.requires_grad_(False)
+
+
+def _check_config(config: Any) -> None:
+    """Refuse adapters that change the model beneath, which would change all other answers."""
+    kind = getattr(config.peft_type, "value", config.peft_type)
+    found = []
+    if kind != "LORA":
+        found.append(f"peft_type {kind}")
+    elif config.bias != "none":
+        found.append(f"bias {config.bias!r}")
+    elif config.init_lora_weights not in (True, False, "gaussian", "orthogonal"):
+        found.append(f"init_lora_weights {config.init_lora_weights!r}")
+    for name in ("modules_to_save", "trainable_token_indices", "layer_replication"):
+        if getattr(config, name, None):
+            found.append(name)
+    if found:
+        raise LanguageModelError(
+            f"expected a LoRA adapter that leaves the model beneath as it is, found one with "
+            f"{', '.join(found)}; train one without"
+        )

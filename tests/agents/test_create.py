@@ -1,0 +1,249 @@
+"""Agents made from their names and options: the papers' settings, and what a model must be able to do."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from comap.agents import run_episodes
+from comap.agents.config import AgentConfig, required_capabilities
+from comap.agents.create import AGENTS, agent_options, create_agent
+from comap.agents.heads import RefinementHead
+from comap.agents.run import Run, run_to
+from comap.envs.conformance.transcripts import load
+from comap.errors import OptionError
+from comap.lm import CAPABILITIES, Completion, Encode, Encoding, Generate, NextWord, Score
+
+HashedModel = load(f"{Path(__file__).with_name('scripted.py')}:HashedModel")
+
+EACH = pytest.mark.parametrize("name", sorted(AGENTS))
+
+
+@EACH
+def test_each_agent_is_made_and_knows_its_name(name: str) -> None:
+    agent = create_agent(name)
+    assert agent.name == name
+    config = agent_options(name)
+    if config is None:
+        assert name in ("random", "expert")
+    else:
+        assert issubclass(config, AgentConfig)
+        assert config.__module__.startswith("comap.agents.")
+        decoding = "free" if name == "paw" else "scored"  # "paw" has no other
+        made = create_agent(name, decoding=decoding, seed=3)
+        assert (made.config.decoding, made.config.seed) == (decoding, 3)  # type: ignore[attr-defined]
+        assert type(made.config) is config  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        ("reakt", {}, "there is no agent 'reakt'; did you mean 'react'"),
+        (3, {}, "there is no agent 3"),
+        ("react", {"decodin": "free"}, "has no option 'decodin'; did you mean 'decoding'"),
+        ("react", {"decoding": "loud"}, "decoding must be one of"),
+        ("react", {"temperature": "hot"}, "temperature must be a number of at least 0, not 'hot'"),
+        ("react", {"temperature": -1}, "temperature"),
+        ("expert", {"seed": 1}, "it has no options"),
+        ("random", {"mixed": 2}, "mixed must be from 0 to 1"),
+        ("random", {"mixed": "much"}, "expected options of the agent 'random'"),
+        ("comap", {"tau": 0.5}, "did you mean 'tau_"),
+        ("comap", {"tau_q": math.nan}, "tau_q"),
+        ("rap", {"rollouts": True}, "rollouts"),
+        ("paw", {"decoding": "masked"}, "decoding"),
+        ("paw", {"state_text": "belief"}, "state_text"),
+        ("paw", {"examples": 1}, "examples"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_told(name: Any, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        create_agent(name, **options)
+
+
+def test_options_reach_their_agent() -> None:
+    random: Any = create_agent("random", seed=4, mixed=0.5)
+    assert (random.seed, random.mixed) == (4, 0.5)
+    comap: Any = create_agent("comap", tau_q=0.1, p_source="verbal", head=None)
+    assert (comap.config.tau_q, comap.head) == (0.1, None)
+
+
+SHARED = {
+    "max_length": 2048,
+    "temperature": 0.7,
+    "top_p": 0.9,
+    "draft_tokens": 64,
+    "examples": 1,
+    "decoding": "free",
+    "state_text": "history",
+    "prompts": "standard",
+}
+STATED: dict[str, dict[str, Any]] = {
+    "paw": {
+        "max_length": 2048 + 512,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "draft_tokens": 512,
+        "examples": 0,
+        "history_turns": 2,
+        "memory_turns": 4,
+    },
+    "react": {},
+    "imagine-and-act": {"imagine_tokens": 192},
+    "reflexion": {"trials": 3, "reflections": 3},
+    "comap": {
+        "tau_p": 0.5,
+        "tau_q": 0.6,
+        "reflect_tokens": 128,
+        "final_tokens": 16,
+        "p_source": "head",
+        "q_source": "token_geo_mean",
+    },
+    "rap": {
+        "candidates": 8,
+        "candidate_temperature": 0.8,
+        "action_tokens": 32,
+        "log_prob_weight": 0.2,
+        "evaluation_weight": 0.6,
+        "overlap_weight": 0.2,
+        "exploration": 1.4,
+        "depth": 6,
+        "rollouts": 32,
+        "discount": 1.0,
+    },
+    "itp": {
+        "k_temperature": 0.8,
+        "k_tokens": 32,
+        "k_fallback": 1,
+        "foresight_tokens": 256,
+        "similarity": 0.72,
+    },
+    "wkm": {"gamma": 0.7, "neighbours": 3000},
+    "iwm": {"alternatives": 8},
+    "webevolver": {"start_step": 3, "candidates": 3, "candidate_temperature": 1.0, "depth": 1},
+    "comap-selective": {"tau_p": 0.5, "tau_q": 0.6, "surprisal": None, "adoption": None},
+}
+
+
+@pytest.mark.parametrize("name", sorted(STATED))
+def test_constants(name: str) -> None:
+    options = agent_options(name)
+    assert options is not None
+    found = options().describe()
+    assert {key: found[key] for key in SHARED | STATED[name]} == SHARED | STATED[name]
+    assert "eviations" in inspect.getdoc(type(create_agent(name)))  # type: ignore[operator]
+
+
+# Whether a language model can do what an agent asks is known before any episode.
+
+ASKING = sorted(set(AGENTS) - {"random", "expert"})
+SMALL: dict[str, dict[str, Any]] = {
+    "rap": {"rollouts": 2, "depth": 2, "candidates": 3},
+    "webevolver": {"start_step": 1},
+}
+
+
+def short() -> gym.Env[str, str]:
+    return gym.make(
+        "comap/ALFWorld-v0", split="valid_seen", source="generated", max_episode_steps=2
+    )
+
+
+def named(agent: Any) -> set[str]:
+    """All capabilities that an agent names, alternatives among them."""
+    return {name for need in required_capabilities(agent) for name in need.split("|")}
+
+
+TASKS: tuple[str, ...] = short().unwrapped.tasks.ids[:2]  # type: ignore[attr-defined]
+
+
+class Noting(HashedModel):  # type: ignore[misc, valid-type]
+    """Answers everything, and notes which capabilities that took."""
+
+    name = "noting"
+
+    def __init__(self, capabilities: frozenset[str] = CAPABILITIES) -> None:
+        super().__init__()
+        self.capabilities = capabilities
+
+    @property
+    def used(self) -> set[str]:
+        kinds = {Generate: "generate", Score: "score", NextWord: "words", Encode: "encode"}
+        found = {kinds[type(request)] for request in self.asked}
+        found |= {"prefix" for request in self.asked if request.prefix}
+        return found | {"choices" for one in self.asked if getattr(one, "choices", None)}
+
+    def _one(self, request: Generate) -> Completion:
+        text = (
+            request.choices[0] if request.choices else f"Thought: {len(self.asked)}\nAction: look"
+        )
+        return Completion(text, finish="length")  # so that a reflection is gone on with
+
+    def _encoding(self, request: Encode) -> Encoding:
+        return Encoding((0.5, 0.5))
+
+
+@pytest.mark.parametrize("decoding", ["free", "masked", "scored"])
+@pytest.mark.parametrize("name", ASKING)
+def test_what_agents_ask_is_what_they_need(name: str, decoding: str) -> None:
+    if name == "paw" and decoding != "free":
+        return  # refused: test_mistakes_are_told
+    agent = create_agent(name, decoding=decoding, **SMALL.get(name, {}))
+    lm = Noting()
+    played = run_episodes(short, agent, TASKS, lm=lm)
+    assert not any(t.error for t in played) and lm.asked
+    assert lm.used <= named(agent), "it asked what it did not say"
+    unused = [need for need in required_capabilities(agent) if lm.used.isdisjoint(need.split("|"))]
+    assert all(need == "generate" or "prefix" in need for need in unused), "and no more"
+
+
+COMAP: list[tuple[dict[str, Any], set[str]]] = [
+    ({}, {"score", "prefix"}),
+    ({"head": RefinementHead.zeros(2)}, {"score", "prefix", "encode"}),
+    ({"p_source": "verbal", "head": RefinementHead.zeros(2)}, {"score", "prefix"}),
+    ({"p_source": "verbalizer", "q_source": "proxy"}, {"words", "prefix"}),
+    ({"p_source": "verbal", "q_source": "proxy", "final_tokens": 0}, set()),
+    ({"q_source": "min_token", "decoding": "masked"}, {"score", "prefix", "choices"}),
+]
+
+
+@pytest.mark.parametrize(("options", "more"), COMAP, ids=[str(sorted(more)) for _, more in COMAP])
+def test_comap_needs_what_its_gate_reads(options: dict[str, Any], more: set[str]) -> None:
+    agent = create_agent("comap", **options)
+    assert named(agent) - {"tokens"} == {"generate"} | more
+    lm = Noting()
+    assert not any(t.error for t in run_episodes(short, agent, TASKS, lm=lm))
+    assert lm.used <= named(agent)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        ("react", {"decoding": "masked"}, "keep a reply to given choices; .* set decoding='free'"),
+        ("comap", {}, "score given texts .* set q_source='proxy'"),
+        ("comap", {"q_source": "proxy", "head": RefinementHead.zeros(2)}, "p_source='verbal'"),
+        ("rap", {}, "next-word probabilities; .* set evaluation_weight=0"),
+    ],
+)
+def test_nothing_is_played_where_the_model_cannot(
+    name: str, options: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    agent, lm = create_agent(name, **options), Noting(frozenset({"generate", "prefix"}))
+    made: list[Any] = []
+
+    def make_env() -> gym.Env[str, str]:
+        made.append(short())
+        env: gym.Env[str, str] = made[-1]
+        return env
+
+    with pytest.raises(OptionError, match=f"the agent '{name}' needs .*{told}"):
+        run_episodes(make_env, agent, TASKS, lm=lm)
+    assert lm.asked == [] and made == []
+    with pytest.raises(OptionError, match="'noting' cannot"):
+        run_to(tmp_path, Run(make_env=short, agent=agent, tasks=TASKS, lm=lm))
+    assert not (tmp_path / "run.json").exists() and lm.asked == []

@@ -1,0 +1,210 @@
+"""Imagine-and-Act and WebEvolver's look-ahead against scripted replies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.agents.imagine_and_act import ImagineAndActAgent, ImagineAndActConfig
+from comap.agents.webevolver import WebEvolverAgent, WebEvolverConfig
+from comap.envs.conformance.transcripts import load
+
+HERE = Path(__file__).with_name("scripted.py")
+converse_with, view = load(f"{HERE}:converse_with"), load(f"{HERE}:view")
+
+DESK = "Thought: Desks have pens.\nAction: go to desk 1"
+SAFE = "Thought: No, the safe.\nAction: go to safe 1"
+
+
+def agent(**options: Any) -> ImagineAndActAgent:
+    return ImagineAndActAgent(ImagineAndActConfig(**options))
+
+
+def test_three_calls_to_one_model() -> None:
+    memory: dict[str, Any] = {}
+    talk = converse_with(
+        agent(), view(memory=memory), [DESK, "Observation: You see a pen 1.", SAFE]
+    )
+    assert talk.purposes == ["propose", "imagine", "choose"]
+    assert talk.kinds == ["Generate"] * 3  # no world model is asked
+    propose, imagine, choose = talk.requests
+    assert [r.sampling.max_new_tokens for r in talk.requests] == [64, 192, 64]
+    for request in (imagine, choose):
+        assert request.messages[:-1] == propose.messages[:-1]
+        assert request.messages[-1].content.startswith(propose.messages[-1].content)
+    assert "go to desk 1" in imagine.messages[-1].content
+    assert DESK in choose.messages[-1].content
+    assert "You see a pen 1." in choose.messages[-1].content
+    assert "Observation:" not in choose.messages[-1].content
+    assert (talk.decision.action, talk.decision.imagined) == ("go to safe 1", None)
+    assert talk.decision.notes == {
+        "proposal": "go to desk 1",
+        "proposal_parsed": True,
+        "imagined": "You see a pen 1.",
+        "choice": "go to safe 1",
+        "choice_parsed": True,
+        "changed": True,
+        "decoding": "free",
+    }
+    assert memory["replies"] == {0: SAFE}
+
+
+def test_a_choice_that_cannot_be_read_keeps_the_proposal() -> None:
+    memory: dict[str, Any] = {}
+    replies = [DESK, "A pen.", "Well...", "Hm."]
+    talk = converse_with(agent(), view(memory=memory), replies)
+    assert talk.purposes == ["propose", "imagine", "choose", "choose: retry"]
+    assert talk.decision.action == "go to desk 1" and memory["replies"] == {0: DESK}
+    notes = talk.decision.notes
+    assert (notes["choice_parsed"], notes["choice"], notes["changed"]) == (False, "Hm", False)
+
+
+def test_a_proposal_that_cannot_be_read_is_sent_as_it_is() -> None:
+    talk = converse_with(agent(), view(), ["I would rather not.", "No."])
+    assert talk.purposes == ["propose", "propose: retry"]
+    assert talk.decision.action == "No" and talk.decision.notes["proposal_parsed"] is False
+    assert talk.decision.notes["imagined"] is None
+
+
+@pytest.mark.parametrize("decoding", ["masked", "scored"])
+def test_decoding_is_obeyed_by_both_choices(decoding: str) -> None:
+    actor = agent(decoding=decoding, prompts="brief", temperature=0.0)
+    first: Any = "go to desk 1" if decoding == "masked" else (-1, -2, -3, -4)
+    last: Any = "go to shelf 1" if decoding == "masked" else (-4, -2, -1, -4)
+    talk = converse_with(actor, view(), [first, "A pen.", last])
+    assert talk.decision.action == "go to shelf 1"
+    assert talk.decision.notes["decoding"] == decoding
+    assert talk.requests[1].messages[-1].content.endswith("imagine: go to desk 1")
+    assert talk.requests[2].messages[-1].content.endswith("draft: go to desk 1\nnext: A pen.")
+
+
+# WebEvolver.
+
+TWO = (("look", "A desk."), ("go to desk 1", "A pen."))
+
+
+def webevolver(**options: Any) -> WebEvolverAgent:
+    return WebEvolverAgent(WebEvolverConfig(**options))
+
+
+def draft(action: str) -> str:
+    return f"Thought: So.\nAction: {action}"
+
+
+def test_three_candidates_step_by_step() -> None:
+    memory: dict[str, Any] = {}
+    talk = converse_with(
+        webevolver(adapter="acts", critic_adapter="judges"),
+        view(*TWO, memory=memory),
+        [
+            draft("look"),
+            draft("go to safe 1"),
+            draft("go to shelf 1"),
+            "A desk.",
+            "The safe 1 is closed.",
+            "A book.",
+            "0.2",
+            " 0.9 since it is the goal",
+            "0.9",
+        ],
+    )
+    assert talk.purposes == [
+        "draft",
+        "candidate 2, try 1",
+        "candidate 3, try 1",
+        "imagine look",
+        "imagine go to safe 1",
+        "imagine go to shelf 1",
+        "critic 1",
+        "critic 2",
+        "critic 3",
+    ]
+    first, second, third = talk.requests[:3]
+    assert first.sampling.temperature == 0.7
+    assert second.sampling.temperature == third.sampling.temperature == 1.0
+    assert second.messages[-1].content.endswith("different from:\nlook")
+    assert third.messages[-1].content.endswith("different from:\nlook\ngo to safe 1")
+    critic = talk.requests[7]
+    assert critic.prefix == "Score:" and critic.adapter == "judges" and first.adapter == "acts"
+    assert critic.sampling.temperature == 0.0 and critic.sampling.max_new_tokens == 16
+    told = critic.messages[-1].content
+    assert "go to safe 1" in told and "The safe 1 is closed." in told and "A book." not in told
+    assert talk.decision.action == "go to safe 1"  # the first of the best
+    assert talk.decision.imagined is talk.replies[4]
+    assert [
+        (c["action"], c["score"], c["score_parsed"]) for c in talk.decision.notes["candidates"]
+    ] == [("look", 0.2, True), ("go to safe 1", 0.9, True), ("go to shelf 1", 0.9, True)]
+    assert memory["replies"] == {2: draft("go to safe 1")}
+
+
+def test_two_steps_of_simulation() -> None:
+    talk = converse_with(
+        webevolver(depth=2, candidates=2),
+        view(*TWO),
+        [
+            draft("look"),
+            draft("go to safe 1"),
+            "A desk.",
+            "A safe.",
+            draft("wait"),
+            draft("open safe 1"),
+            "Hm.",
+            "A pen.",
+            "0",
+            "1",
+        ],
+    )
+    assert talk.purposes[4:8] == [
+        "simulation 1: action 2",
+        "simulation 2: action 2",
+        "imagine wait",
+        "imagine open safe 1",
+    ]
+    later = talk.requests[7]
+    assert later.after == (talk.replies[3],)
+    assert talk.requests[5].messages[-1].content == "A safe."  # drafted on the imagined turn
+    assert talk.requests[5].sampling.temperature == 0.0
+    assert "A safe." in talk.requests[9].messages[-1].content
+    assert "A pen." in talk.requests[9].messages[-1].content
+    assert talk.decision.action == "go to safe 1"
+    assert talk.decision.notes["candidates"][1]["future"] == [
+        ["go to safe 1", "A safe."],
+        ["open safe 1", "A pen."],
+    ]
+
+
+def test_repeated_candidates_are_asked_again_then_left_out() -> None:
+    talk = converse_with(
+        webevolver(),
+        view(*TWO),
+        [draft("look"), draft("Look."), draft("wait"), draft("wait"), draft("LOOK")]
+        + ["A.", "B.", "0.1", "none"],
+    )
+    assert talk.purposes[1:5] == [f"candidate {n}, try {i}" for n in (2, 3) for i in (1, 2)]
+    assert [c["action"] for c in talk.decision.notes["candidates"]] == ["look", "wait"]
+    assert talk.decision.notes["candidates"][1]["score_parsed"] is False
+    alone = converse_with(webevolver(tries=1), view(*TWO), [draft("look")] * 3)
+    assert alone.decision.action == "look" and alone.decision.notes["candidates"] == []
+    assert "Imagine" not in alone.kinds
+
+
+def test_masked_candidates_leave_earlier_ones_out() -> None:
+    masked = converse_with(
+        webevolver(decoding="masked", prompts="brief"),
+        view(*TWO, actions=("look", "wait")),
+        ["look", "wait", "A.", "B.", "0.1", "0.3"],
+    )
+    assert masked.requests[1].choices == (" wait",)
+    assert masked.decision.action == "wait"  # there was no third action to try
+    scored = converse_with(
+        webevolver(decoding="scored", temperature=0.0, candidate_temperature=0.0, prompts="brief"),
+        view(*TWO),
+        [[-1, -2, -3, -4], [-3, -1, -2], [-1, -2], "A.", "B.", "C.", "0", "0", "1"],
+    )
+    assert [c["action"] for c in scored.decision.notes["candidates"]] == [
+        "go to desk 1",
+        "go to shelf 1",
+        "go to safe 1",
+    ]

@@ -1,0 +1,280 @@
+"""Runs and the disk: full, closed, killed, another version; nothing that was recorded is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from comap.agents import Decision, ExpertAgent, RandomAgent, View
+from comap.agents.run import Run, run_to
+from comap.cli import main
+from comap.errors import DataCorrupt, OptionError
+from comap.trajectory import Trajectory, read_trajectories
+from comap.worldmodel import ImaginedEnv
+
+
+def real(**options: Any) -> gym.Env[str, str]:
+    return gym.make(
+        "comap/ALFWorld-v0", split="valid_seen", source="generated", max_episode_steps=4, **options
+    )
+
+
+TASKS: tuple[str, ...] = real().unwrapped.tasks.ids[:10]  # type: ignore[attr-defined]
+
+
+def plan(agent: Any = None, **options: Any) -> Run:
+    return Run(**{"make_env": real, "agent": agent or RandomAgent(1), "tasks": TASKS, **options})
+
+
+def text(folder: Path) -> bytes:
+    return (folder / "trajectories.jsonl").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An undisturbed run."""
+    folder = tmp_path_factory.mktemp("whole")
+    run_to(folder, plan(), concurrency=1)
+    return folder
+
+
+class Fragile:
+    """Looks around; breaks in some tasks, as long as a file says so."""
+
+    name = "fragile"
+
+    def __init__(self, trouble: Path):
+        self._trouble = trouble
+
+    def decide(self, view: View) -> Generator[Any, Any, Decision]:
+        yield []
+        if view.task in self._trouble.read_text().split() and view.step == 1:
+            raise RuntimeError("it broke\x1b[31m\nTraceback: no\u202e")
+        return Decision("look")
+
+
+class Retrier:
+    """Solves a task in its second trial."""
+
+    name = "retrier"
+
+    def decide(self, view: View) -> Generator[Any, Any, Decision]:
+        yield []
+        return Decision(view.expert_action() if view.trial == 2 else None)
+
+    def review(self, trajectory: Trajectory, memory: Any) -> Generator[Any, Any, bool]:
+        yield []
+        return trajectory.trial < 2
+
+
+def test_a_run_is_recorded(whole: Path) -> None:
+    found = list(read_trajectories(whole / "trajectories.jsonl"))
+    assert [t.task for t in found] == list(TASKS)
+    summary = json.loads((whole / "summary.json").read_text())
+    assert summary["n"] == 10 and summary["steps"]["all"] == sum(len(t.steps) for t in found)
+    assert summary["success"]["value"] == sum(t.success for t in found) / 10
+    assert summary["success"]["low"] < summary["success"]["high"] and summary["errors"] == {}
+    assert summary["seconds"]["all"] >= 0 and "trials" not in summary
+    said = json.loads((whole / "run.json").read_text())
+    assert said["agent"]["name"] == "random" and said["environment"]["split"] == "valid_seen"
+    assert str(Path.home()) not in (whole / "run.json").read_text()
+    assert all("seconds" not in line for line in text(whole).decode().splitlines())
+
+
+def test_the_file_does_not_depend_on_how_many_were_live(whole: Path, tmp_path: Path) -> None:
+    for concurrency in (3, 32):
+        run_to(tmp_path / str(concurrency), plan(), concurrency=concurrency)
+        assert text(tmp_path / str(concurrency)) == text(whole)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 700, -2, -40])
+def test_half_written_lines_are_cut_off(whole: Path, tmp_path: Path, cut: int) -> None:
+    run_to(tmp_path, plan(), concurrency=2)
+    lines = text(tmp_path).splitlines(keepends=True)
+    kept = b"".join(lines[:4]) + lines[4][:cut]
+    (tmp_path / "trajectories.jsonl").write_bytes(kept)
+    played: list[str] = []
+    before: list[int] = []
+    run_to(
+        tmp_path,
+        plan(),
+        on_start=before.append,
+        on_done=lambda trials: played.append(trials[0].task),
+    )
+    assert before == [4] and sorted(played) == sorted(TASKS[4:])
+    assert text(tmp_path) == text(whole)
+
+
+def test_a_finished_run_plays_nothing(whole: Path) -> None:
+    played: list[Any] = []
+    before = text(whole)
+    run_to(whole, plan(), on_done=played.append)
+    assert played == [] and text(whole) == before
+    assert len(json.loads((whole / "run.json").read_text())["sessions"]) == 2
+
+
+def test_failed_tasks_are_kept_or_played_again(tmp_path: Path) -> None:
+    trouble = tmp_path / "trouble"
+    trouble.write_text(f"{TASKS[2]} {TASKS[5]}")
+    folder, agent = tmp_path / "run", Fragile(trouble)
+    summary = run_to(folder, plan(agent), concurrency=4)
+    assert summary["errors"] == {"RuntimeError": 2}
+    assert summary["first_errors"]["RuntimeError"].startswith("it broke\x1b")
+    trouble.write_text("")
+    kept = text(folder)
+    assert run_to(folder, plan(agent))["errors"] == {"RuntimeError": 2} and text(folder) == kept
+    played: list[str] = []
+    summary = run_to(
+        folder, plan(agent), retry_failed=True, on_done=lambda trials: played.append(trials[0].task)
+    )
+    assert played == [TASKS[2], TASKS[5]] and summary["errors"] == {}
+    run_to(tmp_path / "clean", plan(agent))
+    assert text(folder) == text(tmp_path / "clean")
+
+
+def test_trials_stay_together(tmp_path: Path) -> None:
+    env = {
+        "make_env": lambda: gym.make("comap/ALFWorld-v0", split="valid_seen", source="generated")
+    }
+    summary = run_to(tmp_path / "a", plan(Retrier(), **env), concurrency=3)
+    assert summary["n"] == 10 and summary["trials"]["all"] == 20
+    assert summary["trials"]["first"]["value"] == 0.0 and summary["success"]["value"] == 1.0
+    found = list(read_trajectories(tmp_path / "a" / "trajectories.jsonl"))
+    assert [(t.task, t.trial) for t in found] == [(task, n) for task in TASKS for n in (1, 2)]
+    folder = tmp_path / "b"
+    run_to(folder, plan(Retrier(), **env), concurrency=1)
+    lines = text(folder).splitlines(keepends=True)
+    (folder / "trajectories.jsonl").write_bytes(b"".join(lines[:7]))  # task 4 lacks its second
+    (folder / "summary.json").unlink()
+    run_to(folder, plan(Retrier(), **env), concurrency=5)
+    assert text(folder) == text(tmp_path / "a")
+
+
+CHANGED: list[tuple[str, dict[str, Any]]] = [
+    ("tasks.number: 10 there, 9 now", {"tasks": TASKS[:9]}),
+    ("seed: None there, 3 now", {"seed": 3}),
+    ("agent.name: 'random' there, 'expert' now", {"agent": ExpertAgent()}),
+    ("world_model: None there, 'null' now", {"world_model": "null"}),
+    ("environment.dialect: 'move' there, 'put' now", {"make_env": lambda: real(dialect="put")}),
+    ("imagined", {"make_env": lambda: ImaginedEnv(real(), "null")}),
+]
+
+
+@pytest.mark.parametrize(("told", "options"), CHANGED, ids=[told for told, _ in CHANGED])
+def test_another_run_is_refused(whole: Path, told: str, options: dict[str, Any]) -> None:
+    before = text(whole), (whole / "run.json").read_bytes()
+    with pytest.raises(OptionError) as error:
+        run_to(whole, plan(**options))
+    assert told in str(error.value) and "another folder" in str(error.value)
+    assert before == (text(whole), (whole / "run.json").read_bytes())
+
+
+def test_rubbish_is_told(whole: Path, tmp_path: Path) -> None:
+    run_to(tmp_path, plan())
+    lines = text(tmp_path).splitlines(keepends=True)
+    (tmp_path / "trajectories.jsonl").write_bytes(lines[0] + b"rubbish\n" + lines[2])
+    with pytest.raises(DataCorrupt, match="line 2"):
+        run_to(tmp_path, plan())
+    for rubbish in ("", "[]", "{}", '{"format": "another", "sessions": []}'):
+        (tmp_path / "run.json").write_text(rubbish)
+        with pytest.raises(DataCorrupt, match="expected a run of comap"):
+            run_to(tmp_path, plan())
+    with pytest.raises(OptionError, match="listed twice"):
+        plan(tasks=("a", "a"))
+    with pytest.raises(OptionError, match="not the text"):
+        plan(tasks="abc")
+
+
+WORDS = ["run", "--agent", "random", "--env-option", "source=generated", "--episodes", "12"]
+POSIX = pytest.mark.skipif(os.name != "posix", reason="needs signals and limits")
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+from comap.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.fixture(scope="module")
+def whole_command(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An undisturbed run."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert main([*WORDS, "--out", str(folder)]) == 0
+    return folder
+
+
+def limited(size: int, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", LIMITED, str(size), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@POSIX
+def test_a_full_disk_is_told_in_a_line_and_costs_nothing_recorded(
+    tmp_path: Path, whole_command: Path
+) -> None:
+    lines = text(whole_command).splitlines(keepends=True)
+    room = sum(map(len, lines[:5])) + 100
+    done = limited(room, *WORDS, "--live", "1", "--out", str(tmp_path))
+    assert done.returncode == 2
+    (told,) = done.stderr.splitlines()
+    assert told.startswith("comap: cannot write the run in ") and "File too large" in told
+    assert "what was recorded is kept" in told
+    assert text(tmp_path) == b"".join(lines[:5]), "and nothing half written is left"
+    assert not (tmp_path / "summary.json").exists()
+    assert main([*WORDS, "--out", str(tmp_path)]) == 0
+    assert text(tmp_path) == text(whole_command)
+
+
+def test_a_place_that_cannot_be_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for place in ("file", "file/run"):
+        assert main([*WORDS, "--out", str(tmp_path / place)]) == 2
+        (told,) = capsys.readouterr().err.splitlines()
+        assert "no folder that one may write in" in told and "--out" in told
+
+
+KILLED = """
+import os, signal, sys
+from comap.agents.scripted import RandomAgent
+decide, left = RandomAgent.decide, [220]
+def until_killed(self, view):
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return (yield from decide(self, view))
+RandomAgent.decide = until_killed
+from comap.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@POSIX
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_a_killed_command_goes_on(concurrency: int, tmp_path: Path, whole_command: Path) -> None:
+    words = [*WORDS, "--live", str(concurrency), "--out", str(tmp_path)]
+    command = [sys.executable, "-c", KILLED, *words]
+    killed = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    file = tmp_path / "trajectories.jsonl"
+    assert file.read_bytes().count(b"\n") == 4, "220 steps are 4 episodes of 50, and some more"
+    file.write_bytes(file.read_bytes() + b'{"schema": 2, "task": "gen')  # as a kill may leave it
+    assert main(words) == 0
+    assert text(tmp_path) == text(whole_command)
+    lines = (tmp_path / "timings.jsonl").read_bytes().splitlines()
+    assert [json.loads(line)["session"] for line in lines] == [1] * 4 + [2] * 8
+    assert len(list(read_trajectories(file))) == 12

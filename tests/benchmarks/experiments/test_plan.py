@@ -1,0 +1,177 @@
+"""Jobs are shared, and named by all that their results depend on."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.benchmarks.experiments.definition import SCALES, experiment, experiment_ids, scale_named
+from comap.benchmarks.experiments.plan import Paths, commands, estimate, plan
+from comap.cli.main import understood
+from comap.errors import OptionError
+from comap.lm import create_language_model
+
+ALL = [experiment(name) for name in experiment_ids()]
+ADAPTERS = [
+    "--model Qwen/Qwen3-8B --adapter agent=",
+    "--agent-adapter agent",
+    "--world-model Qwen/Qwen3-8B --world-model-adapter wm --adapter wm=",
+    "--agent-option head=",  # the preset paper reads p from a head
+]
+
+
+def test_jobs_are_shared_between_experiments() -> None:
+    tiny = scale_named("tiny")
+    alone = [plan([one], tiny).jobs for one in ALL]
+    together = plan(ALL, tiny).jobs
+    assert set(together) == set().union(*alone)
+    assert len(together) < 0.8 * sum(map(len, alone))
+    seen: set[str] = set()
+    for name, job in together.items():
+        assert set(job.needs.values()) <= seen  # what a job needs comes before it
+        assert re.fullmatch(r"[\w.+-]{1,119}", name, re.ASCII)  # it is the name of a folder
+        seen.add(name)
+
+
+def test_a_configuration_is_named_by_all_that_it_depends_on() -> None:
+    tiny = scale_named("tiny")
+    one = experiment("comap-t2")
+
+    def hashes(told: object) -> dict[str, str]:
+        found = plan([one], told)  # type: ignore[arg-type]
+        return {
+            f"{j.recipe.name} {j.setup and j.setup.env}": j.config_hash for j in found.jobs.values()
+        }
+
+    def of_comap(**more: object) -> object:
+        kinds = {**tiny.kinds, "comap": {**tiny.kinds["comap"], **more}}
+        return dataclasses.replace(tiny, kinds=kinds)
+
+    before, changed = hashes(tiny), hashes(of_comap(set={"rounds": 7}))
+    assert all(before[name] != changed[name] for name in before)
+    shop = tiny.environments["comap/WebShop-v0"]
+    shop = dataclasses.replace(shop, options={**shop.options, "x": 1})
+    places = {**tiny.environments, "comap/WebShop-v0": shop}
+    other = hashes(dataclasses.replace(tiny, environments=places))
+    for name in before:
+        assert (before[name] != other[name]) == ("WebShop" in name)
+    # what a job begins with counts: another warm-up is another CoMap
+    warm = hashes(of_comap(recipes={"sft": {"warmup_epochs": 9}}))
+    assert warm["comap comap/ALFWorld-v0"] != before["comap comap/ALFWorld-v0"]
+    assert warm["wm-vanilla comap/ALFWorld-v0"] == before["wm-vanilla comap/ALFWorld-v0"]
+
+
+def test_a_plan_is_the_same_in_every_process() -> None:
+    code = (
+        "from comap.benchmarks.experiments.definition import *\n"
+        "from comap.benchmarks.experiments.plan import plan\n"
+        "print(*plan([experiment('comap-t1'), experiment('paw-f6')], scale_named('tiny')).jobs)"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    printed = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    here = plan([experiment("comap-t1"), experiment("paw-f6")], scale_named("tiny")).jobs
+    assert printed.split() == list(here)
+
+
+def test_every_command_is_one_that_comap_understands() -> None:
+    """Of all jobs at all scales, the fewest commands are parsed that have every option and value."""
+    paths = Paths(Path("OUT"), dry_run=True)
+    plans = [plan(ALL, scale_named(scale), [0]) for scale in SCALES]
+    all_words = {
+        tuple(words)
+        for found in plans
+        for job in found.jobs.values()
+        for words in commands(found, job, paths)
+    }
+    seen: set[tuple[str, ...]] = set()
+    for words in sorted(all_words, key=lambda words: (-len(words), words)):
+        new = set(said(words)) - seen
+        if new:
+            understood(words)  # ends the process where it does not understand
+        seen |= new
+    assert len(all_words) > 500 and len(seen) > 300
+
+
+def said(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield each option with its value, the command and its preset; paths and numbers are alike."""
+    text = " ".join(re.sub(r"^OUT/.*|=OUT/.*", "OUT", word) for word in words)
+    command, *options = text.split(" --")
+    preset = next((option for option in options if option.startswith("preset ")), "")
+    for option in options:
+        kind = re.sub(r"\b\d+\b(?![.\w])", "1", option)
+        yield (" ".join(command.split()[:2]), preset, kind)
+
+
+def test_official_data_is_asked_for_before_anything_runs(tmp_path: Path) -> None:
+    found = plan([experiment("comap-t2")], scale_named("paper"), [0])
+    job = next(iter(found.jobs.values()))
+    with pytest.raises(OptionError, match=r"add --data comap/ALFWorld-v0=PLACE"):
+        commands(found, job, Paths(tmp_path))
+    given = Paths(tmp_path, data={"comap/ALFWorld-v0": "/games"}, demos={"comap/ALFWorld-v0": "/d"})
+    words = commands(found, job, given)[0]
+    assert words[words.index("--data-dir") + 1] == "/games"
+    assert words[words.index("--demos") + 1] == "/d"
+
+
+def command(name: str, *parts: str, scale: str = "paper") -> list[list[str]]:
+    """The commands of the first job of an experiment whose id has these parts."""
+    found = plan([experiment(name)], scale_named(scale), [0])
+    job = next(job for job in found.jobs.values() if all(part in job.id for part in parts))
+    return commands(found, job, Paths(Path("out"), dry_run=True, device="cuda"))
+
+
+@pytest.mark.parametrize(
+    ("name", "job", "expected", "absent"),
+    [
+        ("comap-t1", "play-comap-alfworld-Qwen3-8B", ADAPTERS, []),
+        ("comap-t1", "play-react-alfworld-Qwen3-4B", ["--device cuda"], ["adapter"]),
+        ("comap-t1", "play-react-webshop-Gemini", ["api_key_env=GEMINI_API_KEY"], ["--device"]),
+        ("comap-t1", "play-iwm-alfworld-Qwen3-4B", ["--agent-adapter agent"], ["knowledge"]),
+        ("comap-t1", "play-wkm-alfworld-Qwen3-4B", ["--knowledge-adapter knowledge"], []),
+        ("paw-t2", "gigpo+paw-", ["--data-dir DATA/index", "questions=DATA/questions"], []),
+        ("paw-t2", "gigpo+paw-", ["--evaluation-splits test --"], []),
+    ],
+)
+def test_models_servers_and_data_are_named_as_the_command_takes_them(
+    name: str, job: str, expected: list[str], absent: list[str]
+) -> None:
+    text = shlex.join(command(name, job)[0])
+    assert [part for part in expected if part not in text] == []
+    assert [part for part in absent if part in text] == []
+
+
+def test_what_a_server_is_given_is_what_its_client_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", "not-a-key")
+    (words,) = command("comap-t1", "play-react-webshop", "Gemini")
+    args: Any = understood(words)
+    model = create_language_model(args.model, **args.model_option)
+    assert model.name == "gemini-2.5-pro"
+
+
+def test_official_answers_on_tools_are_judged() -> None:
+    words = command("comap-t1", "play-react-stable", "4B")
+    assert [one[0] for one in words] == ["run"] * 6 + ["score"] * 6
+    for played, scored in zip(words[:6], words[6:], strict=True):
+        assert scored[2] == played[played.index("--out") + 1]
+        assert "--judge" in scored and "--data-dir" in scored
+    assert [one[0] for one in command("comap-t1", "play-react-stable", scale="tiny")] == ["run"]
+
+
+def test_costs_grow_with_models_and_say_where_they_come_from() -> None:
+    found = plan([experiment("comap-t2")], scale_named("paper"), [0])
+    jobs = [job for job in found.jobs.values() if job.recipe.name == "comap"]
+    (all_of_them,) = estimate(found, jobs)
+    small, large = ([j for j in jobs if size in j.id] for size in ("4B", "8B"))
+    assert estimate(found, large)[0].hours == pytest.approx(4 * 4.48)
+    assert estimate(found, small)[0].hours == pytest.approx(4 * 4.48 * 4 / 8.2)
+    assert all_of_them.gpu_hours == pytest.approx(4 * all_of_them.hours)
+    assert "cited" in next(iter(all_of_them.basis))

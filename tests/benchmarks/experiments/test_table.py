@@ -1,0 +1,244 @@
+"""Cells over seeds, tables and figures: by values computed by hand, and cited values apart from ours."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.benchmarks.experiments.cited import CitedRow, cited_tables
+from comap.benchmarks.experiments.definition import Axis, Column, Method, ResultRow
+from comap.benchmarks.experiments.report import results_of
+from comap.benchmarks.experiments.report_html import pairs
+from comap.benchmarks.experiments.table import (
+    Cell,
+    average,
+    best,
+    cell,
+    measured_table,
+    panels,
+    t_interval,
+)
+from comap.envs.conformance.transcripts import load
+from comap.metrics import wilson
+
+KIT = load(f"{Path(__file__).with_name('reports_kit.py')}:KIT")
+TABLE, CURVES, BARS, row = KIT.TABLE, KIT.CURVES, KIT.BARS, KIT.row
+
+
+def seed_rows(*values: float, **more: Any) -> list[ResultRow]:
+    return [row(value=value, seed=seed, **more) for seed, value in enumerate(values)]
+
+
+def value(number: float, seeds: tuple[int, ...] = (0,), **more: Any) -> Cell:
+    usual = {"values": (number,) * len(seeds), "counts": (10,) * len(seeds)}
+    return Cell(**{"status": "value", "value": number, "seeds": seeds, **usual, **more})
+
+
+def test_three_seeds_by_hand() -> None:
+    found = cell(seed_rows(40.0, 48.0, 50.0, n=100)[::-1])
+    assert found.value == pytest.approx(46.0)
+    assert found.sd == pytest.approx(math.sqrt((36 + 4 + 16) / 2))
+    assert found.sd is not None
+    half = 4.303 * found.sd / math.sqrt(3)  # 97.5 % of Student's t with two degrees of freedom
+    assert found.low == pytest.approx(46 - half) and found.high == pytest.approx(46 + half)
+    assert found.interval == "t over seeds" and found.values == (40.0, 48.0, 50.0)
+    assert found.measured == "n = 100, seeds 0, 1, 2"
+
+
+def test_a_share_does_not_leave_its_range() -> None:
+    found = cell(seed_rows(99.0, 100.0))
+    assert found.high == 100.0 and found.low is not None and found.low < 99.0
+    loss = cell(seed_rows(0.1, 0.9, metric="loss", unit="nats"))
+    assert loss.low is not None and loss.low < 0
+
+
+def test_one_seed_has_its_own_interval_or_wilsons() -> None:
+    rate = wilson(0.75, 4)
+    for metric in ("success_rate", "success_rate.Pick"):
+        found = cell(seed_rows(75.0, n=4, metric=metric))
+        assert (found.low, found.high) == (100 * rate.low, 100 * rate.high)
+        assert found.interval == "Wilson" and found.sd is None
+    found = cell(seed_rows(75.0, n=4, low=70.0, high=80.0))
+    assert (found.low, found.high, found.interval) == (70.0, 80.0, "over tasks")
+
+
+@pytest.mark.parametrize(
+    "more", [{"metric": "delta_f1"}, {"unit": "s"}, {"n": None}, {"value": 120.0}]
+)
+def test_no_interval_where_none_is_known(more: dict[str, Any]) -> None:
+    found = cell([row(**{"value": 50.0, "seed": 0, "n": 4, **more})])
+    assert (found.low, found.high, found.interval) == (None, None, "")
+
+
+def test_splits_are_pooled_by_their_tasks() -> None:
+    rows = [row(value=50.0, n=30, seed=0, split="a"), row(value=90.0, n=10, seed=0, split="b")]
+    assert cell(rows).value == pytest.approx(60.0) and cell(rows).counts == (40,)
+    assert cell([replace(one, n=None) for one in rows]).value == 70.0
+    assert cell([*rows, row(value=61.0, n=40, seed=0)]).value == 61.0
+    assert cell([rows[0], row(error="killed", job="j", seed=0, split="b")]).status == "failed"
+    assert cell([row(value=1.0, seed=0), row(value=2.0, seed=0)]).value == 2.0  # the last counts
+
+
+def test_failed_seeds_are_named() -> None:
+    lost = row(seed=1, job="j", error="killed")
+    found = cell([row(value=40.0, seed=0), lost, row(value=60.0, seed=2)])
+    assert found.value == 50.0 and found.seeds == (0, 2)
+    assert found.reason == "2 of 3 seeds; the rest: killed" and lost in found.rows
+    assert (cell([lost]).status, cell([lost]).reason) == ("failed", "killed")
+    assert cell([row(seed=1, error="left out")]).status == cell([]).status == "missing"
+    assert cell([row(text="2e-5", seed=None)]).text == "2e-5"
+
+
+def test_average_by_hand() -> None:
+    parts = [
+        value(50.0, (0, 1), values=(40.0, 60.0), counts=(10, 10)),
+        value(20.0, (0, 1), values=(10.0, 30.0), counts=(30, 30)),
+    ]
+    found = average(parts)
+    assert found.value == 35.0 and found.values == (25.0, 45.0) and found.counts == (40, 40)
+    assert found.sd == pytest.approx(math.sqrt(200))
+    assert (found.low, found.high) == t_interval((25.0, 45.0))
+    assert average([value(50.0), Cell(status="failed")]).status == average([]).status == "missing"
+    unlike = average([value(50.0, (0, 1)), value(20.0, (0,))])
+    assert unlike.value == 35.0 and unlike.sd is None and "different seeds" in unlike.reason
+
+
+def test_best() -> None:
+    cells = [value(50.04), value(50.01), value(49.9), Cell(status="failed")]
+    assert best(cells, "more") == {0, 1}  # both are shown as 50.0
+    assert best(cells, "less") == {2}
+    assert best(cells, None) == frozenset()
+    assert best([value(1.0)], "more") == best([value(1.0), value(1.0)], "more") == frozenset()
+
+
+def test_blocks_rows_and_the_best() -> None:
+    found = measured_table(TABLE, KIT._table_rows())
+    assert found is not None and [block.name for block in found.blocks] == ["tiny-S", "tiny-M"]
+    small, medium = found.blocks
+    assert [line.name for line in small.rows] == ["ReAct", "RAP", "CoMap"]
+    react, rap, comap = (line.entries[1:] for line in small.rows)
+    assert [entry.mean for entry in react] == ["50.0", "31.0", "21.0", "34.0"]
+    assert [entry.status for entry in rap] == ["failed", "failed", "missing", "missing"]
+    assert all(entry.best for entry in comap) and not any(entry.best for entry in (*react, *rap))
+    (average_,) = (line.entries[4].cell for line in medium.rows if line.name == "CoMap")
+    assert average_ is not None and average_.value == pytest.approx((85 + 71.25 + 30) / 3)
+    assert "Prompted (the scale tiny has no model in the slot api-1)" in found.notes[-1]
+    assert "Only there (cited only)" in found.notes[-1]
+
+
+def test_an_error_is_about_its_split_alone_if_it_names_one() -> None:
+    about = {"backbone": "b", "seed": 0, "job": "j", "env": KIT.AW, "error": "killed"}
+    for more, failed in (({}, 2), ({"split": "valid_seen"}, 1)):
+        found = measured_table(TABLE, [row(**about, **more)])
+        assert found is not None
+        entries = found.blocks[0].rows[0].entries[1:]
+        assert [entry.status for entry in entries] == ["failed"] * failed + ["missing"] * (
+            4 - failed
+        )
+
+
+def test_footnotes_say_how_a_cell_differs_from_most() -> None:
+    rows = KIT._table_rows()
+    rows += [row(method="RAP", backbone="tiny-M", env=KIT.WS, split="test", value=5.0, seed=7, n=3)]
+    found = measured_table(TABLE, rows)
+    assert found is not None
+    assert {text for _, text in found.footnotes} == {
+        "failed: EngineError: out of memory after 3 tasks",
+        "seed 0",
+        "n = 3; seed 7",
+    }
+    assert found.counts == ("140", "134", "200", "474")
+    assert any("Seeds 0, 1, 2" in note for note in found.notes)
+
+
+def test_cited_values_have_tables_of_their_own() -> None:
+    found, others = cited_tables(TABLE, KIT.cited(TABLE.id))
+    assert found is not None and others is not None
+    (block,) = found.blocks
+    assert block.name == "Qwen3-4B"
+    assert {line.name: [entry.text for entry in line.entries[1:]] for line in block.rows} == {
+        "ReAct": ["11.11", "–", "–"],
+        "CoMap": ["88.88 ± 1.5", "–", "77.77"],  # the average as printed, not computed
+        "Only there": ["–", "66.66", "–"],
+    }
+    assert [line.entries[3].mean for line in others.blocks[0].rows] == ["gain"]
+    cited = row(cited=True, value=99.9, env=KIT.AW, split="valid_seen", backbone="Q")
+    (shown,) = results_of([*KIT._table_rows(), cited], [TABLE], lambda name: None).shown
+    assert shown.measured is not None and shown.cited is None
+    assert all(block.name != "Q" for block in shown.measured.blocks)
+
+
+def test_blocks_are_paired_in_order_and_by_name() -> None:
+    about = {"metric": "success_rate", "unit": "%", "env": KIT.AW, "split": "valid_seen"}
+    names = {"API": ["Prompted"], "4B": ["ReAct"], "8B": ["ReAct", "CoMap"]}
+    rows = tuple(
+        CitedRow(method=method, backbone=backbone, value=1.0, **about)
+        for backbone, methods in names.items()
+        for method in methods
+    )
+    printed, _ = cited_tables(TABLE, replace(KIT.cited(TABLE.id), rows=rows))
+
+    def paired(ours: list[Any]) -> list[tuple[str | None, str | None]]:
+        found = pairs(measured_table(TABLE, ours), printed)
+        return [(a.name if a else None, b.name if b else None) for a, b in found]
+
+    both = KIT._table_rows()
+    assert paired(both) == [("tiny-S", "4B"), ("tiny-M", "8B"), (None, "API")]
+    small = [one for one in both if one.backbone == "tiny-S"]
+    assert paired(small) == [("tiny-S", "4B"), (None, "API"), (None, "8B")]
+    assert paired([replace(one, backbone="4B") for one in small])[0] == ("4B", "4B")
+
+
+def test_curves_over_seeds() -> None:
+    nll, success = panels(
+        CURVES, [one for one in KIT._figure_rows() if one.experiment == CURVES.id]
+    )
+    assert (nll.kind, nll.axis, success.column.label) == ("line", "update", "success")
+    sft, wmsd = nll.curves
+    assert (sft.name, wmsd.name) == ("SFT", "WMSD")
+    assert [x for x, _ in sft.points] == [0.0, 10.0, 20.0]
+    assert [one.value for _, one in sft.points] == pytest.approx([3.05, 2.55, 2.05])
+    assert sft.points[0][1].sd == pytest.approx(0.0707, abs=1e-4)
+
+
+def test_bars_of_methods() -> None:
+    (panel,) = panels(BARS, [one for one in KIT._figure_rows() if one.experiment == BARS.id])
+    assert panel.kind == "bar" and panel.labels == ("CoMap", "Frozen WM")
+    assert [(one.name, len(one.points)) for one in panel.curves] == [("tiny-S", 2), ("tiny-M", 1)]
+    ((x, lost),) = panel.curves[1].lost
+    assert (x, lost.status) == (1.0, "failed")
+
+
+def test_bars_of_many_columns_stand_side_by_side() -> None:
+    columns = [Column(label=f"phase {i}", metric=f"seconds.{i}", unit="s") for i in range(4)]
+    columns.append(Column(label="memory", metric="memory", unit="GiB", better="less"))
+    rows = [
+        row(experiment=BARS.id, method=name, metric=one.metric, unit=one.unit, value=2.0, seed=0)
+        for name in ("CoMap", "Frozen WM")
+        for one in columns
+    ]
+    seconds, other = panels(replace(BARS, columns=tuple(columns)), rows)
+    assert seconds.labels == ("phase 0", "phase 1", "phase 2", "phase 3")
+    names = [(one.name, len(one.points)) for one in seconds.curves]
+    assert names == [("CoMap", 4), ("Frozen WM", 4)] and other.column is columns[-1]
+
+
+def test_sizes_of_models_are_an_axis_and_no_curves() -> None:
+    figure = replace(CURVES, axis=Axis(label="parameters", over="parameters", log=True))
+    about = {"experiment": CURVES.id, "method": "SFT", "env": KIT.AW, "value": 1.0, "seed": 0}
+    rows = [row(**about, x=x, backbone=name) for name, x in (("a", 1e5), ("b", 1e6))]
+    panel = panels(figure, rows)[-1]
+    assert panel.log and [len(curve.points) for curve in panel.curves] == [2]
+    assert not panels(figure, [replace(rows[0], x=0.0), *rows])[-1].log
+
+
+def test_settings_on_an_axis_make_curves_by_series() -> None:
+    methods = tuple(Method(name=f"a = {x}", recipe="r", series="a", x=x) for x in (0.75, 0.25))
+    figure = replace(CURVES, methods=methods, axis=Axis(label="setting", over="setting"))
+    about = {"experiment": CURVES.id, "env": KIT.AW, "value": 1.0, "seed": 0}
+    (curve,) = panels(figure, [row(**about, method=one.name) for one in methods])[-1].curves
+    assert curve.name == "a" and [x for x, _ in curve.points] == [0.25, 0.75]

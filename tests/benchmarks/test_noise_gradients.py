@@ -1,0 +1,312 @@
+"""How much gradient falls on noise: marks, magnitudes, shares, scoring, and the benchmark."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from comap.agents.create import tiny_folder
+from comap.benchmarks.noise_gradients import (
+    Found,
+    code_spans,
+    content_spans,
+    find_noise,
+    gradient_magnitudes,
+    listed_codes,
+    listing_spans,
+    noise_shares,
+    observation_logprobs,
+)
+from comap.cli import main
+from comap.envs.alfworld.canonicalizer import ALFWorldCanonicalizer
+from comap.errors import LanguageModelError
+from comap.facts import Delta, State, diff
+from comap.lm.hf import HFLanguageModel
+from comap.lm.tiny import tokenizer_of
+from comap.trainers.paw.rows import PaWRow, Serializer
+from comap.trajectory import Call, Step, Trajectory
+
+torch = pytest.importorskip("torch")
+
+TOKENIZER = tokenizer_of(["You see a mug and a pen on the desk"] * 2, 400)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_folder(tmp_path_factory.mktemp("noise") / "m", parameters=200_000, episodes=4)
+
+
+@pytest.fixture(scope="module")
+def lm(folder: Path) -> HFLanguageModel:
+    return HFLanguageModel(folder, device="cpu")
+
+
+def test_magnitudes_are_the_gradients_of_the_losses() -> None:
+    logits = torch.tensor([[2.0, -1.0, 0.5], [-3.0, 0.0, 1.0]], dtype=torch.float64)
+    target = torch.tensor([0, 0])
+    for kind, loss in (("ce", lambda p: -p.log()), ("mae", lambda p: 1 - p)):
+        leaf = logits.clone().requires_grad_()
+        p = leaf.softmax(-1).gather(1, target[:, None])[:, 0]
+        loss(p).sum().backward()
+        expected = leaf.grad[:, 0].abs().numpy()
+        found = gradient_magnitudes(p.detach().log().numpy(), kind)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_clipping_takes_confident_tokens_out_and_leaves_the_edge() -> None:
+    p = [0.1, 0.2, 0.3]
+    found = gradient_magnitudes([math.log(0.1), math.log(0.3)], "cmae", rho=0.2)
+    np.testing.assert_allclose(found, [0.09, 0.0])
+    edge = float(np.exp(np.log(np.float64(p[1]))))
+    assert gradient_magnitudes([np.log(edge)], "cmae", rho=edge)[0] > 0
+    np.testing.assert_allclose(
+        gradient_magnitudes(np.log(p), "cmae", rho=1.0), gradient_magnitudes(np.log(p), "mae")
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "noise"),
+    [
+        ("'B07XYZ1234' [SEP] 'mug'", ["B07XYZ1234"]),
+        ("[SEP] XXL USB3 Mug", []),
+        ("BLACK2 and iPHONE12x", ["BLACK2", "PHONE12"]),
+        ("B07XYZ123", []),  # one letter short
+    ],
+)
+def test_codes_and_capitals_are_noise(text: str, noise: list[str]) -> None:
+    assert [text[start:end] for start, end in code_spans(text)] == noise
+
+
+def contents_after(state: State, action: str, text: str) -> tuple[State, list[str]]:
+    after = ALFWorldCanonicalizer().update(state, action, text)
+    assert after.parsed
+    spans = content_spans(diff(state, after), text)
+    return after, [text[start:end] for start, end in spans]
+
+
+def test_only_first_seen_contents_are_noise_in_alfworld() -> None:
+    opened = "You open the drawer 1. The drawer 1 is open. In it, you see a pen 1, and a pen 12."
+    state, noise = contents_after(State(), "open drawer 1", opened)
+    assert noise == ["pen 1", "pen 12"]
+    for action, text in (
+        ("go to drawer 1", opened.replace("open the drawer 1", "arrive at drawer 1", 1)),
+        ("take pen 1 from drawer 1", "You pick up the pen 1 from the drawer 1."),
+        ("go to desk 1", "You arrive at desk 1. On the desk 1, you see nothing."),
+        ("move pen 1 to desk 1", "You move the pen 1 to the desk 1."),
+    ):
+        state, noise = contents_after(state, action, text)
+        assert noise == []
+
+
+Scored = tuple[Sequence[float], Sequence[bool]]
+TWO: list[Scored] = [([0.1, 0.5], [True, False]), ([0.9, 0.2, 0.6], [False, True, False])]
+
+
+def shares_of(scored: Sequence[Scored], **options: Any) -> dict[str, Any]:
+    """Return the shares of observations, each given by probabilities and marks of its tokens."""
+    logprobs = [[math.log(p) for p in probabilities] for probabilities, _ in scored]
+    return noise_shares(logprobs, [noisy for _, noisy in scored], **options)
+
+
+def test_shares_are_those_computed_by_hand() -> None:
+    told = shares_of(TWO, rho=0.2)
+    assert (told["transitions"], told["tokens"], told["noisy_tokens"]) == (2, 5, 2)
+    shares = {name: value["share"] for name, value in told["shares"].items()}
+    assert shares["count"] == 0.4
+    assert shares["ce"] == pytest.approx(1.7 / (0.9 + 0.5 + 0.1 + 0.8 + 0.4), abs=1e-6)
+    assert shares["mae"] == pytest.approx(0.25 / (0.09 + 0.25 + 0.09 + 0.16 + 0.24), abs=1e-6)
+    assert shares["cmae"] == 1.0
+
+
+def test_the_interval_is_of_whole_observations() -> None:
+    for one in TWO:
+        alone = shares_of([one])["shares"]
+        assert all(v["low"] == v["share"] == v["high"] for v in alone.values())
+    count = shares_of(TWO)["shares"]["count"]
+    assert count["low"] == pytest.approx(1 / 3, abs=1e-6) and count["high"] == 0.5
+    narrow = shares_of(TWO * 50)["shares"]["count"]
+    assert count["low"] < narrow["low"] < 0.4 < narrow["high"] < count["high"]
+
+
+def row(lm: HFLanguageModel, prompt: str, text: str, **changes: Any) -> PaWRow:
+    def ids(part: str) -> tuple[int, ...]:
+        return tuple(lm.tokenizer(part, add_special_tokens=False)["input_ids"])
+
+    parts: dict[str, Any] = {
+        "prompt_ids": ids(prompt),
+        "response_ids": ids(" look"),
+        "header_ids": ids("<|end|><|user|>"),
+        "observation_ids": ids(text),
+        "footer_ids": ids("<|end|>"),
+    }
+    return PaWRow(group=0, trajectory=0, t=0, **{**parts, **changes})
+
+
+def rows_for(lm: HFLanguageModel) -> list[PaWRow]:
+    return [
+        row(lm, "You are at a desk 1.", "You see a pen 1."),
+        row(lm, "You", "On the desk 1, you see nothing at all, and that is all there is."),
+        row(lm, "A longer prompt than the others have, by far.", ""),
+        row(lm, "It is dark.", "A"),
+    ]
+
+
+def test_scores_are_those_of_one_row_at_a_time(lm: HFLanguageModel) -> None:
+    rows = rows_for(lm)
+    expected = []
+    for one in rows:
+        ids = [*one.prompt_ids, *one.response_ids, *one.header_ids, *one.observation_ids]
+        with torch.no_grad():
+            told = lm.model(torch.tensor([ids])).logits[0].log_softmax(-1)
+        start = len(ids) - len(one.observation_ids)
+        expected.append([float(told[i - 1, ids[i]]) for i in range(start, len(ids))])
+    for batch_tokens in (1, 60, 16_384):
+        for pad in (0, 7):
+            found = observation_logprobs(lm.model, rows, batch_tokens=batch_tokens, pad=pad)
+            assert [len(values) for values in found] == [len(values) for values in expected]
+            for one_found, one_expected in zip(found, expected, strict=True):
+                np.testing.assert_allclose(one_found, one_expected, atol=1e-10)
+    assert found[2] == []
+
+
+def test_numbers_that_are_none_are_told(lm: HFLanguageModel) -> None:
+    def spoil(module: Any, args: Any, output: Any) -> Any:
+        output.logits = output.logits * float("nan")
+        return output
+
+    handle = lm.model.register_forward_hook(spoil)
+    try:
+        with pytest.raises(LanguageModelError, match="not a number"):
+            observation_logprobs(lm.model, rows_for(lm))
+    finally:
+        handle.remove()
+
+
+def bench(*words: str) -> int:
+    return main(["bench", "noise-gradients", *words])
+
+
+def played(folder: Path, result: Path, *words: str) -> dict[str, Any]:
+    plain = ("--env-option", "source=generated", "--env-option", "max_episode_steps=6")
+    masked = ("--agent-option", "decoding=masked", "--transitions", "5")
+    assert bench("--model", str(folder), *plain, *masked, "--out", str(result), *words) == 0
+    told: dict[str, Any] = json.loads(result.read_text("utf-8"))
+    return told
+
+
+def test_the_benchmark_plays_draws_and_records(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = played(folder, tmp_path / "new" / "a.json")
+    assert told["transitions"] == 5 <= told["candidates"] and told["noise"] == "contents"
+    assert 0 < told["noisy_tokens"] < told["tokens"] and told["faulty_episodes"] == 0
+    for share in told["shares"].values():
+        assert share["share"] is None or 0 <= share["low"] <= share["high"] <= 1
+    assert {"date", "versions", "hardware"} <= set(told) and str(folder) not in json.dumps(told)
+    assert "share of CE" in capsys.readouterr().out
+    again = played(folder, tmp_path / "b.json", "--live", "3", "--batch-tokens", "300")
+    for key in ("episodes", "candidates", "tokens", "shares"):
+        assert again[key] == told[key], key
+
+
+def test_the_benchmark_says_what_it_cannot_measure(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = ("--env-option", "source=generated", "--env-option", "max_episode_steps=1")
+    free = ("--agent", "paw", "--agent-option", "draft_tokens=4", "--episodes", "2")
+    for message, words in (
+        ("in this process", ("--model", "http://127.0.0.1:1/v1#m")),
+        ("transitions", ("--model", str(folder), "--transitions", "0")),
+        ("rho", ("--model", str(folder), "--rho", "1.5")),
+        ("found none in 2 episodes", ("--model", str(folder), *short, *free)),
+    ):
+        assert bench(*words) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_the_benchmark_measures_lists_of_embedded_products(folder: Path, tmp_path: Path) -> None:
+    words = [
+        "--env",
+        "comap/WebShop-v0",
+        "--max-observation",
+        "200",
+        "--transitions",
+        "2",
+        "--episodes",
+        "2",
+    ]
+    told = played(folder, tmp_path / "shop.json", *words, "--noise", "listings")
+    assert told["noise"] == "listings" and told["env"] == "comap/WebShop-v0"
+    assert told["transitions"] == told["episodes"] == 2 and told["max_observation"] == 200
+    assert 0 < told["noisy_tokens"] < told["tokens"]
+
+
+SHOP = (
+    "Instruction: [SEP] find me a rug [SEP] Back to Search [SEP] Page 2 (Total results: 12) [SEP] "
+    "< Prev [SEP] Next > [SEP] B07XYZ1234 [SEP] It's a 'Rug' [SEP] $5.00 to $7.00 [SEP] "
+    "0123456789 [SEP] Mat [SEP] $9.10"
+)
+QUOTED = " [SEP] ".join(f"'{part}'" for part in SHOP.split(" [SEP] ")[2:])
+
+
+@pytest.mark.parametrize("page", [SHOP, QUOTED])
+def test_codes_titles_and_prices_of_new_products_are_noise(page: str) -> None:
+    def said(known: set[str]) -> list[str]:
+        return [page[start:end] for start, end in listing_spans(known, page)]
+
+    first = ["B07XYZ1234", "It's a 'Rug'", "$5.00 to $7.00"]
+    second = ["0123456789", "Mat", "$9.10"]
+    assert said(set()) == first + second and said({"B07XYZ1234"}) == second
+    assert said({"B07XYZ1234", "0123456789"}) == []
+    assert listed_codes(page) == {"B07XYZ1234", "0123456789"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "",
+        "'Back to Search' [SEP] 'B07XYZ1234' [SEP] 'Mug'",  # an item: nothing is listed
+        "'Page 1 (Total results: 1)' [SEP] 'b07xyz1234' [SEP] 'Mug' [SEP] '$5.00'",
+        "'Page 1 (Total results: 1)' [SEP] 'B07XYZ'",  # cut off
+        "Page 1 (Total results: 1)\n[button] B07XYZ1234 [button_]",
+    ],
+)
+def test_a_page_without_codes_lists_nothing(page: str) -> None:
+    assert listing_spans(set(), page) == [] and listed_codes(page) == set()
+
+
+def marked(found: Found, serializer: Serializer) -> str:
+    """Return the text of the tokens that are noise."""
+    texts = serializer.chat.texts(found.row.observation_ids)
+    return "".join(text for text, flag in zip(texts, found.noisy, strict=True) if flag)
+
+
+def test_listed_products_are_noise_once_an_episode() -> None:
+    def page(number: int, *products: str) -> str:
+        head = (
+            f"Instruction: [SEP] a mug [SEP] Back to Search [SEP] Page {number} (Total results: 3)"
+        )
+        return " [SEP] ".join([head, "Next >", *products])
+
+    serializer = Serializer(TOKENIZER)
+    mug, cup = "B07XYZ1234 [SEP] a mug [SEP] $5.00", "B07XYZ1235 [SEP] a cup [SEP] $6.00"
+    pages = (page(1, mug), "Back to Search [SEP] a mug", page(1, mug), page(1, mug, cup))
+    call = Call("generate", "draft", "x", messages=(("user", "go"),), token_ids=(9,))
+    steps = tuple(
+        Step(t, "x", text, 0.0, False, False, False, State(), Delta(), calls=(call,))
+        for t, text in enumerate(pages, 1)
+    )
+    episode = Trajectory("comap/WebShop-v0", "task", "train", "", "react", "shop", State(), steps)
+    found = find_noise(episode, serializer, "listings")
+    assert [one.row.t for one in found] == [0, 3]
+    said = [marked(one, serializer) for one in found]
+    assert "B07XYZ1234" in said[0] and "5.00" in said[0] and "Page" not in said[0]
+    assert "B07XYZ1235" in said[1] and "mug" not in said[1]
+    codes = find_noise(episode, serializer, "codes")
+    assert [one.row.t for one in codes] == [0, 2, 3]

@@ -1,0 +1,101 @@
+"""The commands on environments other than the first: agents play them, trainers train on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import comap  # noqa: F401
+from comap.agents.create import tiny_folder
+from comap.cli import main
+from comap.envs.scienceworld import keep_idle
+from comap.envs.scienceworld.simulator import find_java, simulator_jar
+from comap.errors import CoMapError
+from comap.trajectory import read_trajectories
+
+SHOP = ["--env", "comap/WebShop-v0", "--env-option", "source=generated"]
+TOOLS = ["--env", "comap/StableToolBench-v0", "--env-option", "source=generated"]
+SMALLEST = ["--tiny-parameters", "200000", "--env-option", "max_episode_steps=2"]
+ASKING = ("comap", "paw", "wkm")
+
+
+@pytest.mark.parametrize(
+    ("words", "split"), [(SHOP, "test"), ([*TOOLS, "--split", "G3_instruction"], "G3_instruction")]
+)
+def test_an_expert_plays_the_split_for_tests(words: list[str], split: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert main(["run", *words, "--agent", "expert", "--episodes", "3", "--out", str(out)]) == 0
+    episodes = list(read_trajectories(out / "trajectories.jsonl"))
+    assert [(one.split, one.success) for one in episodes] == [(split, True)] * 3
+    assert main(["view", str(out), "--no-open"]) == 0
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained model that knows no word of the environment."""
+    pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    return tiny_folder(folder, parameters=200_000, episodes=1)
+
+
+@pytest.fixture(scope="module")
+def simulators() -> Iterator[None]:
+    """ScienceWorld's JVMs wait for the next test."""
+    try:
+        simulator_jar()
+        find_java()
+    except CoMapError as error:
+        pytest.skip(str(error))
+    before = keep_idle(4)
+    yield
+    keep_idle(before)
+
+
+@pytest.fixture
+def laboratory(simulators: None, tmp_path: Path) -> list[str]:
+    """Words for ScienceWorld."""
+    env = ["--env", "comap/ScienceWorld-v0", "--env-option", "task_names=find-plant"]
+    return [*env, "--out", str(tmp_path / "out")]
+
+
+def test_an_expert_finds_a_plant(laboratory: list[str], tmp_path: Path) -> None:
+    assert main(["run", *laboratory, "--agent", "expert", "--episodes", "1"]) == 0
+    (episode,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
+    assert (episode.split, episode.success, episode.score) == ("test", True, 1.0)
+
+
+def test_paw_trains_in_the_laboratory(small: Path, laboratory: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    words = ["--updates", "1", "--groups", "2", "--members", "2", "--evaluation-tasks", "1"]
+    words += ["--max-episode-steps", "2", "--preset", "tiny", "--model", str(small)]
+    words += ["--warmup-tokens", "0", "--demonstrations", "2"]
+    assert main(["train", "paw", *words, *laboratory]) == 0
+    (line,) = (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line)["wm_rows"] > 0
+
+
+@pytest.mark.parametrize("agent", ASKING)
+def test_agents_ask_language_models_about_a_shop(agent: str, tmp_path: Path) -> None:
+    """An untrained model wins nothing; every agent reads its answers and goes on."""
+    pytest.importorskip("transformers")
+    words = ["--agent", agent, "--model", "tiny", *SMALLEST, "--episodes", "1"]
+    assert main(["run", *SHOP, *words, "--world-model", "oracle", "--out", str(tmp_path)]) == 0
+    (episode,) = read_trajectories(tmp_path / "trajectories.jsonl")
+    assert episode.error is None and len(episode.steps) == 2
+
+
+@pytest.mark.parametrize(
+    ("env", "split"), [("comap/WebShop-v0", "test"), ("comap/StableToolBench-v0", "G3_instruction")]
+)
+def test_paw_trains_on_other_environments(env: str, split: str, tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    words = ["--updates", "1", "--groups", "2", "--members", "2", "--evaluation-tasks", "1"]
+    words += ["--warmup-tokens", "0", "--demonstrations", "2", "--max-episode-steps", "2"]
+    words += ["--parameters", "200000", "--env", env, "--preset", "tiny"]
+    assert main(["train", "paw", *words, "--out", str(tmp_path)]) == 0
+    (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line)["wm_rows"] > 0
+    assert split in (tmp_path / "evaluations.jsonl").read_text()

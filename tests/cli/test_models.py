@@ -1,0 +1,160 @@
+"""The models that `comap run` makes of its options, builds, and ships."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.agents.create import AGENTS
+from comap.cli import main
+from comap.cli import run as run_module
+from comap.cli.run import ModelOptions, Models, Play
+from comap.envs.conformance.transcripts import load
+from comap.lm import create
+from comap.trainers.setup import Environments
+
+kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
+run, episodes, viewed = kit.run, kit.episodes, kit.viewed
+
+
+SERVER, OTHER = "http://127.0.0.1:9/v1#m", "http://127.0.0.1:9/v1#other"
+
+
+def made(monkeypatch: pytest.MonkeyPatch, spec: str, **options: Any) -> dict[str, Any]:
+    """What a model is made with."""
+    found: list[dict[str, Any]] = []
+
+    def make(spec: str, **given: Any) -> str:
+        del given["build_tiny"]
+        found.append({name: value for name, value in given.items() if value is not None})
+        return spec
+
+    monkeypatch.setattr(run_module, "create_language_model", make)
+    Models(ModelOptions(**options), Path(), Environments("comap/ALFWorld-v0"), 0)(spec)
+    return found[0]
+
+
+def test_options_of_models_go_to_models_of_their_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = {"model": "tiny", "world_model": SERVER, "dtype": "float32"}
+    assert made(monkeypatch, "tiny", **tiny) == {"dtype": "float32"}
+    assert made(monkeypatch, SERVER, **tiny) == {}, "what a server computes with is its affair"
+    two = {"model": SERVER, "world_model": OTHER, "model_option": {"concurrency": 3}}
+    assert made(monkeypatch, SERVER, **two) == made(monkeypatch, OTHER, **two) == {"concurrency": 3}
+    named = {"model": "m", "world_model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
+    assert made(monkeypatch, "m", **named) == {"base_url": "http://127.0.0.1:9/v1"}
+    assert made(monkeypatch, "tiny", **named) == {}
+    assert made(monkeypatch, "other", **named) == {"base_url": "http://127.0.0.1:9/v1"}
+    alone = {"world_model": "tiny", "dtype": "float32"}
+    assert made(monkeypatch, "tiny", **alone) == {"dtype": "float32"}
+
+
+def test_adapters_go_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {"adapter": {"actor": "a", "wm": "w"}, "world_model_adapter": "wm"}
+    both = {"actor": "a", "wm": "w"}
+    shared = given | {"model": "tiny", "world_model": "tiny"}
+    assert made(monkeypatch, "tiny", **shared) == {"adapters": both}
+    apart = given | {"model": "tiny", "world_model": SERVER}
+    assert made(monkeypatch, "tiny", **apart) == {"adapters": {"actor": "a"}}
+    assert made(monkeypatch, SERVER, **apart) == {"adapters": {"wm": "w"}}
+    assert made(monkeypatch, "tiny", adapter={"actor": "a"}, model="tiny") == {
+        "adapters": {"actor": "a"}
+    }
+
+
+STAND_IN = f"{Path(__file__).parents[1] / 'lm' / 'shipped_stand_in.py'}:stand_in"
+SHORT = ["--env-option", "max_episode_steps=2", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch")
+    place: Path = load(STAND_IN)(tmp_path_factory.mktemp("models"))
+    return place
+
+
+@pytest.fixture
+def shipping(stand_ins: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Tiny models in the place of those that comap ships."""
+    monkeypatch.setattr(create, "_package_folder", lambda: stand_ins)
+    return stand_ins
+
+
+def test_comap_plays_out_of_the_box(
+    shipping: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--agent", "comap", *SHORT, "--out", str(tmp_path)) == 0
+    told = capsys.readouterr().out
+    assert "model: the small one that comap ships (0.2 M parameters" in told
+    steps = [step for trajectory in episodes(tmp_path) for step in trajectory.steps]
+    assert len(steps) == 8 and {step.notes["path"] for step in steps} == {"reflected"}
+    assert {step.notes["p"] for step in steps} == {0.5} and steps[0].notes["p_source"] == "head"
+    assert {step.notes["decoding"] for step in steps} == {"masked"}
+    made = json.loads((tmp_path / "run.json").read_text())
+    assert made["config"]["agent"]["head"] == "shipped" and made["agent"]["tau_p"] == 0.4
+    assert made["config"]["world_model"] == made["world_model"]["lm"]["name"] == "shipped:wm"
+    assert made["language_model"]["name"] == "shipped:agent"
+    assert made["world_model"]["max_new_tokens"] == 4 and made["world_model"]["prompts"] == "brief"
+    assert str(shipping) not in json.dumps(made)
+    assert run("--agent", "comap", "--model", "shipped", *SHORT, "--out", str(tmp_path)) == 0
+    told = capsys.readouterr().out
+    assert "the small one" not in told and "4 of 4 tasks had ended before" in told, "the same run"
+    assert main(["view", str(tmp_path), "--no-open"]) == 0
+    (record, *_) = viewed(tmp_path / "view.html")[1]
+    for note in ("draft_action", "predicted_next_state", "reflect_response", "gate_parts"):
+        assert note in record["texts"]
+    gates = record["real"]["steps"][0]["gates"]
+    assert gates["numbers"]["p"] == {
+        "value": 0.5,
+        "threshold": 0.4,
+        "source": "head",
+        "enough": True,
+    }
+
+
+def test_what_is_asked_for_wins_over_what_ships(
+    shipping: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--agent", "comap", "--tau-p", "0.9", "--decoding", "scored", "--world-model", "null"]
+    assert run(*words, *SHORT, "--p-source", "verbalizer", "--out", str(tmp_path / "a")) == 0
+    made = json.loads((tmp_path / "a" / "run.json").read_text())
+    chosen = {name: made["agent"][name] for name in ("tau_p", "decoding", "p_source", "prompts")}
+    assert chosen == {
+        "tau_p": 0.9, "decoding": "scored", "p_source": "verbalizer", "prompts": "brief"
+    }  # fmt: skip
+    assert made["world_model"] == "null"
+    words = ["--agent", "comap", "--world-model-option", "max_new_tokens=2", *SHORT]
+    assert run(*words, "--world-model-prompts", "standard", "--out", str(tmp_path / "b")) == 0
+    world = json.loads((tmp_path / "b" / "run.json").read_text())["world_model"]
+    assert world["max_new_tokens"] == 2 and world["prompts"] == "standard"
+
+
+def test_other_agents_play_out_of_the_box_too(
+    shipping: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--agent", "react", "--decoding", "masked", *SHORT]
+    assert run(*words, "--out", str(tmp_path / "react")) == 0
+    made = json.loads((tmp_path / "react" / "run.json").read_text())
+    assert made["agent"]["prompts"] == "brief" and made["agent"]["state_text"] == "belief"
+    assert made["agent"]["temperature"] == 0.7 and made["world_model"] is None
+    assert "--model for yours" in capsys.readouterr().out
+    dream = ["--agent", "random", "--imagined", "--world-model", "shipped", "--horizon", "2"]
+    assert run(*dream, "--out", str(tmp_path / "dream")) == 0
+    made = json.loads((tmp_path / "dream" / "run.json").read_text())
+    assert made["language_model"] is None and made["imagined"]["world_model"]["max_new_tokens"] == 4
+    for name in sorted(set(AGENTS) - {"paw"}):  # which has no brief prompts
+        _, told = Play(agent=name, model="shipped:agent")._agent()
+        assert bool(set(told) - {"seed"}) == (name not in ("expert", "random"))
+
+
+def test_without_shipped_models_a_model_must_be_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(create, "_package_folder", lambda: tmp_path / "none")
+    for agent in ("react", "comap"):
+        assert run("--agent", agent, "--out", str(tmp_path / "run")) == 2
+        assert "--model" in capsys.readouterr().err
+    assert run("--agent", "react", "--model", "shipped", "--out", str(tmp_path / "run")) == 2
+    assert "comap bench shipped" in capsys.readouterr().err

@@ -1,0 +1,294 @@
+"""`comap score tools`: what lies in folders is scored, and mistakes are told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.cli import main
+from comap.envs.conformance.transcripts import load
+from comap.facts import State
+from comap.trajectory import Trajectory, write_trajectories
+
+pytest.importorskip("jsonschema")
+
+HOSTILE = f"{Path(__file__).parents[1] / 'lm' / 'hostile_server.py'}:KIT"
+
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "stabletoolbench"
+TOOLS = ["--env", "comap/StableToolBench-v0", "--env-option", "source=generated"]
+
+
+@pytest.fixture
+def official() -> Path:
+    if not (SHARED / "example_answers").is_dir():
+        pytest.skip(f"no StableToolBench data at {SHARED}")
+    return SHARED
+
+
+@pytest.fixture(autouse=True)
+def _no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMAP_HOME", str(tmp_path / "home"))
+
+
+API = {
+    "category_name": "Data",
+    "tool_name": "Words",
+    "api_name": "Find",
+    "api_description": "",
+    "required_parameters": [{"name": "word", "type": "STRING", "description": "", "default": ""}],
+    "optional_parameters": [],
+    "method": "GET",
+}
+
+
+def reference(folder: Path, answers: dict[str, str], method: str = "CoT@1") -> Path:
+    """Write answer files as the reference pipeline does: one call, then Finish with an answer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for key, answer in answers.items():
+        call = {"node_type": "Action", "description": "find_for_words"}
+        given = {
+            "node_type": "Action Input",
+            "description": '{"word": "a"}',
+            "observation": '{"error": "", "response": "b"}',
+        }
+        said = json.dumps({"return_type": "give_answer", "final_answer": answer})
+        told = {
+            "query": f"query {key}?",
+            "function": [{"name": "find_for_words"}],
+            "final_answer": said if answer else "",
+        }
+        data = {"answer_generation": told, "trys": [{"chain": [call, given]}]}
+        (folder / f"{key}_{method}.json").write_text(json.dumps(data))
+    return folder
+
+
+def queries(folder: Path, keys: str, group: str = "G1_instruction") -> Path:
+    (folder / "test_instruction").mkdir(parents=True, exist_ok=True)
+    records = [
+        {
+            "query_id": int(key),
+            "query": f"query {key}?",
+            "api_list": [API],
+            "relevant APIs": [["Words", "Find"]],
+        }
+        for key in keys
+    ]
+    (folder / "test_instruction" / f"{group}.json").write_text(json.dumps(records))
+    return folder
+
+
+def verdicts(path: Path, said: dict[str, tuple[str, ...]]) -> Path:
+    rows = {
+        key: {"is_solved": {str(n): f"AnswerStatus.{one.title()}" for n, one in enumerate(row)}}
+        for key, row in said.items()
+    }
+    path.write_text(json.dumps(rows))
+    return path
+
+
+def score(*words: object, code: int = 0) -> None:
+    assert main(["score", "tools", *map(str, words)]) == code
+
+
+def test_reference_answers_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = reference(tmp_path / "mine" / "G1_instruction", {"1": "x", "2": "y", "3": "", "4": "z"})
+    recorded = verdicts(
+        tmp_path / "v.json",
+        {"1": ("solved",) * 2, "2": ("solved", "unsure"), "4": ("unsolved",) * 2},
+    )
+    data = queries(tmp_path / "data", "1234")
+    out = tmp_path / "scores.json"
+    score(mine.parent, "--data-dir", data, "--verdicts", recorded, "--out", out)
+    result = json.loads(out.read_text())
+    sopr = result["sopr"]
+    assert (sopr["mean"], sopr["runs"], sopr["n"]) == (0.4375, [0.5, 0.375], 4)
+    assert sopr["low"] < 0.4375 < sopr["high"] and sopr["judge"] == "recorded: v.json"
+    assert sopr["verdicts"]["G1_instruction/3"] == ["unsolved", "unsolved"]
+    assert result["process"]["relevant_recall"] == result["process"]["valid_arguments"] == 1.0
+    assert result["process"]["answered"] == 0.75 and result["process"]["sources"] == {}
+    assert result["sowr"] is None and result["notes"] == []
+    assert result["answers"]["groups"] == {"G1_instruction": 4}
+    assert str(tmp_path) not in out.read_text()
+    printed = capsys.readouterr().out
+    assert "43.8 % [" in printed and "recorded: v.json" in printed
+
+
+def test_sowr_by_verdicts_on_both(tmp_path: Path) -> None:
+    mine = reference(tmp_path / "mine", {"1": "x", "2": "y", "3": "z"})
+    other = reference(tmp_path / "other", {"1": "x", "2": "y", "3": "z", "9": "n"}, "DFS@1")
+    ours = verdicts(tmp_path / "o.json", dict.fromkeys("123", ("solved",)))
+    theirs = verdicts(
+        tmp_path / "t.json", {"1": ("unsolved",), "2": ("unsolved",), "3": ("solved",)}
+    )
+    out = tmp_path / "s.json"
+    words = [mine, "--verdicts", ours, "--against", other, "--out", out]
+    score(*words, "--against-verdicts", theirs)
+    sowr = json.loads(out.read_text())["sowr"]
+    assert (sowr["wins"], sowr["ties"], sowr["losses"], sowr["by_verdict"]) == (2, 1, 0, 2)
+    assert sowr["rate"] == pytest.approx(2.5 / 3) and sowr["n"] == 3
+    assert sowr["low"] < sowr["rate"] < sowr["high"] and sowr["against"]["name"] == "other"
+    score(*words, code=2)
+
+
+def test_runs_are_scored_by_their_checkers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for agent in ("expert", "random"):
+        words = ["--agent", agent, "--episodes", "4", "--split", "G1_tool"]
+        more = ["--env-option", "admissible_actions=true", "--env-option", "generator_seed=5"]
+        assert main(["run", *TOOLS, *words, *more, "--out", str(tmp_path / agent)]) == 0
+    out = tmp_path / "s.json"
+    capsys.readouterr()
+    score(tmp_path / "expert", "--against", tmp_path / "random", "--out", out)
+    result = json.loads(out.read_text())
+    assert result["answers"]["kind"] == "run" and result["sopr"]["mean"] == 1.0
+    assert result["sopr"]["judge"] == "the generated tasks' checker"
+    process = result["process"]
+    assert process["relevant_recall"] == process["valid_arguments"] == process["finished"] == 1.0
+    assert process["sources"] == {"local": 1.0} and process["sourced"] > 4
+    assert (result["sowr"]["rate"], result["sowr"]["wins"]) == (1.0, 4)
+    printed = capsys.readouterr().out
+    assert "calls answered by" in printed and "local 100.0 %" in printed
+    score(tmp_path / "expert" / "trajectories.jsonl")
+
+
+def judging(server: Any) -> Any:
+    """A server that finds short answers solved and long ones unsolved, and prefers the first."""
+
+    def reply(handler: Any) -> None:
+        asked = handler.body["messages"][-1]["content"]
+        if "good" in asked and "bad" in asked:
+            text = "1" if asked.index("good") < asked.index("bad") else "2"
+        else:
+            text = "Solved" if "good" in asked else "Unsolved" if "bad" in asked else "Unsure"
+        server.says(text)(handler)
+
+    return reply
+
+
+def test_a_model_behind_a_server_judges(tmp_path: Path) -> None:
+    pytest.importorskip("openai")
+    server = load(HOSTILE)
+    mine = reference(tmp_path / "mine", {"1": "good", "2": "bad", "3": "middling"})
+    other = reference(tmp_path / "other", {"1": "bad", "2": "bad", "3": "middling"})
+    out, again = tmp_path / "s.json", tmp_path / "again.json"
+    with server.HostileServer(judging(server)) as running:
+        url = f"{running.url}#critic"
+        words = ["--judge", url, "--runs", 2, "--rounds", 2, "--against", other]
+        score(mine, *words, "--judge-option", "max_retries=0", "--out", out)
+        asked = len(running.requests)
+    result = json.loads(out.read_text())
+    sopr, sowr = result["sopr"], result["sowr"]
+    assert (sopr["mean"], sopr["judge"]) == (0.5, "critic") and len(sopr["prompt_sha256"]) == 64
+    assert sopr["verdicts"]["3"] == ["unsure", "unsure"]
+    assert (sowr["wins"], sowr["by_verdict"], sowr["judge"]) == (1, 1, "critic")
+    assert sowr["ties"] + sowr["losses"] == 2
+    assert asked == 2 * (3 + 1) * 2 + 2 * 2, "answers, unsure ones again, and pairs left"
+    score(mine, "--verdicts", out, "--out", again)
+    kept = json.loads(again.read_text())["sopr"]
+    assert {name: kept[name] for name in ("mean", "judge", "prompt_sha256", "verdicts")} == {
+        name: sopr[name] for name in ("mean", "judge", "prompt_sha256", "verdicts")
+    }
+
+
+def test_a_judge_that_never_answers_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("openai")
+    server = load(HOSTILE)
+    mine = reference(tmp_path / "mine", {"1": "good"})
+    with server.HostileServer(server.sends({}, 500)) as running:
+        words = ["--judge", f"{running.url}#critic", "--judge-option", "max_retries=0"]
+        score(mine, *words, "--out", tmp_path / "s.json", code=1)
+    assert "gave no verdict on any answer" in capsys.readouterr().err
+    assert not (tmp_path / "s.json").exists()
+
+
+def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = reference(tmp_path / "answer" / "cot", {"1": "x"})
+    reference(tmp_path / "answer" / "dfs", {"2": "x"})
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").write_text("")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    other_verdicts = verdicts(tmp_path / "v.json", {"7": ("solved",)})
+    cases: list[tuple[list[object], str]] = [
+        ([tmp_path / "none"], "found nothing there"),
+        ([tmp_path / "answer"], "cot, dfs: name one of these"),
+        ([tmp_path / "run"], "no task has ended"),
+        ([mine, "--verdicts", other_verdicts], "found those on other queries (7)"),
+        ([mine, "--against-verdicts", other_verdicts], "add that"),
+        ([mine, "--judge", "http://127.0.0.1:1/v1#m", "--temperature", 3], "from 0 to 2"),
+        ([mine, "--out", tmp_path], "is a folder"),
+        ([mine, "--out", tmp_path / "notes.txt" / "s.json"], "no folder that one may write in"),
+        ([mine, "--runs", 0], "--runs must be"),
+        ([mine, "--against", tmp_path / "answer" / "dfs"], "SoWR needs a --judge"),
+    ]
+    for words, told in cases:
+        score(*words, code=2)
+        error = capsys.readouterr().err
+        assert told in error and "Traceback" not in error, (words, error)
+    ours = verdicts(tmp_path / "o.json", {"1": ("solved",)})
+    theirs = verdicts(tmp_path / "t.json", {"2": ("solved",)})
+    words = [mine, "--verdicts", ours, "--against", tmp_path / "answer" / "dfs"]
+    score(*words, "--against-verdicts", theirs, code=2)
+    assert "both answer, found none" in capsys.readouterr().err
+    score(mine, "--judge", "a", "--verdicts", "b", code=2)
+
+
+@pytest.mark.parametrize(
+    "task", ["../../etc/1", "G1_tool/\0/1", "/1", "\x1b[31m/7", "G1_tool/" + "9" * 5000, ""]
+)
+def test_ids_are_not_paths(tmp_path: Path, task: str, capsys: pytest.CaptureFixture[str]) -> None:
+    episode = Trajectory(
+        "comap/StableToolBench-v0", task, "G1_tool", "?", "me", "", State(), fingerprint={}
+    )
+    write_trajectories(tmp_path / "run" / "trajectories.jsonl", [episode])
+    score(tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed and "1 of a run of comap" in printed
+    converted = tmp_path / "converted.json"
+    answer = {"answer_details": [], "final_answer": ""}
+    converted.write_text(
+        json.dumps({task: {"query": "?", "available_tools": [], "answer": answer}})
+    )
+    score(converted)
+    assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("task", "fingerprint"),
+    [
+        ("generated/G1_tool/999", {}),
+        ("generated/../1", {}),
+        ("generated/G1_tool/1", {"generator_seed": "-1"}),
+        ("generated/G1_tool/1", {"generator_seed": ["x"]}),
+        ("generated/G1_tool/1", {"compat": "no such"}),
+    ],
+)
+def test_strange_records_are_told(
+    tmp_path: Path, task: str, fingerprint: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    episode = Trajectory(
+        "comap/StableToolBench-v0", task, "x", "?", "me", "", State(), fingerprint=fingerprint
+    )
+    write_trajectories(tmp_path / "trajectories.jsonl", [episode])
+    assert main(["score", "tools", str(tmp_path)]) in (1, 2)
+    assert "expected" in (error := capsys.readouterr().err) or "cannot be" in error
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("cot", 2 / 3), ("dfs", 1.0)])
+def test_the_example_answers(official: Path, tmp_path: Path, kind: str, expected: float) -> None:
+    base, name, out = official / "example_answers", f"virtual_chatgpt_{kind}", tmp_path / "s.json"
+    recorded = base / "pass_rate_results" / name / f"G1_instruction_{name}.json"
+    for folder in ("answer", "model_predictions_converted"):
+        words = [base / folder / name, "--data-dir", official, "--verdicts", recorded]
+        score(*words, "--out", out)
+        result = json.loads(out.read_text())
+        assert result["sopr"]["mean"] == pytest.approx(expected)
+        assert result["answers"]["groups"] == {"G1_instruction": 3}
+        process = result["process"]
+        assert process["relevant_recall"] == process["valid_arguments"] == 1.0

@@ -1,0 +1,36 @@
+"""Servers of searches and tools: to other machines only with a token, which requests must tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from comap.cli import main
+from comap.envs.stabletoolbench.backends import VirtualTools, virtual_app
+
+
+@pytest.mark.parametrize("kind", ["search", "tools"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_other_machines_need_a_token(
+    kind: str, host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", kind, "--host", host, "--port", "0"]) == 2
+    assert "expected a token that requests must tell, found none" in capsys.readouterr().err
+    (tmp_path / "token").write_text("short")
+    words = ["serve", kind, "--host", host, "--token-file", str(tmp_path / "token")]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "at least 16 characters, found 5" in said and "short" not in said
+
+
+def test_tools_want_the_token() -> None:
+    pytest.importorskip("httpx")
+    testclient = pytest.importorskip("starlette.testclient")
+    app = virtual_app(VirtualTools([], world=0), token="a-token-of-tools")
+    asked = {"category": "Media", "tool_name": "library", "api_name": "search", "tool_input": "{}"}
+    with testclient.TestClient(app, "http://127.0.0.1") as client:
+        for headers in ({}, {"Authorization": "Bearer a-token-of-toolz"}, {"Authorization": ""}):
+            assert client.post("/virtual", json=asked, headers=headers).status_code == 401
+        right = {"Authorization": "Bearer a-token-of-tools"}
+        assert client.post("/virtual", json=asked, headers=right).status_code == 200

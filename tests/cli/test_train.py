@@ -1,0 +1,438 @@
+"""`comap train METHOD`, as one types it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.agents.comap import CoMapConfig
+from comap.agents.create import create_agent
+from comap.benchmarks.play_command import play_command
+from comap.cli import train
+from comap.cli.main import understood
+from comap.cli.run import Play
+from comap.envs.conformance.transcripts import load
+from comap.trainers.baselines.config import BASELINES, baseline_preset
+from comap.trainers.comap.config import CoMapTraining
+from comap.trainers.paw.config import PRESETS, PaWTraining, preset
+from comap.trainers.run_folder import FORMAT
+from comap.trajectory import Trajectory, read_trajectories
+
+say = load(f"{Path(__file__).with_name('cli_kit.py')}:say")
+PACKAGES = ("torch", "trl", "peft", "jinja2", "matplotlib")
+FEW = ["--preset", "tiny", "--parameters", "200000", "--env-option", "max_episode_steps=4"]
+SMALL = [
+    *("train", "comap", *FEW, "--rounds", "1", "--demonstrations", "4", "--warmup-rollouts", "1"),
+    *("--reflection-tasks", "1", "--states-per-episode", "1", "--tasks-per-round", "1"),
+    *("--evaluation-tasks", "2", "--evaluation-splits", "valid_seen", "--diagnosed", "1"),
+    *("--frozen-transitions", "4", "--warmup-epochs", "2", "--logging-steps", "1"),
+    *("--save-steps", "0"),
+]
+SMALL_WKM = [
+    *("train", "wkm", *FEW, "--demonstrations", "3", "--evaluation-tasks", "1", "--epochs", "1"),
+    *("--evaluation-splits", "valid_seen", "--save-steps", "0"),
+]
+UPDATE = {"update": 1, "success": 0.25, "return": 2.5, "policy_loss": 0.125}
+EVALUATION = {"update": 1, "split": "valid_seen", "n": 4, "success": 0.5, "score": 0.625}
+
+
+def command(method: str, *words: str) -> train.Training:
+    found = understood(["train", method, *words])
+    assert isinstance(found, train.Training)
+    return found
+
+
+def comap(*words: str) -> CoMapTraining:
+    config: CoMapTraining = command("comap", *words).config
+    return config
+
+
+def paw(*words: str) -> PaWTraining:
+    config: PaWTraining = command("paw", *words).config
+    return config
+
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+def test_every_setting_of_comap_is_an_option(tmp_path: Path) -> None:
+    assert comap() == CoMapTraining()
+    assert comap("--no-wmsd", "--no-expert-sft").ablations() == ("w/o Expert SFT", "w/o WMSD")
+    assert comap("--batch-tokens", "512").optimization.batch_rows is None
+    assert comap("--preset", "tiny", "--batch-rows", "2").optimization.batch_tokens is None
+    assert comap("--preset", "tiny", "--evaluation-tasks", "none").evaluation_tasks is None
+    assert comap("--form-loss", "true").form_loss is True
+    assert comap("--topk", "20", "--topk", "none").distillation.topk is None
+    assert comap("--evaluation-splits", "a", "b").evaluation_splits == ("a", "b")
+    assert comap("--agent.tau_p", "0.4") == comap("--agent.tau-p", "0.4") == comap("--tau-p", "0.4")
+    file = tmp_path / "train.yaml"
+    file.write_text("preset: tiny\nagent: {tau_p: 0.4}\noptimization: {batch_rows: 2}\n")
+    read = comap("--config", str(file), "--rounds", "1")
+    assert (read.agent.tau_p, read.rounds, read.weights) == (0.4, 1, "full")
+    assert read.optimization.batch_tokens is None
+
+
+@pytest.mark.parametrize("method", ["comap", "paw", "sft", "iwm", "wkm", "itp"])
+def test_what_is_printed_can_be_read(
+    method: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ["--preset", "tiny", "--seed", "3", "--out", str(tmp_path)]
+    assert say("train", method, *words, "--print-config")[0] == 0
+    capsys.readouterr()
+    file = tmp_path / "all.yaml"
+    file.write_text(say("train", method, *words, "--print-config")[1])
+    assert command(method, "--config", str(file)) == command(method, *words)
+    assert say("train", method, "--preset", "tiny", "--help")[1].count("\n") <= 100
+
+
+def test_every_setting_of_paw_is_an_option() -> None:
+    assert paw() == PaWTraining()
+    assert paw("--algorithm", "gigpo", "--no-paw").title == "GiGPO"
+    assert paw("--micro-batch-rows", "4").optimization.micro_batch_tokens is None
+    assert paw("--preset", "tiny", "--mini-batch-rows", "8").optimization.mini_batch_rows == 8
+    assert paw("--mini-batch-rows", "none", "--updates", "none").updates is None
+    assert paw("--dual-clip", "none").optimization.dual_clip is None
+    assert paw("--max-updates", "3").max_updates == 3 and paw().max_updates is None
+    for name in PRESETS:
+        assert paw("--preset", name, "--seed", "4", "--warmup-tokens", "7") == preset(
+            name, seed=4, warmup={"warmup_tokens": 7}
+        )
+    config = paw("--algorithm", "ppo")
+    assert (config.groups, config.members) == (128, 1)
+    assert paw("--algorithm", "ppo", "--members", "2").groups == 16
+
+
+def test_preset_and_environment_follow_each_other() -> None:
+    def resolved(*words: str) -> tuple[str | None, str | None]:
+        found = command("paw", *words)
+        return found.preset, found.env
+
+    assert resolved() == ("alfworld", "comap/ALFWorld-v0")
+    assert resolved("--env", "comap/WebShop-v0") == ("webshop", "comap/WebShop-v0")
+    assert resolved("--env", "comap/SearchQA-v0") == ("search", "comap/SearchQA-v0")
+    assert resolved("--preset", "search_r1") == ("search_r1", "comap/SearchQA-v0")
+    assert resolved("--preset", "tiny") == ("tiny", "comap/ALFWorld-v0")
+    assert paw("--env", "comap/WebShop-v0").optimization.mini_batch_rows == 64
+
+
+def test_options_of_the_environment() -> None:
+    def made(*words: str) -> dict[str, Any]:
+        return command("paw", *words).env_options()
+
+    assert made() == {"max_episode_steps": 50}
+    assert made("--preset", "tiny") == {"max_episode_steps": 30, "source": "generated"}
+    tiny = ["--preset", "tiny", "--data-dir", "d"]
+    assert made(*tiny) == {"max_episode_steps": 30, "data_dir": "d"}
+    few = ["--max-episode-steps", "9", "--env-option", "dialect=put"]
+    assert made(*few) == {"max_episode_steps": 9, "dialect": "put"}
+    searched = {"max_episode_steps": 4, "source": "generated", "topk": 1}
+    for name in ("tiny_search_r1", "tiny_zerosearch"):
+        assert made("--preset", name) == searched
+        assert made("--preset", name, "--env-option", "topk=2") == {**searched, "topk": 2}
+        assert paw("--preset", name).evaluation_splits == ("test",)
+
+
+MISTAKES = [
+    ("comap", "add --model"),
+    ("comap --preset tny", "did you mean 'tiny'?"),
+    ("comap --preset tiny --no-wmds", "did you mean '--no-wmsd'?"),
+    ("comap --preset tiny --rounds many", "expected a whole number as --rounds"),
+    ("comap --preset tiny --weights fll", "one of lora, full"),
+    ("comap --preset tiny --batch-rows 2 --batch-tokens 9", "either batch_rows or batch_tokens"),
+    ("comap --preset tiny --data-dir no/such/folder", "json_2.1.1"),
+    ("comap --preset tiny --env comap/ALFWord-v0", "ALFWorld"),
+    ("comap --preset tiny --env-option split=train", "--train-split"),
+    ("comap --preset tiny --train-split trin", "did you mean 'train'?"),
+    ("comap --preset tiny --model http://127.0.0.1:1/v1#m", "cannot be trained"),
+    ("comap --preset tiny --weights lora --policy a", "two adapters or none"),
+    ("comap --preset tiny --report-to wnadb", "did you mean 'wandb'?"),
+    ("itp --episods 3", "there is no option --episods; did you mean '--episodes'"),
+    ("sft --preset small", "there is no preset 'small'"),
+    ("wkm --preset tiny --task-knowledge", "a knowledge model is an adapter"),
+    ("paw --preset tiny --loss.alpha 2", "alpha must be"),
+    ("paw --preset tiny --vllm-server 127.0.0.1:8000", "expected a URL"),
+    ("paw --preset zerosearch --model some/model", "add --simulator"),
+    ("paw --preset tiny_search_r1 --simulator tiny", "--engine simulated"),
+    ("paw --env comap/NoSuchBench-v0 --model some/model", "NoSuchBench"),
+]
+
+
+@pytest.mark.parametrize(("words", "told"), MISTAKES, ids=[words for words, _ in MISTAKES])
+def test_mistakes_are_told_in_a_line(words: str, told: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    found, _, err = say("train", *words.split(), "--out", str(tmp_path / "out"))
+    assert found == 2 and told in err, err
+    assert len(err.strip().splitlines()) == 1 and "Traceback" not in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_extra_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = train.find_spec
+    monkeypatch.setattr(train, "find_spec", lambda n: None if n == "jinja2" else known(n))
+    for method in ("comap", "paw"):
+        assert "comap[viz]" in say("train", method, "--preset", "tiny")[2]
+
+
+# -- a small training ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """A training of the smallest size, and what was said of it."""
+    for package in PACKAGES:
+        pytest.importorskip(package)
+    place = tmp_path_factory.mktemp("train") / "out"
+    code, out, err = say("--traceback", *SMALL, "--out", str(place))
+    assert code == 0, err
+    return place, out, err
+
+
+def episodes(folder: Path) -> dict[str, Trajectory]:
+    files = sorted(folder.glob("**/trajectories.jsonl"))
+    return {one.task: one for path in files for one in read_trajectories(path)}
+
+
+def test_a_training_is_shown_and_written(trained: tuple[Path, str, str]) -> None:
+    place, out, err = trained
+    lines = out.splitlines()
+    stages = [int(found[1]) for line in lines if (found := re.match(r"\[(\d+)/12\] .* s$", line))]
+    assert stages == list(range(1, 13)) and err == ""
+    assert "{" not in out and "Warning" not in out  # nothing of what libraries print
+    for name in ("report.html", "metrics.jsonl", "summary.json", "models/head.safetensors"):
+        assert (place / name).is_file(), name
+    metrics = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+    assert len(metrics) == 12 and metrics[-1]["splits/valid_seen/episodes"] == 2
+    run = json.loads((place / "run.json").read_text())
+    described, session = run["described"], run["sessions"][0]
+    assert described["preset"] == "tiny" and described["config"]["rounds"] == 1
+    assert described["env"]["options"] == {"max_episode_steps": 4, "source": "generated"}
+    assert set(described["env"]["fingerprint"]) == {"train", "valid_seen"}
+    assert described["model"]["name"] == "tiny" and len(described["model"]["model_sha256"]) == 64
+    assert described["demonstrations"] == {"from": "expert", "number": 4}
+    assert {"torch", "trl", "peft"} <= set(session["versions"])
+    assert str(place.parent) not in (place / "run.json").read_text()
+    assert str(place.parent) not in (place / "report.html").read_text("utf-8")
+
+
+def test_the_models_play_as_they_were_evaluated(
+    trained: tuple[Path, str, str], tmp_path: Path
+) -> None:
+    place, out, _ = trained
+    words = shlex.split(out.splitlines()[-1])
+    assert words[:2] == ["comap", "run"]
+    evaluated = episodes(place / "stages" / "11-round-1-evaluation" / "valid_seen-0")
+    played = tmp_path / "played"
+    code, _, err = say(*words[1:], "--tasks", *sorted(evaluated), "--out", str(played))
+    assert code == 0, err
+    again = episodes(played)
+    assert len(again) == 2 and again.keys() == evaluated.keys()
+    for task, trajectory in again.items():
+        assert trajectory.error is None
+        for here, there in zip(trajectory.steps, evaluated[task].steps, strict=True):
+            assert (here.action, here.observation) == (there.action, there.observation)
+            assert here.notes == there.notes
+
+
+def test_a_training_goes_on_only_as_it_was(trained: tuple[Path, str, str]) -> None:
+    place = str(trained[0])
+    code, out, err = say(*SMALL, "--out", place, "--live", "2")
+    assert (code, err) == (0, "")
+    assert out.count(": done before") == 12
+    assert out.splitlines()[-1] == trained[1].splitlines()[-1]
+    code, _, err = say(*SMALL, "--out", place, "--eta", "0.25")
+    assert code == 2 and len(err.splitlines()) == 1
+    assert "found other settings (config.distillation.eta: 0.5 there, 0.25 now)" in err
+    code, _, err = say(*SMALL, "--out", place, "--parameters", "300000")
+    assert code == 2 and "expected the tiny model" in err
+
+
+def test_a_baseline_is_trained_and_goes_on(tmp_path: Path) -> None:
+    for package in PACKAGES:
+        pytest.importorskip(package)
+    place = tmp_path / "out"
+    code, out, err = say("--traceback", *SMALL_WKM, "--out", str(place))
+    assert (code, err) == (0, "")
+    assert "[1/3] state-knowledge: " in out and " entries, " in out
+    assert shlex.split(out.splitlines()[-1])[:4] == ["comap", "run", "--agent", "wkm"]
+    run = json.loads((place / "run.json").read_text())
+    assert run["described"]["method"] == "wkm" and run["described"]["preset"] == "tiny"
+    assert str(tmp_path) not in (place / "run.json").read_text()
+    code, again, err = say(*SMALL_WKM, "--out", str(place))
+    assert (code, err) == (0, "") and again.count(": done before") == 3
+    assert again.splitlines()[-1] == out.splitlines()[-1]
+    code, _, err = say(*SMALL_WKM, "--out", str(place), "--gamma", "0.5")
+    assert code == 2 and "gamma: 0.7 there, 0.5 now" in err
+    code, _, err = say("train", "sft", *SMALL_WKM[2:], "--out", str(place))
+    assert code == 2 and "other settings" in err
+
+
+# -- PaW, but for the training -------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What `train` was asked; it writes a training's files, and trains nothing."""
+    for package in PACKAGES:
+        pytest.importorskip(package)
+    found: list[dict[str, Any]] = []
+
+    def train_nothing(
+        config: PaWTraining,
+        *,
+        out: Path,
+        tell: Callable[[Mapping[str, Any]], None],
+        **given: Any,
+    ) -> Path:
+        found.append({"config": config, "out": out, **given})
+        described = {"method": "paw", "config": config.describe(), **given["about"]}
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "run.json").write_text(
+            json.dumps({"format": FORMAT, "described": described, "sessions": []})
+        )
+        (out / "metrics.jsonl").write_text(json.dumps(UPDATE) + "\n")
+        (out / "evaluations.jsonl").write_text(json.dumps(EVALUATION) + "\n")
+        print("{'loss': 1.0}")  # as libraries do
+        tell({"event": "update", "of": config.updates, **UPDATE})
+        tell({"event": "evaluated", **EVALUATION})
+        return out / "models" / "agent"
+
+    monkeypatch.setattr("comap.trainers.paw.training.train", train_nothing)
+    return found
+
+
+def test_a_paw_training_is_asked_for_and_shown(asked: list[dict[str, Any]], tmp_path: Path) -> None:
+    out, model = tmp_path / "out", tmp_path / "policy-1"
+    model.mkdir()
+    words = ("--preset", "tiny", "--algorithm", "gigpo", "--seed", "3", "--max-updates", "2")
+    more = ("--model", str(model), "--vllm-server", "http://127.0.0.1:8000", "--live", "2")
+    code, said, err = say("train", "paw", *words, *more, "--out", str(out))
+    assert (code, err) == (0, "")
+    (told,) = asked
+    config = told["config"]
+    assert (config.algorithm, config.seed, config.max_updates, config.concurrency) == (
+        "gigpo",
+        3,
+        2,
+        2,
+    )
+    assert (told["out"], told["model"]) == (out, model)
+    assert (told["server"], told["report_to"]) == ("http://127.0.0.1:8000", "none")
+    assert told["about"]["preset"] == "tiny" and told["about"]["row"] == "GiGPO+PaW"
+    assert told["about"]["model"]["name"] == "policy-1"
+    assert set(told["about"]["env"]["fingerprint"]) == {"train", "valid_seen", "valid_unseen"}
+    assert str(tmp_path) not in json.dumps(told["about"])
+    assert told["make_env"]("train").spec.max_episode_steps == 30
+    lines = said.splitlines()
+    assert lines[0] == "update 1 of 4: success 25.0 %, return 2.500, loss 0.125"
+    assert lines[1].startswith("evaluation after update 1: valid_seen 50.0 % [15.0, 85.0] (n=4)")
+    assert f"report: {out / 'report.html'}" in lines and (out / "report.html").is_file()
+    assert lines[-1].startswith("comap run --agent paw --env comap/ALFWorld-v0")
+    assert "{" not in said
+
+
+def test_the_models_of_paw(
+    asked: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = ("train", "paw", "--preset", "tiny")
+    assert say(*tiny, "--out", str(tmp_path / "a"))[0] == 0
+    assert asked[-1]["about"]["model"]["name"] == "shipped:agent"
+    assert asked[-1]["config"].warmup.warmup_tokens == 0
+    built: list[tuple[Any, ...]] = []
+
+    def build(folder: Path, env_id: str, *, parameters: int, seed: int) -> Path:
+        built.append((folder, env_id, parameters, seed))
+        return folder
+
+    monkeypatch.setattr("comap.trainers.setup.tiny_for_training", build)
+    words = (*tiny, "--parameters", "200000", "--seed", "5", "--model", "tiny")
+    assert say(*words, "--out", str(tmp_path / "b"))[0] == 0
+    assert built == [(tmp_path / "b" / "untrained", "comap/ALFWorld-v0", 200_000, 5)]
+    assert asked[-1]["about"]["model"] == {"name": "tiny", "parameters": 200_000}
+    name = "Qwen/Qwen2.5-1.5B-Instruct"
+    hub = ("--preset", "alfworld", "--model", name, "--env-option", "source=generated")
+    code, said, err = say("train", "paw", *hub, "--out", str(tmp_path / "c"))
+    assert code == 0, err
+    assert asked[-1]["model"] == name and asked[-1]["config"] == PaWTraining()
+    assert said.splitlines()[0].startswith(f"loading {name} from the hub")
+
+
+def test_a_simulator_is_passed_on(asked: list[dict[str, Any]], tmp_path: Path) -> None:
+    def trained_with(*words: str) -> dict[str, Any]:
+        out = tmp_path / str(len(asked))
+        code, _, err = say("train", "paw", *words, "--out", str(out))
+        assert code == 0, err
+        return asked[-1]
+
+    told = trained_with("--preset", "tiny_zerosearch", "--model", "m/m", "--warmup-tokens", "0")
+    assert told["simulator"] == "tiny"
+    assert told["about"]["simulator"] == {"name": "tiny", "kind": "local"}
+    folder = tmp_path / "player-1"
+    folder.mkdir()
+    more = ("--model", "some/model", "--env-option", "source=generated")
+    told = trained_with("--preset", "zerosearch", "--simulator", str(folder), *more)
+    assert told["simulator"] == str(folder) and told["about"]["row"] == "ZeroSearch"
+    assert told["about"]["simulator"]["name"] == "player-1"
+    assert str(tmp_path) not in json.dumps(told["about"])
+    server = "http://127.0.0.1:1/v1#played"
+    told = trained_with("--preset", "zerosearch", "--simulator", server, *more)
+    assert told["about"]["simulator"] == {"name": "played", "kind": "remote"}
+    told = trained_with("--preset", "search_r1", *more)
+    assert told["simulator"] is None and "simulator" not in told["about"]
+
+
+# -- what lets the models play -------------------------------------------------------------------
+
+
+def played(words: list[str]) -> Play:
+    found = understood(words[1:])
+    assert isinstance(found, Play)
+    return found
+
+
+def test_adapters_are_played_with_their_base() -> None:
+    config = CoMapTraining(seed=3, agent=CoMapConfig(future_state=False), predict_tokens=9)
+    base = "Qwen/Qwen3-4B"
+    options = {"data_dir": "my data", "dialect": "put"}
+    told = played(play_command(config, Path("m"), "comap/ALFWorld-v0", options, base))
+    assert (told.model, told.world_model, told.data_dir) == (base, base, "my data")
+    assert told.adapter == {"agent": "m/agent", "wm": "m/wm"} and told.world_model_adapter == "wm"
+    chosen = {"adapter": "agent", "seed": 3, "future_state": False, "temperature": 0.0}
+    assert told.config == chosen
+    assert told.agent_option == {"head": "m/head.safetensors"} and told.dtype is None
+    assert told.env_option == {"dialect": "put"}
+    assert told.world_model_option == {"max_length": 2048, "max_new_tokens": 9}
+    lora = PaWTraining(weights="lora")
+    told = played(play_command(lora, Path("m"), "e", {"data_dir": "my data"}, base))
+    assert (told.model, told.adapter, told.data_dir) == (base, {"agent": "m/agent"}, "my data")
+    assert told.config["adapter"] == "agent"
+
+
+@pytest.mark.parametrize("method", BASELINES)
+def test_baselines_play_as_in_evaluations(method: str) -> None:
+    config = baseline_preset(method, "paper", seed=3)
+    told = played(play_command(config, Path("m"), "comap/ALFWorld-v0", {}, "base"))
+    assert told.agent == {"sft": "react"}.get(method, method) and told.model == "base"
+    assert told.adapter is not None and told.adapter["agent"] == "m/agent"
+    assert ("wm" in told.adapter) == (method == "itp")
+    assert told.config["seed"] == 3
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_the_policy_plays_as_in_evaluations(name: str) -> None:
+    config = preset(name, seed=3)
+    place = ("comap/ALFWorld-v0", {"dialect": "put"})
+    told = played(play_command(config, Path("my models"), *place))
+    assert (told.agent, told.model) == ("paw", "my models/agent")
+    assert told.split == config.evaluation_splits[-1] and told.env_option == {"dialect": "put"}
+    made = create_agent("paw", **{**told.config, **told.agent_option})
+    assert made.config == config.acting(config.evaluation_temperature)  # type: ignore[attr-defined]

@@ -1,0 +1,375 @@
+"""`ALFWorldEnv`: fingerprints, snapshots, and what lasts."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+from comap.envs import snapshot as take
+from comap.envs.alfworld import ALFWorldEnv
+from comap.envs.alfworld.expert import plan
+from comap.envs.alfworld.goal import DIALECTS, NOTHING_HAPPENS
+from comap.errors import (
+    DataNotFound,
+    NoEpisode,
+    OptionError,
+    SnapshotError,
+    TaskNotFound,
+)
+from comap.facts import diff
+
+CASES = json.loads(Path(__file__).with_name("cases.json").read_text("utf-8"))
+
+ID = "comap/ALFWorld-v0"
+SIZES = {"train": 3553, "valid_seen": 140, "valid_unseen": 134}
+
+
+def play(env, commands):
+    return [env.step(command) for command in commands]
+
+
+def first(env):
+    return env.reset(options={"task": env.tasks.ids[0]})
+
+
+# Tasks and splits.
+
+
+@pytest.mark.parametrize("split", SIZES)
+def test_official_splits(official, split):
+    env = gym.make(ID, data_dir=official.folder, split=split)
+    tasks = env.unwrapped.tasks
+    assert len(tasks) == SIZES[split]
+    assert set(tasks.splits) == set(SIZES)
+    assert tasks.split == split
+    assert all(task.startswith(f"{split}/") and task.count("/") == 2 for task in tasks.ids)
+    assert list(tasks.ids) == sorted(tasks.ids)
+    task = tasks.ids[-1]
+    observation, info = env.reset(options={"task": task})
+    assert (info["task"], info["split"]) == (task, split)
+    assert observation.endswith(f"\n\nYour task is to: {info['goal']}")
+    assert (official.root / task / "game.tw-pddl").is_file()
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "",
+        "..",
+        "../..",
+        "valid_seen/../valid_unseen",
+        "valid_seen/../../../etc/passwd",
+        "/etc/passwd",
+        "valid_seen",
+        "valid_seen//",
+        "C:\\games",
+        "\x00",
+        "valid_seen/\x00/x",
+        "\ud800",
+        "x" * 10_000,
+        "generated/valid_seen/normal/0-000000",
+    ],
+)
+def test_tasks_that_are_not_there(official, task):
+    env = ALFWorldEnv(data_dir=official.folder, split="valid_seen")
+    with pytest.raises(TaskNotFound, match=r"expected one of the 140 tasks of split 'valid_seen'"):
+        env.reset(options={"task": task})
+    with pytest.raises(NoEpisode):
+        env.step("look")
+    assert env.reset(seed=0)[1]["split"] == "valid_seen"
+
+
+def test_generated_games_where_there_are_no_data(nothing):
+    for split, size in SIZES.items():
+        env = ALFWorldEnv(split=split)
+        assert len(env.tasks) == size
+        _, info = env.reset(seed=3)
+        assert info["task"].startswith(f"generated/{split}/normal/0-")
+        assert info["split"] == split
+        assert env.fingerprint()["games"] == "generated normal, seed 0"
+    task = "generated/train/hard/77-123456"  # any generated task of any size can be asked for
+    assert env.reset(options={"task": task})[1]["task"] == task
+    hard = ALFWorldEnv(difficulty="hard", generator_seed=5)
+    assert hard.tasks.ids[0] == "generated/train/hard/5-000000"
+    assert hard.fingerprint()["games"] == "generated hard, seed 5"
+    assert hard.fingerprint()["panel"] != ALFWorldEnv().fingerprint()["panel"]
+
+
+# Where data are looked for.
+
+
+def test_data_dir(folder, nothing):
+    for given in (folder, str(folder), folder / "json_2.1.1", f"{folder}/"):
+        env = ALFWorldEnv(data_dir=given)
+        assert not first(env)[1]["task"].startswith("generated/")
+
+
+def test_other_files_are_no_games(folder):
+    """Upstream leaves out sliced and movable ones, and so do we; stray files do no harm."""
+    train = folder / "json_2.1.1" / "train"
+    game = next(train.glob("*/*/game.tw-pddl"))
+    before = ALFWorldEnv(data_dir=folder).tasks.ids
+    other = folder.parent / "other"
+    shutil.copytree(folder, other)
+    train = other / "json_2.1.1" / "train"
+    for name in ("pick_and_place_with_movable_recep-A-B-C-1", "look_at_obj-AppleSliced-None-D-2"):
+        (train / name / "trial").mkdir(parents=True)
+        shutil.copy(game, train / name / "trial" / "game.tw-pddl")
+    (train / "notes.txt").write_text("x")
+    (train / "empty" / "trial").mkdir(parents=True)
+    assert ALFWorldEnv(data_dir=other).tasks.ids == before
+
+
+# Endings and scores.
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_win_terminates(folder, dialect):
+    env = gym.make(ID, data_dir=folder, dialect=dialect)
+    for task in env.unwrapped.tasks.ids:
+        _, info = env.reset(options={"task": task})
+        assert (info["score"] < 1, info["success"], info["invalid_action"]) == (True, False, False)
+        while True:
+            facts, command = info["facts"], env.unwrapped.expert_action()
+            _, reward, terminated, truncated, info = env.step(command)
+            assert info["delta"] == diff(facts, info["facts"])
+            assert not truncated
+            assert info["success"] == terminated == (reward == 1) == (info["score"] == 1)
+            met, total = env.unwrapped.native_engine().conditions()
+            assert info["score"] == met / total
+            if terminated:
+                break
+            assert reward == 0
+            assert info["admissible_actions"] == tuple(sorted(set(info["admissible_actions"])))
+        assert env.unwrapped.expert_action() is None
+        with pytest.raises(NoEpisode):
+            env.unwrapped.step("look")
+
+
+def test_the_step_limit_truncates(folder):
+    env = gym.make(ID, data_dir=folder)
+    env.reset(seed=0)
+    ends = [result[2:4] for result in play(env, ["look"] * 50)]
+    assert ends == [(False, False)] * 49 + [(False, True)]
+    env = gym.make(ID, data_dir=folder, max_episode_steps=3)
+    env.reset(seed=0)
+    assert [result[3] for result in play(env, ["look", "nonsense", "help"])] == [False, False, True]
+    env = ALFWorldEnv(data_dir=folder, max_episode_steps=2)
+    env.reset(seed=0)
+    assert [result[3] for result in play(env, ["", "look"])] == [False, True]
+    with pytest.raises(NoEpisode):
+        env.step("look")
+
+
+def test_scores_count_goal_conditions(official):
+    """Partial scores appear, of the right size, in each family that has parts."""
+    seen = {}
+    for split in ("valid_seen", "valid_unseen"):
+        env = ALFWorldEnv(data_dir=official.folder, split=split)
+        for task in env.tasks.ids:
+            _, info = env.reset(options={"task": task})
+            while not info["success"]:
+                info = env.step(env.expert_action())[4]
+                seen.setdefault(env.game.goal.family, set()).add(round(info["score"], 3))
+            believed = env.score_of(info["facts"])
+            assert 0 <= believed <= 1
+            assert (believed == 1) == env.goal_reached(info["facts"])
+    assert seen["pick_and_place_simple"] == {0.0, 1.0}
+    assert seen["look_at_obj_in_light"] >= {0.5, 1.0}
+    assert seen["pick_two_obj_and_place"] >= {0.5, 1.0}
+    for family in ("clean", "heat", "cool"):
+        assert seen[f"pick_{family}_then_place_in_recep"] >= {0.0, 0.333, 1.0}
+        assert seen[f"pick_{family}_then_place_in_recep"] <= {0.0, 0.333, 0.667, 1.0}
+
+
+# Dialects and errors.
+
+
+def test_dialects_differ_in_words_only(folder):
+    envs = [ALFWorldEnv(data_dir=folder, dialect=dialect) for dialect in DIALECTS]
+    for task in envs[0].tasks.ids:
+        infos = [env.reset(options={"task": task})[1] for env in envs]
+        assert infos[0]["facts"] == infos[1]["facts"]
+        while not infos[0]["success"]:
+            commands = [env.expert_action() for env in envs]
+            canonical = {env.canonicalizer.action(c) for env, c in zip(envs, commands, strict=True)}
+            assert len(canonical) == 1
+            results = [env.step(c) for env, c in zip(envs, commands, strict=True)]
+            infos = [result[4] for result in results]
+            assert infos[0]["facts"] == infos[1]["facts"]
+            assert infos[0]["score"] == infos[1]["score"]
+            assert envs[0].engine_facts() == envs[1].engine_facts()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_each_command_that_does_nothing(folder, dialect):
+    """Answered by the same words, and never a change."""
+    env = ALFWorldEnv(data_dir=folder, dialect=dialect)
+    for task in env.tasks.ids:
+        env.reset(options={"task": task})
+        for command in plan(env.native_engine()):
+            for wrong in wrong_commands(env):
+                before, known = env.engine_facts(), env.state_facts()
+                text, reward, *ends, info = env.step(wrong)
+                assert text == NOTHING_HAPPENS, wrong
+                assert env.refused(text)
+                assert (reward, *ends, info["invalid_action"]) == (0, False, False, True)
+                assert env.engine_facts() == before
+                assert info["facts"] == known
+                assert not info["delta"]
+            env.step(command)
+
+
+def wrong_commands(env):
+    """Return commands that do nothing now, of all kinds."""
+    game, engine = env.game, env.native_engine()
+    valid = set(engine.admissible())
+    here = game.here.get(engine.location, ())
+    things = sorted({o for place in here for o in engine.contents[place]} & game.pickupable)
+    put = "move {} to {}" if game.dialect == "move" else "put {} in/on {}"
+    other = "put {} in/on {}" if game.dialect == "move" else "move {} to {}"
+    held = engine.held or "no such 1"
+    commands = ["", "  ", "sing", "LOOK", "go to moon 1", "examine no such 1", "open moon 1"]
+    commands += ["use moon 1", "slice moon 1 with no such 1", "look around", "go to", "take"]
+    commands += [f"go to {place}" for place in here] + [f"slice moon 1 with {held}"]
+    for place in (*here, *game.receptacles[:3], "moon 1"):
+        commands += [f"{verb} {place}" for verb in ("open", "close", "examine")]
+        commands += [f"take {thing} from {place}" for thing in (*things[:2], "no such 1")]
+        commands += [f"{verb} {held} with {place}" for verb in ("clean", "heat", "cool")]
+        commands += [put.format(thing, place) for thing in (held, "no such 1")]
+        commands += [other.format(held, place)]
+    return [command for command in dict.fromkeys(commands) if command.strip() not in valid]
+
+
+# Options.
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    CASES["wrong_options"],
+)
+def test_wrong_options(nothing, option, value, said):
+    with pytest.raises(OptionError, match=said):
+        ALFWorldEnv(**{option: value})
+    if option not in ("render_mode", "max_episode_steps"):
+        with pytest.raises(OptionError, match=said):
+            gym.make(ID, **{option: value})
+
+
+# Fingerprints.
+
+
+def test_fingerprint_tells_changed_data(folder):
+    env = ALFWorldEnv(data_dir=folder)
+    before = env.fingerprint()
+    assert before["games"] == f"unknown {len(env.tasks)}"
+    other = folder.parent / "other"
+    shutil.copytree(folder, other)
+    assert ALFWorldEnv(data_dir=other).fingerprint() == before
+    third = folder.parent / "third"
+    shutil.copytree(folder, third)
+    path = third / "json_2.1.1" / env.tasks.ids[0] / "game.tw-pddl"
+    content = json.loads(path.read_text())
+    content["walkthrough"] = []
+    path.write_text(json.dumps(content))
+    after = ALFWorldEnv(data_dir=third).fingerprint()
+    assert {name for name in after if after[name] != before[name]} == {"data"}
+    fourth = folder.parent / "fourth"
+    shutil.copytree(folder, fourth)
+    env = ALFWorldEnv(data_dir=fourth)
+    assert env.tasks.ids
+    (fourth / "json_2.1.1" / env.tasks.ids[0] / "game.tw-pddl").unlink()
+    with pytest.raises(DataNotFound, match="comap data verify alfworld"):
+        env.fingerprint()
+
+
+# Snapshots.
+
+
+GO_ON = """
+import pickle, sys
+from comap.envs.alfworld import ALFWorldEnv
+folder, file, dialect = sys.argv[1:]
+env = ALFWorldEnv(data_dir=folder, dialect=dialect)
+with open(file, "rb") as stream:
+    moment = pickle.load(stream)
+seen = [env.restore(moment)]
+while not seen[-1][-1]["success"]:
+    seen.append(env.step(env.expert_action()))
+with open(file + ".out", "wb") as stream:
+    pickle.dump([seen, sorted(env.engine_facts())], stream)
+"""
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_snapshots_go_on_in_another_process(folder, tmp_path, dialect):
+    env = ALFWorldEnv(data_dir=folder, dialect=dialect)
+    seen = [first(env)]
+    seen.append(env.step(env.expert_action()))
+    seen = [(seen[-1][0], seen[-1][-1])]
+    file = tmp_path / "moment"
+    file.write_bytes(pickle.dumps(take(env)))
+    while not seen[-1][-1]["success"]:
+        seen.append(env.step(env.expert_action()))
+    subprocess.run(
+        [sys.executable, "-c", GO_ON, str(folder), str(file), dialect],
+        env={**os.environ, "PYTHONHASHSEED": "77"},
+        check=True,
+    )
+    there = pickle.loads(Path(f"{file}.out").read_bytes())
+    assert there == [seen, sorted(env.engine_facts())]
+
+
+def test_snapshots_of_other_settings_are_refused(folder):
+    moments = {}
+    for dialect in DIALECTS:
+        env = ALFWorldEnv(data_dir=folder, dialect=dialect)
+        first(env)
+        moments[dialect] = env.snapshot()
+    with pytest.raises(SnapshotError, match="dialect"):
+        env.restore(moments["move"])
+    with pytest.raises(SnapshotError, match="Snapshot"):
+        env.restore("move")
+    assert env.restore(moments["put"])[1]["step"] == 0
+
+
+@pytest.mark.parametrize("engine", [None, {}, {"game": "x"}, 3])
+def test_broken_snapshots_are_refused(folder, engine):
+    import dataclasses
+
+    env = ALFWorldEnv(data_dir=folder)
+    first(env)
+    moment = env.snapshot()
+    with pytest.raises(SnapshotError):
+        env.restore(dataclasses.replace(moment, engine=engine))
+    for name in moment.engine:
+        partial = {key: value for key, value in moment.engine.items() if key != name}
+        with pytest.raises(SnapshotError):
+            env.restore(dataclasses.replace(moment, engine=partial))
+    assert env.restore(moment)[1]["step"] == 0
+
+
+# What lasts.
+
+
+def test_a_changed_game_is_read_anew(folder):
+    env = ALFWorldEnv(data_dir=folder)
+    _, info = first(env)
+    path = folder / "json_2.1.1" / info["task"] / "game.tw-pddl"
+    content = json.loads(path.read_text())
+    content["grammar"] = content["grammar"].replace(info["goal"], "do the impossible")
+    path.write_text(json.dumps(content))
+    assert first(env)[1]["goal"] == "do the impossible"
+    # A task that nobody can read is still played; only the explorer does not know what to do.
+    env = ALFWorldEnv(data_dir=folder, expert="explore")
+    first(env)
+    assert env.expert_action() is None

@@ -1,0 +1,184 @@
+"""Who owns a simulator, and what happens when one of the two dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import psutil
+import pytest
+
+from comap.envs.conformance.transcripts import load
+from comap.envs.scienceworld import keep_idle
+from comap.envs.scienceworld.simulator import simulator_jar
+from comap.errors import NoEpisode
+
+OWNER = Path(__file__).with_name("owner.py")
+TASK = {"task": "find-plant/3"}
+ACTIONS: tuple[str, ...] = load(f"{OWNER}:ACTIONS")
+PATIENCE = 60.0
+
+pytestmark = [
+    pytest.mark.usefixtures("simulator"),
+    pytest.mark.skipif(sys.platform == "win32", reason="signals and forks are tested"),
+]
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """A function that starts the program `owner.py`."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def start(what: str, **environment: str) -> subprocess.Popen[str]:
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        begun.append(
+            subprocess.Popen(
+                [sys.executable, str(OWNER), what],
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=tmp_path,
+                env=os.environ | {"PYTHONPATH": path} | environment,
+            )
+        )
+        return begun[-1]
+
+    yield start
+    for process in begun:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def line(process: subprocess.Popen[str]) -> Any:
+    assert process.stdout is not None
+    told = process.stdout.readline()
+    assert told, f"it ended with {process.wait(PATIENCE)} and said nothing"
+    return json.loads(told)
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"{what} did not happen")
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def fresh_transcript(env: gym.Env[str, str]) -> list[str]:
+    told: list[str] = load(f"{OWNER}:transcript")(env)
+    return told
+
+
+def test_a_jvm_at_work_ends_with_its_killed_owner_though_a_child_lives(owner: Any) -> None:
+    process = owner("stepping_with_a_child")
+    told = line(process)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    until(lambda: is_gone(told["jvm"]), "the JVM's end")
+    assert not is_gone(told["child"])
+    os.kill(told["child"], signal.SIGKILL)
+
+
+def test_forked_children_and_interrupts_leave_the_owner_in_order(owner: Any) -> None:
+    told = line(owner("forking_and_interrupted"))
+    child = told["child"]
+    assert child["truncated"] and "forked" in child["error"]
+    assert child["again"] == told["fresh"] == told["interrupted"]
+    assert told["after"] == told["fresh"][1]
+
+
+def test_a_killed_jvm_truncates_the_episode_and_the_next_reset_works(simulator: None) -> None:
+    env = gym.make("comap/ScienceWorld-v0")
+    whole = fresh_transcript(env)
+    env.reset(options=TASK)
+    inner: Any = env.unwrapped
+    pid = inner.engine._line.simulator.pid
+    env.step(ACTIONS[0])
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: is_gone(pid), "the JVM's end")
+    observation, reward, terminated, truncated, info = env.step(ACTIONS[1])
+    assert (observation, reward, terminated, truncated) == ("", 0.0, False, True)
+    assert "EngineError" in info["error"] and "signal 9" in info["error"]
+    assert (info["step"], info["success"], info["choices"]) == (2, False, ())
+    with pytest.raises(NoEpisode):
+        env.step("look around")
+    assert fresh_transcript(env) == whole
+    assert inner.engine._line.simulator.pid != pid
+    env.close()
+
+
+def test_close_ends_the_jvm_and_leaves_no_files(simulator: None, tmp_path: Path) -> None:
+    table = simulator_jar().with_name("object_type_ids.tsv")
+    before = table.read_bytes()
+    keep_idle(0)
+    try:
+        env = gym.make("comap/ScienceWorld-v0")
+        env.reset(options=TASK)
+        inner: Any = env.unwrapped
+        pid = inner.engine._line.simulator.pid
+        assert not is_gone(pid)
+        env.close()
+        env.close()
+        assert is_gone(pid)
+        assert env.step("look around")[-2] is True
+    finally:
+        keep_idle(2)
+    assert table.read_bytes() == before
+
+
+def test_both_backends_tell_the_same_and_jpype_frees_what_is_closed(
+    owner: Any, simulator: None
+) -> None:
+    pytest.importorskip("jpype", reason="JPype1 is not installed")
+    env: Any = gym.make("comap/ScienceWorld-v0")
+    whole = fresh_transcript(env)
+    tree = sorted(map(list, env.unwrapped.engine_facts()))
+    env.close()
+    told = line(owner("jpype_side"))
+    assert told["alone"] == told["mixed"] == told["reopened"] == whole
+    assert told["tree"] == tree
+    loaded, unloaded = told["classes"]
+    assert unloaded > 2 * 1000 and loaded < 2500, "two copies of the simulator must be unloaded"
+    assert "forked" in told["child"]["error"] and "backend='py4j'" in told["child"]["again"]
+    assert told["folder"] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM])
+def test_signals_end_a_process_with_a_jvm_like_any_other(
+    owner: Any, number: signal.Signals, tmp_path: Path
+) -> None:
+    waiting = owner("waiting")
+    os.kill(line(waiting), number)
+    assert waiting.wait(PATIENCE) == -number
+    assert not list(tmp_path.glob("hs_err*"))  # what a JVM writes that crashes
+
+
+def test_a_jvm_of_other_code_is_refused(owner: Any) -> None:
+    pytest.importorskip("jpype", reason="JPype1 is not installed")
+    told = line(owner("strange_jvm"))
+    assert told.startswith("EngineError") and "-XX:hashCode=2" in told
+
+
+def test_our_texts_scores_and_numbers_of_actions_are_upstreams(owner: Any) -> None:
+    pytest.importorskip("scienceworld", reason="scienceworld is not installed")
+    options = "-XX:+UnlockExperimentalVMOptions -XX:hashCode=2 -Xmx512m -XX:+UseSerialGC"
+    ours, theirs = line(owner("both_sides", JDK_JAVA_OPTIONS=options))
+    assert ours == theirs
+    assert ours[-1][1] == 75 and ours[1][2] == 3

@@ -1,0 +1,130 @@
+"""What goes before the simulator's classes changes no answer, and stays away where it must."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from comap.envs.conformance.transcripts import load
+from comap.envs.scienceworld import keep_idle
+from comap.envs.scienceworld import simulator as faster
+from comap.envs.scienceworld.simulator import simulator_jar
+from comap.envs.scienceworld.tasks import task_table
+
+TASKS = ("boil/2", "power-component/1", "grow-plant/4")
+LONG, SHORT = 6, 1
+ALL = {f"{name}/0": SHORT for name in list(task_table())[::10]} | dict.fromkeys(TASKS, LONG)
+WORLDS, COMPILING = (Path(__file__).with_name(f"{it}.py") for it in ("worlds", "our_classes"))
+STRANGE = ("open door", "1", "xyzzy", "look  at   THE kitchen", "task", "focus on", "wait")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of our own, with nothing in it."""
+    monkeypatch.setenv("COMAP_HOME", str(tmp_path / "home"))
+    faster._jar_before.cache_clear()
+    return tmp_path / "home"
+
+
+def played(env: Any, task: str, actions: list[str], turns: int = LONG) -> list[Any]:
+    """All that an episode tells; actions are chosen where none are given, and noted."""
+    draw, chosen = random.Random(task), not actions
+    env.reset(options={"task": task})
+    engine = env.unwrapped.engine
+    told: list[Any] = []
+    for turn in range(turns):
+        valid = env.unwrapped.valid_actions()
+        if chosen:
+            actions.append(STRANGE[turn // 2] if turn % 2 else draw.choice(valid))
+        told.append((valid, engine.look(), engine.inventory(), engine.progress()))
+        engine.act(actions[turn])
+        told.append(engine.last)
+    told.append(sorted(env.unwrapped.engine_facts()))
+    return told
+
+
+def test_the_patched_classes_answer_as_the_simulators(
+    simulator: None, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_idle(0)
+    try:
+        jar = simulator_jar()
+        assert faster.classpath(jar)[0].parent == home / "scienceworld-classes"
+        env = gym.make("comap/ScienceWorld-v0", split="train")
+        actions: dict[str, list[str]] = {task: [] for task in ALL}
+        fast = [played(env, task, actions[task], turns) for task, turns in ALL.items()]
+        env.close()
+        monkeypatch.setattr(faster, "_KNOWN", "none")
+        faster._jar_before.cache_clear()
+        assert faster.classpath(jar) == (jar,)
+        assert [played(env, task, actions[task], turns) for task, turns in ALL.items()] == fast
+        env.close()
+    finally:
+        keep_idle(2)
+        faster._jar_before.cache_clear()
+
+
+def test_sets_of_things_are_those_of_the_simulator_whatever_their_size(
+    simulator: None, tmp_path: Path
+) -> None:
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    done = subprocess.run(
+        [sys.executable, str(WORLDS)],
+        cwd=tmp_path,  # the simulator writes its table of types there
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["compared"] > 500
+    assert told["longest"] > 1000  # so that Scala's tables have grown several times
+
+
+def test_our_classes_were_compiled_from_their_sources() -> None:
+    recorded = json.loads(load(f"{COMPILING}:COMPILED").read_text())
+    assert recorded == load(f"{COMPILING}:digests")(), (
+        "the sources have changed; run python tests/envs/scienceworld/our_classes.py"
+    )
+
+
+def test_compiling_our_sources_gives_our_classes(simulator: None) -> None:
+    if load(f"{COMPILING}:javac")() is None:
+        pytest.skip("needs the JDK that they were compiled with")
+    shipped = {it.name: it.read_bytes() for it in faster.OURS.glob("*.class")}
+    assert load(f"{COMPILING}:compiled")() == shipped
+
+
+def test_another_simulator_is_left_alone(home: Path, tmp_path: Path) -> None:
+    other = tmp_path / "scienceworld.jar"
+    other.write_bytes(b"another release")
+    assert faster.classpath(other) == (other,)
+    assert not home.exists()
+
+
+def test_where_nothing_can_be_written_the_simulator_runs_as_it_is(
+    simulator: None, home: Path
+) -> None:
+    home.write_text("a file, not a folder")
+    assert faster.classpath(simulator_jar()) == (simulator_jar(),)
+
+
+def test_a_damaged_jar_is_written_again(simulator: None, home: Path) -> None:
+    jar = simulator_jar()
+    ours = faster.classpath(jar)[0]
+    if ours == jar:
+        pytest.skip("another release of scienceworld is installed")
+    whole = ours.read_bytes()
+    ours.write_bytes(whole[:100] + b"damage" + whole[106:])
+    faster._jar_before.cache_clear()
+    assert faster.classpath(jar)[0].read_bytes() == whole
+    assert [file.name for file in ours.parent.iterdir()] == [ours.name]

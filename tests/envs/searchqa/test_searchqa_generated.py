@@ -1,0 +1,103 @@
+"""The generated encyclopedia: its questions need searching, and experts that search answer them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+
+import gymnasium as gym
+import pytest
+
+from comap.envs.panel import evenly
+from comap.envs.searchqa.generated import (
+    chains,
+    generate_encyclopedia,
+    generated_questions,
+    lexicon,
+    told_by,
+    unravel,
+)
+from comap.envs.searchqa.protocol import contains_answer
+
+
+def test_articles_say_what_is_true_and_only_there() -> None:
+    book = generate_encyclopedia()
+    for article in list(book.articles.values())[::8]:
+        for relation, value in article.facts.items():
+            assert told_by(article.text, article.title, relation) == value
+        for relation, told in lexicon()["relations"].items():
+            if told["of"] != article.kind:
+                assert told_by(article.text, article.title, relation) is None
+
+
+def test_questions_need_searching() -> None:
+    """No answer stands in its question; each hop's answer stands in the passage of that hop."""
+    book, questions = generate_encyclopedia(), generated_questions()
+    assert len(questions) == 3000 and len({one.text for one in questions.values()}) == 3000
+    assert Counter(len(one.hops) for one in questions.values()) == {1: 1000, 2: 1000, 3: 1000}
+    for one in questions.values():
+        assert not contains_answer(one.text, one.golden)
+        assert one.titles == tuple(hop.title for hop in one.hops) and len(set(one.titles)) == len(
+            one.hops
+        )
+        for hop in one.hops:
+            assert contains_answer(book.articles[hop.title].text, [hop.answer])
+        assert all(
+            hop.answer == later.title for hop, later in zip(one.hops, one.hops[1:], strict=False)
+        )
+        assert one.hops[0].title in one.text and all(
+            title not in one.text for title in one.titles[1:]
+        )
+        start, chain = unravel(one.text) or ("", ())
+        assert (
+            start == one.titles[0] and len(chain) == len(one.hops) and chain in chains()[len(chain)]
+        )
+        assert one.hops[-1].answer == one.golden[0]
+
+
+def test_splits_share_no_beginning() -> None:
+    questions = generated_questions().values()
+    starts = {
+        split: {one.titles[0] for one in questions if one.split == split}
+        for split in ("train", "dev", "test")
+    }
+    assert not (starts["train"] & starts["test"] or starts["train"] & starts["dev"])
+    shares = Counter(one.split for one in questions)
+    assert 0.7 < shares["train"] / 3000 < 0.9 and min(shares.values()) > 200
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"expert": "plan"},
+        {"expert": "explore"},
+        {"expert": "explore", "style": "verl", "actions": "react"},
+    ],
+)
+def test_experts_answer_by_searching_hop_by_hop(options: dict[str, str]) -> None:
+    env = gym.make("comap/SearchQA-v0", split="all", source="generated", **options)
+    tasks = evenly(env.unwrapped.tasks.ids, 60)
+    won = shown = searches = 0
+    for task in tasks:
+        env.reset(options={"task": task})
+        texts, over = "", False
+        while not over:
+            observation, reward, terminated, truncated, info = env.step(
+                env.unwrapped.expert_action()
+            )
+            texts += observation
+            over = terminated or truncated
+            searches += not over
+        won += info["success"] and terminated and reward == 1.0
+        shown += all(
+            f'"{title}' in texts.replace("\\", "") for title in env.unwrapped.wanted.titles
+        )
+    assert won / len(tasks) >= 0.95 and shown / len(tasks) >= 0.95 and searches / len(tasks) > 1.5
+    assert env.unwrapped.expert_action() is None
+
+
+def test_golden_questions() -> None:
+    """The same in any process, for any hash seed and Python version."""
+    told = repr(list(generated_questions().items()))
+    digest = hashlib.sha256(told.encode()).hexdigest()
+    assert digest == "206d3cda945cc30952af40cba9633aed4d28124e4232bfad3bc3ab80d31f8e4d"

@@ -1,0 +1,335 @@
+"""What is pushed comes back as it was; what is not as it should be is refused, whole."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from comap.cli import main
+from comap.errors import CoMapError, DataCorrupt, DataNotFound, OptionError
+from comap.integrations.hub import (
+    load_model,
+    load_trajectories,
+    push_model,
+    push_trajectories,
+    shown,
+)
+from comap.lm import shipped_models
+from comap.trajectory import Trajectory, read_trajectories, write_trajectories
+
+TOKEN = "hf_" + "Secret0Token" * 2
+HOSTILE = (
+    "`x` <script>alert(1)</script> | [a](http://b.c) \u202e\x1b[2J\n---\nlicense: mit\n"
+    "# big {{ y }}"
+)
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("played") / "run"
+    words = ["--episodes", "3", "--env-option", "source=generated", "--out", str(out)]
+    assert main(["run", "--agent", "random", *words]) == 0
+    return out
+
+
+def test_a_run_comes_back_byte_for_byte(played: Path, tmp_path: Path) -> None:
+    place, back = f"local:{tmp_path / 'pushed'}", tmp_path / "back"
+    words = ["hub", "push", "trajectories", str(played), place, "--licence", "cc-by-4.0"]
+    assert main(words) == 0
+    load = ["hub", "load", "trajectories", place, "--out", str(back)]
+    assert main([*load, "--revision", "0" * 40]) == 2 and not back.exists()
+    assert main(load) == 0
+    for name in ("trajectories.jsonl", "run.json", "summary.json", "timings.jsonl"):
+        assert (back / name).read_bytes() == (played / name).read_bytes(), name
+    assert sorted(path.name for path in back.iterdir()) == sorted(
+        ["README.md", "hub.json", "run.json", "summary.json", "timings.jsonl", "trajectories.jsonl"]
+    )
+    assert main(["verify", str(back)]) == 0
+    text = (back / "README.md").read_text("utf-8")
+    for part in (
+        'license: "cc-by-4.0"',
+        "`comap/ALFWorld-v0`",
+        "`valid_unseen`",
+        "`random`",
+        "(n=3)",
+        "95 % interval",
+        "comap run --agent random",
+        "gymnasium",
+    ):
+        assert part in text, part
+    assert str(tmp_path) not in text and str(played.parent) not in text
+
+
+def test_datasets_reads_what_was_pushed(played: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    push_trajectories(played, f"local:{tmp_path / 'pushed'}", licence="mit")
+    found = datasets.load_dataset(
+        str(tmp_path / "pushed"), split="episodes", cache_dir=str(tmp_path / "cache")
+    )
+    episodes = list(read_trajectories(played / "trajectories.jsonl"))
+    assert found["task"] == [one.task for one in episodes]
+    assert found[0]["actions"] == [step.action for step in episodes[0].steps]
+    assert found[0]["length"] == len(episodes[0].steps) > 0
+    assert [Trajectory.from_json(json.loads(line)) for line in found["record"]] == episodes
+
+
+def test_a_card_only_shows_what_others_wrote(played: Path, tmp_path: Path) -> None:
+    import yaml
+
+    (episode, *_) = read_trajectories(played / "trajectories.jsonl")
+    strange = replace(
+        episode,
+        agent=HOSTILE,
+        split=HOSTILE,
+        env_id=HOSTILE,
+        error=f"{HOSTILE}: \ud800",
+        task=HOSTILE,
+        settings={"model": HOSTILE},
+    )
+    write_trajectories(tmp_path / "strange.jsonl", [strange])
+    push_trajectories(
+        tmp_path / "strange.jsonl", f"local:{tmp_path / 'to'}", licence="other", title=HOSTILE
+    )
+    text = (tmp_path / "to" / "README.md").read_text("utf-8")
+    _, front, body = text.split("---\n", 2)
+    assert yaml.safe_load(front)["license"] == "other"
+    assert "\u202e" not in text and "\x1b" not in text
+    bare = re.sub(r"```.*?```", "", body, flags=re.DOTALL)
+    bare = re.sub(r"`[^`\n]*`", "", bare)
+    assert not re.search(r"<|http|\[a\]|big|license|---\n(?!\|)", bare), bare
+    loaded = load_trajectories(f"local:{tmp_path / 'to'}", tmp_path / "back")
+    assert list(read_trajectories(loaded.path / "trajectories.jsonl")) == [strange]
+
+
+def test_code_in_a_line_cannot_be_left() -> None:
+    assert shown("``a``\n\n# b") == "`''a'' # b`"
+    assert shown("") == shown(" \n") == "–"
+    assert len(shown("x" * 9999)) < 250
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a training leaves: a policy, an adapter, and things that nobody else needs."""
+    import numpy
+    from safetensors.numpy import save_file
+
+    out = tmp_path_factory.mktemp("trained")
+    shutil.copytree(shipped_models().agent, out / "models" / "agent")
+    wm = out / "models" / "wm"
+    wm.mkdir()
+    save_file({"a.lora_A.weight": numpy.zeros((2, 3), "float32")}, wm / "adapter_model.safetensors")
+    told = {"peft_type": "LORA", "r": 2, "base_model_name_or_path": "/home/me/secret/base"}
+    (wm / "adapter_config.json").write_text(json.dumps(told))
+    (wm / "optimizer.pt").write_bytes(b"\x80\x04.")
+    (out / "run.json").write_text(json.dumps({"config": {"method": "sft", "seed": 0}}))
+    return out
+
+
+def test_models_come_back_without_pickles_and_places(
+    trained: Path, played: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = f"local:{tmp_path / 'pushed'}"
+    words = ["hub", "push", "model", str(trained), place, "--licence", "apache-2.0"]
+    assert main([*words, "--evaluation", str(played)]) == 0
+    assert "left out: wm/optimizer.pt" in capsys.readouterr().err
+    text = (tmp_path / "pushed" / "README.md").read_text("utf-8")
+    for part in ("LORA, r=2, on base", 'library_name: "peft"', "(n=3)", "`sft`", "`agent`", "`wm`"):
+        assert part in text, part
+    loaded = load_model(place, tmp_path / "back")
+    back = loaded.path
+    assert (back / "agent" / "model.safetensors").read_bytes() == (
+        trained / "models" / "agent" / "model.safetensors"
+    ).read_bytes()
+    assert "secret" not in (back / "wm" / "adapter_config.json").read_text("utf-8")
+    assert not list(back.rglob("*.pt"))
+    from comap.lm import HFLanguageModel
+
+    assert HFLanguageModel(back / "agent").count_tokens("put apple 1 in fridge 1") > 0
+
+
+def named(name: str) -> Callable[[Path], None]:
+    def do(place: Path) -> None:
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_text("hello")
+
+    return do
+
+
+def pickled(place: Path) -> None:
+    (place / "data.safetensors").write_bytes(b"\x80\x04\x95pickle" * 9)
+
+
+def linked(place: Path) -> None:
+    (place / "README.md").unlink()
+    (place / "README.md").symlink_to("/etc/hostname")
+
+
+def nonsense(place: Path) -> None:
+    (place / "comap.json").write_text('{"format": "comap hub 1", "kind": "model", "files": [1]}')
+
+
+def half(place: Path) -> None:
+    (place / "agent" / "config.json").write_text('{"a": ')
+
+
+def overlapping(place: Path) -> None:
+    header = json.dumps({"a": {"dtype": "F32", "shape": [9], "data_offsets": [0, 36]}}).encode()
+    (place / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"1234")
+
+
+BAD = [
+    named(".ssh/config.md"),
+    named("a.py"),
+    named("a\\b.md"),
+    named("model.pt"),
+    pickled,
+    half,
+    linked,
+    nonsense,
+    overlapping,
+]
+
+
+@pytest.mark.parametrize("harm", BAD, ids=range(len(BAD)))
+def test_what_is_not_as_it_was_pushed_is_refused(
+    harm: Callable[[Path], None], trained: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "deep" / "pushed"
+    push_model(trained, place, licence="mit")
+    harm(place)
+    with pytest.raises(DataCorrupt):
+        load_model(place, tmp_path / "deep" / "back")
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["pushed"]
+    assert [path.name for path in tmp_path.iterdir()] == ["deep"]
+
+
+@pytest.mark.parametrize(
+    "records",
+    [["no json"], ['{"schema": 2}'], ["{}\n{}"], [None], ["[" * 100_000]],
+    ids=["text", "half", "lines", "null", "deep"],
+)
+def test_rows_that_are_no_episodes_are_refused(
+    records: list[Any], played: Path, tmp_path: Path
+) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    place = tmp_path / "pushed"
+    push_trajectories(played, place, licence="mit")
+    table = pyarrow.Table.from_pylist([{"record": one} for one in records])
+    pyarrow.parquet.write_table(table, tmp_path / "new.parquet")
+    shutil.copyfile(tmp_path / "new.parquet", place / "data" / "part-00000.parquet")
+    with pytest.raises(DataCorrupt):
+        load_trajectories(place, tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+def test_limits_and_places(played: Path, trained: Path, tmp_path: Path) -> None:
+    place = tmp_path / "pushed"
+    push_trajectories(played, place, licence="mit")
+    with pytest.raises(OptionError, match="most-bytes"):
+        load_trajectories(place, tmp_path / "back", most_bytes=1000)
+    with pytest.raises(DataCorrupt, match="expected model"):
+        load_model(place, tmp_path / "back")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("keep me")
+    with pytest.raises(OptionError, match="empty"):
+        load_trajectories(place, tmp_path / "mine")
+    with pytest.raises(OptionError, match="pushed to"):
+        push_trajectories(played, tmp_path / "mine", licence="mit")
+    with pytest.raises(OptionError, match="licence"):
+        push_trajectories(played, place, licence="my licence\nx: y")
+    with pytest.raises(DataNotFound):
+        push_trajectories(tmp_path / "none.jsonl", place, licence="mit")
+    with pytest.raises(OptionError, match="safe tensors"):
+        push_model(played, place, licence="mit")
+    push_trajectories(played, place, licence="mit")  # in the place of what was there
+
+
+@pytest.mark.parametrize("target", ["me", "a/b/c", "me/..", "me/a b", "https://x/y", "local:", ""])
+def test_names_of_nothing(target: str, tmp_path: Path) -> None:
+    with pytest.raises(CoMapError):
+        load_model(target, tmp_path / "back")
+
+
+class FakeHub:
+    """The calls of `huggingface_hub.HfApi` that comap makes; each push is a commit."""
+
+    commits: ClassVar[list[dict[str, bytes]]] = []
+    refusal = ""
+
+    def create_repo(self, name: str, **about: Any) -> None:
+        if self.refusal:
+            raise OSError(self.refusal)
+
+    def upload_folder(self, *, repo_id: str, folder_path: Path, **about: Any) -> Any:
+        assert about["delete_patterns"] == "*"
+        files = {p.relative_to(folder_path).as_posix(): p for p in folder_path.rglob("*.*")}
+        self.commits.append({name: path.read_bytes() for name, path in files.items()})
+        return SimpleNamespace(oid=f"{len(self.commits) - 1:040}")
+
+    def repo_info(self, name: str, *, revision: str | None, **about: Any) -> Any:
+        if self.refusal:
+            raise OSError(self.refusal)
+        number = len(self.commits) - 1 if revision is None else int(revision)
+        sizes = [SimpleNamespace(size=len(content)) for content in self.commits[number].values()]
+        return SimpleNamespace(sha=f"{number:040}", siblings=sizes)
+
+    def snapshot_download(self, name: str, *, revision: str, local_dir: Path, **about: Any) -> None:
+        assert "*.pt" not in about["allow_patterns"]
+        for file, content in self.commits[int(revision)].items():
+            (local_dir / file).parent.mkdir(parents=True, exist_ok=True)
+            (local_dir / file).write_bytes(content)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> type[FakeHub]:
+    monkeypatch.setattr("huggingface_hub.HfApi", FakeHub)
+    monkeypatch.setattr(FakeHub, "commits", [])
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    return FakeHub
+
+
+def test_push_and_load(hub: type[FakeHub], played: Path, tmp_path: Path) -> None:
+    push = ["hub", "push", "trajectories", str(played), "me/runs", "--licence", "mit"]
+    assert main(push) == 0 and main([*push, "--title", "again"]) == 0
+    assert sorted(hub.commits[0]) == [
+        "README.md",
+        "comap.json",
+        "data/part-00000.parquet",
+        "run/run.json",
+        "run/summary.json",
+        "run/timings.jsonl",
+    ]
+    loads = ["hub", "load", "trajectories", "me/runs", "--out"]
+    assert main([*loads, str(tmp_path / "back"), "--revision", f"{0:040}"]) == 0
+    name = "trajectories.jsonl"
+    assert (tmp_path / "back" / name).read_bytes() == (played / name).read_bytes()
+    assert "again" not in (tmp_path / "back" / "README.md").read_text("utf-8")
+    hub.commits[-1]["data/part-00000.parquet"] = b"another"
+    assert main([*loads, str(tmp_path / "other")]) == 1 and not (tmp_path / "other").exists()
+
+
+def test_what_the_hub_refuses_is_told_without_the_token(
+    hub: type[FakeHub],
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(hub, "refusal", f"401 of Bearer {TOKEN}\nand more")
+    for words in (
+        ["push", "model", str(trained), "me/agent", "--licence", "mit"],
+        ["load", "model", "me/none", "--out", str(tmp_path / "back")],
+    ):
+        assert main(["hub", *words]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "on the Hub" in line and "HF_TOKEN" in line and TOKEN not in line

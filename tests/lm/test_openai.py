@@ -1,0 +1,495 @@
+"""A language model behind a server: what it sends, what it reads, and what a bad server cannot do."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import multiprocessing
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.envs.conformance.transcripts import load
+from comap.errors import LanguageModelError, OptionError
+from comap.lm import (
+    Completion,
+    Encode,
+    Generate,
+    LanguageModel,
+    Message,
+    NextWord,
+    Sampling,
+    Score,
+    WordProbabilities,
+    answer,
+)
+from comap.lm.openai import (
+    CONTINUE,
+    MAX_ANSWER_BYTES,
+    OpenAILanguageModel,
+)
+
+pytest.importorskip("openai")
+
+hostile = load(f"{Path(__file__).with_name('hostile_server.py')}:KIT")
+MESSAGES = (Message("system", "Be brief."), Message("user", "What now?"))
+LOCAL = "http://127.0.0.1:9/v1"
+KEY = "sk-secret-1234567890abcdef"
+GOOD = hostile.says()
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+def made(server: Any, **options: Any) -> OpenAILanguageModel:
+    options = {"timeout": 5, "max_retries": 1, **options}
+    return OpenAILanguageModel("tiny", server.url, **options)
+
+
+def ask(model: OpenAILanguageModel, **fields: Any) -> Completion:
+    (reply,) = model.generate([Generate(MESSAGES, **fields)])
+    assert isinstance(reply, Completion), reply
+    return reply
+
+
+def error_of(model: OpenAILanguageModel, *requests: Any) -> str:
+    replies = answer(model, requests or [Generate(MESSAGES)])
+    assert all(isinstance(reply, LanguageModelError) for reply in replies)
+    text = str(replies[0])
+    assert "\n" not in text and KEY not in text and KEY[:10] not in text
+    return text
+
+
+def logprobs_of(*values: float) -> dict[str, Any]:
+    return {"content": [{"token": "x", "logprob": value} for value in values]}
+
+
+def refuses(field: str, message: str) -> Any:
+    refusal = hostile.sends({"error": {"message": message}}, 400)
+
+    def behavior(handler: Any) -> None:
+        (refusal if field in handler.body else GOOD)(handler)
+
+    return behavior
+
+
+def test_it_is_a_language_model() -> None:
+    model = OpenAILanguageModel("tiny", LOCAL)
+    assert isinstance(model, LanguageModel) and model.generate([]) == []
+    assert model.count_tokens("") == 0 and model.count_tokens("abcde") == 2
+    for request in (Score(MESSAGES, ("a",)), Encode(MESSAGES)):
+        assert "tiny" in error_of(model, request, request), "each has its error in its place"
+    assert "set q_source='proxy'" in error_of(model, Score(MESSAGES, ("a",)))
+
+
+def test_usage_and_cost() -> None:
+    with hostile.HostileServer(hostile.sends({}, 500), hostile.says()) as server:
+        model = made(server, prices=(1.0, 10.0))
+        reply = ask(model)
+        assert (reply.prompt_tokens, reply.completion_tokens) == (7, 3)
+        model.generate([Generate(MESSAGES)] * 9)
+    usage = model.usage
+    assert (usage.requests, usage.prompt_tokens, usage.completion_tokens) == (10, 70, 30)
+    assert usage.retries == 1
+    assert usage.cost == pytest.approx((70 * 1 + 30 * 10) / 1e6)
+
+
+def test_concurrency_is_used_and_bounded_over_threads() -> None:
+    with hostile.HostileServer(hostile.slowly) as server:
+        model = made(server, concurrency=3)
+        work = [
+            threading.Thread(target=model.generate, args=([Generate(MESSAGES)] * 5,))
+            for _ in range(3)
+        ]
+        for thread in work:
+            thread.start()
+        for thread in work:
+            thread.join()
+    assert server.most == 3 and len(server.requests) == 15 and model.usage.requests == 15
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_after_a_fork() -> None:
+    with hostile.HostileServer(hostile.says("hi")) as server:
+        model = made(server)
+        ask(model)
+        context = multiprocessing.get_context("fork")
+        queue: Any = context.SimpleQueue()
+        child = context.Process(target=lambda: queue.put(ask(model).text), daemon=True)
+        child.start()
+        child.join(20)
+        alive = child.is_alive()
+        child.kill()
+        assert not alive and queue.get() == "hi"
+
+
+# Stop strings.
+
+
+def test_stops_are_sent_and_applied_here_too() -> None:
+    stops = ("E", "D", "C", "B", "\n")
+    with hostile.HostileServer(hostile.says("go on\nB", finish_reason="length")) as server:
+        reply = ask(made(server), sampling=Sampling(stop=stops))
+        assert server.requests[0]["stop"] == list(stops[:4])
+    assert (reply.text, reply.finish) == ("go on", "stop")
+
+
+# What servers do not understand.
+
+
+def test_max_completion_tokens_where_the_server_wants_it() -> None:
+    message = "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    with hostile.HostileServer(refuses("max_tokens", message)) as server:
+        model = made(server, max_retries=0)
+        ask(model, sampling=Sampling(max_new_tokens=5))
+        ask(model, sampling=Sampling(max_new_tokens=6))
+        limits = [request.get("max_completion_tokens") for request in server.requests]
+        assert limits == [None, 5, 6]
+
+
+# Prefixes.
+
+
+def test_a_prefix_that_the_server_continues() -> None:
+    with hostile.HostileServer(hostile.says(" north")) as server:
+        model = made(server, prefix_mode="continue", extra_body={"top_k": 5})
+        assert ask(model, prefix="Action: go").text == " north"
+        sent = server.requests[0]
+    assert sent["messages"][-1] == {"role": "assistant", "content": "Action: go"}
+    assert sent["continue_final_message"] is True and sent["add_generation_prompt"] is False
+    assert sent["top_k"] == 5
+
+
+def test_a_prefix_that_the_model_is_asked_to_continue() -> None:
+    repeated = hostile.says("Action: go north", logprobs=logprobs_of(-1, -1))
+    with hostile.HostileServer(
+        repeated, hostile.says(" south", logprobs=logprobs_of(-2))
+    ) as server:
+        model = made(server)
+        first, second = ask(model, prefix="Action: go"), ask(model, prefix="Action: go")
+        sent = server.requests[0]
+    assert (first.text, first.logprobs, first.tokens) == (" north", None, None)
+    assert (second.text, second.logprobs) == (" south", (-2.0,))
+    assert [m["role"] for m in sent["messages"]] == ["system", "user", "assistant", "user"]
+    assert sent["messages"][-1]["content"] == CONTINUE
+    assert "continue_final_message" not in sent
+
+
+# Choices, words, adapters.
+
+
+def test_choices_need_a_server_that_restricts() -> None:
+    request = Generate(MESSAGES, choices=("go", "stay"))
+    text = error_of(OpenAILanguageModel("tiny", LOCAL), request)
+    assert "choices_mode='vllm'" in text
+
+
+def test_choices_on_vllm() -> None:
+    stops = Sampling(stop=("a",))
+    with hostile.HostileServer(hostile.says("stay")) as server:
+        model = made(server, choices_mode="vllm")
+        assert "choices" in model.capabilities
+        assert ask(model, choices=("go", "stay"), sampling=stops).text == "stay"
+        sent = server.requests[0]
+        assert sent["structured_outputs"] == {"choice": ["go", "stay"]} and "stop" not in sent
+        text = error_of(model, Generate(MESSAGES, choices=("go", "wait")))
+        assert "none of the choices" in text
+        assert "none of them empty" in error_of(model, Generate(MESSAGES, choices=()))
+    with hostile.HostileServer(hostile.says("st", finish_reason="length")) as server:
+        model = made(server, choices_mode="vllm")
+        assert "max_new_tokens" in error_of(model, Generate(MESSAGES, choices=("stay",)))
+
+
+def test_adapters_are_models_of_the_server() -> None:
+    with hostile.HostileServer(hostile.says()) as server:
+        model = made(server, adapters={"world model": "wm-lora"})
+        ask(model, adapter="world model")
+        ask(model)
+        assert [request["model"] for request in server.requests] == ["wm-lora", "tiny"]
+        text = error_of(model, Generate(MESSAGES, adapter="world modl"))
+        assert "did you mean 'world model'?" in text and len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("messages", "found"),
+    [
+        ((), "found none"),
+        ((Message("tool", "x"),), "role"),
+        ((Message("user", 3),), "found int"),  # type: ignore[arg-type]
+    ],
+)
+def test_messages_that_cannot_be_sent(messages: tuple[Message, ...], found: str) -> None:
+    with hostile.HostileServer(GOOD) as server:
+        replies = made(server).generate([Generate(messages), Generate(MESSAGES)])
+        assert len(server.requests) == 1
+    assert isinstance(replies[0], LanguageModelError) and found in str(replies[0])
+    assert isinstance(replies[1], Completion)
+
+
+# Options.
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"model": ""},
+        {"concurrency": 0},
+        {"timeout": math.inf},
+        {"prices": (1, -1)},
+        {"prefix_mode": "guess"},
+        {"extra_body": {"model": "other"}},
+        {"extra_body": {"x": math.nan}},
+        {"base_url": "ftp://127.0.0.1"},
+        {"base_url": "http://user:hunter22@127.0.0.1/v1"},
+        {"base_url": "http://127.0.0.1/v1?key=hunter22"},
+    ],
+    ids=str,
+)
+def test_wrong_options(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError) as caught:
+        OpenAILanguageModel(**{"model": "tiny", "base_url": LOCAL, **options})
+    assert "hunter22" not in str(caught.value)
+
+
+def test_a_key_is_needed_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(LanguageModelError, match="OTHER_KEY"):
+        OpenAILanguageModel("m", "https://example.org/v1", api_key_env="OTHER_KEY")
+    monkeypatch.setenv("OTHER_KEY", "sk-secret with-space")
+    with pytest.raises(LanguageModelError, match="OTHER_KEY") as caught:
+        OpenAILanguageModel("m", "https://example.org/v1", api_key_env="OTHER_KEY")
+    assert "sk-secret" not in str(caught.value)
+    monkeypatch.setenv("OTHER_KEY", "sk-secret-1234567890\n")
+    model = OpenAILanguageModel("m", "https://example.org/v1", api_key_env="OTHER_KEY")
+    assert model.config()["host"] == "example.org"
+    with pytest.raises(OptionError, match="without the key"):
+        OpenAILanguageModel(
+            "m", LOCAL, api_key_env="OTHER_KEY", extra_body={"k": "sk-secret-1234567890"}
+        )
+
+
+def test_config_and_repr_tell_no_secrets_and_no_places() -> None:
+    for path in ("/home/somebody/models/tiny", "./models/tiny", "~/tiny", r"C:\models\tiny"):
+        model = OpenAILanguageModel(path, LOCAL, adapters={"wm": path})
+        shown = json.dumps(model.config()) + repr(model)
+        assert model.name == "tiny" and model.config()["adapters"] == {"wm": "tiny"}
+        assert "models" not in shown and "secret" not in shown and "127.0.0.1" not in shown
+    assert OpenAILanguageModel("Qwen/Qwen3-8B", LOCAL).name == "Qwen/Qwen3-8B"
+    assert OpenAILanguageModel("m", LOCAL, name="judge").name == "judge"
+
+
+# Log-probabilities, texts of tokens, probabilities of words.
+
+
+def test_logprobs_and_token_ids() -> None:
+    says = hostile.says("ab", logprobs=logprobs_of(-0.5, -1.25), token_ids=[4, 2])
+    with hostile.HostileServer(says) as server:
+        reply = ask(made(server, extra_body={"return_token_ids": True}))
+        assert server.requests[0]["logprobs"] is True
+        assert server.requests[0]["return_token_ids"] is True
+    assert reply.logprobs == (-0.5, -1.25) and reply.token_ids == (4, 2)
+
+
+def written(*tokens: Any) -> Any:
+    content = [{"token": token, "logprob": -1.0} for token in tokens]
+    return hostile.says("go north", logprobs={"content": content})
+
+
+def test_the_texts_of_tokens() -> None:
+    with hostile.HostileServer(written("go", " north", "\n", "<|im_end|>")) as server:
+        model = made(server)
+        assert "tokens" in model.capabilities
+        reply = ask(model, sampling=Sampling(stop=("\n",)))
+    assert reply.tokens == ("go", " north", "\n", "<|im_end|>") and reply.text == "go north"
+    assert reply.logprobs is not None and len(reply.logprobs) == len(reply.tokens)
+
+
+def test_a_character_of_several_tokens_comes_with_the_last() -> None:
+    content = [
+        {"token": f"bytes:{byte}", "bytes": [byte], "logprob": -1.0} for byte in "é".encode()
+    ]
+    halves = [{"token": "\ud83d", "logprob": -1.0}, {"token": "x", "logprob": -1.0}]
+    split = hostile.says("é", logprobs={"content": content})
+    with hostile.HostileServer(split, hostile.says("?x", logprobs={"content": halves})) as server:
+        model = made(server)
+        assert ask(model).tokens == ("", "é")
+        assert ask(model).tokens == ("?", "x")
+
+
+def test_an_answer_that_holds_the_key_is_an_error() -> None:
+    for bad in (hostile.says(f"your key is {KEY}"), written(KEY[:9], KEY[9:])):
+        with hostile.HostileServer(bad) as server:
+            assert "repeats the key" in error_of(made(server))
+
+
+def test_refused_logprobs_are_not_asked_for_again() -> None:
+    with hostile.HostileServer(refuses("logprobs", "unknown field: logprobs")) as server:
+        model = made(server, max_retries=0)
+        assert ask(model).text == ask(model).text == "go north"
+        asked = ["logprobs" in request for request in server.requests]
+        assert asked == [True, False, False] and model.usage.retries == 1
+
+
+def tops(**probabilities: float) -> Any:
+    listed = [
+        {"token": token.replace("_", " "), "logprob": math.log(p), "bytes": None}
+        for token, p in probabilities.items()
+    ]
+    entry = {"token": "x", "logprob": -1.0, "top_logprobs": listed}
+    return hostile.says("x", logprobs={"content": [entry]}, finish_reason="length")
+
+
+def test_words_from_the_likeliest_tokens() -> None:
+    request = NextWord(MESSAGES, (" KEEP", " REVISE", " STOP"), "Decision:")
+    with hostile.HostileServer(tops(_KEEP=0.5, _RE=0.25, _R=0.01, _=0.02, other=0.2)) as server:
+        model = made(server, prefix_mode="continue")
+        (reply,) = model.words([request])
+        sent = server.requests[0]
+    assert isinstance(reply, WordProbabilities)
+    assert reply.probabilities == pytest.approx((0.5, 0.25, 0.0)) and reply.prompt_tokens == 7
+    assert (sent["logprobs"], sent["top_logprobs"], sent["max_tokens"]) == (True, 20, 1)
+    assert sent["temperature"] == sent["top_p"] == 1.0
+    assert sent["messages"][-1]["content"] == "Decision:" and sent["continue_final_message"]
+
+
+def test_words_need_a_server_that_continues_and_tells() -> None:
+    request = NextWord(MESSAGES, (" KEEP", " REVISE"), "Decision:")
+    text = error_of(OpenAILanguageModel("tiny", LOCAL), request)
+    assert "prefix_mode='continue'" in text
+    with hostile.HostileServer(hostile.says("x", logprobs=None)) as server:
+        text = error_of(made(server, prefix_mode="continue"), request)
+        assert "without the probabilities" in text and len(server.requests) == 1
+
+
+# Servers that misbehave.
+
+MALFORMED = {
+    "truncated": hostile.raw(json.dumps(hostile.completion()).encode()[:60]),
+    "html": hostile.raw(b"<html><body>Welcome</body></html>", content_type="text/html"),
+    "null": hostile.sends(None),
+    "empty choices": hostile.sends({"choices": []}),
+    "content a list": hostile.says(["go", "north"]),
+    "content null": hostile.says(None),
+    "finish a number": hostile.says(finish_reason=3),
+    "deep": hostile.raw(b"[" * 200_000 + b"]" * 200_000),
+    "long number": hostile.raw(b'{"choices": ' + b"9" * 10_000 + b"}"),
+    "not utf-8": hostile.raw(b'{"choices": "\xff\xfe"}'),
+    "logprobs": hostile.says(logprobs={"content": [{"token": "a", "logprob": "low"}]}),
+    "positive logprobs": hostile.says(logprobs={"content": [{"token": "a", "logprob": 3.0}]}),
+    "tokens": hostile.says(token_ids=["a"]),
+    "broken off": hostile.breaks_off,
+}
+
+
+@pytest.mark.parametrize("behavior", MALFORMED.values(), ids=MALFORMED.keys())
+def test_malformed_answers_are_errors(behavior: Any) -> None:
+    with hostile.HostileServer(behavior) as server:
+        error_of(made(server, max_retries=0))
+
+
+@pytest.mark.parametrize("status", [408, 429, 503, None])
+def test_passing_faults_are_tried_again(status: int | None) -> None:
+    busy = hostile.sends({"error": "busy"}, status) if status else hostile.breaks_off
+    with hostile.HostileServer(busy, GOOD, busy) as server:
+        model = made(server)
+        assert ask(model).text == "go north" and model.usage.retries == 1
+        text = error_of(made(server, max_retries=0))
+        assert not status or (f"HTTP {status}" in text and "busy" in text)
+
+
+@pytest.mark.parametrize("status", [302, 400, 401, 422])
+def test_refusals_are_final(status: int) -> None:
+    refusal = hostile.sends({"error": {"message": "no\nway"}}, status, location=LOCAL)
+    with hostile.HostileServer(refusal) as server:
+        text = error_of(made(server))
+        assert text.startswith(f"expected an answer of tiny (loopback), found HTTP {status}")
+        assert len(server.requests) == 1
+    assert ("OPENAI_API_KEY" in text) == (status in (401, 403))
+
+
+def test_the_batch_goes_on() -> None:
+    def sometimes(handler: Any) -> None:
+        refused = "bad" in handler.body["messages"][-1]["content"]
+        (hostile.sends({}, 400) if refused else hostile.repeats_last_message)(handler)
+
+    texts = [f"{'bad' if i % 3 == 0 else 'good'} {i}" for i in range(20)]
+    with hostile.HostileServer(sometimes) as server:
+        replies = made(server).generate([Generate((Message("user", text),)) for text in texts])
+    found = [reply.text if isinstance(reply, Completion) else "bad" for reply in replies]
+    assert found == ["bad" if "bad" in text else text for text in texts]
+
+
+@pytest.mark.parametrize("behavior", [hostile.hangs, hostile.trickles])
+def test_time_is_bounded(behavior: Any) -> None:
+    with hostile.HostileServer(behavior) as server:
+        start = time.monotonic()
+        text = error_of(made(server, timeout=0.3, max_retries=0))
+        assert time.monotonic() - start < 3
+    assert "within 0.3 s" in text and "raise timeout" in text
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_large_answers_are_refused(status: int) -> None:
+    with hostile.HostileServer(hostile.floods(status)) as server:
+        text = error_of(made(server))
+        assert f"{MAX_ANSWER_BYTES:,} bytes" in text
+
+
+REPEATS = {
+    "no JSON": hostile.raw(b"go away, " + KEY.encode()),
+    "error": hostile.repeats_key(500),
+    "detail": hostile.repeats_key(401, "detail"),
+    "in an answer without choices": hostile.repeats_key(200),
+}
+
+
+@pytest.mark.parametrize("behavior", REPEATS.values(), ids=REPEATS.keys())
+def test_the_key_is_in_no_message(behavior: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with hostile.HostileServer(behavior) as server:
+        model = made(server, max_retries=0)
+        (error,) = model.generate([Generate(MESSAGES)])
+        assert server.headers[0]["authorization"] == f"Bearer {KEY}"
+    assert isinstance(error, LanguageModelError)
+    assert (error.__context__, error.__cause__, error.__traceback__) == (None, None, None)
+    for text in (str(error), repr(model), json.dumps(model.config()), caplog.text):
+        assert KEY not in text and KEY[:10] not in text
+
+
+def test_nothing_of_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-private")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "project-private")
+    for name in ("OPENAI_BASE_URL", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, LOCAL)
+    with hostile.HostileServer(GOOD) as server:
+        assert ask(made(server)).text == "go north"
+        assert "private" not in json.dumps(server.headers[0])
+
+
+def test_a_server_on_this_machine_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with hostile.HostileServer(GOOD) as server:
+        assert ask(made(server)).text == "go north"
+        assert server.headers[0]["authorization"] == "Bearer none"
+
+
+def test_half_surrogates_are_replaced_both_ways() -> None:
+    with hostile.HostileServer(hostile.says("a\ud800b")) as server:
+        (reply,) = made(server).generate([Generate((Message("user", "c\udfff"),))])
+        assert server.requests[0]["messages"] == [{"role": "user", "content": "c\ufffd"}]
+    assert isinstance(reply, Completion) and reply.text == "a\ufffdb"
+
+
+def test_sampling_is_sent_as_asked() -> None:
+    with hostile.HostileServer(GOOD) as server:
+        ask(made(server), sampling=Sampling(9, 0.5, 0.9, ("\n",), seed=4))
+        sent = server.requests[0]
+    assert sent["model"] == "tiny" and sent["max_tokens"] == 9 and sent["stop"] == ["\n"]
+    assert (sent["temperature"], sent["top_p"], sent["seed"]) == (0.5, 0.9, 4)

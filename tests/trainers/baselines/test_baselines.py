@@ -1,0 +1,159 @@
+"""Whole trainings of baselines: their stages, what they leave behind, and that they are resumed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.envs.conformance.transcripts import load
+from comap.errors import OptionError
+from comap.trainers.baselines import run_class
+from comap.trainers.baselines.config import baseline_preset
+from comap.trainers.baselines.itp import DepthExample, Played, observation_at, td_targets
+from comap.trainers.baselines.itp_trainer import DepthTrainer, OnlineTrainer
+from comap.trainers.samples import MicroBatch
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+learning = load(f"{Path(__file__).parents[1] / 'learning.py'}:KIT")
+ITEM = {"index": torch.tensor([0])}
+KIT = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
+FEW: dict[str, dict[str, Any]] = {
+    "sft": {"world_model": True},
+    "iwm": {"explored": 2, "alternatives": 2},
+    "wkm": {},
+    "itp": {
+        "labelled": 2,
+        "episodes": 2,
+        "episodes_per_update": 1,
+        "micro_batches": 2,
+        "reply_tokens": 6,
+        "k_max": 1,
+        "predict_tokens": 8,
+        "warmup_epochs": 1,
+        "world_model_epochs": 1,
+    },
+}
+STAGES = {
+    "sft": ["warmup-policy", "world-model"],
+    "iwm": ["warmup-explorer", "exploration", "world-modelling", "imitation"],
+    "wkm": ["state-knowledge", "agent-model"],
+    "itp": ["warmup-policy", "world-model", "foresight", "depths", "supervised", "online"],
+}
+LEFT = {
+    "sft": {"agent", "wm"},
+    "iwm": {"agent"},
+    "wkm": {"agent"},
+    "itp": {"agent", "wm", "k_head.safetensors", "value_head.safetensors"},
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found: Path = KIT.model_at(tmp_path_factory.mktemp("baselines") / "model")
+    return found
+
+
+def training(method: str, model: Path, out: Path, **told: Any) -> Any:
+    shared: dict[str, Any] = {
+        "epochs": 1,
+        "evaluation_tasks": 1,
+        "evaluation_splits": ("valid_seen",),
+    }
+    config = baseline_preset(method, "tiny", **shared, **FEW[method])
+    roles = KIT.opened(config, model, config.roles())
+    return run_class(method)(config, roles, KIT.make_env, KIT.demos_of(3), out, **told)
+
+
+@pytest.mark.parametrize("method", STAGES)
+def test_a_training_and_its_second_start(method: str, model: Path, tmp_path: Path) -> None:
+    summary = training(method, model, tmp_path / "run").run()
+    assert list(summary["stages"]) == [*STAGES[method], "evaluation"]
+    assert summary["results"]["valid_seen"]["episodes"] == 1
+    assert {path.name for path in (tmp_path / "run" / "models").iterdir()} == LEFT[method]
+    files = KIT.files_of(tmp_path / "run")
+    events: list[Any] = []
+    assert training(method, model, tmp_path / "run", tell=events.append).run() == summary
+    assert {event["event"] for event in events} == {"known"}
+    assert KIT.files_of(tmp_path / "run") == files
+
+
+def test_demonstrations_of_another_split_are_refused(model: Path, tmp_path: Path) -> None:
+    config = baseline_preset("sft", "tiny", train_split="valid_seen")
+    roles = KIT.opened(config, model, config.roles())
+    with pytest.raises(OptionError, match="learns from nothing else"):
+        run_class("sft")(config, roles, KIT.make_env, KIT.demos_of(1), tmp_path)
+
+
+def test_itp_by_hand() -> None:
+    assert td_targets([1.0, 2.0, 3.0], [10.0, 20.0, 30.0], 0.5) == [11.0, 17.0, 3.0]
+    found = [observation_at(["a", "b", "c"], 1, k) for k in range(4)]
+    assert found == [None, "b", "c", "c"]
+
+
+@pytest.fixture
+def roles(tmp_path: Path) -> Any:
+    """Small models whose weights are doubles, and the log-probabilities of a plain forward pass."""
+    return learning.opened(learning.model_folder(tmp_path / "tiny"), "full")
+
+
+def chances(roles: Any, row: Any) -> tuple[list[float], Any]:
+    """The log-probability of each token of a row's answer, and the state at its control's end."""
+    with torch.no_grad(), roles.using("agent", training=False):
+        model, start = roles.module("agent"), len(row.prompt)
+        logs = model(input_ids=torch.tensor([row.prompt + row.answer])).logits[0].log_softmax(-1)
+        read = model(input_ids=torch.tensor([row.control or (1,)]), output_hidden_states=True)
+    each = [float(logs[start + at - 1, token]) for at, token in enumerate(row.answer)]
+    return each, read.hidden_states[-1][0, -1]
+
+
+def layer(roles: Any, outputs: int) -> Any:
+    torch.manual_seed(outputs)
+    return torch.nn.Linear(roles.base("agent").config.hidden_size, outputs).double()
+
+
+ROWS = [
+    DepthExample((9, 11, 8), (20, 5), (True, True), control=(9, 7), depth=1),
+    DepthExample((9, 8), (21, 22, 5), (False, True, True), 0.5),
+]
+
+
+def test_the_supervised_loss_of_itp_by_hand(roles: Any, tmp_path: Path) -> None:
+    """The mean over rows of ``weight nll + 0.5 CE(K)``."""
+    head = layer(roles, 3)
+    told = learning.settings(roles, tmp_path, [], role="agent", accumulate=1)
+    told |= {"epochs": [ROWS], "plan": [MicroBatch(0, (0, 1))]}
+    trainer = DepthTrainer(**told, depth_weight=0.5, head=head)
+    (first, state), (second, _) = (chances(roles, row) for row in ROWS)
+    depth = -float(head(state).log_softmax(-1)[1].detach())
+    expected = -sum(first) / 2 - 0.5 * sum(second[1:]) / 2 + 0.5 * depth
+    found = trainer.compute_loss(trainer.model, ITEM, num_items_in_batch=2)
+    assert float(found.detach()) == pytest.approx(expected / 2, abs=1e-9)
+    trainer.close()
+
+
+def test_the_online_loss_of_itp_by_hand(roles: Any, tmp_path: Path) -> None:
+    """The mean over steps of ``-A (log pi(a) + log p(K)) + (target - V)^2 / 2 - 0.01 H(K)``."""
+    head = torch.nn.ModuleDict({"depth": layer(roles, 3), "value": layer(roles, 1)})
+    worth: dict[str, Any] = {"target": 0.7, "advantage": -0.4, "depth": 2, "control": (9, 7, 8)}
+    rows = [replace(ROWS[0], **worth), replace(ROWS[1], scored=(True,) * 3, **worth)]
+    told = learning.settings(roles, tmp_path, [], role="agent", accumulate=1)
+    played = Played(tuple(rows), 1, 0.5, 1, 0)
+    parts = {key: value for key, value in told.items() if key not in ("epochs", "plan")}
+    trainer = OnlineTrainer(
+        **parts, play=lambda update: played, updates=1, parts=1, entropy_weight=0.01, head=head
+    )
+    expected = 0.0
+    for row in rows:
+        tokens, state = chances(roles, row)
+        logs = head["depth"](state).log_softmax(-1).detach()
+        value = float(head["value"](state).detach())
+        expected += 0.4 * (sum(tokens) + float(logs[2])) + (0.7 - value) ** 2 / 2
+        expected += 0.01 * float((logs.exp() * logs).sum())
+    found = trainer.compute_loss(trainer.model, ITEM, num_items_in_batch=2)
+    assert float(found.detach()) == pytest.approx(expected / 2, abs=1e-9)
+    trainer.close()

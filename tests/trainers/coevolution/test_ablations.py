@@ -1,0 +1,187 @@
+"""What each of the ten switches of CoMap, section 4.3, changes, and that it changes nothing else.
+
+The stages run with real environments and real weights, but a language model that answers by a hash
+stands in for texts, and learning is recorded: it moves a role's weights by one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.envs.conformance.transcripts import load
+from comap.trainers.comap.config import CoMapTraining
+
+pytest.importorskip("trl")
+KIT = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
+Recorded = KIT.Recorded
+WARMUP = ["warmup-policy", "warmup-rollouts", "warmup-world-model"]
+INIT = ["reflection-drafts", "reflection-suffixes", "reflection-init"]
+ROUND = [f"round-1-{part}" for part in ("rollouts", "world-model", "policy", "evaluation")]
+ALL = [*WARMUP, *INIT, "round-0-evaluation", *ROUND]
+
+
+def settings(**changed: Any) -> CoMapTraining:
+    """The smallest training, with enough episodes for all kinds of samples to occur."""
+    told = {"frozen_transitions": 0, "diagnosed": 0, "tasks_per_round": 4, "tau_wm": 0.6}
+    found: CoMapTraining = KIT.small(**{**told, **changed})
+    return found
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found: Path = KIT.model_at(tmp_path_factory.mktemp("ablations") / "model")
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        yield Recorded(settings(), model, tmp_path_factory.mktemp("whole"), patch)
+
+
+@pytest.fixture
+def without(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def run(**changed: Any) -> Any:
+        return Recorded(settings(**changed), model, tmp_path, monkeypatch)
+
+    return run
+
+
+def test_the_whole_training(whole: Any) -> None:
+    assert whole.stages == ALL and whole.summary["ablations"] == []
+    assert {name: moved for name, moved in whole.moved.items() if moved} == {
+        "warmup-policy": {"agent"},
+        "warmup-world-model": {"wm", "wm_ema"},
+        "reflection-init": {"agent"},
+        "round-1-world-model": {"wm", "wm_ema"},
+        "round-1-policy": {"agent"},
+    }
+    assert whole.adapters("round-1-rollouts") == {"agent", "wm", "wm_ema"}
+    assert whole.adapters("round-0-evaluation") == {"agent", "wm"}
+    sources = {notes["context_source"] for notes in whole.notes()}
+    assert {"wm", "env"} <= sources
+    assert set(whole.kinds("warmup-policy")) == {"warmup"}
+    assert set(whole.kinds("warmup-world-model")) == {"warmup", "reading"}
+    assert set(whole.kinds("round-1-world-model")) == {"world_model", "reading"}
+    told = whole.learned["round-1-world-model"]["teacher"]
+    assert (told.role, told.config.mu, told.config.divergence) == ("wm_ema", 0.99, "forward_kl")
+    assert told.continuations is not None
+    rows = [s for s in whole.samples("round-1-world-model") if s.kind == "world_model"]
+    steps = sum(len(episode.steps) for episode in whole.played())
+    assert len(rows) == steps
+    assert {(s.weight, s.distill_weight) for s in rows} == {(1.0, 0.5)}
+    assert all(s.teacher != s.messages for s in rows)
+    kinds = whole.kinds("round-1-policy")
+    assert kinds["anchor"] == sum(kinds.values()) - kinds["anchor"]
+    assert set(kinds) <= {"anchor", "keep_draft", "revise_positive", "hq_reflect"}
+    assert "head" in whole.learned["round-1-policy"]
+    assert "teacher" not in whole.learned["round-1-policy"]
+
+
+def test_without_future_state(whole: Any, without: Any) -> None:
+    found = without(future_state=False)
+    assert found.stages == ALL and found.moved == whole.moved
+    for stage in (
+        "reflection-drafts",
+        "round-0-evaluation",
+        "round-1-rollouts",
+        "round-1-evaluation",
+    ):
+        assert found.adapters(stage) == {"agent"}, stage
+    assert {(n["context_source"], n["context"]) for n in found.notes()} == {("none", "")}
+    assert {n["predicted_next_state"] for n in found.evaluation()} == {None}
+    for stage in ("reflection-init", "round-1-policy"):
+        rows = [s for s in found.samples(stage) if s.label is not None]
+        assert rows and all("Unknown." in s.messages[-1].content for s in rows), stage
+        others = [s for s in whole.samples(stage) if s.label is not None]
+        assert not all("Unknown." in s.messages[-1].content for s in others), stage
+
+
+def test_without_expert_sft(whole: Any, without: Any) -> None:
+    found = without(expert_sft=False)
+    assert found.stages == [name for name in ALL if name != "warmup-policy"]
+    for stage in ("reflection-init", "round-1-policy"):
+        assert found.kinds(stage)["anchor"] == 0 < whole.kinds(stage)["anchor"]
+        assert {s.weight for s in found.samples(stage)} == {1.0}
+    assert found.kinds("warmup-world-model") == whole.kinds("warmup-world-model")
+
+
+def test_without_reflection_init(whole: Any, without: Any) -> None:
+    found = without(reflection_init=False)
+    assert found.stages == [name for name in ALL if name not in INIT]
+    for stage, asked in found.asked.items():
+        assert asked == whole.asked[stage], stage
+    assert found.kinds("round-1-policy") == whole.kinds("round-1-policy")
+
+
+def test_without_action_gate(whole: Any, without: Any) -> None:
+    shut = {"tau_p": 0.5}  # a head that learned nothing says 0.5: the gate never opens
+    found = without(action_gate=False, **shut)
+    assert found.stages == ALL
+    for notes in (*found.notes(), *found.evaluation()):
+        if notes.get("ref_action") is not None:
+            assert notes["gate"] and notes["exec_action"] == notes["ref_action"]
+    changed = [n for n in found.notes() if n["gate"] and n["gate_parts"]["changed"]]
+    assert changed and not any(n["gate_parts"]["p"] for n in changed)
+    assert {s.label for s in found.samples("round-1-policy")} >= {1.0}
+
+
+@pytest.mark.parametrize("changed", [{"online_reflection": False}, {"alpha": 0.0}])
+def test_without_online_reflection(whole: Any, without: Any, changed: Any) -> None:
+    found = without(**changed)
+    assert found.stages == ALL and found.asked == whole.asked and found.moved == whole.moved
+    assert found.kinds("reflection-init") == whole.kinds("reflection-init")
+    anchors = whole.kinds("round-1-policy")["anchor"]
+    assert found.kinds("round-1-policy") == {"anchor": anchors}, "as many demonstrated steps"
+    assert {s.weight for s in found.samples("round-1-policy")} == {1.0}
+    assert "head" not in found.learned["round-1-policy"], "without labels it has no gradient"
+
+
+def test_with_a_frozen_world_model(whole: Any, without: Any) -> None:
+    found = without(world_model_evolution=False)
+    assert found.stages == [name for name in ALL if name != "round-1-world-model"]
+    assert all(not {"wm", "wm_ema"} & found.moved[name] for name in ROUND if name in found.moved)
+    assert found.asked["round-1-rollouts"] == whole.asked["round-1-rollouts"]
+
+
+def test_without_world_model_warmup(without: Any) -> None:
+    found = without(world_model_warmup=False)
+    assert found.stages == [name for name in ALL if name not in WARMUP[1:]]
+    assert [name for name in found.stages if "wm" in found.moved[name]] == ["round-1-world-model"]
+    first, roles = found.weights(), found.session.roles
+    assert first["wm"] == first["wm_ema"], "both began as the base model, and moved alike here"
+    assert set(roles.names) == {"agent", "wm", "wm_ema"}
+
+
+def test_without_real_ce(whole: Any, without: Any) -> None:
+    found = without(real_ce=False)
+    assert found.stages == ALL and found.asked == whole.asked and found.moved == whole.moved
+    rows = found.samples("round-1-world-model")
+    assert {(s.kind, s.weight, s.distill_weight) for s in rows} == {("world_model", 0.0, 0.5)}
+    assert found.kinds("warmup-world-model") == whole.kinds("warmup-world-model")
+
+
+@pytest.mark.parametrize("changed", [{"wmsd": False}, {"eta": 0.0}])
+def test_without_wmsd(whole: Any, without: Any, changed: Any) -> None:
+    found = without(**changed)
+    assert found.stages == ALL and found.moved == whole.moved, "the gate's teacher still follows"
+    told = found.learned["round-1-world-model"]["teacher"]
+    assert (told.role, told.config.mu, told.continuations) == ("wm_ema", 0.99, None)
+    rows = found.samples("round-1-world-model")
+    assert {(s.weight, s.distill_weight, s.teacher) for s in rows} == {(1.0, 0.0, ())}
+    assert found.asked["round-1-rollouts"] == whole.asked["round-1-rollouts"]
+
+
+def test_without_the_world_state_gate(without: Any) -> None:
+    found = without(world_state_gate=False)
+    assert found.stages == ALL
+    assert found.adapters("round-1-rollouts") == {"agent", "wm"}, "no teacher is asked"
+    told = [notes for notes in found.notes() if notes["context_source"] != "none"]
+    assert told and {n["context_source"] for n in told} == {"wm"}
+    assert {n["wm_gate"] for n in told} == {None}
+    assert all(n["context"] == (n["predicted_next_state"] or "") for n in told)
+    teachers = {s.teacher == s.messages for s in found.samples("round-1-world-model") if s.teacher}
+    assert teachers == {False}, "distillation still has its teacher"

@@ -1,0 +1,177 @@
+"""Whole trainings: their stages, what each leaves behind, and what the models then do."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.agents import CoMapAgent
+from comap.agents.run import Run, recorded, run_to
+from comap.envs.conformance.transcripts import load
+from comap.errors import OptionError
+from comap.jsonl import read_json
+from comap.trainers.roles import Roles
+
+pytest.importorskip("trl")
+KIT = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
+STAGES = [
+    "warmup-policy",
+    "warmup-rollouts",
+    "warmup-world-model",
+    "frozen-transitions",
+    "reflection-drafts",
+    "reflection-suffixes",
+    "reflection-init",
+    "round-0-evaluation",
+    "round-1-rollouts",
+    "round-1-world-model",
+    "round-1-policy",
+    "round-1-evaluation",
+]
+PLAIN = {"accumulate": 64, "concurrency": 3}  # each stage makes one update for each epoch
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found: Path = KIT.model_at(tmp_path_factory.mktemp("coevolution") / "model")
+    return found
+
+
+class Ended:
+    """A training that has been run to its end."""
+
+    def __init__(self, model: Path, out: Path, **settings: Any):
+        self.model, self.out = model, out
+        self.config, self.events = KIT.small(**settings), list[Any]()
+        self.training = KIT.training(self.config, model, out, self.events.append)
+        self.summary = self.training.run()
+
+    def result(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.training.folders[name].result()
+        return found
+
+    def weights(self, stage: str, role: str) -> dict[str, Any]:
+        from safetensors.torch import load_file
+
+        return dict(load_file(self.training.folders[stage].weights(role)))
+
+    def again(self, **settings: Any) -> list[Any]:
+        events: list[Any] = []
+        KIT.training(KIT.small(**settings), self.model, self.out, events.append).run()
+        return events
+
+
+@pytest.fixture(scope="module")
+def plain(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    return Ended(model, tmp_path_factory.mktemp("plain") / "run", **PLAIN)
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    assert one.keys() == other.keys()
+    return all(bool((one[name] == other[name]).all()) for name in one)
+
+
+def test_stages_and_results(plain: Ended) -> None:
+    begun = [event["stage"] for event in plain.events if event["event"] == "stage"]
+    assert begun == STAGES == list(plain.summary["stages"])
+    assert read_json(plain.out / "summary.json") == plain.summary
+    labels = plain.result("reflection-suffixes")
+    assert labels["labels"] + sum(labels["counts"].values()) == 4  # 2 states of 2 tasks
+    rollouts = plain.result("round-1-rollouts")
+    assert (rollouts["episodes"], rollouts["errors"]) == (2, 0)
+    assert rollouts["gates"]["steps"] == rollouts["steps"]
+    world, policy = plain.result("round-1-world-model"), plain.result("round-1-policy")
+    assert world["samples"]["world_model"] == rollouts["steps"]
+    assert world["rows"] == sum(world["samples"].values()) and world["updates"] == 1
+    assert {"nll", "distillation"} <= set(world["log"][0]) and "nll" in policy["log"][0]
+    first, last = (plain.result(f"round-{number}-evaluation") for number in (0, 1))
+    for found in (first, last):
+        assert found["splits"]["valid_seen"]["episodes"] == 1
+        assert found["gates"]["context_sources"] == {}, "no gate of the world state: no teacher"
+    prints = [found["world_model"]["frozen"]["fingerprint"] for found in (first, last)]
+    assert prints[0] == prints[1]
+
+
+def test_each_stage_changes_its_own_roles_alone(plain: Ended) -> None:
+    saved = {name: sorted(plain.result(name).get("weights", {})) for name in STAGES}
+    world, policy = ["wm", "wm_ema"], ["agent", "head"]
+    assert {name: files for name, files in saved.items() if files} == {
+        "warmup-policy": policy,
+        "warmup-world-model": world,
+        "reflection-init": policy,
+        "round-1-world-model": world,
+        "round-1-policy": policy,
+    }
+    assert not plain.weights("warmup-policy", "head")["weight"].any()
+
+
+def test_the_teacher_follows_by_mu(plain: Ended) -> None:
+    before, teacher = (plain.weights("warmup-world-model", role) for role in ("wm", "wm_ema"))
+    assert same(before, teacher), "it begins as a copy"
+    student, after = (plain.weights("round-1-world-model", role) for role in ("wm", "wm_ema"))
+    for name, weight in after.items():  # one update
+        wanted = 0.99 * before[name] + 0.01 * student[name]
+        assert float((weight - wanted).abs().max()) < 1e-15
+
+
+def test_saved_models_play_as_in_the_last_evaluation(plain: Ended, tmp_path: Path) -> None:
+    models = plain.out / "models"
+    places = {"agent": models / "agent", "wm": models / "wm"}
+    roles = Roles.open(places, kind="full", roles=("agent", "wm"), dtype="float64", device="cpu")
+    assert same(roles.state("agent"), plain.weights("round-1-policy", "agent"))
+    lm = roles.language_model(exact=True)
+    agent = CoMapAgent(plain.training.evaluated_agent(), models / "head.safetensors")
+    place = plain.training.folders["round-1-evaluation"].path / "valid_seen-0" / "rank-0-of-1"
+    played = place / "trajectories.jsonl"
+    wanted = played.read_bytes()
+    run = Run(
+        make_env=partial(KIT.make_env, "valid_seen"),
+        agent=agent,
+        tasks=[json.loads(line)["task"] for line in wanted.splitlines()],
+        lm=lm,
+        world_model=plain.training.world_model(lm),
+        config={"split": "valid_seen"},
+    )
+    run_to(tmp_path, run, concurrency=1)
+    for now, before in zip(
+        recorded(tmp_path / "trajectories.jsonl"), recorded(played), strict=True
+    ):
+        assert [(step.action, step.notes) for step in now.steps] == [
+            (step.action, step.notes) for step in before.steps
+        ]
+
+
+def test_a_training_that_has_ended_is_known(plain: Ended) -> None:
+    files = KIT.files_of(plain.out)
+    events = plain.again(**{**PLAIN, "concurrency": 1})
+    assert [event["event"] for event in events] == ["known"] * len(STAGES)
+    assert KIT.files_of(plain.out) == files
+    with pytest.raises(OptionError, match=r"eta: 0\.5 there, 0\.25 now"):
+        plain.again(**PLAIN, eta=0.25)
+
+
+@pytest.mark.parametrize("buffer", ["last", "all"])
+def test_rounds_and_buffers(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buffer: str
+) -> None:
+    few = {"frozen_transitions": 0, "diagnosed": 0, "rounds": 2, "reflection_init": False}
+    config = KIT.small(**few, buffer=buffer, evaluation_tasks=1, final_tasks=2)
+    found = KIT.Recorded(config, model, tmp_path, monkeypatch)
+    played = {k: found.played(f"round-{k}-rollouts") for k in (1, 2)}
+    for k in (1, 2):
+        rows = [s for s in found.samples(f"round-{k}-world-model") if s.kind == "world_model"]
+        rounds = range(1, k + 1) if buffer == "all" else (k,)
+        assert [row.task for row in rows] == [
+            t.task for r in rounds for t in played[r] for _ in t.steps
+        ]
+
+
+def test_stages_that_are_left_out(model: Path, tmp_path: Path) -> None:
+    warmed = KIT.training(KIT.small(), model, tmp_path, warmed_up=True)
+    assert [name for name, _ in warmed.stages()] == STAGES[3:]
+    none = KIT.training(KIT.small(rounds=0), model, tmp_path)
+    assert [name for name, _ in none.stages()] == STAGES[:8]

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import math
+import weakref
+from typing import Any
+
+import pytest
+
+from comap.errors import OptionError
+from comap.trainers.comap.config import Distillation
+from comap.trainers.comap.divergence import chunked_divergence, divergence
+from comap.trainers.row_trainer import chunked_nll
+
+KINDS = ("forward_kl", "reverse_kl", "jsd")
+
+torch = pytest.importorskip("torch")
+
+STUDENT, TEACHER = [0.2, 0.3, 0.5], [0.6, 0.3, 0.1]
+WAYS: list[dict[str, Any]] = [
+    *({"divergence": kind} for kind in KINDS),
+    {"divergence": "jsd", "jsd_alpha": 0.2, "distill_temperature": 2.0},
+    *({"divergence": kind, "topk": 3} for kind in KINDS),
+    {"topk": 3, "distill_temperature": 0.5},
+]
+
+
+def logs(*rows: list[float]) -> Any:
+    return torch.tensor(rows, dtype=torch.float64).log()
+
+
+def kl(p: list[float], q: list[float]) -> float:
+    return math.fsum(a * math.log(a / b) for a, b in zip(p, q, strict=True) if a)
+
+
+def mixed(alpha: float) -> list[float]:
+    return [(1 - alpha) * s + alpha * t for s, t in zip(STUDENT, TEACHER, strict=True)]
+
+
+def noise(*shape: int, seed: int = 0, dtype: Any = None) -> Any:
+    generator = torch.Generator().manual_seed(seed)
+    return 3 * torch.randn(*shape, generator=generator, dtype=dtype or torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("way", "expected"),
+    [
+        ({}, kl(TEACHER, STUDENT)),
+        ({"divergence": "reverse_kl"}, kl(STUDENT, TEACHER)),
+        ({"divergence": "jsd"}, (kl(STUDENT, mixed(0.5)) + kl(TEACHER, mixed(0.5))) / 2),
+        (
+            {"divergence": "jsd", "jsd_alpha": 0.2},
+            0.8 * kl(STUDENT, mixed(0.2)) + 0.2 * kl(TEACHER, mixed(0.2)),
+        ),
+        # the student's two best are the last two tokens; the first is the bucket, or is left out
+        ({"topk": 2}, kl(TEACHER, STUDENT)),
+        ({"topk": 1}, kl([0.1, 0.9], [0.5, 0.5])),
+        ({"topk": 9}, kl(TEACHER, STUDENT)),
+    ],
+)
+def test_values_worked_by_hand(way: dict[str, Any], expected: float) -> None:
+    found = divergence(logs(STUDENT) + 7.0, logs(TEACHER) - 3.0, Distillation(**way))
+    assert found.shape == (1,)
+    assert float(found[0]) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_equal_is_zero_and_nothing_is_negative(way: dict[str, Any]) -> None:
+    student, teacher = noise(200, 11, dtype=torch.float32), noise(200, 11, seed=1)
+    teacher = teacher.float()
+    equal = divergence(student, student.clone(), Distillation(**way))
+    assert float(equal.abs().max()) <= (1e-7 if way.get("divergence") == "jsd" else 0)
+    near = student + 1e-4 * teacher
+    for found in (
+        divergence(student, teacher, Distillation(**way)),
+        divergence(student, near, Distillation(**way)),
+    ):
+        assert bool((found >= -1e-7).all())
+    assert float(divergence(student, teacher, Distillation(**way)).median()) > 1e-2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tokens_that_are_ruled_out_give_numbers(way: dict[str, Any]) -> None:
+    student, teacher = noise(3, 6, dtype=torch.float32), noise(3, 6, seed=1, dtype=torch.float32)
+    student[:, 0] = teacher[:, 0] = -math.inf
+    student[1, 1] = teacher[2, 2] = -math.inf
+    student.requires_grad_(True)
+    found = divergence(student, teacher, Distillation(**way))
+    found.sum().backward()
+    assert bool(found.isfinite().all()) and bool((found >= 0).all())
+    assert bool(student.grad.isfinite().all())
+    both = divergence(student[:1, 1:], teacher[:1, 1:], Distillation(**way))
+    assert torch.allclose(found[:1], both, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_tail_of_nothing_is_no_trouble(dtype: str) -> None:
+    student = torch.tensor([[90.0, 0.0, -1.0, 0.5]], dtype=getattr(torch, dtype))
+    teacher = torch.tensor([[80.0, 0.0, 3.0, 0.5]], dtype=getattr(torch, dtype))
+    student.requires_grad_(True)
+    found = divergence(student, teacher, Distillation(topk=1))
+    found.sum().backward()
+    assert abs(float(found.detach())) < 1e-6
+    assert bool(student.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_gradients_are_right_and_none_reaches_the_teacher(way: dict[str, Any]) -> None:
+    student = noise(4, 6).requires_grad_(True)
+    teacher = noise(4, 6, seed=1).requires_grad_(True)
+    assert torch.autograd.gradcheck(
+        lambda s: divergence(s, teacher, Distillation(**way)), (student,)
+    )
+    divergence(student, teacher, Distillation(**way)).sum().backward()
+    assert teacher.grad is None
+    assert float(student.grad.abs().max()) > 0
+
+
+def test_the_gradient_of_the_forward_kl_is_the_difference() -> None:
+    student, teacher = logs(STUDENT).requires_grad_(True), logs(TEACHER)
+    divergence(student, teacher).sum().backward()
+    assert student.grad[0].tolist() == pytest.approx([-0.4, 0.0, 0.4])
+
+
+def test_half_precision_is_computed_in_single() -> None:
+    student, teacher = noise(3, 5).bfloat16(), noise(3, 5, seed=1).bfloat16()
+    found = divergence(student, teacher)
+    assert found.dtype == torch.float32
+    assert torch.allclose(found.double(), divergence(student.double(), teacher.double()))
+    assert divergence(student, teacher.double()).dtype == torch.float64
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(OptionError, match="the same vocabulary"):
+        divergence(noise(2, 3), noise(2, 4))
+
+
+class Head(torch.nn.Module):  # type: ignore[misc]
+    """Logits, with a record of how large they were and how many were in memory together."""
+
+    def __init__(self, width: int, tokens: int, seed: int):
+        super().__init__()
+        self.weight = torch.nn.Parameter(noise(tokens, width, seed=seed))
+        self.rows: list[int] = []
+        self.alive: list[int] = []
+        self._made: list[Any] = []
+
+    def forward(self, hidden: Any) -> Any:
+        logits = hidden @ self.weight.T
+        self.rows.append(len(logits))
+        self.alive.append(1 + sum(made() is not None for made in self._made))
+        self._made.append(weakref.ref(logits))
+        return logits
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_chunks_give_value_and_gradients_of_the_whole(way: dict[str, Any], weighted: bool) -> None:
+    weights = noise(10, seed=5).abs() if weighted else torch.ones(10, dtype=torch.float64)
+    found = []
+    for chunk in (None, 10, 4, 1):
+        student, teacher = noise(10, 3).requires_grad_(True), noise(10, 5, seed=1)
+        heads = Head(3, 7, seed=2), Head(5, 7, seed=3)
+        teacher.requires_grad_(True)
+        if chunk is None:
+            loss = (
+                weights * divergence(heads[0](student), heads[1](teacher), Distillation(**way))
+            ).sum()
+        else:
+            given = weights if weighted else None
+            loss = chunked_divergence(
+                student, teacher, *heads, Distillation(chunk=chunk, **way), given
+            )
+        loss.backward()
+        assert teacher.grad is None and heads[1].weight.grad is None
+        found.append((loss.detach(), student.grad, heads[0].weight.grad))
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            assert torch.allclose(one, two, rtol=1e-12, atol=1e-12)
+
+
+def test_no_more_than_a_chunk_of_logits_is_in_memory() -> None:
+    student = noise(103, 3).requires_grad_(True)
+    heads = Head(3, 7, seed=2), Head(5, 7, seed=3)
+    loss = chunked_divergence(student, noise(103, 5, seed=1), *heads, Distillation(chunk=10))
+    for head in heads:
+        assert head.rows == [10] * 10 + [3]
+    loss.backward()
+    for head in heads:
+        assert max(head.rows) == 10 and sum(head.rows) == 2 * 103
+        assert max(head.alive) == 1  # those of the chunk before are gone
+
+
+def test_nll_in_chunks_is_cross_entropy() -> None:
+    targets = torch.tensor([0, 6, 3, 3, 2])
+    found = []
+    for chunk in (None, 5, 2, 1):
+        hidden, head = noise(5, 3).requires_grad_(True), Head(3, 7, seed=2)
+        if chunk is None:
+            nll = torch.nn.functional.cross_entropy(head(hidden), targets, reduction="none")
+        else:
+            nll = chunked_nll(hidden, head, targets, chunk=chunk)
+        (nll * torch.arange(1.0, 6.0)).sum().backward()
+        assert chunk is None or (max(head.rows) <= chunk and max(head.alive) == 1)
+        found.append((nll.detach(), hidden.grad, head.weight.grad))
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            assert torch.allclose(one, two, rtol=1e-12, atol=1e-12)

@@ -1,0 +1,67 @@
+"""A training that is killed at any moment, and started again, ends as if nothing had happened.
+
+One process imports all that training needs and forks a child for each attempt, so that a restart is
+cheap; the children are killed with SIGKILL as soon as certain files exist. This file is that process's
+program as well.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from comap.envs.conformance.transcripts import load
+
+KIT = Path(__file__).parents[1] / "training_kit.py"
+processes = load(f"{KIT.with_name('process_kit.py')}:KIT")
+BOUNDARIES = (  # one of each kind
+    "stages/*-warmup-policy/checkpoints/checkpoint-1",  # being written
+    "stages/*-warmup-policy/agent.safetensors",  # trained, but the stage has not ended
+    "stages/*-round-1-rollouts/episodes/*/trajectories.jsonl",
+    "stages/*-round-1-world-model/predictions-0/*.jsonl",
+    "models/agent",
+)
+FEW = {"frozen_transitions": 0, "diagnosed": 0, "warmup_rollouts": 1, "tasks_per_round": 1}
+
+
+def main(place: Path) -> None:
+    """Train in one go, and in another folder with kills, and leave a report."""
+    processes.import_trainers()
+    kit = load(f"{KIT}:KIT")
+    kit.build_elsewhere(place / "model")
+    kit.demos_of(3)  # before the forks
+
+    def attempt(out: Path, now: Callable[[], bool]) -> bool:
+        def train() -> None:
+            kit.training(kit.small(weights="lora", **FEW), place / "model", out).run()
+
+        ended: bool = processes.attempt(train, out.with_suffix(".log"), now)
+        return ended
+
+    attempt(place / "whole", lambda: False)
+    out, kills = place / "killed", []
+    for pattern in BOUNDARIES:
+        if not attempt(out, lambda pattern=pattern: any(out.glob(pattern))):  # type: ignore[misc]
+            kills.append(pattern)
+    attempt(out, lambda: False)
+    (place / "report.json").write_text(json.dumps(kills))
+
+
+def test_killed_at_boundaries(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    kills = processes.report_of(__file__, tmp_path)
+    assert len(kills) >= len(BOUNDARIES) - 1  # the last one may come too late
+    kit = load(f"{KIT}:KIT")
+    assert kit.results_of(tmp_path / "killed") == kit.results_of(tmp_path / "whole")
+    files, wanted = kit.files_of(tmp_path / "killed"), kit.files_of(tmp_path / "whole")
+    assert sorted(files) == sorted(wanted)
+    assert [name for name in wanted if files[name] != wanted[name]] == []
+    assert not list((tmp_path / "killed").rglob("checkpoint*"))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,184 @@
+"""Suffix rollouts, labels, and the samples of the reflect mode: rows and masks, exactly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import pytest
+
+from comap.agents import CoMapConfig, ExpertAgent, run_episode
+from comap.trainers.comap.config import preset
+from comap.trainers.comap.reflection import (
+    branches_of,
+    choose_steps,
+    label_samples,
+    label_states,
+    reflect_reply,
+    rollout_samples,
+)
+from comap.trainers.comap.samples import anchor_samples, balance_weights, balanced
+from comap.trainers.comap.suffixes import Outcome, suffix_outcomes
+from comap.trainers.sft import imitation_samples
+from comap.trajectory import Trajectory
+
+ENV = "comap/ALFWorld-v0"
+TINY = preset("tiny", p_source="head")
+
+
+def make_env(limit: int = 60) -> gymnasium.Env[str, str]:
+    return gymnasium.make(ENV, source="generated", max_episode_steps=limit)
+
+
+@pytest.fixture(scope="module")
+def expert() -> Trajectory:
+    env = make_env()
+    task = env.get_wrapper_attr("tasks").ids[0]
+    return run_episode(env, ExpertAgent(), task=task, seed=0)
+
+
+def drafted(expert: Trajectory, drafts: dict[int, Any]) -> Trajectory:
+    """The expert's episode with a draft noted at some steps; None is one that cannot be read."""
+    steps = []
+    for number, step in enumerate(expert.steps):
+        notes: dict[str, Any] = {"shown": f"Action: {step.action}"}
+        if number in drafts:
+            notes |= {
+                "draft_action": drafts[number] or "",
+                "draft_parsed": drafts[number] is not None,
+                "draft_response": f"Action: {drafts[number]}",
+                "predicted_next_state": "A dark room.",
+            }
+        steps.append(replace(step, notes=notes))
+    return replace(expert, steps=tuple(steps))
+
+
+def test_branches_are_played_to_their_end(expert: Trajectory) -> None:
+    """A wasted step is one too many where the expert just makes it."""
+    length, last = len(expert.steps), len(expert.steps) - 1
+    shown = drafted(expert, {last: "look", 0: expert.steps[0].action, 1: None})
+    branches = branches_of([shown])
+    assert [branch.action for branch in branches] == ["look", expert.steps[last].action]
+    outcomes = dict(
+        suffix_outcomes(lambda: make_env(length), ExpertAgent(), branches, concurrency=2)
+    )
+    assert [outcomes[branch].success for branch in branches] == [False, True]
+    labels, left_out = label_states([shown], outcomes, context="env")
+    assert left_out == {"unparsed": 1, "failed": 0}
+    assert [(label.kind, label.y) for label in labels] == [
+        ("expert_draft", 0),
+        ("revise_positive", 1),
+    ]
+    assert labels[1].target == expert.steps[last].action
+    assert labels[1].future == outcomes[branches[0]].observation
+    samples = label_samples(labels, [shown], TINY)
+    assert [sample.label for sample in samples] == [0.0, 1.0]
+    assert {sample.label_weight for sample in samples} == {TINY.beta}
+
+
+def test_a_prefix_that_ends_the_episode_is_a_failure(expert: Trajectory) -> None:
+    shown = drafted(expert, {3: "look"})
+    outcomes = dict(suffix_outcomes(lambda: make_env(2), ExpertAgent(), branches_of([shown])))
+    assert all("ended at action 2" in str(one.error) for one in outcomes.values())
+    assert label_states([shown], outcomes)[1] == {"unparsed": 0, "failed": 1}
+
+
+def test_labels_by_hand(expert: Trajectory) -> None:
+    shown = drafted(expert, {2: "look"})
+    draft, other = branches_of([shown])
+
+    def y(one: tuple[bool, float], two: tuple[bool, float], delta: float | None = None) -> int:
+        outcomes = {
+            branch: Outcome(success, ret, 1, "Seen.", None)
+            for branch, (success, ret) in ((draft, one), (other, two))
+        }
+        return label_states([shown], outcomes, delta=delta)[0][0].y
+
+    assert y((False, 0.0), (True, 1.0)) == 1 and y((True, 1.0), (True, 1.0)) == 0
+    assert y((True, 1.0), (False, 0.0)) == 0
+    assert y((False, 0.2), (False, 0.25)) == 0, "0.05 is not larger by more than 0.05"
+    assert y((False, 0.2), (False, 0.3)) == 1 and y((False, 0.2), (False, 0.3), 0.2) == 0
+
+
+def test_balance_and_steps(expert: Trajectory) -> None:
+    shown = drafted(expert, dict.fromkeys(range(6), "look"))
+    outcomes = {
+        branch: Outcome(branch.action != "look" and not branch.prefix, 0.0, 1, "", None)
+        for branch in branches_of([shown])
+    }
+    labels, _ = label_states([shown], outcomes)
+    kinds = [label.kind for label in labels]
+    kept = [kinds[index] for index in balanced(kinds, 2.0, seed=0)]
+    assert sorted(kept) == ["keep_draft"] * 2 + ["revise_positive"] and len(kinds) > 3
+    plans = {"a": ["x"] * 9, "b": ["x"] * 2}
+    assert {task: len(steps) for task, steps in choose_steps(plans, 4).items()} == {"a": 4, "b": 2}
+    assert choose_steps(plans, None)["a"] == frozenset(range(9))
+
+
+@pytest.mark.parametrize("p_source", ["head", "verbal"])
+@pytest.mark.parametrize("prompts", ["standard", "brief"])
+def test_which_parts_of_a_reply_carry_loss(p_source: Any, prompts: Any) -> None:
+    config = CoMapConfig(prompts=prompts, p_source=p_source)
+    reply = reflect_reply(config, True, "go to desk 1", "It is dark.")
+    text = "".join(part for part, _ in reply)
+    scored = "".join(part for part, flag in reply if flag)
+    form = prompts == "brief"
+    assert text.startswith("Decision: REVISE" if form else "Reflection: It is dark.\nDecision:")
+    assert "dark" not in scored and " REVISE" in scored and " go to desk 1" in scored
+    assert ("Final Action:" in scored) is form
+    assert text.endswith("Revise Probability: 1.0") is (p_source == "verbal")
+
+
+def decided(expert: Trajectory, **changed: Any) -> Trajectory:
+    notes = {
+        "path": "reflected",
+        "draft_action": "look",
+        "draft_parsed": True,
+        "draft_response": "Action: look",
+        "reflection_text": "Nothing new.",
+        "ref_action": expert.steps[0].action,
+        "gate": True,
+        "context_source": "env",
+        "context": "A bright room.",
+        "shown": "Action: look",
+    } | changed
+    steps = (replace(expert.steps[0], notes=notes), *expert.steps[1:])
+    return replace(expert, steps=steps)
+
+
+def test_decisions_become_samples(expert: Trajectory) -> None:
+    def made(**changed: Any) -> list[tuple[str, float | None]]:
+        config = preset("tiny", p_source="head", require_success_for_hq=True)
+        shown = decided(expert, **changed)
+        return [(one.kind, one.label) for one in rollout_samples([shown], config)]
+
+    assert made() == [("hq_reflect", 1.0)]
+    assert made(gate=False) == [("keep_draft", 0.0)]
+    assert made(ref_action="two\nlines") == [], "no reply can name it"
+    assert made(ref_action="look") == [("keep_draft", 0.0)], "nothing changed"
+    assert (
+        made(ref_action=None) == made(path="draft_only_fallback") == made(draft_parsed=False) == []
+    )
+    (sample,) = rollout_samples([decided(expert)], preset("tiny", p_source="head", alpha=2.0))
+    assert (sample.weight, sample.label_weight) == (2.0, 2.0 * TINY.beta)
+    assert "A bright room." in sample.messages[-1].content
+
+
+def test_anchors_and_weights(expert: Trajectory) -> None:
+    whole = list(imitation_samples([expert], TINY.agent))
+    assert [sample.text for sample in whole] == [f"Action: {step.action}" for step in expert.steps]
+    assert all(sample.scored == sample.text for sample in whole)
+    steps = len(expert.steps)
+    for number in (0, 3, steps, steps + 2):
+        drawn = anchor_samples([expert], TINY.agent, number, seed=1, weight=0.5)
+        assert len(drawn) == number and {one.weight for one in drawn} <= {0.5}
+        assert drawn == anchor_samples([expert], TINY.agent, number, seed=1, weight=0.5)
+    one, other = whole[:1], whole[1:4]
+    assert [s.weight for s in balance_weights(one, other)] == pytest.approx(
+        [4, 4 / 3, 4 / 3, 4 / 3]
+    )
+    kinds = ["keep_draft"] * 5 + ["revise_positive"]
+    assert len(balanced(kinds, 2.0, 0)) == 3 and balanced(kinds, 2.0, 0)[-1] == 5
+    assert balanced(kinds[:5], 2.0, 0) == [0, 1, 2, 3, 4]
+    assert len(balanced(kinds[:5], 2.0, 0, alone=1)) == 1

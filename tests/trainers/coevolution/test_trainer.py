@@ -1,0 +1,345 @@
+"""The losses after warm-up, worked by hand from plain logits; the teacher; what must not change."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comap.envs.conformance.transcripts import load
+from comap.errors import OptionError
+from comap.trainers.comap.config import Distillation
+from comap.trainers.comap.divergence import ema_update
+from comap.trainers.comap.trainer import CoMapTrainer, Teacher, TokenPositions, branched
+from comap.trainers.config import Optimization
+from comap.trainers.samples import Example, plan_updates
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+torch.set_num_threads(1)
+
+SCRIPT = Path(__file__).parents[1] / "learning.py"
+
+
+learning = load(f"{SCRIPT}:KIT")
+KINDS = pytest.mark.parametrize("kind", ["lora", "full"])
+ITEM = {"index": torch.tensor([0])}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = learning.model_folder(tmp_path_factory.mktemp("models") / "tiny")
+    return folder
+
+
+def stir(roles: Any, *names: str, seed: int = 0) -> None:
+    """Move roles' weights, so that student, teacher and base model differ."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name in names:
+            for weight in roles.parameters(name).values():
+                weight += 0.05 * torch.randn(weight.shape, generator=generator).to(weight.dtype)
+
+
+def trainer_of(
+    roles: Any, out: Path, rows: list[Example], role: str = "wm", **told: Any
+) -> CoMapTrainer:
+    given = learning.settings(roles, out, learning.world_samples(), role=role, accumulate=1)
+    given |= {
+        "epochs": [rows],
+        "plan": plan_updates(
+            [[len(row) for row in rows]], Optimization(batch_rows=len(rows), accumulate=1)
+        ),
+    }
+    return CoMapTrainer(**{**given, **told})
+
+
+def teacher_of(continuations: Any = None, **config: Any) -> Teacher:
+    return Teacher(role="wm_ema", config=Distillation(**config), continuations=continuations)
+
+
+def logs_of(roles: Any, role: str, tokens: tuple[int, ...]) -> Any:
+    """Log-probabilities of every next token, of a plain forward pass."""
+    with torch.no_grad(), roles.using(role, training=False):
+        return roles.module(role)(input_ids=torch.tensor([tokens])).logits[0].log_softmax(-1)
+
+
+def nll(roles: Any, role: str, row: Example) -> float:
+    logs, start = logs_of(roles, role, row.prompt + row.answer), len(row.prompt) - 1
+    each = [
+        -float(logs[start + place, token])
+        for place, (token, flag) in enumerate(zip(row.answer, row.scored, strict=True))
+        if flag
+    ]
+    return sum(each) / len(each)
+
+
+def kl(roles: Any, row: Example, tokens: tuple[int, ...]) -> float:
+    """Mean over positions of KL(teacher || student), each with its own prompt."""
+    student = logs_of(roles, "wm", row.prompt + tokens)[len(row.prompt) - 1 : -1]
+    teacher = logs_of(roles, "wm_ema", row.teacher + tokens)[len(row.teacher) - 1 : -1]
+    return float((teacher.exp() * (teacher - student)).sum(-1).mean())
+
+
+def bce(p: float, y: float) -> float:
+    return -(y * math.log(p) + (1 - y) * math.log(1 - p))
+
+
+def loss_of(trainer: Any, **told: Any) -> float:
+    found = trainer.compute_loss(trainer.model, ITEM, num_items_in_batch=len(trainer.plan[0].rows))
+    return float(found.detach())
+
+
+def distilled(**fields: Any) -> list[Example]:
+    """Three rows with prompts of different lengths."""
+    rows = [
+        Example((9, 11, 8), (20, 21, 5), (True, True, True), 1.0),
+        Example((9, 12, 30, 8), (22, 5), (False, True), 0.5),
+        Example((9, 8), (23, 24, 25, 5), (True, False, False, True), 0.0),
+    ]
+    teachers = ((9, 40, 11, 8), (9, 41, 8), (9, 42, 43, 44, 8))
+    etas = (0.5, 0.0, 2.0)
+    return [
+        replace(row, teacher=teacher if eta else (), distill_weight=eta, **fields)
+        for row, teacher, eta in zip(rows, teachers, etas, strict=True)
+    ]
+
+
+@KINDS
+def test_likelihood_and_distillation_are_those_worked_by_hand(
+    model: Path, tmp_path: Path, kind: str
+) -> None:
+    roles, rows = learning.opened(model, kind), distilled()
+    stir(roles, "wm", "wm_ema")
+    said = [(31, 32, 5), (), (33,)]
+    for continuations in (None, said):
+        trainer = trainer_of(
+            roles,
+            tmp_path,
+            rows,
+            teacher=teacher_of(
+                continuations=None if continuations is None else lambda epoch: said,
+                chunk=2,
+            ),
+        )
+        on = [row.answer for row in rows] if continuations is None else said
+        expected = nll(roles, "wm", rows[0]) + 0.5 * nll(roles, "wm", rows[1])
+        expected += 0.5 * kl(roles, rows[0], on[0]) + 2.0 * kl(roles, rows[2], on[2])
+        assert loss_of(trainer) == pytest.approx(expected / 3, abs=1e-10)
+        trainer.close()
+
+
+def test_the_label_of_a_head_is_worked_by_hand(model: Path, tmp_path: Path) -> None:
+    roles = learning.opened(model, "lora")
+    stir(roles, "agent")
+    decision = (0, 20, 21)  # it is there and does not matter where there is a head
+    rows = [
+        Example((9, 11, 8), (20, 5), (True, True), 1.0, 1.0, 0.25, decision),
+        Example((9, 12, 30, 8), (21, 5), (True, False), 0.0, 0.0, 2.0),
+        Example((9, 8), (22, 5), (True, True), 1.0),
+    ]
+    head = torch.nn.Linear(roles.base("agent").config.hidden_size, 1).double()
+    chances = []
+    for row in rows[:2]:
+        ids = torch.tensor([row.prompt])
+        with torch.no_grad(), roles.using("agent", training=False):
+            hidden = roles.module("agent")(input_ids=ids, output_hidden_states=True).hidden_states
+        chances.append(float(head(hidden[-1][0, -1]).detach().sigmoid()))
+    trainer = trainer_of(roles, tmp_path, rows, "agent", head=head)
+    expected = nll(roles, "agent", rows[0]) + nll(roles, "agent", rows[2])
+    expected += 0.25 * bce(chances[0], 1.0) + 2.0 * bce(chances[1], 0.0)
+    assert loss_of(trainer) == pytest.approx(expected / 3, abs=1e-10)
+    noted = dict(zip(trainer.metrics, trainer._noted.tolist(), strict=True))
+    assert noted["p"] == pytest.approx([sum(chances), 2])
+    assert noted["label_accuracy"] == [(chances[0] > 0.5) + (chances[1] <= 0.5), 2]
+    assert noted["distillation"] == [0, 0] and noted["nll"][1] == 2
+    trainer.close()
+    untrained = torch.nn.Linear(roles.base("agent").config.hidden_size, 1)
+    with torch.no_grad():
+        untrained.weight.zero_(), untrained.bias.zero_()
+    trainer = trainer_of(roles, tmp_path, rows[1:2], "agent", head=untrained)
+    assert loss_of(trainer) == pytest.approx(2 * math.log(2), abs=1e-6), "p is one half"
+    trainer.close()
+
+
+def test_the_label_of_two_words_is_worked_by_hand(model: Path, tmp_path: Path) -> None:
+    roles = learning.opened(model, "lora")
+    stir(roles, "agent")
+    rows = [
+        Example((9, 11, 8), (30, 20, 5), (False, True, True), 1.0, 1.0, 0.25, (1, 20, 21)),
+        Example((9, 8), (21, 5), (True, True), 0.0, 0.0, 2.0, (0, 20, 21)),
+        Example((9, 8), (21,), (True,), 0.0, 1.0, 2.0, None),  # cut before its decision
+    ]
+    expected = nll(roles, "agent", rows[0])
+    for row, y, beta, place in ((rows[0], 1.0, 0.25, 1), (rows[1], 0.0, 2.0, 0)):
+        logs = logs_of(roles, "agent", row.prompt + row.answer)[len(row.prompt) - 1 + place]
+        revise, keep = float(logs[20].exp()), float(logs[21].exp())
+        expected += beta * bce(revise / (revise + keep), y)
+    trainer = trainer_of(roles, tmp_path, rows, "agent")
+    assert loss_of(trainer) == pytest.approx(expected / 3, abs=1e-10)
+    trainer.close()
+
+
+@KINDS
+def test_distillation_is_zero_exactly_where_teacher_and_student_are_one(
+    model: Path, tmp_path: Path, kind: str
+) -> None:
+    roles = learning.opened(model, kind)
+    stir(roles, "wm")
+    roles.copy("wm", "wm_ema")
+    row = Example((9, 11, 8), (20, 21, 5), (True,) * 3, 0.0, teacher=(9, 11, 8), distill_weight=1.0)
+
+    def found(row: Example, **told: Any) -> tuple[float, float]:
+        teacher = teacher_of(**told)
+        trainer = trainer_of(roles, tmp_path, [row], teacher=teacher)
+        loss = trainer.compute_loss(trainer.model, ITEM, num_items_in_batch=1)
+        loss.backward()
+        grad = sum(float(w.grad.abs().sum()) for w in roles.parameters("wm").values())
+        trainer.close()
+        return float(loss.detach()), grad
+
+    for kind_of in ("forward_kl", "reverse_kl", "jsd"):
+        loss, grad = found(row, divergence=kind_of)
+        assert abs(loss) < 1e-12 and grad < 1e-6
+        assert found(replace(row, teacher=(9, 40, 41, 8)), divergence=kind_of)[0] > 1e-6
+    stir(roles, "wm_ema", seed=1)
+    assert found(row)[0] > 1e-6
+
+
+@KINDS
+def test_no_gradient_reaches_the_teacher_or_any_other_role(
+    model: Path, tmp_path: Path, kind: str
+) -> None:
+    roles = learning.opened(model, kind)
+    stir(roles, "wm_ema")
+    before = {role: roles.state(role) for role in roles.names}
+    trainer = trainer_of(roles, tmp_path, distilled(), teacher=teacher_of(mu=1.0))
+    trainer.compute_loss(trainer.model, ITEM, num_items_in_batch=3).backward()
+    for role in ("agent", "wm_ema"):
+        assert all(weight.grad is None for weight in roles.parameters(role).values()), role
+    assert all(weight.grad is not None for weight in roles.parameters("wm").values())
+    trainer.fit()
+    for role in ("agent", "wm_ema"):
+        now = roles.state(role)
+        assert all(torch.equal(weight, now[name]) for name, weight in before[role].items()), role
+
+
+@KINDS
+def test_the_teacher_is_exactly_the_moving_average_of_the_student(
+    model: Path, tmp_path: Path, kind: str
+) -> None:
+    roles = learning.opened(model, kind)
+    expected = list(roles.state("wm_ema").values())
+    seen = []
+
+    class Watched(CoMapTrainer):
+        def after_update(self) -> None:
+            ema_update(expected, list(self.own.values()), 0.9)
+            seen.append(float(next(iter(self.own.values())).detach().sum()))
+            super().after_update()
+
+    told = learning.settings(roles, tmp_path, learning.world_samples())
+    Watched(teacher=teacher_of(mu=0.9), **told).fit()
+    assert len(set(seen)) == 4
+    for one, other in zip(expected, roles.state("wm_ema").values(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_teacher_has_no_dropout_and_the_student_has(model: Path, tmp_path: Path) -> None:
+    roles = learning.opened(model, "lora", dropout=0.5)
+    stir(roles, "wm", "wm_ema")
+    trainer = trainer_of(roles, tmp_path, distilled(), teacher=teacher_of())
+    trainer.model.train()
+    places = TokenPositions(head=False)
+    for row in distilled():
+        places.add(row, row.answer)
+    one, other = trainer._teacher_hidden(places), trainer._teacher_hidden(places)
+    assert torch.equal(one, other) and not one.requires_grad
+    assert trainer.model.training, "the student's dropout is on again"
+    losses = {loss_of(trainer) for _ in range(3)}
+    assert len(losses) == 3
+    trainer.close()
+
+
+def test_a_text_is_asked_for_once_an_epoch_even_where_a_process_has_no_row(
+    model: Path, tmp_path: Path
+) -> None:
+    roles = learning.opened(model, "lora")
+    asked: list[int] = []
+
+    def continuations(epoch: int) -> list[tuple[int, ...]]:
+        asked.append(epoch)
+        return [(20, 5)] * 5
+
+    told = learning.settings(roles, tmp_path, learning.world_samples(), epochs=3)
+    trainer = CoMapTrainer(teacher=teacher_of(continuations=continuations), **told)
+    empty = next(place for place, batch in enumerate(trainer.plan) if not batch.rows)
+    item = {"index": torch.tensor([empty])}
+    trainer.compute_loss(trainer.model, item, num_items_in_batch=1).backward()
+    assert asked == [0]
+    trainer.fit()
+    assert asked == [0, 1, 2]
+
+
+def test_rows_that_need_more_than_was_given_are_refused(model: Path, tmp_path: Path) -> None:
+    roles = learning.opened(model, "lora")
+    row = Example((9, 8), (5,), (True,))
+    for more, message in (
+        (
+            {"teacher": (9, 8), "distill_weight": 1.0},
+            "expected a teacher for rows that are distilled",
+        ),
+        (
+            {"label": 1.0, "label_weight": 0.1},
+            "expected a refinement head, or replies with a decision",
+        ),
+    ):
+        with pytest.raises(OptionError, match=message):
+            trainer_of(roles, tmp_path, [replace(row, **more)])  # type: ignore[arg-type]
+
+
+def test_the_head_learns_with_its_own_rate(model: Path, tmp_path: Path) -> None:
+    roles = learning.opened(model, "lora")
+    trainer = learning.make("policy", roles, tmp_path, rate=0.0)
+    before = roles.state("agent")
+    log = trainer.fit()
+    assert all(torch.equal(w, roles.state("agent")[name]) for name, w in before.items())
+    assert float(trainer.head.weight.abs().max()) > 0.01
+    assert log[0]["p"] == 0.5
+    names = {name for line in log for name in line}
+    assert {"loss", "nll", "bce", "label_accuracy", "p", "num_tokens"} <= names
+    assert not hasattr(roles.base("agent"), "refinement_head")
+
+
+def test_a_shared_prompt_changes_no_loss_and_no_gradient(model: Path) -> None:
+    """A reply and a continuation as branches of one prompt are what they are apart."""
+    rows = [
+        Example((1, 2, 3), (4, 5), (True, True), teacher=(3, 1), distill_weight=0.5),
+        Example((7, 8), (9,), (True,), teacher=(3,), distill_weight=0.5),
+        Example((6, 6, 6, 6), (4, 5, 7), (True, True, True)),
+    ]
+    tails = [(11, 12, 13, 14), (21,), ()]
+    roles = learning.Roles.open(model, kind="full", roles=("wm",), dtype="float64", device="cpu")
+    reader = roles.base("wm")
+    roles.train_only("wm")
+    found = []
+    for shared in (True, False):
+        places = TokenPositions(False, shared)
+        for row, tail in zip(rows, tails, strict=True):
+            places.add(row, tail)
+        assert len(places.sequences) == (3 if shared else 5)
+        told = branched(places.sequences, places.branches)
+        reader.zero_grad()
+        hidden = reader.base_model(**told, use_cache=False).last_hidden_state
+        at = [place[:2] for place in (*places.nll, *places.compared)]
+        seen = hidden[[row for row, _ in at], [place for _, place in at]]
+        (seen**3).sum().backward()
+        grads = torch.cat([weight.grad.reshape(-1) for weight in reader.parameters()])
+        found.append((seen.detach(), grads.clone()))
+    for one, other in zip(*found, strict=True):
+        assert float((one - other).abs().max()) < 1e-5 * float(
+            one.abs().max()
+        )  # single-precision norms

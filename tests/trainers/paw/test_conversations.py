@@ -1,0 +1,195 @@
+"""Conversations in tokens, for chat templates of several kinds: what follows a reply, and rows of them."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from comap.agents import create_agent
+from comap.envs.conformance.transcripts import load
+from comap.errors import LanguageModelError
+from comap.lm import Generate, Message
+from comap.lm.chat import ChatTokenizer
+from comap.lm.replay import request_key, request_to_json
+from comap.lm.tiny import Row, encode_rows, tokenizer_of
+from comap.trainers.paw.rollouts import Group, roll_out
+from comap.trainers.paw.rows import PaWRow, Serializer, TurnTokenizer
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+KNOWN = Path(__file__).parents[1] / "test_samples.py"
+TEMPLATES, made_tokenizer = load(f"{KNOWN}:TEMPLATES"), load(f"{KNOWN}:made")
+KIT = Path(__file__).with_name("kit.py")
+model_folder = load(f"{KIT}:model_folder")
+SIZES = {"context": "concat", "max_length": 2048, "draft_tokens": 12, "observation_tokens": 200}
+END = "<|end|>"
+NAMES = sorted(TEMPLATES)
+EACH_TEMPLATE = pytest.mark.parametrize("name", NAMES)
+REPLY, TEXT = "Action: go to shelf 1", "It is dark. You see a shelf 2."
+FOLLOWS = {  # behind the end of the reply, and behind the text
+    "tiny": ("<|user|>", "<|end|>"),
+    "chatml": ("\n<|im_start|>user\n", "<|im_end|>\n"),
+    "llama": ("<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"),
+    "mistral": ("[INST] ", " [/INST]"),
+    "gemma": ("\n<start_of_turn>user\n", "<end_of_turn>\n"),
+}
+
+
+@cache
+def turns(name: str) -> TurnTokenizer:
+    return TurnTokenizer(made_tokenizer(name))
+
+
+def parts(name: str, response: list[int], text: str = TEXT, longest: int = 500) -> list[str]:
+    decode = made_tokenizer(name).decode
+    return [decode(part) for part in turns(name).following(response, text, longest)]
+
+
+@EACH_TEMPLATE
+def test_a_reply_that_ended_is_followed_by_the_user_s_message(name: str) -> None:
+    before, behind = FOLLOWS[name]
+    assert parts(name, [5, turns(name).end]) == [before, TEXT, behind]
+
+
+@EACH_TEMPLATE
+@pytest.mark.parametrize("response", [[5], []])
+def test_a_reply_that_was_cut_is_ended_first(name: str, response: list[int]) -> None:
+    before, behind = FOLLOWS[name]
+    assert parts(name, response) == [TEMPLATES[name][2] + before, TEXT, behind]
+    assert turns(name).following(response, TEXT, 500).header[0] == turns(name).end
+
+
+@EACH_TEMPLATE
+@pytest.mark.parametrize("system", [(), (Message("system", "Act well."),)])
+def test_a_conversation_that_goes_on_reads_as_the_template_writes_it(
+    name: str, system: tuple[Message, ...]
+) -> None:
+    chat, tokenizer = turns(name), made_tokenizer(name)
+    turn = (Message("assistant", REPLY), Message("user", TEXT))
+    talk = (*system, Message("user", "You see a shelf 1."), *turn, *turn)
+    response = (*chat.tokens([REPLY])[0], chat.end)
+    asked = [Generate(talk), Generate(talk, reply_ids=(response,) * 2), Generate(talk[:-2])]
+    asked.append(Generate(talk[:-2], reply_ids=(response,)))
+    whole, later, _, before = chat.prompts(asked)
+    assert isinstance(whole, list) and isinstance(later, list) and isinstance(before, list)
+    texts = [tokenizer.decode(tokens) for tokens in (later, whole)]
+    if name == "chatml":  # takes the beginning of a reply away later; what was read stays
+        texts = [text.replace("<think>\n\n</think>\n\n", "") for text in texts]
+    if name == "mistral":  # a model writes the space before its reply itself
+        texts = [text.replace(f" {REPLY}", REPLY) for text in texts]
+    assert texts[0] == texts[1]
+    said = [*response, *(token for part in chat.following(response, TEXT, 500) for token in part)]
+    assert later == [*before, *said, *chat.turns.opening]
+
+
+PIECES = sorted({piece for _, special, *_ in TEMPLATES.values() for piece in special})
+HOSTILE = st.lists(
+    st.one_of(st.sampled_from([*PIECES, "<|end|>", "<|user|>"]), st.text(max_size=3))
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(HOSTILE, st.sampled_from(NAMES), st.booleans(), st.integers(1, 40))
+def test_no_observation_writes_a_control_token(
+    said: list[str], name: str, ended: bool, longest: int
+) -> None:
+    chat, text = turns(name), "".join(said)
+    response = [5, chat.end] if ended else [5]
+    found, plain = chat.following(response, text, longest), chat.following(response, "x", longest)
+    control = set(chat._control.values()) - {made_tokenizer(name).unk_token_id}
+    assert not control & set(found.observation)
+    assert len(found.observation) <= longest
+    if found.observation:
+        assert (found.header, found.footer) == (plain.header, plain.footer)
+    else:
+        assert found == ((), (), ()) and not text.strip()
+
+
+def test_a_template_that_does_not_show_the_talk_is_refused() -> None:
+    lower = made_tokenizer("tiny").chat_template.replace("['content']", "['content']|lower")
+    for template in ("{{ messages[0].content }}", "{{ messages[-1].content }}", lower):
+        silent = copy.deepcopy(made_tokenizer("tiny"))
+        silent.chat_template = template
+        with pytest.raises(LanguageModelError, match="shows what assistant and user say"):
+            Serializer(silent)
+
+
+def make(**options: Any) -> gym.Env[str, str]:
+    given: dict[str, Any] = {"split": "train", "source": "generated", "topk": 1, **options}
+    return gym.make("comap/SearchQA-v0", **given)
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """An untrained model: what it writes is hardly ever what its text would be tokenised as."""
+    from comap.lm.hf import HFLanguageModel
+
+    return HFLanguageModel(model_folder(tmp_path_factory.mktemp("concat") / "model"), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def rows(lm: Any) -> list[PaWRow]:
+    task = make().unwrapped.tasks.ids[0]  # type: ignore[attr-defined]
+    agent = create_agent("paw", **SIZES)
+    played = roll_out(make, agent, [Group(0, task, 3)], Serializer(lm.tokenizer), lm=lm, seed=2)
+    assert not played.dropped
+    return played.rows
+
+
+def test_each_prompt_is_the_row_before_it_and_what_follows(lm: Any, rows: list[PaWRow]) -> None:
+    opening = ChatTokenizer(lm.tokenizer).turns.opening
+    assert len(rows) == 12 and {row.t for row in rows} == {0, 1, 2, 3}
+    for before, row in pairwise(rows):
+        if row.t == 0:
+            continue
+        tail = (*before.header_ids, *before.observation_ids, *before.footer_ids, *opening)
+        assert row.prompt_ids == (*before.prompt_ids, *before.response_ids, *tail)
+        assert before.observation_ids and before.header_ids and before.footer_ids
+
+
+def test_prompts_are_those_of_generation(lm: Any) -> None:
+    task = make().unwrapped.tasks.ids[1]  # type: ignore[attr-defined]
+    options: dict[str, Any] = {"lm": lm, "seed": 3, "concurrency": 2}
+    with load(f"{KIT}:watched_generation")() as seen:
+        agent, serializer = create_agent("paw", **SIZES), Serializer(lm.tokenizer)
+        found = roll_out(make, agent, [Group(0, task, 2)], serializer, **options).rows
+    assert {(row.prompt_ids, row.response_ids) for row in found} == set(seen) and len(found) == 8
+
+
+def test_requests_in_other_tokens_are_other_requests(lm: Any) -> None:
+    talk = (Message("user", "?"), Message("assistant", "look"), Message("user", "It"))
+    (look,) = ChatTokenizer(lm.tokenizer).tokens(["look"])
+    letters = tuple(token for letter in "look" for token in lm.tokenizer.encode(letter))
+    requests = [Generate(talk, reply_ids=ids) for ids in ((tuple(look),), (letters,), ())]
+    assert len({request_key(request) for request in requests}) == 3
+    first, second, third = lm.generate(requests)
+    assert first.prompt_tokens == third.prompt_tokens == second.prompt_tokens - 4 + len(look)
+    assert "reply_ids" not in request_to_json(requests[2])  # as in records from before
+
+
+@pytest.mark.parametrize("roles", ["user assistant", "user", "user assistant assistant user"])
+def test_a_conversation_takes_turns(roles: str) -> None:
+    chat = ChatTokenizer(tokenizer_of(["It is dark."] * 2, 320))
+    talk = tuple(Message(role, "It") for role in roles.split())
+    (found,) = chat.prompts([Generate(talk, reply_ids=((5,),))])
+    assert isinstance(found, LanguageModelError) and "expected 1 replies" in str(found)
+
+
+def test_what_is_taught_goes_on_in_the_same_tokens() -> None:
+    tokenizer = tokenizer_of(["It is dark. look"] * 2, 320)
+    chat = ChatTokenizer(tokenizer)
+    talk = (Message("user", "?"), Message("assistant", "look"), Message("user", "It"))
+    ids = (*chat.tokens(["lo"])[0], *chat.tokens(["ok"])[0], chat.end)
+    row, plain = encode_rows(tokenizer, [Row(talk, "dark", (ids,)), Row(talk, "dark")])
+    assert row.answer == plain.answer and tuple(ids) != tuple(chat.tokens(["look"])[0])
+    assert any(row.prompt[n : n + len(ids)] == ids for n in range(len(row.prompt)))
+    assert tokenizer.decode(list(row.prompt)) == tokenizer.decode(list(plain.prompt))

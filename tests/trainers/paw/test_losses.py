@@ -1,0 +1,286 @@
+"""PaW's loss on observations: its value and gradient, the rows that have it, and their weights."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from comap.lm.chat import ChatTokenizer
+from comap.lm.tiny import tokenizer_of
+from comap.trainers.paw.losses import (
+    action_tokens,
+    adaptive_coefficients,
+    observation_losses,
+    rank_correlation,
+    row_entropies,
+    row_weights,
+    select_rows,
+)
+
+torch = pytest.importorskip("torch")
+
+KINDS: list[Any] = ["cmae", "mae", "ce", "clipped_ce"]
+ROWS = st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=30)
+POOLS = st.lists(st.tuples(st.integers(-5, 5).map(float), st.booleans()), max_size=30)
+SHARES = st.sampled_from([0.0, 0.001, 0.25, 0.5, 0.75, 0.99, 1.0])
+
+
+def logs_of(*rows: list[float], dtype: Any = torch.float64) -> Any:
+    return torch.tensor(rows, dtype=dtype).log()
+
+
+def drawn(rows: int, tokens: int, seed: int = 0) -> tuple[Any, Any]:
+    """Log-probabilities and a mask, of which the last row has no token."""
+    generator = torch.Generator().manual_seed(seed)
+    p = torch.rand(rows, tokens, generator=generator, dtype=torch.float64)
+    mask = torch.rand(rows, tokens, generator=generator) < 0.7
+    mask[-1] = False
+    return p.log(), mask
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_cmae_worked_by_hand(dtype: Any) -> None:
+    found = observation_losses(logs_of([0.1, 0.3, 0.2], dtype=dtype), torch.ones(1, 3))
+    assert float(found.rows[0]) == pytest.approx((0.9 + 0 + 0.8) / 3, rel=1e-6)
+    assert (found.clipped.tolist(), found.tokens.tolist()) == ([1], [3])
+    assert float(found.probability[0]) == pytest.approx(0.6, rel=1e-6)
+
+
+@pytest.mark.parametrize("rho", [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_probability_of_exactly_rho_is_learned(rho: float, dtype: Any) -> None:
+    found = observation_losses(logs_of([rho, rho], dtype=dtype), torch.ones(1, 2), rho=rho)
+    assert found.clipped.tolist() == [0]
+    assert float(found.rows[0]) == pytest.approx(1 - rho, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rho", [0.2, 0.6, 1.0])
+def test_each_loss_is_what_its_formula_says(kind: Any, rho: float) -> None:
+    logps, mask = drawn(6, 8)
+    found = observation_losses(logps, mask, kind=kind, rho=rho)
+    for row in range(6):
+        p = [math.exp(v) for v, m in zip(logps[row].tolist(), mask[row], strict=True) if m]
+        terms = [1 - q if "mae" in kind else -math.log(q) for q in p]
+        if kind.startswith("c") and kind != "ce":
+            terms = [term for term, q in zip(terms, p, strict=True) if q <= rho]
+        wanted = math.fsum(terms) / len(p) if p else 0.0
+        assert float(found.rows[row]) == pytest.approx(wanted, rel=1e-12, abs=1e-15)
+        assert int(found.clipped[row]) == sum(q > rho for q in p)
+        assert float(found.probability[row]) == pytest.approx(math.fsum(p), rel=1e-12)
+        assert int(found.tokens[row]) == len(p)
+
+
+def gradients(kind: Any, rho: float = 0.2) -> tuple[Any, Any, Any, Any]:
+    """Return probabilities, targets, and the gradients of one row's loss by its logits."""
+    generator = torch.Generator().manual_seed(1)
+    logits = 2 * torch.randn(1, 6, 5, generator=generator, dtype=torch.float64)
+    targets = torch.randint(5, (1, 6, 1), generator=generator)
+    mask = torch.tensor([[1, 1, 1, 1, 1, 0]])
+    logits.requires_grad_()
+    logps = logits.log_softmax(-1).gather(-1, targets).squeeze(-1)
+    observation_losses(logps, mask, kind=kind, rho=rho).rows.sum().backward()
+    return logits.detach().softmax(-1)[0], targets[0, :, 0], logits.grad[0], logps.detach().exp()[0]
+
+
+@pytest.mark.parametrize("kind", ["cmae", "mae"])
+def test_gradient_of_the_targets_logit_is_minus_p_times_one_minus_p(kind: Any) -> None:
+    _, targets, gradient, p = gradients(kind)
+    told = 0
+    for place in range(6):
+        left_out = place == 5 or (kind == "cmae" and p[place] > 0.2)
+        told += not left_out
+        wanted = 0.0 if left_out else -float(p[place] * (1 - p[place])) / 5
+        assert float(gradient[place, targets[place]]) == pytest.approx(wanted, abs=1e-15)
+        assert left_out == bool((gradient[place] == 0).all())
+    assert told > 0 and (kind == "mae" or told < 5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_outside_of_the_mask_is_looked_at(kind: Any) -> None:
+    logps, mask = drawn(4, 5)
+    clean = observation_losses(logps, mask, kind=kind)
+    spoilt = logps.masked_fill(~mask, math.nan).requires_grad_()
+    found = observation_losses(spoilt, mask, kind=kind)
+    assert torch.equal(found.rows, clean.rows)
+    found.rows.sum().backward()
+    assert (spoilt.grad[~mask] == 0).all() and spoilt.grad.isfinite().all()
+    assert float(found.rows[-1].detach()) == 0.0 and int(found.tokens[-1]) == 0
+
+
+@given(
+    st.lists(st.tuples(st.floats(-20, 20), st.integers(0, 4)), max_size=20),
+    st.floats(0.5, 20),
+    st.booleans(),
+)
+def test_lambda_is_one_less_the_share_of_the_greatest_return(
+    played: list[tuple[float, int]], r_max: float, enabled: bool
+) -> None:
+    returns, groups = [r for r, _ in played], [g for _, g in played]
+    found = adaptive_coefficients(returns, groups, r_max, enabled=enabled, count=5)
+    assert found.shape == (5,) and ((found >= 0) & (found <= 1)).all()
+    for group in range(5):
+        own = [r for r, g in played if g == group]
+        wanted = min(max(1 - math.fsum(own) / len(own) / r_max, 0.0), 1.0) if own else 0.0
+        assert found[group] == pytest.approx(wanted if enabled else float(bool(own)), abs=1e-12)
+
+
+def test_weights_worked_by_hand() -> None:
+    selected = np.array([True, True, False, True, False])
+    found = row_weights(selected, [0, 0, 0, 1, 2], [0.5, 1.0, 0.25])
+    assert found.tolist() == pytest.approx([0.5 / 6, 0.5 / 6, 0.0, 1 / 3, 0.0])
+    twice = row_weights(selected, [0, 0, 0, 1, 2], [0.5, 1.0, 0.25], wm_coef=2.0)
+    assert np.array_equal(twice, 2 * found)
+    assert not row_weights(selected & False, [0, 0, 0, 1, 2], [0.5, 1.0, 0.25]).any()
+    assert row_weights([], [], []).shape == (0,)
+
+
+def picked(entropies: Any, share: float, eligible: Any = None, **options: Any) -> list[int]:
+    """Return the places of the selected rows."""
+    pool = [True] * len(entropies) if eligible is None else eligible
+    found = select_rows(np.array(entropies, float), np.array(pool, bool), share, **options)
+    assert found.dtype == np.bool_ and found.shape == (len(entropies),)
+    return np.flatnonzero(found).tolist()
+
+
+def test_all_definitions_on_one_distribution() -> None:
+    p = torch.tensor([[[0.5, 0.25, 0.25], [0.8, 0.1, 0.1]]], dtype=torch.float64)
+    sampled = torch.tensor([[1, 0]])
+    logps = p.log().gather(-1, sampled.unsqueeze(-1)).squeeze(-1)
+    entropies = -(p * p.log()).sum(-1)
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    wanted = {
+        "sampled_plogp": -(0.25 * math.log(0.25) + 0.8 * math.log(0.8)) / 2,
+        "neg_logp": -(math.log(0.25) + math.log(0.8)) / 2,
+        "full": (1.5 * math.log(2) - (0.8 * math.log(0.8) + 0.2 * math.log(0.1))) / 2,
+    }
+    for mode, value in wanted.items():
+        found = row_entropies(mode, logps, entropies, mask)  # type: ignore[arg-type]
+        assert float(found[0]) == pytest.approx(value, rel=1e-12), mode
+
+
+@pytest.mark.parametrize("mode", ["sampled_plogp", "neg_logp", "full"])
+def test_only_tokens_of_the_mask_count_and_a_row_without_any_is_last(mode: Any) -> None:
+    numbers = torch.tensor([[-0.5, math.nan, -1.5], [math.inf, -math.inf, math.nan]])
+    mask = torch.tensor([[1, 0, 1], [0, 0, 0]])
+    found = row_entropies(mode, numbers, -numbers, mask)
+    terms = [0.5, 1.5]
+    if mode == "sampled_plogp":
+        terms = [term * math.exp(-term) for term in terms]
+    assert float(found[0]) == pytest.approx(statistics.fmean(terms), rel=1e-6)
+    assert float(found[1]) == -math.inf
+
+
+def test_an_impossible_token_has_no_entropy_by_the_papers_formula() -> None:
+    logps = torch.tensor([[-math.inf, -1.0]])
+    ones = torch.ones(1, 2)
+    found = float(row_entropies("sampled_plogp", logps, None, ones))
+    assert found == pytest.approx(math.exp(-1) / 2, rel=1e-6)
+    assert float(row_entropies("neg_logp", logps, None, ones)) == math.inf
+
+
+def test_equal_entropies_are_taken_in_their_order() -> None:
+    assert picked([0.5] * 6, 0.5) == [0, 1, 2]
+    assert picked([0.5] * 6, 0.5, how="bottom") == [0, 1, 2]
+    assert picked([0.1, 0.5, 0.9, 0.5, 0.5], 0.6) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("share", "rows", "count"),
+    [(0.07, 100, 7), (0.29, 100, 29), (0.1, 30, 3), (0.55, 100, 55), (1e-9, 7, 1), (1.0, 7, 7)],
+)
+def test_the_share_is_a_decimal_number(share: float, rows: int, count: int) -> None:
+    assert len(picked(list(range(rows)), share)) == count
+    assert len(picked(list(range(rows)), np.float64(share))) == count
+
+
+def test_rows_without_an_action_come_last_either_way() -> None:
+    entropies = [-math.inf, 0.2, 0.1, math.inf]
+    assert picked(entropies, 0.75) == [1, 2, 3]
+    assert picked(entropies, 0.75, how="bottom") == [1, 2, 3]
+    assert picked(entropies, 0.5, how="bottom") == [1, 2]
+    assert picked(entropies, 1.0) == [0, 1, 2, 3]
+
+
+@given(POOLS, SHARES)
+def test_top_rows_have_at_least_the_entropy_of_the_others(
+    pool: list[tuple[float, bool]], share: float
+) -> None:
+    entropies, eligible = [e for e, _ in pool], [p for _, p in pool]
+    candidates = [place for place, inside in enumerate(eligible) if inside]
+    count = math.ceil(share * len(candidates))
+    ordered = sorted(candidates, key=lambda place: (-entropies[place], place))
+    assert picked(entropies, share, eligible) == sorted(ordered[:count])
+    ordered = sorted(candidates, key=lambda place: (entropies[place], place))
+    assert picked(entropies, share, eligible, how="bottom") == sorted(ordered[:count])
+
+
+def test_random_selection_depends_on_the_seed_and_not_on_entropies() -> None:
+    one = picked([0.0] * 40, 0.5, how="random", seed=3)
+    assert one == picked(list(range(40)), 0.5, how="random", seed=3)
+    assert len(one) == 20 and one != picked([0.0] * 40, 0.5, how="random", seed=4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=20))
+def test_rank_correlation_is_that_of_mean_ranks(pairs: list[tuple[int, int]]) -> None:
+    both = [[float(pair[place]) for pair in pairs] for place in range(2)]
+    found = rank_correlation(*both)
+    if any(len(set(values)) == 1 for values in both):
+        assert found is None
+        return
+    ranks = [
+        [sum(v < w for v in values) + (sum(v == w for v in values) + 1) / 2 for w in values]
+        for values in both
+    ]
+    assert found == pytest.approx(statistics.correlation(*ranks), abs=1e-12)
+    assert rank_correlation(both[1], both[0]) == pytest.approx(found, abs=1e-15)
+
+
+TEXTS = ["<think> I look </think><action> go to desk 1 </action>", "<search> who <answer> Paris"]
+
+
+@cache
+def chat() -> ChatTokenizer:
+    return ChatTokenizer(tokenizer_of(TEXTS * 2, 360))
+
+
+def tokens_of(text: str) -> tuple[list[int], tuple[str, ...]]:
+    """Return the tokens of a reply, and the text of each."""
+    ids = chat().tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids, chat().texts(ids)
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        ("<think> I look </think><action> go to desk 1 </action>", " go to desk 1 "),
+        ("<action>look</action> and <action>go</action>", "look"),
+        ("so <search> who is it </search>", " who is it "),
+        ("<answer>Paris</answer><search>no</search>", "Paris"),
+        ("<action> caf\N{LATIN SMALL LETTER E WITH ACUTE} </action>", " caf\xe9 "),
+        ("\N{SNOWMAN}\xe9<action>\N{SNOWMAN}</action>\xe9", "\N{SNOWMAN}"),
+        ("<action>one\ntwo</action>", "one\ntwo"),
+    ],
+)
+def test_tokens_between_the_first_tags_count(text: str, inside: str) -> None:
+    ids, texts = tokens_of(text)
+    kept = [token for token, on in zip(ids, action_tokens(texts), strict=True) if on]
+    assert chat().tokenizer.decode(kept) == inside
+
+
+@pytest.mark.parametrize(
+    "text", ["", "go to desk 1", "<action> go", "<action></action> go", "</action>"]
+)
+def test_without_a_whole_tag_all_tokens_count(text: str) -> None:
+    ids, texts = tokens_of(text)
+    assert action_tokens(texts) == [True] * len(ids)
+
+
+PIECES = ["<action>", "</action>", "<search>", "</search>", " go", " to desk 1", "<", ">", " "]

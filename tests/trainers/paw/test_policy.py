@@ -1,0 +1,230 @@
+"""The policy of a PaW training: its weights, and what it begins with."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from comap.errors import DataCorrupt, DataNotFound, LanguageModelError, OptionError
+from comap.lm import Generate, Message, Sampling
+from comap.lm.chat import ChatTokenizer
+from comap.lm.tiny import build_tiny
+from comap.trainers.paw import training
+from comap.trainers.paw.config import PaWTraining, preset
+from comap.trainers.paw.training import Policy, warmed_up
+from comap.trainers.setup import Environments, expert_demonstrations
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+WORDS = ["look go to open take put cabinet fridge apple 1 2 3 you see nothing happens"] * 3
+ASKED = [Generate((Message("user", "You see a fridge 1."),), Sampling(max_new_tokens=6, seed=3))]
+GENERATED = Environments("comap/ALFWorld-v0", {"source": "generated", "max_episode_steps": 6})
+
+
+def tiny(**changed: Any) -> PaWTraining:
+    return preset("tiny", **{"warmup_tokens": 0, "lora": {"r": 2}, **changed})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("policy") / "tiny"
+    return build_tiny(place, WORDS, parameters=200_000, seed=0, vocabulary=320)
+
+
+def opened(folder: Path, **changed: Any) -> Policy:
+    return Policy(tiny(**changed), folder, device="cpu")
+
+
+def moved(model: Any, only: str = "") -> dict[str, Any]:
+    """Change a model's weights as training might, and return them."""
+    draw = torch.Generator().manual_seed(5)
+    for name, weight in model.named_parameters():
+        if only in name:
+            weight.data += 0.05 * torch.randn(weight.shape, generator=draw).to(weight.dtype)
+    return weights_of(model)
+
+
+def weights_of(model: Any) -> dict[str, Any]:
+    return {name: weight.detach().clone() for name, weight in model.state_dict().items()}
+
+
+def same(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def said(policy: Policy) -> Any:
+    (reply,) = policy.language_model().generate(ASKED)
+    assert not isinstance(reply, LanguageModelError)
+    return reply.token_ids, reply.logprobs
+
+
+def test_a_saved_policy_is_opened_as_it_was(folder: Path, tmp_path: Path) -> None:
+    policy = opened(folder)
+    before = said(policy)
+    weights, target = moved(policy.model), tmp_path / "agent"
+    target.mkdir()
+    (target / "old.txt").write_text("of an earlier session")
+    (tmp_path / "agent.part").mkdir()
+    (tmp_path / "agent.part" / "half.txt").write_text("written when it was killed")
+    policy.save(target)
+    assert [path.name for path in tmp_path.iterdir()] == ["agent"]
+    assert not {"old.txt", "half.txt"} & {path.name for path in target.iterdir()}
+    again = opened(target)
+    assert same(weights_of(again.model), weights) and again.ends == policy.ends
+    assert again.tokenizer.get_vocab() == policy.tokenizer.get_vocab()
+    assert said(again) == said(policy) != before
+    loaded = opened(folder)
+    loaded.load(target)
+    assert same(weights_of(loaded.model), weights) and said(loaded) == said(policy)
+
+
+def followed(folder: Path) -> Policy:
+    """Return a policy with an adapter that has learned something, after its trainer was made."""
+    from peft import get_peft_model
+
+    policy = opened(folder, weights="lora")
+    torch.manual_seed(0)
+    model = get_peft_model(policy.model, policy.adapters())
+    moved(model, only="lora_B")
+    accelerator = SimpleNamespace(unwrap_model=lambda model: model)
+    policy.follow(SimpleNamespace(model=model, accelerator=accelerator))
+    return policy
+
+
+def test_an_adapter_acts_is_saved_and_loaded(folder: Path, tmp_path: Path) -> None:
+    policy = followed(folder)
+    model = policy.model
+    tokens, logprobs = said(policy)
+    (prompt,) = ChatTokenizer(policy.tokenizer).prompts(ASKED)
+    ids = torch.tensor([[*prompt, *tokens]])
+
+    def read() -> list[float]:
+        with torch.no_grad():
+            logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1].double()
+        return torch.log_softmax(logits, -1)[range(len(tokens)), list(tokens)].tolist()
+
+    assert logprobs == pytest.approx(read(), abs=1e-4)
+    with model.disable_adapter():
+        assert logprobs != pytest.approx(read(), abs=1e-2), "the adapter acts, not its base"
+
+    policy.save(tmp_path / "agent")
+    names = {path.name for path in (tmp_path / "agent").iterdir()}
+    assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json"} <= names
+    assert "model.safetensors" not in names
+    again = opened(folder, weights="lora")
+    again.load(tmp_path / "agent")
+    assert same(weights_of(again.model), weights_of(model)) and said(again) == (tokens, logprobs)
+
+
+def half(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def foreign(path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"something.else": torch.ones(2)}, path)
+
+
+@pytest.mark.filterwarnings("ignore:Found missing adapter keys")
+@pytest.mark.parametrize("damage", [Path.unlink, half, foreign])
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_a_damaged_checkpoint_is_told(
+    kind: str, damage: Callable[[Path], None], folder: Path, tmp_path: Path
+) -> None:
+    saved = followed(folder) if kind == "lora" else opened(folder)
+    place = tmp_path / "checkpoint-1"
+    saved.save(place)
+    name = "adapter_model.safetensors" if kind == "lora" else "model.safetensors"
+    damage(place / name)
+    with pytest.raises(DataCorrupt, match=r"checkpoint-1, found .*; remove that folder"):
+        opened(folder, weights=kind).load(place)
+
+
+def test_weights_have_the_precision_of_the_settings(folder: Path) -> None:
+    """What is trained is kept in single precision at least."""
+    for weights, precision, wanted in (
+        ("full", "auto", "float32"),
+        ("full", "float64", "float64"),
+        ("full", "bfloat16", "float32"),
+        ("lora", "auto", "float32"),
+        ("lora", "bfloat16", "bfloat16"),
+    ):
+        policy = opened(folder, weights=weights, precision=precision)
+        assert {weight.dtype for weight in policy.model.parameters()} == {getattr(torch, wanted)}
+
+
+def refused(model: Any, make_env: Any, out: Path, **changed: Any) -> str:
+    with pytest.raises(OptionError) as told:
+        warmed_up(preset("tiny", **changed), model, make_env, out, lambda event: None)
+    assert not list(out.iterdir()) and len(str(told.value).splitlines()) == 1
+    return str(told.value)
+
+
+def test_a_warm_up_that_cannot_be_is_refused(folder: Path, tmp_path: Path) -> None:
+    assert "add --model" in refused(None, GENERATED, tmp_path, warmup_tokens=0)
+    tags = {"prompts": "standard", "state_text": "history", "form": "asked"}
+    assert "prompts='brief'" in refused(folder, GENERATED, tmp_path, warmup_tokens=9, **tags)
+    assert "Environments" in refused(folder, lambda split: None, tmp_path, warmup_tokens=9)
+    assert "'Qwen/Qwen3-4B'" in refused("Qwen/Qwen3-4B", GENERATED, tmp_path, warmup_tokens=9)
+
+
+def test_a_model_is_warmed_up_once(folder: Path, tmp_path: Path) -> None:
+    config = preset("tiny", warmup_tokens=2000, demonstrations=2)
+    told: list[Mapping[str, Any]] = []
+    (tmp_path / "model.part").mkdir()
+    (tmp_path / "model.part" / "half.txt").write_text("written when it was killed")
+    found = warmed_up(config, folder, GENERATED, tmp_path, told.append)
+    assert found == tmp_path / "model" and not (tmp_path / "model.part").exists()
+    assert not (found / "half.txt").exists()
+    shown = [event for event in told if event["event"] == "demonstration"]
+    learned = [event for event in told if event["event"] == "warmup"]
+    assert [(one["done"], one["of"]) for one in shown] == [(1, 2), (2, 2)]
+    assert learned[-1]["done"] >= learned[-1]["of"] == 2000
+    first = opened(Path(found))
+    assert not same(weights_of(first.model), weights_of(opened(folder).model))
+    told.clear()
+    assert warmed_up(config, folder, GENERATED, tmp_path, told.append) == found and not told
+    shutil.rmtree(found)
+    warmed_up(config, folder, GENERATED, tmp_path, told.append)
+    assert same(weights_of(opened(Path(found)).model), weights_of(first.model)), "the same again"
+
+
+def test_every_process_is_there_where_a_model_is_built(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Building waits for all processes: one that did not build would be waited for, for ever."""
+    calls: list[str] = []
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(training, "wait", lambda: calls.append("wait"))
+    monkeypatch.setattr(training, "tiny_for_training", lambda *_, **__: calls.append("build"))
+    config = preset("tiny", warmup_tokens=500, demonstrations=1)
+    found = warmed_up(config, None, GENERATED, tmp_path, lambda event: calls.append("event"))
+    assert found == tmp_path / "model" and calls == ["build", "wait"]
+
+
+def test_demonstrations_may_come_from_a_file(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Mapping[str, Any]] = []
+    given = (preset("tiny", warmup_tokens=500), folder, GENERATED, tmp_path, told.append)
+    path = tmp_path / "demos.jsonl"
+    with pytest.raises(DataNotFound, match=r"demos\.jsonl"):
+        warmed_up(*given, demos=path)
+    path.write_text('{"game": "train/kind/trial/game.tw-pddl", "steps": [{"command": "look"}]}\n')
+    with pytest.raises(DataNotFound, match="found none of its"):
+        warmed_up(*given, demos=path)
+    env = GENERATED.demonstrating()("train")
+    shown = expert_demonstrations(env, env.get_wrapper_attr("tasks").ids[:3])
+    plans = [(one.task, tuple(step.action for step in one.steps)) for one in shown]
+    plans[1] = (plans[1][0], ("look",))  # does not succeed: left out
+    monkeypatch.setattr("comap.trainers.setup.read_demonstrations", lambda file: iter(plans))
+    warmed_up(*given, demos=path)
+    events = [event for event in told if event["event"] == "demonstration"]
+    assert [(one["done"], one["won"]) for one in events] == [(1, 1), (2, 1), (3, 2)]

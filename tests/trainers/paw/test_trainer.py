@@ -1,0 +1,291 @@
+"""PaW's trainer: what an update's gradient is made of, in however many pieces it is computed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl")
+
+from comap.envs.conformance.transcripts import load
+from comap.trainers.paw.rows import micro_batches
+from comap.trainers.paw.trainer import _scored_positions_only
+
+torch = pytest.importorskip("torch")
+
+SCRIPT = Path(__file__).with_name("kit.py")
+kit = load(f"{SCRIPT}:KIT")
+processes = load(f"{Path(__file__).parents[1] / 'process_kit.py'}:KIT")
+ALGORITHMS = ("grpo", "rloo", "gigpo", "ppo")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = kit.model_folder(tmp_path_factory.mktemp("models") / "tiny")
+    return folder
+
+
+def flat(gradients: dict[str, Any]) -> Any:
+    return torch.cat([gradients[name].double().flatten() for name in sorted(gradients)])
+
+
+def apart(one: dict[str, Any], two: dict[str, Any]) -> float:
+    """How far two gradients are apart, as a part of the first one's length."""
+    return float((flat(one) - flat(two)).norm() / flat(one).norm())
+
+
+def gradient(config: Any, model: Path, out: Path, **options: Any) -> dict[str, Any]:
+    found: dict[str, Any] = kit.trained(kit.changed(config, clip=1e9), model, out, **options)[2]
+    return found
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_gradient_does_not_depend_on_micro_batches(
+    algorithm: str, model: Path, tmp_path: Path
+) -> None:
+    """Exact normalization, whatever a micro-batch holds."""
+    config = kit.settings(algorithm=algorithm, save_updates=0)
+    whole = gradient(kit.changed(config, micro_batch_tokens=100_000), model, tmp_path / "whole")
+    for number, change in enumerate(
+        ({"micro_batch_tokens": None, "micro_batch_rows": 1}, {"micro_batch_tokens": 70})
+    ):
+        split = gradient(kit.changed(config, **change), model, tmp_path / str(number))
+        assert apart(whole, split) < 1e-5, change
+
+
+def test_mini_batches_are_steps_of_the_optimizer(model: Path, tmp_path: Path) -> None:
+    """Each has an even share of the rows, and the last one's gradient is that of its rows alone."""
+    config = kit.settings(save_updates=0, learning_rate=1e-12, micro_batch_rows=4)
+    config = kit.changed(
+        config, kl=0.0, entropy_bonus=0.0, mini_batch_rows=-(-len(kit.some_rows(0)) // 3)
+    )
+    trainer, _, last = kit.trained(kit.changed(config, clip=1e9), model, tmp_path / "run")
+    update = trainer._prepare(0)
+    batches = trainer._mini_batches(update)
+    dealt = [sorted(row for micro in batch.micro for row in micro) for batch in batches]
+    assert sorted(row for part in dealt for row in part) == list(range(len(update.rows)))
+    assert {len(part) for part in dealt} <= {batches[0].rows, batches[-1].rows}
+    steps: list[Any] = []
+    trainer.optimizer.optimizer.register_step_pre_hook(lambda *_: steps.append(None))
+    trainer.state.global_step = 0
+    trainer.training_step(trainer.model, None)
+    assert len(steps) == len(batches) - 1 == 2  # the last is left to transformers' loop
+    found = {name: weight.grad for name, weight in trainer.model.named_parameters()}
+    assert apart(last, found) < 1e-4
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_observations_behind_actions_leave_their_gradient_alone(
+    algorithm: str, model: Path, tmp_path: Path
+) -> None:
+    """With a weight of 0 the observations are read and not learned: the gradient is the plain one."""
+    config = kit.settings(algorithm=algorithm, save_updates=0)
+    read = gradient(kit.changed(config, wm_coef=0.0), model, tmp_path / "read")
+    plain = gradient(kit.changed(config, paw=False), model, tmp_path / "plain")
+    assert apart(plain, read) < 1e-6
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("kind", ["cmae", "ce"])
+def test_the_gradient_is_that_of_both_losses(
+    algorithm: str, kind: str, model: Path, tmp_path: Path
+) -> None:
+    """Against a forward pass of our own of each row by itself."""
+    config = kit.settings(algorithm=algorithm, save_updates=0, wm_loss=kind, rho=0.004)
+    _, _, both = kit.trained(kit.changed(config, clip=1e9), model, tmp_path / "both")
+    plain = gradient(kit.changed(config, wm_coef=0.0), model, tmp_path / "plain")
+    expected = {name: plain[name] + part for name, part in by_hand(config, model, tmp_path).items()}
+    assert apart(both, plain) > 2e-5
+    assert apart(expected, both) < 5e-6
+
+
+def by_hand(config: Any, model: Path, tmp_path: Path) -> dict[str, Any]:
+    """The gradient of the observations' loss, by PaW, eq. 4 to 11, and no code of the trainer."""
+    policy = kit.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    rows = kit.some_rows(0)
+    entropies, losses = [], []
+    for row in rows:
+        ids = [*row.prompt_ids, *row.response_ids, *row.header_ids, *row.observation_ids]
+        logps = torch.log_softmax(policy(input_ids=torch.tensor([ids])).logits[0].float(), -1)
+        first = len(row.prompt_ids)
+        said = logps[range(first - 1, first - 1 + len(row.response_ids)), list(row.response_ids)]
+        entropies.append(float(-(said.exp() * said).mean()))
+        p = logps[
+            range(len(ids) - len(row.observation_ids) - 1, len(ids) - 1),
+            ids[len(ids) - len(row.observation_ids) :],
+        ]
+        if config.loss.wm_loss == "ce":
+            losses.append(-p.mean() if len(p) else None)
+        else:
+            kept = (p.exp() <= config.loss.rho).detach()
+            losses.append(((1 - p.exp()) * kept).sum() / len(p) if len(p) else None)
+    pool = sorted(
+        (n for n, one in enumerate(losses) if one is not None), key=lambda n: -entropies[n]
+    )
+    chosen = set(pool[: -(-len(pool) * 3 // 4)])
+    assert config.loss.alpha == 0.75
+    total = torch.zeros(())
+    for group in range(kit.GROUPS):
+        won = {row.trajectory: row.success for row in rows if row.group == group}
+        own = [losses[n] for n in chosen if rows[n].group == group]
+        if own:
+            total = (
+                total + (1 - sum(won.values()) / len(won)) * torch.stack(own).mean() / kit.GROUPS
+            )
+    total.backward()
+    return {name: weight.grad for name, weight in policy.named_parameters()}
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo"])
+def test_without_paw_the_loss_is_trls_to_the_last_bit(
+    algorithm: str, model: Path, tmp_path: Path
+) -> None:
+    from trl import GRPOTrainer, RLOOTrainer
+
+    config = kit.settings(algorithm=algorithm, paw=False, save_updates=0, entropy_bonus=0.0)
+    config = kit.changed(config, kl=0.0 if algorithm == "rloo" else 0.01)
+    trainer, _, _ = kit.trained(config, model, tmp_path / "own", updates=1)
+    stock_kind = RLOOTrainer if algorithm == "rloo" else GRPOTrainer
+    policy = kit.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    stock = stock_kind(
+        model=policy,
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        args=trainer.args,
+        train_dataset=trainer.train_dataset,
+        processing_class=trainer.processing_class,
+    )
+    stock.current_gradient_accumulation_steps = 1
+    policy.load_state_dict(trainer.model.state_dict())
+    update = trainer._prepare(1)
+    (batch,) = trainer._mini_batches(update)
+    for rows in batch.micro:
+        inputs = trainer._tensors(update, batch, rows)
+        trainer._micro = inputs
+        ours = trainer._compute_loss(trainer.model, inputs)
+        with torch.no_grad():
+            whole = stock._compute_loss(policy, inputs)  # which scores prompts, too, on a CPU
+        with _scored_positions_only():  # as on a GPU
+            theirs = stock._compute_loss(policy, inputs)
+        assert float(whole) == pytest.approx(float(theirs), rel=1e-5, abs=1e-6)
+        if algorithm == "rloo":
+            theirs = theirs * (len(rows) / batch.rows)
+        assert torch.equal(ours, theirs)
+        for part in (ours, theirs):
+            part.backward()
+    for one, two in zip(trainer.model.parameters(), policy.parameters(), strict=True):
+        assert torch.equal(one.grad, two.grad)
+
+
+def passes_of(config: Any, model: Path, out: Path) -> tuple[Any, list[bool]]:
+    """Return a trainer, and whether each forward pass of its second update had gradients."""
+    config = kit.changed(config, save_updates=0, kl=0.0, micro_batch_rows=4)
+    trainer, _, _ = kit.trained(config, model, out, updates=1)
+    passes: list[bool] = []
+    trainer.model.register_forward_pre_hook(lambda *_: passes.append(torch.is_grad_enabled()))
+    trainer.state.global_step = 1
+    trainer.training_step(trainer.model, None)
+    return trainer, passes
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("paw", [True, False])
+def test_each_micro_batch_is_one_forward_pass(
+    algorithm: str, paw: bool, model: Path, tmp_path: Path
+) -> None:
+    config = kit.settings(algorithm=algorithm, paw=paw, micro_batch_rows=4)
+    trainer, passes = passes_of(config, model, tmp_path)
+    (batch,) = trainer._mini_batches(trainer._prepare(1))
+    assert passes.count(True) == len(batch.micro) >= len(kit.some_rows(1)) / 4
+    sizes = [row.sizes(False) for row in kit.some_rows(1)]
+    once = len(micro_batches(range(len(sizes)), sizes, 4, None))
+    scored = passes[: passes.index(True)].count(False)
+    assert scored == (once if paw or algorithm == "rloo" else 0)
+
+
+def test_sampled_log_probabilities_save_a_pass(model: Path, tmp_path: Path) -> None:
+    config = kit.settings(old_logprobs="sampled", micro_batch_rows=4)
+    trainer, passes = passes_of(config, model, tmp_path)
+    assert not passes.count(False)
+    assert [tuple(one.tolist()) for one in trainer._prepare(1).old] == [
+        pytest.approx(row.sampled_logprobs) for row in kit.some_rows(1)
+    ]
+
+
+@pytest.mark.parametrize("algorithm", ["gigpo", "ppo", "rloo"])
+def test_a_stopped_training_ends_as_one_that_was_not(
+    algorithm: str, model: Path, tmp_path: Path
+) -> None:
+    config = kit.settings(
+        algorithm=algorithm, mini_batch_rows=12, micro_batch_rows=5, save_updates=1
+    )
+    straight, lines, _ = kit.trained(config, model, tmp_path / "straight", updates=4)
+    _, begun, _ = kit.trained(config, model, tmp_path / "stopped", updates=4, stop=2)
+    ended, rest, _ = kit.trained(config, model, tmp_path / "stopped", updates=4)
+    for name, weight in straight.model.state_dict().items():
+        assert torch.equal(weight, ended.model.state_dict()[name]), name
+    if algorithm == "ppo":
+        for name, weight in straight.critic.state_dict().items():
+            assert torch.equal(weight, ended.critic.state_dict()[name]), name
+    assert [line["update"] for line in begun + rest] == [1, 2, 3, 4]
+    assert [plain(line) for line in begun + rest] == [plain(line) for line in lines]
+
+
+def plain(line: dict[str, Any]) -> dict[str, Any]:
+    """What does not depend on the clock, nor on which of two nearly equal entropies is higher."""
+    left_out = ("seconds", "correlation", "overlap")
+    return {n: value for n, value in line.items() if not any(part in n for part in left_out)}
+
+
+def test_the_critic_is_taught_what_episodes_return(model: Path, tmp_path: Path) -> None:
+    """A new critic says 0 everywhere: its targets are the returns, its error half their square."""
+    config = kit.settings(algorithm="ppo", save_updates=0, learning_rate=1e-12, value_clip=None)
+    trainer, (told,), _ = kit.trained(config, model, tmp_path / "run")
+    rows = kit.some_rows(0)
+    sizes = torch.tensor([float(len(row.response_ids)) for row in rows])
+    returns = torch.tensor(
+        [row.episode_return - config.invalid_penalty * (not row.valid) for row in rows]
+    )
+    wanted = float((0.5 * returns**2 * sizes).sum() / sizes.sum())
+    assert told["value_loss"] == pytest.approx(wanted, rel=1e-5)
+    # The first step of Adam moves each weight by its rate, against the gradient.
+    step = 1e-3 * float(torch.sign((returns * sizes).sum()))
+    assert trainer.critic.head.bias.item() == pytest.approx(step, rel=1e-3)
+
+
+def test_a_round_without_rows_says_what_to_do(model: Path, tmp_path: Path) -> None:
+    from comap.errors import OptionError
+
+    with pytest.raises(OptionError, match="every episode failed"):
+        kit.trained(kit.settings(save_updates=0), model, tmp_path, rows=lambda update: [])
+
+
+# -- two processes -------------------------------------------------------------------------------
+
+TOGETHER = ("gigpo-12", "rloo-12", "ppo-12")
+
+
+@pytest.fixture(scope="module")
+def together(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("two")
+    processes.together(SCRIPT, ",".join(TOGETHER), str(model), str(out))
+    return out
+
+
+@processes.needs_gloo
+@pytest.mark.parametrize("what", TOGETHER)
+def test_two_processes_update_as_one_does(
+    what: str, model: Path, together: Path, tmp_path: Path
+) -> None:
+    kit.run(what, model, tmp_path)
+    one, two = (json.loads((out / f"{what}.json").read_text()) for out in (tmp_path, together))
+    for line, other in zip(one, two, strict=True):
+        assert plain(line) == pytest.approx(plain(other), rel=1e-4, abs=1e-5)
+    weights, others = (
+        torch.load(out / f"{what}.pt", weights_only=True) for out in (tmp_path, together)
+    )
+    assert apart(weights, others) < 1e-6
+    for name, weight in weights.items():  # Adam makes much of rounding where a gradient is near 0
+        assert (weight - others[name]).abs().max() < 5e-5, name

@@ -1,0 +1,481 @@
+"""Whole PaW trainings on generated tasks; as a script, one of several processes, or one that kills.
+
+python test_training.py MODEL OUT
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+from comap.envs.conformance.transcripts import load
+from comap.errors import DataCorrupt, DataNotFound, OptionError
+from comap.lm.create import folder_of
+from comap.trainers.paw import training
+from comap.trainers.paw.config import PaWTraining, preset
+from comap.trainers.paw.rows import PaWRow
+from comap.trainers.paw.training import EVALUATIONS, METRICS, Journal, Policy, read_lines, train
+from comap.trainers.setup import Environments
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+load_file = pytest.importorskip("safetensors.torch").load_file
+
+processes = load(f"{Path(__file__).parents[1] / 'process_kit.py'}:KIT")
+
+HORIZON = 8
+ENV = Environments("comap/ALFWorld-v0", {"source": "generated", "max_episode_steps": HORIZON})
+SHORT = Environments(ENV.env_id, {**ENV.options, "max_episode_steps": 4})
+COUNTED = {"episodes", "dropped", "rows", "prompt_tokens", "response_tokens", "observation_tokens"}
+PLAIN = COUNTED | {
+    *("update", "success", "return", "steps", "invalid"),
+    *("seconds_rollout", "seconds_old_logps", "seconds_advantages", "seconds_update"),
+    *("policy_loss", "clip_fraction", "ratio", "entropy", "kl", "grad_norm", "learning_rate"),
+}
+OF_PAW = {
+    *("wm_lambda", "wm_rows", "wm_loss", "wm_clipped_ratio", "wm_probability"),
+    *("action_entropy", "entropy_correlation", "entropy_overlap"),
+}
+
+
+def small(**changed: Any) -> PaWTraining:
+    """Settings of a training that takes seconds."""
+    given: dict[str, Any] = {
+        "groups": 2,
+        "members": 2,
+        "updates": 2,
+        "max_episode_steps": HORIZON,
+        "draft_tokens": 8,
+        "warmup_tokens": 0,
+        "mini_batch_rows": 16,
+        "micro_batch_tokens": 2048,
+        "save_updates": 1,
+        "evaluation_splits": ("valid_seen",),
+        "evaluation_tasks": 0,
+        "lora": {"r": 2},
+    }
+    return preset("tiny", **{**given, **changed})
+
+
+STRAIGHT = {"algorithm": "gigpo", "evaluation_tasks": 2, "evaluation_seeds": 2}
+
+
+@dataclass
+class Run:
+    """What a training left behind, and what was seen of it."""
+
+    out: Path
+    rows: list[list[PaWRow]] = field(default_factory=list)  # of each update
+    seconds: list[float] = field(default_factory=list)  # of rollouts
+    shown: list[bool] = field(default_factory=list)  # whether a row's observation was read as well
+    told: list[Mapping[str, Any]] = field(default_factory=list)  # events, and when they came
+    order: list[str] = field(default_factory=list)  # of sent weights and played episodes
+
+    def lines(self, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+        path = self.out / name
+        text = path.read_text() if path.exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
+
+    def plain(self) -> str:
+        """The metrics, but for what the clock says."""
+        lines = [{k: v for k, v in line.items() if "seconds" not in k} for line in self.lines()]
+        return "\n".join(map(json.dumps, lines))
+
+    def file(self) -> Path:
+        """The file of the trained weights."""
+        (path,) = (self.out / "models" / "agent").glob("*model.safetensors")
+        return path
+
+    def weights(self) -> bytes:
+        return self.file().read_bytes()
+
+
+def trained(out: Path, config: PaWTraining, model: str | Path | None, **more: Any) -> Run:
+    """Train, and watch what is learned from: the rows, and which observations the model reads."""
+    from comap.trainers.paw import trainer
+
+    run = Run(out)
+    roll_out, collate, run_to = training.roll_out, trainer.collate, training.run_to
+
+    def watched(*args: Any, **options: Any) -> Any:
+        run.order.append("roll out")
+        begun = time.perf_counter()
+        found = roll_out(*args, **options)
+        run.rows.append(found.rows)
+        run.seconds.append(time.perf_counter() - begun)
+        return found
+
+    def collated(rows: Sequence[PaWRow], shown: Sequence[bool], *args: Any) -> Any:
+        run.shown.extend(shown)
+        return collate(rows, shown, *args)
+
+    def evaluated(*args: Any, **options: Any) -> Any:
+        run.order.append("evaluate")
+        return run_to(*args, **options)
+
+    def tell(event: Mapping[str, Any]) -> None:
+        run.told.append({**event, "at": time.perf_counter()})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "roll_out", watched)
+        patch.setattr(training, "run_to", evaluated)
+        patch.setattr(trainer, "collate", collated)
+        patch.setattr(Policy, "synchronize", lambda policy: run.order.append("send"))
+        given = {"make_env": ENV, "out": out, "device": "cpu", "tell": tell, **more}
+        assert train(config, model=model, **given) == out / "models" / "agent"
+    return run
+
+
+def breaks(task: str) -> bool:
+    return bool(zlib.crc32(task.encode()) % 2)
+
+
+class Breaking(gymnasium.Wrapper[str, str, str, str]):
+    """An engine that dies in the second step of each episode of half of the tasks."""
+
+    steps = 0
+
+    def reset(self, **options: Any) -> tuple[str, dict[str, Any]]:
+        observation, info = self.env.reset(**options)
+        self.steps = 2 if breaks(info["task"]) else 0
+        return observation, info
+
+    def step(self, action: str) -> tuple[str, Any, bool, bool, dict[str, Any]]:
+        self.steps -= 1
+        if self.steps == 0:
+            raise RuntimeError("the engine is gone")
+        return self.env.step(action)
+
+
+class Unsafe(Environments):
+    """Environments with such engines."""
+
+    def __call__(self, split: str | None) -> gymnasium.Env[str, str]:
+        return Breaking(super().__call__(split))
+
+
+@pytest.fixture(scope="module")
+def model() -> Path:
+    """A policy that wins now and then, so that there is something to compare."""
+    try:
+        return folder_of("shipped:agent")
+    except DataNotFound as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("trainings")
+
+
+@pytest.fixture(scope="module")
+def straight(place: Path, model: Path) -> Run:
+    return trained(place / "straight", small(**STRAIGHT), model, about={"model": "shipped"})
+
+
+@pytest.fixture(scope="module")
+def runs(place: Path, model: Path) -> dict[str, Run]:
+    """One update of each algorithm, and of GRPO without PaW."""
+    changes: dict[str, dict[str, Any]] = {
+        "grpo": {},
+        "off": {"paw": False},
+        "rloo": {"algorithm": "rloo"},
+        "ppo": {"algorithm": "ppo", "groups": 4, "members": 1},
+    }
+    return {
+        name: trained(place / name, small(updates=1, **changed), model)
+        for name, changed in changes.items()
+    }
+
+
+def test_a_training_leaves_its_folder(straight: Run) -> None:
+    record = json.loads((straight.out / "run.json").read_text())
+    described = record["described"]
+    assert (described["method"], described["model"]) == ("paw", "shipped")
+    assert described["config"]["algorithm"] == "gigpo" and len(record["sessions"]) == 1
+    assert str(straight.out) not in json.dumps(record)
+    folders = {path.name for path in straight.out.iterdir() if path.is_dir()}
+    assert folders == {"checkpoints", "evaluations", "models"}
+    policy = {path.name for path in straight.file().parent.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= policy
+    complete = sorted((straight.out / "checkpoints").glob("checkpoint-*/complete"))
+    assert [path.parent.name for path in complete] == ["checkpoint-1", "checkpoint-2"]
+
+
+def test_each_update_has_a_line(straight: Run) -> None:
+    lines = straight.lines()
+    assert [line["update"] for line in lines] == [1, 2]
+    for line, rows in zip(lines, straight.rows, strict=True):
+        assert set(line) == PLAIN | OF_PAW
+        assert line["rows"] == len(rows)
+        assert (line["episodes"], line["dropped"]) == (4, 0)
+        assert line["response_tokens"] == sum(len(row.response_ids) for row in rows)
+        wins = {row.trajectory: row.success for row in rows}
+        assert line["success"] == sum(wins.values()) / 4 and line["return"] == 10 * line["success"]
+        assert line["wm_lambda"] == pytest.approx(1 - line["success"])
+        assert line["wm_rows"] == -(-len([row for row in rows if row.observation_ids]) * 3 // 4)
+        assert line["grad_norm"] > 0
+    updates = [event for event in straight.told if event["event"] == "update"]
+    apart = ("event", "of", "at")
+    assert [{k: v for k, v in one.items() if k not in apart} for one in updates] == lines
+    assert {event["of"] for event in updates} == {2}
+    episodes = [event for event in straight.told if event["event"] == "episode"]
+    assert [(one["update"], one["done"]) for one in episodes] == [
+        (update, done) for update in (1, 2) for done in (1, 2, 3, 4)
+    ]
+
+
+def test_episodes_that_a_fault_ended_are_told_and_nothing_is_learned_from_them(
+    place: Path, model: Path
+) -> None:
+    unsafe = Unsafe(ENV.env_id, ENV.options)
+    run = trained(place / "faults", small(groups=6, updates=1), model, make_env=unsafe)
+    faults, (line,) = run.lines("faults.jsonl"), run.lines()
+    assert faults and run.rows[0]
+    assert {fault["error"] for fault in faults} == {"RuntimeError: the engine is gone"}
+    assert all(breaks(fault["task"]) and fault["update"] == 1 for fault in faults)
+    assert (line["dropped"], line["episodes"]) == (len(faults), 12 - len(faults))
+    ended, left = ({n["episode"] for n in faults}, {row.trajectory for row in run.rows[0]})
+    assert ended | left == set(range(12)) and not ended & left
+
+
+def test_a_policy_is_evaluated_first_and_last(straight: Run) -> None:
+    lines = straight.lines(EVALUATIONS)
+    assert [(one["update"], one["split"], one["n"]) for one in lines] == [
+        (0, "valid_seen", 4),
+        (2, "valid_seen", 4),
+    ]
+    for line in lines:
+        assert len(line["won"]) == 2 and line["errors"] == 0
+        assert sum(line["won"].values()) == 4 * line["success"] and 1 <= line["steps"] <= HORIZON
+    names = {path.name for path in (straight.out / "evaluations").iterdir()}
+    assert names == {f"{update:04d}-valid_seen-{seed}" for update in (0, 2) for seed in (0, 1)}
+    # a server must sample with the weights as they are, in evaluations too
+    evaluation, rollouts = ["send", "evaluate", "evaluate"], ["send", "roll out"]
+    assert straight.order == [*evaluation, *rollouts, *rollouts, *evaluation]
+    begun, ended = (
+        next(event["at"] for event in straight.told if event["event"] == kind)
+        for kind in ("evaluation", "evaluated")
+    )  # whose time is none of the rollouts'
+    seconds = straight.lines()[0]["seconds_rollout"]
+    assert 0 <= seconds - straight.seconds[0] < (ended - begun) / 2
+
+
+def test_a_training_that_was_stopped_goes_on(straight: Run, place: Path, model: Path) -> None:
+    """The number of updates to stop after may grow; nothing else may change."""
+    out, told = place / "stopped", []
+    for stop in (1, None):
+        run = trained(out, small(**STRAIGHT, max_updates=stop), model)
+        told.append([line["update"] for line in run.lines("evaluations.jsonl")])
+    assert told == [[0, 1], [0, 1, 2]]
+    assert run.plain() == straight.plain() and run.weights() == straight.weights()
+    assert run.weights() != (model / "model.safetensors").read_bytes()
+    assert run.lines(EVALUATIONS)[-1] == straight.lines(EVALUATIONS)[-1]
+    assert len(json.loads((out / "run.json").read_text())["sessions"]) == 2
+
+
+def test_a_training_that_has_ended_is_left_as_it_is(straight: Run, model: Path) -> None:
+    names = ("metrics.jsonl", "evaluations.jsonl")
+    before = [(straight.out / name).read_bytes() for name in names]
+    weights = straight.weights()
+    for stop in (None, 1):
+        config = small(**STRAIGHT, max_updates=stop)
+        run = trained(straight.out, config, model, about={"model": "shipped"})
+        assert not run.rows and not run.told and run.weights() == weights
+    assert [(straight.out / name).read_bytes() for name in names] == before
+
+
+def test_evaluations_of_updates_that_are_lost_are_forgotten(place: Path, model: Path) -> None:
+    """Their weights may have come out other, and so may the number of processes be another."""
+    out = place / "lost"
+    run = trained(out, small(updates=1, evaluation_tasks=2), model)
+    wanted = run.lines("evaluations.jsonl")
+    played = out / "evaluations" / "0001-valid_seen-0"
+    begun = played.with_name("0002-valid_seen-0") / "rank-0-of-1"
+    played.joinpath("rank-0-of-1").rename(played / "rank-0-of-2")
+    begun.mkdir(parents=True)
+    (begun / "trajectories.jsonl").write_text("of an update that is done again\n")
+    (out / "evaluations.jsonl").write_text(json.dumps(wanted[0]) + '\n{"update": 1, "spl')
+    again = trained(out, small(updates=1, evaluation_tasks=2), model)
+    assert again.lines("evaluations.jsonl") == wanted
+    assert not begun.exists() and [path.name for path in played.iterdir()] == ["rank-0-of-1"]
+
+
+def test_other_settings_are_refused_in_the_same_folder(straight: Run, model: Path) -> None:
+    before = straight.plain()
+    changes: tuple[dict[str, Any], ...] = ({"learning_rate": 1e-4}, {"paw": False}, {"updates": 3})
+    for change in (*changes, {}):
+        name, about = next(iter(change), "model"), {"model": "shipped" if change else "other"}
+        with pytest.raises(OptionError, match=rf"other settings .*{name}"):
+            trained(straight.out, small(**{**STRAIGHT, **change}), model, about=about)
+    assert straight.plain() == before
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo", "ppo"])
+def test_each_algorithm_updates_its_policy(
+    algorithm: str, runs: dict[str, Run], model: Path
+) -> None:
+    run = runs[algorithm]
+    (line,) = run.lines()
+    more = {"value_loss"} if algorithm == "ppo" else set()
+    assert set(line) == PLAIN | OF_PAW | more
+    assert line["grad_norm"] > 0 and line["episodes"] == 4
+    before, after = load_file(model / "model.safetensors"), load_file(run.file())
+    assert before.keys() == after.keys()
+    assert any(not torch.equal(before[name].float(), after[name].float()) for name in before)
+    critic = run.out / "checkpoints" / "checkpoint-1" / "critic"
+    assert critic.is_dir() == (algorithm == "ppo")
+
+
+def test_without_paw_the_same_is_played_and_no_observation_is_read(runs: dict[str, Run]) -> None:
+    off, on = runs["off"], runs["grpo"]
+    assert off.rows == on.rows == runs["rloo"].rows and off.weights() != on.weights()
+    assert set(off.lines()[0]) == PLAIN
+    assert off.shown and not any(off.shown) and any(on.shown)
+    assert on.shown.count(True) == on.lines()[0]["wm_rows"]
+
+
+def test_adapters_are_trained_and_gone_on_with(place: Path, model: Path) -> None:
+    config: dict[str, Any] = {
+        "weights": "lora",
+        "learning_rate": 1e-2,
+        "groups": 1,
+        "mini_batch_rows": None,
+        "evaluation_tasks": 1,
+    }
+    whole = trained(place / "lora", small(**config), model, make_env=SHORT)
+    assert whole.file().name == "adapter_model.safetensors"
+    for stop in (1, 2):
+        parts = small(**config, max_updates=stop)
+        part = trained(place / "lora in parts", parts, model, make_env=SHORT)
+    assert part.plain() == whole.plain() and part.weights() == whole.weights()
+    assert part.lines("evaluations.jsonl")[-1] == whole.lines("evaluations.jsonl")[-1]
+    first, second = (line["kl"] for line in whole.lines())
+    assert first == pytest.approx(0, abs=1e-9) and second > 0
+
+
+@pytest.mark.parametrize(
+    "damage", ["not JSON", "[1]", '"text"', "{}", '{"update": "1"}', "null", "\x00\x00", "\xff"]
+)
+def test_a_damaged_line_is_told_with_its_number(tmp_path: Path, damage: str) -> None:
+    journal = Journal(tmp_path)
+    for update in (1, 2, 3):
+        journal.add(METRICS, {"update": update})
+    path = tmp_path / METRICS
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + damage.encode("latin-1") + b"\n" + lines[2])
+    for attempt in (lambda: read_lines(path), lambda: Journal(tmp_path).begin_after(3)):
+        with pytest.raises(DataCorrupt, match=r"in line 2 of .*metrics\.jsonl.*remove that line"):
+            attempt()
+    assert len(path.read_bytes().splitlines()) == 3, "nothing is thrown away"
+
+
+BOUNDARIES = (
+    "evaluations/0000-*/rank-0-of-1/trajectories.jsonl",  # an evaluation is half played
+    "evaluations.jsonl",  # rollouts of the first update
+    "checkpoints/checkpoint-1/trainer_state.json",  # an update is done, its checkpoint half written
+    "evaluations/0002-*/rank-0-of-1/trajectories.jsonl",  # all is trained
+)
+
+
+def kill(model: Path, place: Path) -> None:
+    """Train in children that are killed with SIGKILL as soon as a file is there, and begun again."""
+    # in double precision what is sampled does not depend on which episodes are left to play
+    config = small(algorithm="gigpo", precision="float64", evaluation_tasks=2, concurrency=4)
+
+    def attempt(out: Path, now: Callable[[], bool]) -> bool:
+        def work() -> None:
+            train(config, model=model, make_env=SHORT, out=out, device="cpu")
+
+        return bool(processes.attempt(work, out.with_suffix(".log"), now))
+
+    processes.import_trainers()
+    attempt(place / "straight", lambda: False)
+    out, killed = place / "killed", []
+    for boundary in BOUNDARIES:
+        if not attempt(out, lambda it=boundary: any(out.glob(it))):
+            killed.append(boundary)
+    attempt(out, lambda: False)
+    (place / "report.json").write_text(json.dumps(killed))
+
+
+def left(run: Run) -> dict[str, Any]:
+    """Return what a training left behind, but for what the clock says."""
+    kinds = ("**/*.safetensors", "**/trajectories.jsonl", EVALUATIONS)
+    paths = [path for kind in kinds for path in sorted(run.out.glob(kind))]
+    files = {str(path.relative_to(run.out)): path.read_bytes() for path in paths}
+    return {METRICS: run.plain(), **files}
+
+
+def test_a_training_killed_at_each_boundary_ends_as_one_that_was_not(
+    model: Path, tmp_path: Path
+) -> None:
+    killed = processes.report_of(__file__, tmp_path, str(model))
+    assert len(killed) >= len(BOUNDARIES) - 1, "the last one may come too late"
+    wanted, found = (left(Run(tmp_path / name)) for name in ("straight", "killed"))
+    played = [name.split("/")[1] for name in wanted if name.endswith("trajectories.jsonl")]
+    assert played == ["0000-valid_seen-0", "0002-valid_seen-0"]
+    assert "models/agent/model.safetensors" in wanted and sorted(found) == sorted(wanted)
+    assert [each for each in wanted if found[each] != wanted[each]] == []
+    assert not list((tmp_path / "killed").glob("**/*.part"))
+
+
+def share(model: Path, out: Path) -> None:
+    """What one process or two train: three groups, an odd one out.
+
+    A row is read by itself: padding moves the positions, whose angles Qwen3 has in single precision.
+    """
+    config = small(
+        algorithm="gigpo",
+        groups=3,
+        updates=1,
+        evaluation_tasks=3,
+        precision="float64",
+        micro_batch_rows=1,
+        micro_batch_tokens=None,
+    )
+    train(config, model=model, make_env=SHORT, out=out, device="cpu")
+
+
+def begin(out: Path) -> None:
+    """A training whose model is built and warmed up first."""
+    config = small(updates=1, groups=2, warmup_tokens=1000, demonstrations=1)
+    train(config, model=None, make_env=SHORT, out=out, device="cpu")
+
+
+@processes.needs_gloo
+def test_two_processes_train_as_one_does(model: Path, tmp_path: Path) -> None:
+    processes.together(Path(__file__), str(model), str(tmp_path))
+    share(model, tmp_path / "one")
+    one, two = (Run(tmp_path / out) for out in ("one", "two"))
+    assert [line["update"] for line in one.lines()] == [1]
+    for line, other in zip(one.lines(), two.lines(), strict=True):
+        known = {k: v for k, v in line.items() if "seconds" not in k}
+        assert {k: other[k] for k in known} == pytest.approx(known, rel=1e-6, abs=1e-9)
+    assert one.lines("evaluations.jsonl") == two.lines("evaluations.jsonl")
+    weights, others = (load_file(run.file()) for run in (one, two))
+    for key, weight in weights.items():
+        assert (weight - others[key]).abs().max() < 1e-7, key
+    begun = Run(tmp_path / "begun")
+    assert (
+        len(begun.lines()) == 1
+        and load_file(begun.out / "model" / "model.safetensors").keys() == weights.keys()
+    )
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        share(Path(sys.argv[1]), Path(sys.argv[2], "two"))
+        begin(Path(sys.argv[2], "begun"))
+    else:
+        kill(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,467 @@
+"""Search-R1 and ZeroSearch: the simulated engine, its curriculum, rewards, warm-ups and whole trainings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from comap.agents import create_agent
+from comap.agents.paw import PaWConfig
+from comap.envs.searchqa import SearchQAEnv, reward_of
+from comap.envs.searchqa.generated import generated_folder, generated_questions
+from comap.envs.searchqa.protocol import contains_answer, read_results, write_results
+from comap.errors import EngineError, LanguageModelError, OptionError
+from comap.lm import CAPABILITIES, Completion, Generate, Usage
+from comap.lm.base import BaseLanguageModel
+from comap.lm.chat import ChatTokenizer
+from comap.lm.tiny import encode_rows
+from comap.trainers.paw import training, zerosearch
+from comap.trainers.paw.config import PaWTraining, ZeroSearch, preset
+from comap.trainers.paw.rollouts import Group, play_groups
+from comap.trainers.paw.rows import fault_of
+from comap.trainers.paw.training import Policy, train
+from comap.trainers.paw.zerosearch import (
+    PURPOSE,
+    NoiseCurriculum,
+    SearchTraining,
+    SimulatedSearch,
+    check_search,
+    lessons,
+    read_documents,
+    tagged_rows,
+)
+from comap.trainers.setup import Environments, expert_demonstrations, tiny_for_training
+from comap.trajectory import read_trajectories
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+ENV = Environments("comap/SearchQA-v0", {"source": "generated"})
+HOME = Environments("comap/ALFWorld-v0", {"source": "generated"})
+SEARCH = SimulatedSearch("Who wrote Emma?", ("Jane Austen", "Austen"), "Emma author", False, 3, "1")
+
+
+class Model(BaseLanguageModel):
+    """A language model of a function from request to text, completion or error."""
+
+    capabilities = CAPABILITIES
+
+    def __init__(self, reply: Callable[[Generate], Any], name: str = "made up"):
+        self._reply, self.name, self.usage = reply, name, Usage()
+        self.asked: list[Any] = []
+        self.batches: list[int] = []
+
+    def _answer(self, requests: Sequence[Any]) -> list[Any]:
+        self.asked += requests
+        self.batches.append(len(requests))
+        found = [self._reply(request) for request in requests]
+        return [Completion(one, (1,), (-1.0,)) if isinstance(one, str) else one for one in found]
+
+    def count_tokens(self, text: str) -> int:
+        return len(text.split())
+
+    def config(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+
+def golden_of(task: str) -> tuple[str, ...]:
+    env: Any = ENV("train").unwrapped
+    env.reset(options={"task": task})
+    return tuple(env.wanted.golden)
+
+
+def policy(request: Generate) -> str:
+    """Searches twice, by words that depend on the seed, and then answers."""
+    own = sum(message.role == "assistant" for message in request.messages)
+    if own == 2:
+        return "<think>Hm.</think><answer>the River Sorn</answer>"
+    return f"<think>Hm.</think><search>word {request.sampling.seed % 7} {own}</search>"
+
+
+def documents(request: Generate) -> str:
+    """One document that tells whether it was to be noisy, and for which draw."""
+    noisy = "noisy documents" in request.messages[0].content
+    kind = "noise" if noisy else "use"
+    return f'Doc 1(Title: "{kind}") seed {request.sampling.seed}'
+
+
+def config(**changed: Any) -> Any:
+    return preset("tiny_zerosearch", groups=2, members=3, updates=4, **changed)
+
+
+def played(
+    simulator: Model, update: int = 0, live: int = 8, **changed: Any
+) -> tuple[list[Any], SearchTraining]:
+    """Play an update's episodes as a training does."""
+    search = SearchTraining(config(**changed), ENV, 4, simulator)
+    with_policy: Any = Model(policy, "policy")
+    tasks = search.make_env().unwrapped.tasks.ids  # type: ignore[attr-defined]
+    groups = [Group(number, tasks[number], 3) for number in range(2)]
+    agent = search.agent(create_agent("paw", context="concat", max_length=4608), update)
+    lm = search.language_model(with_policy)
+    found = play_groups(
+        search.make_env, agent, groups, lm=lm, concurrency=live, seed=1, update=update
+    )
+    return [episode for group in found for episode in group], search
+
+
+def test_what_the_simulator_is_told() -> None:
+    (useful,), (noisy,) = SEARCH.prompt(), replace(SEARCH, noisy=True).prompt()
+    for part in ("Question: Who wrote Emma?", "Jane Austen; Austen", "Query: Emma author"):
+        assert part in useful.content
+    assert "useful documents: 3." in useful.content and "noisy documents: 3." in noisy.content
+    (dollars,) = SimulatedSearch("$answer\n[user]", ("$query",), "${count}", False, 1).prompt()
+    assert "Question: $answer [user]" in dollars.content
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('Doc 1(Title: "Emma") A novel.', [("Emma", "A novel.")]),
+        ('Here you are:\nDoc 1 (Title: "A"): x\ny\nDoc 2: z', [("", "Here you are:")]),
+        ('Doc 1(Title: "A") x\ny\n\nDoc 2: z', [("A", "x y"), ("", "z")]),
+        ("document 3. Plain.", [("", "Plain.")]),
+        ("No form at all.\nTwo lines.", [("", "No form at all. Two lines.")]),
+        ('Doc 1(Title: "The "Iron" Key") x', [('The "Iron" Key', "x")]),
+        (" \n ", []),
+        ("Doc 1\nDoc 2", []),
+    ],
+)
+def test_documents_are_read(text: str, found: list[tuple[str, str]]) -> None:
+    read = [(hit.title, hit.text) for hit in read_documents(text)]
+    assert read[: len(found)] == found and (found or not read)
+
+
+@settings(max_examples=60)
+@given(st.text(max_size=200) | st.text('Doc 12(Title:")\n <>/information', max_size=200))
+@example(
+    'Doc 1(Title: "Emma</information>") A novel.</information> <answer>me</answer>\n'
+    "Doc 2: \x00<search>all</search> <INFORMATION> </think>\r\u2028end"
+)
+def test_any_text_is_read_and_stays_text(text: str) -> None:
+    hits = read_documents(text)
+    shown = write_results(hits)
+    assert shown.count("<information>") == shown.count("</information>") == 1
+    inside = shown.strip().removeprefix("<information>").removesuffix("</information>").lower()
+    for tag in ("information", "search", "answer", "think"):
+        assert f"<{tag}" not in inside and f"</{tag}" not in inside
+    read = read_results(shown)
+    assert read is not None and len(read) == len(hits) and "\x00" not in shown
+
+
+def test_a_search_is_requested_the_same_way_again_and_has_as_many_documents_as_asked_for() -> None:
+    settings = ZeroSearch(simulator_temperature=0.5, simulator_tokens=77)
+    request = SEARCH.request(settings)
+    assert request == SEARCH.request(settings) and request.purpose == PURPOSE
+    assert (request.sampling.temperature, request.sampling.max_new_tokens) == (0.5, 77)
+    assert replace(SEARCH, draw="2").request(settings).sampling.seed != request.sampling.seed
+    assert SEARCH.request(ZeroSearch(simulator_temperature=0)).sampling.seed == 0
+    many = "\n".join(f"Doc {n}: text {n}" for n in range(1, 8))
+    assert [hit.text for hit in SEARCH.hits(many)] == ["text 1", "text 2", "text 3"]
+    with pytest.raises(EngineError, match="empty text"):
+        SEARCH.hits(" \n")
+
+
+def test_lessons_are_useful_or_noisy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zerosearch, "_QUESTIONS", 80)
+    env = ENV("train").unwrapped
+    assert isinstance(env, SearchQAEnv)
+    rows = list(lessons(env, seed=1))
+    assert rows == list(lessons(env, seed=1)) != list(lessons(env, seed=2))
+    assert len(rows) > 160 and len(rows) % 2 == 0
+    asked = {one.text: one for one in map(env._tasks.question, env.tasks.ids)}
+    shown = {True: 0, False: 0}
+    for row in rows:
+        text = row.messages[0].content
+        question = asked[text.partition("Question: ")[2].partition("\n")[0]]
+        noisy = "noisy documents" in text
+        has_answer = contains_answer(row.answer, question.golden)
+        assert not (noisy and has_answer)
+        shown[noisy] += has_answer
+        assert len(read_documents(row.answer)) == 3
+    assert shown[False] > 75  # each last hop has it, for all but a few questions
+
+
+def test_searches_are_answered_by_the_simulator_in_batches() -> None:
+    simulator = Model(documents)
+    episodes, search = played(simulator)
+    assert not any(episode.error for episode in episodes) and len(episodes) == 6
+    assert simulator.batches == [6, 6]  # all that run at once, together
+    asked = iter(simulator.asked)
+    for episode in episodes:
+        assert ["noisy" in step.notes for step in episode.steps] == [True, True, False]
+        for step in episode.steps[:2]:
+            act, simulate = step.calls
+            assert (act.purpose, simulate.purpose) == ("act", PURPOSE)
+            kind = "noise" if step.notes["noisy"] else "use"
+            assert f'Title: "{kind}"' in step.observation and simulate.text[-5:] in step.observation
+    golden = golden_of(episodes[0].task)
+    assert all(answer in next(asked).messages[0].content for answer in golden)
+    assert golden[0] not in str([call.messages for call in [episodes[0].steps[0].calls[0]]])
+    assert search.noise(0) == {"noise": 0.25} and search.sums()["searches"] == 12
+    search.close()
+
+
+def test_what_is_noisy_follows_from_seeds_alone() -> None:
+    def seen(episodes: list[Any]) -> list[str]:
+        return [one.steps[0].observation for one in episodes]
+
+    episodes, search = played(Model(documents))
+    again, _ = played(Model(documents), live=1)
+    assert episodes == again
+    later, last = played(Model(documents), update=3)
+    assert seen(later) != seen(episodes)
+    assert last.noise(3)["noise"] > search.noise(0)["noise"]
+    always, measured = played(Model(documents), noise_start=1.0, noise_end=1.0)
+    assert all(step.notes["noisy"] for one in always for step in one.steps[:2])
+    assert measured.sums()["noisy_searches"] == 12
+    other, _ = played(Model(documents), seed=5)
+    assert seen(other) != seen(episodes)
+
+
+def test_a_fault_of_the_simulator_ends_its_episode_alone() -> None:
+    def failing(request: Generate) -> Any:
+        if request.sampling.seed % 2:
+            return LanguageModelError("the server is gone")
+        return documents(request)
+
+    episodes, _ = played(Model(failing))
+    broken = [one for one in episodes if one.error]
+    assert broken and len(broken) < len(episodes)
+    assert all("the server is gone" in str(fault_of(one)) for one in broken)
+
+    def breaking(request: Generate) -> Any:
+        raise RuntimeError("out of memory")
+
+    episodes, _ = played(Model(breaking))
+    assert all("the simulator failed: RuntimeError" in str(one.error) for one in episodes)
+    episodes, _ = played(Model(lambda request: "  "))
+    assert all("empty text" in str(one.error) for one in episodes)
+
+
+def test_an_answer_is_worth_its_f1() -> None:
+    simulator = Model(documents)
+    episodes, search = played(simulator, success_reward=2.0)
+    assert search.reward is not None
+    for episode in episodes:
+        rewards = search.reward(episode)
+        worth = reward_of("f1", "the River Sorn", golden_of(episode.task))
+        assert list(rewards) == [0.0, 0.0, pytest.approx(2 * worth)]
+    penalised = Environments(ENV.env_id, {**ENV.options, "invalid_penalty": 0.5})
+    plain = SearchTraining(config(), penalised, 4, simulator)
+    env = plain.make_env()
+    env.reset(seed=0)
+    assert env.step("nothing")[1] == 0.0  # the trainer has penalties of its own
+    assert ENV("test").unwrapped.settings()["reward"] == "em"  # type: ignore[attr-defined]
+
+
+def test_other_environments_have_none_of_it() -> None:
+    changes = ({"agent.context": "concat"}, {"reward": "f1"}, {"engine": "simulated"})
+    for change in changes:
+        ((name, value),) = change.items()
+        simulator = "tiny" if "engine" in change else None
+        named = f"{name.rpartition('.')[2]}='{value}' is for search QA .*'comap/ALFWorld-v0'"
+        for make_env in (HOME, lambda split: HOME(split)):
+            with pytest.raises(OptionError, match=named):
+                check_search(preset("alfworld", **change), make_env, simulator)
+
+
+def test_engine_and_simulator_go_together() -> None:
+    check_search(preset("zerosearch"), ENV, "tiny")
+    check_search(preset("search_r1"), ENV, None)
+    with pytest.raises(OptionError, match="--simulator"):
+        check_search(preset("zerosearch"), ENV, None)
+    with pytest.raises(OptionError, match="engine='environment'"):
+        check_search(preset("search_r1"), ENV, "tiny")
+    with pytest.raises(OptionError, match="need Environments"):
+        check_search(preset("search_r1", reward="f1"), lambda split: ENV(split), None)
+
+
+def test_noise_by_hand() -> None:
+    """p_s + (b ** (i / m) - 1) / (b - 1) * (p_e - p_s)."""
+
+    def at(update: int, base: float = 4.0) -> float:
+        return NoiseCurriculum(100, 0.2, 0.8, base).probability(update)
+
+    assert at(0) == 0.2 and at(100) == at(101) == pytest.approx(0.8, abs=1e-12)
+    assert at(50) == pytest.approx(0.2 + (2 - 1) / 3 * 0.6)  # 4 ** 0.5 is 2
+    assert at(75, base=16.0) == pytest.approx(0.2 + (8 - 1) / 15 * 0.6)
+    assert at(50, base=1.0) == pytest.approx(0.5)  # a straight line
+    assert at(30, base=1 + 1e-7) == pytest.approx(0.38, abs=1e-5)  # nearly one
+
+
+SHARES = st.floats(0, 1)
+
+
+def test_a_draw_of_noise_depends_on_its_numbers_alone() -> None:
+    curriculum = NoiseCurriculum.of(
+        preset("zerosearch", noise_start=0.5, noise_end=0.5, seed=1), updates=10
+    )
+    drawn = "".join("01"[curriculum.noisy(0, episode, 0)] for episode in range(8))
+    assert drawn == "10110101"  # in any process, whatever its hash seed
+    numbers = [
+        (update, episode, turn) for update in (0, 3) for episode in range(9) for turn in (0, 1)
+    ]
+    for seed, same in ((1, True), (2, False)):
+        other = NoiseCurriculum(10, 0.5, 0.5, seed=seed)
+        backward = [other.noisy(*one) for one in numbers[::-1]][::-1]
+        assert ([curriculum.noisy(*one) for one in numbers] == backward) == same
+
+
+QUESTIONS = 6
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("search")
+
+
+@pytest.fixture(scope="module")
+def env(place: Path) -> Environments:
+    """A few one-hop questions, and the index of the embedded encyclopedia."""
+    known = [one for name, one in generated_questions().items() if name.startswith("1hop/")]
+    lines = [
+        json.dumps({"id": one.id, "question": one.text, "golden_answers": list(one.golden)})
+        for one in known[:QUESTIONS]
+    ]
+    path = place / "questions.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    index = str(generated_folder() / "index")
+    return Environments(
+        "comap/SearchQA-v0",
+        {"questions": str(path), "data_dir": index, "topk": 1, "max_episode_steps": 4},
+    )
+
+
+@pytest.fixture(scope="module")
+def base(place: Path) -> Path:
+    return tiny_for_training(place / "base", "comap/SearchQA-v0", parameters=200_000, seed=0)
+
+
+def small(name: str, **changed: Any) -> PaWTraining:
+    given: dict[str, Any] = {
+        "groups": 2,
+        "members": 3,
+        "updates": 2,
+        "warmup_tokens": 3_000,
+        "warmup_batch_tokens": 640,
+        "warmup_rate": 6e-3,
+        "demonstrations": None,
+        "simulator_warmup_tokens": 3_000,
+        "train_split": "all",
+        "evaluation_splits": ("all",),
+        "evaluation_tasks": 2,
+        "save_updates": 1,
+        "temperature": 0.5,  # a model of this size errs often
+    }
+    return preset(name, **{**given, **changed})
+
+
+def lines(out: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / name).read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def zero(place: Path, env: Environments, base: Path) -> tuple[Path, list[Mapping[str, Any]]]:
+    """A whole training of ZeroSearch, from scratch."""
+    told: list[Mapping[str, Any]] = []
+    out = place / "zero"
+    given: dict[str, Any] = {"make_env": env, "device": "cpu", "simulator": "tiny"}
+    train(small("tiny_zerosearch"), model=base, out=out, tell=told.append, **given)
+    return out, told
+
+
+def test_a_simulated_training_tells_of_its_searches(
+    zero: tuple[Path, list[Mapping[str, Any]]],
+) -> None:
+    out, told = zero
+    assert {"warmup", "simulator", "update", "evaluated"} <= {event["event"] for event in told}
+    first, second = lines(out)
+    assert first["episodes"] + first["dropped"] == 6 and first["rows"] > 0
+    assert (first["noise"], second["noise"]) == (0.25, pytest.approx(0.25 + 0.25 / 3))
+    assert 0 <= first["noisy_searches"] <= first["searches"]
+    assert first["success"] <= first["return"] <= 1
+    assert (out / "simulator" / "model.safetensors").is_file()
+    assert not list(out.glob("simulator.*"))
+
+
+def test_search_r1_with_paw_has_rows_of_the_conversation(
+    place: Path, env: Environments, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rollouts: list[Any] = []
+    roll_out = training.roll_out
+
+    def watched(*args: Any, **options: Any) -> Any:
+        rollouts.append(roll_out(*args, **options))
+        return rollouts[-1]
+
+    def scripted(policy: Policy) -> Model:
+        """Searches twice and then answers, in its own tokenizer's tokens."""
+        chat = ChatTokenizer(policy.tokenizer)
+        texts = ["<search>Emma</search>", "<search>the River Sorn</search>", "<answer>a</answer>"]
+
+        def reply(request: Generate) -> Completion:
+            own = sum(message.role == "assistant" for message in request.messages)
+            ids = (*chat.tokens([f"<think>Hm.</think>{texts[own]}"])[0], chat.end)
+            return Completion(chat.text(ids[:-1], ""), ids, completion_tokens=len(ids))
+
+        return Model(reply)
+
+    monkeypatch.setattr(training, "roll_out", watched)
+    monkeypatch.setattr(Policy, "language_model", scripted)
+    config = small("tiny_search_r1", warmup_tokens=0, updates=1, paw=True, reward="f1")
+    out = place / "r1"
+    train(config, model=base, make_env=env, out=out, device="cpu")
+    (line,) = lines(out)
+    assert (line["rows"], line["invalid"], line["steps"]) == (18, 0, 3)
+    assert line["wm_rows"] == 9 and "noise" not in line  # PaW's loss goes with it
+    by_episode: dict[int, list[Any]] = {}
+    for row in rollouts[0].rows:
+        by_episode.setdefault(row.trajectory, []).append(row)
+    assert [len(rows) for rows in by_episode.values()] == [3] * 6
+    for rows in by_episode.values():
+        for before, row in pairwise(rows):
+            head = (*before.prompt_ids, *before.response_ids, *before.header_ids)
+            head += (*before.observation_ids, *before.footer_ids)
+            assert row.prompt_ids[: len(head)] == head
+    # evaluations have the real index, and count exact answers
+    played = [
+        episode
+        for path in sorted((out / "evaluations").rglob("trajectories.jsonl"))
+        for episode in read_trajectories(path)
+    ]
+    assert len(played) == 4
+    for episode in played:
+        assert episode.fingerprint["retriever"].startswith("fts5")
+        assert episode.fingerprint["reward"] == "em"
+        assert all(len(step.calls) == 1 and "noisy" not in step.notes for step in episode.steps)
+
+
+def test_demonstrations_in_tags_go_on_token_for_token(base: Path) -> None:
+    from transformers import AutoTokenizer
+
+    make = Environments("comap/SearchQA-v0", {"source": "generated", "topk": 1})
+    with_hops = make("train")
+    task = next(one for one in with_hops.get_wrapper_attr("tasks").ids if "3hop" in one)
+    shown = list(expert_demonstrations(with_hops, [task]))
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    chat = ChatTokenizer(tokenizer)
+    for context in ("concat", "summary"):
+        agent = PaWConfig(context=context, max_length=2048, draft_tokens=64)
+        rows = list(tagged_rows(shown, agent, base))
+        actions = [row.answer.partition("</think>")[2] for row in rows]
+        assert actions == [step.action for step in shown[0].steps]
+        assert len(rows) == 4
+        encoded = encode_rows(tokenizer, rows)
+        for before, row in pairwise(encoded):
+            said = (*before.prompt, *before.answer)
+            assert (row.prompt[: len(said)] == said) == (context == "concat")
+            assert row.prompt[-len(chat.turns.opening) :] == chat.turns.opening

@@ -1,0 +1,112 @@
+"""Settings: what they can be, that an error names the one that cannot, and how they change."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from comap.errors import OptionError
+from comap.trainers import CoMapTraining, LoRA, Optimization, baseline_preset, preset
+from comap.trainers.comap.config import ABLATIONS, PRESETS, Distillation
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rounds": -1}, "rounds must be a whole number of at least 0, not -1"),
+        ({"rounds": 1.5}, "rounds must be a whole number"),
+        ({"tau_wm": 1.1}, "tau_wm must be a number of at least 0 and at most 1"),
+        ({"policy_rate": 0.0}, "policy_rate must be a number above 0"),
+        ({"weights": "half"}, "weights must be one of 'lora', 'full'"),
+        ({"wmsd": 1}, "wmsd must be True or False"),
+        ({"evaluation_splits": ()}, "evaluation_splits must be a tuple of different texts"),
+        ({"train_split": ""}, "train_split must be a text"),
+        ({"alpha": float("nan")}, "alpha must be"),
+        ({"agent": LoRA()}, "agent must be a CoMapConfig"),
+        ({"wmsd": False, "real_ce": False}, "world_model_evolution=False"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        CoMapTraining(**settings)
+
+
+@pytest.mark.parametrize(
+    ("made", "settings", "message"),
+    [
+        (Optimization, {"batch_tokens": 64}, "batch_rows or batch_tokens"),
+        (Optimization, {"save_steps": 15}, "save_steps must be a multiple of logging_steps"),
+        (Optimization, {"beta2": 1.0}, "optimization.beta2 must be"),
+        (Distillation, {"topk": 0}, "distillation.topk must be"),
+        (Distillation, {"jsd_alpha": 1.0}, "distillation.jsd_alpha must be"),
+        (LoRA, {"r": 0}, "lora.r must be"),
+        (LoRA, {"dropout": 1.0}, "lora.dropout must be"),
+    ],
+)
+def test_nested_settings_are_checked_too(made: Any, settings: Any, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        made(**settings)
+
+
+def test_what_is_at_the_edge_is_accepted() -> None:
+    preset("paper", rounds=0, mu=1, tau_p=0, temperature=0, eta=0.0, save_steps=0, delta=None)
+    frozen = CoMapTraining(wmsd=False, real_ce=False, world_model_evolution=False)
+    assert frozen.ablations() == ("Frozen WM", "w/o Real CE", "w/o WMSD")
+
+
+def test_settings_are_given_by_name_or_by_their_config() -> None:
+    by_name = preset("tiny", tau_p=0.3, accumulate=4, rounds=1)
+    nested = preset("tiny", agent={"tau_p": 0.3}, optimization={"accumulate": 4}, rounds=1)
+    assert by_name == nested and by_name.agent.decoding == "masked"
+    assert preset("tiny", seed=3).seed == 3 and preset("tiny", seed=3).agent.seed == 0
+    assert set(PRESETS) == {"paper", "tiny"} and preset("paper") == CoMapTraining()
+    with pytest.raises(OptionError, match=r"no preset 'papre'.*paper"):
+        preset("papre")
+    with pytest.raises(OptionError, match=r"no setting 'round'.*rounds"):
+        preset("paper", round=3)
+
+
+def test_each_ablation_is_one_switch() -> None:
+    assert len(ABLATIONS) == 10
+    for name, label in ABLATIONS.items():
+        assert preset("tiny", **{name.split(".")[-1]: False}).ablations() == (label,)
+
+
+def test_table_5() -> None:
+    """The hyperparameters of the paper's Table 5."""
+    told = preset("paper")
+    agent, optimization = told.agent, told.optimization
+    assert (agent.max_length, optimization.schedule) == (2048, "cosine")
+    assert optimization.warmup_ratio == 0.03
+    assert (told.lora.r, told.lora.alpha, told.lora.dropout) == (8, 16, 0.05)
+    assert (told.policy_rate, told.world_model_rate) == (2e-5, 2e-5)
+    assert (told.warmup_epochs, told.policy_epochs, told.world_model_epochs) == (3, 3, 3)
+    assert (optimization.batch_rows, optimization.accumulate, optimization.clip) == (1, 16, 1.0)
+    assert (told.rounds, told.distillation.eta, told.distillation.mu) == (3, 0.5, 0.99)
+    assert (told.alpha, told.beta, agent.tau_p, agent.tau_q) == (1.0, 0.01, 0.5, 0.6)
+    assert (agent.draft_tokens, agent.reflect_tokens, agent.final_tokens) == (64, 128, 16)
+    assert (told.predict_tokens, agent.temperature, agent.top_p) == (192, 0.7, 0.9)
+
+
+def test_describe_is_json() -> None:
+    told = preset("tiny").describe()
+    assert told["evaluation_splits"] == ["valid_seen", "valid_unseen"]
+    assert told["agent"]["p_source"] == "verbalizer"
+    assert set(told) == {part.name for part in fields(CoMapTraining)}
+
+
+def test_baselines() -> None:
+    assert baseline_preset("sft", "paper").roles() == ("agent",)
+    assert baseline_preset("sft", "paper", world_model=True).roles() == ("agent", "wm")
+    assert baseline_preset("iwm", "tiny").roles() == ("agent", "explorer")
+    assert baseline_preset("iwm", "tiny").roles({"agent"}) == ("agent",)
+    assert baseline_preset("wkm", "paper").roles() == ("agent", "knowledge")
+    assert baseline_preset("itp", "tiny", slow=True).describe()["episodes"] == 4
+    with pytest.raises(OptionError, match="a knowledge model is an adapter"):
+        baseline_preset("wkm", "paper", weights="full")
+    with pytest.raises(OptionError, match="k_source must be 'head'"):
+        baseline_preset("itp", "paper", k_source="lm")
+    with pytest.raises(OptionError, match="no baseline 'stf'; did you mean 'sft'"):
+        baseline_preset("stf", "paper")

@@ -1,0 +1,183 @@
+"""The losses of ITP_R: policy and depth head learn from labels, then from what they played.
+
+ITP (arXiv 2601.08955), stages 2 and 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...agents.heads import KHead
+from ..row_trainer import (
+    Losses,
+    RowTrainer,
+    Sums,
+    arrays_of,
+    layer_of,
+    padded,
+    read_head,
+    scored_nll,
+)
+from ..samples import Example, MicroBatch
+
+_PLAYED = ("k", "return", "success", "errors")
+
+
+class _HeadTrainer(RowTrainer):
+    """Trains a role with a head that reads hidden states at the ends of control prompts."""
+
+    def prepare(self, batch: MicroBatch) -> tuple[dict[str, Tensor], Losses]:
+        """Return each row's prompt and answer, after these the control prompts, and the losses."""
+        rows = self.rows_of(batch)
+        sequences = [row.prompt + row.answer for row in rows]
+        sequences += [row.control for row in rows if row.control]
+        ids, mask = padded(sequences, self.args.device)
+        return {"input_ids": ids, "attention_mask": mask}, partial(self._losses, rows)
+
+    def _losses(self, rows: Sequence[Any], hidden: Any, head: Any) -> Sums:
+        raise NotImplementedError
+
+
+class DepthTrainer(_HeadTrainer):
+    """Minimises ``weight nll + depth_weight CE(K)``, averaged over rows.
+
+    A row's likelihood is the mean over its scored tokens; its depth is read at the last token of its
+    control prompt.
+
+    Args:
+        depth_weight: Weight of the depth's cross-entropy.
+        **named: See `RowTrainer`; the head is that of the depth.
+
+    """
+
+    metrics = ("nll", "depth_ce", "depth_accuracy")
+
+    def __init__(self, *, depth_weight: float = 0.5, **named: Any) -> None:
+        self.depth_weight = depth_weight
+        super().__init__(**named)
+
+    def _losses(self, rows: Sequence[Any], hidden: Any, head: Any) -> Sums:
+        none, labeled = self.zero(hidden, head), [row for row in rows if row.control]
+        sums = dict.fromkeys(self.metrics, none)
+        nll, _ = _row_nll(rows, hidden, head)
+        sums["nll"] = (nll * nll.new_tensor([row.weight for row in rows])).sum()
+        if labeled:
+            logits = read_head(self.head, _ends(hidden, len(rows), labeled))
+            depths = torch.tensor([row.depth for row in labeled], device=logits.device)
+            sums["depth_ce"] = torch.nn.functional.cross_entropy(logits, depths, reduction="sum")
+            sums["depth_accuracy"] = (logits.argmax(-1) == depths).sum()
+        sums["loss"] = none + sums["nll"] + self.depth_weight * sums["depth_ce"]
+        return sums, [len(rows), len(labeled), len(labeled)]
+
+
+class OnlineTrainer(_HeadTrainer):
+    """Advantage actor-critic on episodes that the policy plays as it learns.
+
+    Of each step: ``-A log pi(a) - A log p(K) + c_v (target - V)^2 / 2 - c_h H(K)``, averaged over the
+    steps of an update, where the TD(0) target and the advantage ``A = target - V`` are numbers from
+    when it was played. All tokens of the action's reply count, each once.
+
+    Args:
+        play: Plays the episodes of an update, with the present weights.
+        updates: How many updates.
+        parts: In how many micro-batches the steps of one pass through the model.
+        value_weight: c_v.
+        entropy_weight: c_h.
+        **named: See `RowTrainer`, but for ``epochs`` and ``plan``; the head has the layers ``depth`` and
+            ``value``.
+
+    """
+
+    metrics = ("action_loss", "depth_loss", "td_error", "entropy", *_PLAYED)
+
+    def __init__(
+        self,
+        *,
+        play: Callable[[int], Any],
+        updates: int,
+        parts: int,
+        value_weight: float = 1.0,
+        entropy_weight: float = 0.01,
+        **named: Any,
+    ) -> None:
+        self.play, self.parts = play, parts
+        self.value_weight, self.entropy_weight = value_weight, entropy_weight
+        self._played: tuple[int, Any] | None = None
+        empty = Example((), (), ())  # rows are known once they are played
+        super().__init__(
+            epochs=[[empty] * parts] * updates,
+            plan=[
+                MicroBatch(update, (part,)) for update in range(updates) for part in range(parts)
+            ],
+            **named,
+        )
+
+    def played(self, update: int) -> Any:
+        """Return what was played for an update; it is played, without gradients, where it was not."""
+        if self._played is None or self._played[0] != update:
+            with self.roles.using(self.role, training=False), torch.no_grad():
+                found = self.play(update)
+            self._played = (update, found)
+            none, depths = [0.0] * 4, float(sum(row.depth for row in found.rows))
+            sums = [*none, depths, found.returned, found.won, found.errors]
+            self.note(sums, [*none, len(found.rows), *[found.episodes] * 3])
+        return self._played[1]
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
+        """Return how many steps the update has; this is where they are played."""
+        return max(len(self.played(self.batch_of(batch_samples[0]).epoch).rows), 1)
+
+    def rows_of(self, batch: MicroBatch) -> list[Any]:
+        """Return this part of the steps that were played."""
+        return list(self.played(batch.epoch).rows[batch.rows[0] :: self.parts])
+
+    def _losses(self, rows: Sequence[Any], hidden: Any, head: Any) -> Sums:
+        none = self.zero(hidden, head)
+        sums = dict.fromkeys(self.metrics, none)
+        if not rows:
+            return sums | {"loss": none}, [0.0] * len(self.metrics)
+        assert self.head is not None
+        _, nll = _row_nll(rows, hidden, head)
+        states = _ends(hidden, len(rows), rows)
+        logs = read_head(self.head.get_submodule("depth"), states).log_softmax(-1)
+        values = read_head(self.head.get_submodule("value"), states).reshape(-1)
+        advantage = values.new_tensor([row.advantage for row in rows])
+        target = values.new_tensor([row.target for row in rows])
+        depths = torch.tensor([row.depth for row in rows], device=values.device)
+        sums["action_loss"] = (advantage * nll).sum()  # - A log pi(a)
+        sums["depth_loss"] = -(advantage * logs.gather(-1, depths[:, None]).reshape(-1)).sum()
+        sums["td_error"] = (0.5 * (target - values) ** 2).sum()
+        sums["entropy"] = -(logs.exp() * logs).sum()
+        loss = sums["action_loss"] + sums["depth_loss"] + self.value_weight * sums["td_error"]
+        sums["loss"] = none + loss - self.entropy_weight * sums["entropy"]
+        return sums, [*[len(rows)] * 4, *[0.0] * len(_PLAYED)]
+
+
+def _ends(hidden: Any, first: int, rows: Sequence[Any]) -> Any:
+    """Return the hidden state at the last token of each control prompt."""
+    places = [len(row.control) - 1 for row in rows]
+    return hidden[list(range(first, first + len(rows))), places]
+
+
+def _row_nll(rows: Sequence[Any], hidden: Any, head: Any) -> tuple[Any, Any]:
+    """Return each row's negative log-likelihood: the mean, and the sum, over its scored tokens."""
+    each, numbers = scored_nll(rows, hidden, head)
+    index = torch.tensor(numbers, dtype=torch.long, device=hidden.device)
+    totals = each.new_zeros(len(rows)).index_add(0, index, each)
+    counts = each.new_tensor([max(sum(row.scored), 1) for row in rows])
+    return totals / counts, totals
+
+
+def layer_of_head(head: KHead) -> torch.nn.Linear:
+    """Return a layer that begins as a head."""
+    return layer_of(head.weight, head.bias)
+
+
+def head_of(layer: Any) -> KHead:
+    """Return a layer's present weights as a head."""
+    return KHead(*arrays_of(layer))

@@ -1,0 +1,372 @@
+"""CoMap's training from beginning to end (CoMap, section 3.2): the rounds of co-evolution.
+
+Policy pi and world model W have weights of their own; W's moving average is its teacher. Both are
+warmed up on demonstrations (eq. 4 and 5), the reflect mode is initialized from suffix rollouts (App. C.2),
+and then each round is
+
+1. rollouts: on training tasks, pi drafts an action, W imagines what follows, the world-state gate
+   decides whether pi reflects on that or on the truth, and the action gate decides whether the draft
+   is revised (Figure 2);
+2. world-model evolution: W learns what really followed, and by self-distillation from its teacher, the
+   moving average of its weights, which reads the truth (eq. 6);
+3. policy evolution: pi learns from its own reflections, beside demonstrations (eq. 8);
+4. evaluation: both do what they do in the end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...agents.heads import RefinementHead
+from ...agents.parsing import first_line
+from ...errors import DataCorrupt, LanguageModelError
+from ...jsonl import read_json, write_json
+from ...lm import Generate, Sampling
+from ...lm.chat import ChatTokenizer
+from ...trajectory import Trajectory
+from ..config import recast
+from ..evaluation import gate_report, played_result
+from ..processes import is_first, wait
+from ..run_folder import Done, StageFolder, each_once
+from ..samples import Example, Sample, count_samples
+from ..sft import imitation_samples, is_shown, transition_samples
+from ..stages import StagedTraining, Work
+from .config import CoMapTraining
+from .evaluation import FROZEN, evaluate, freeze_transitions
+from .reflection import (
+    DraftingAgent,
+    SuffixLabel,
+    branches_of,
+    choose_steps,
+    label_samples,
+    label_states,
+    rollout_samples,
+)
+from .rollouts import RolloutAgent, RolloutConfig
+from .samples import (
+    StudentRollouts,
+    anchor_samples,
+    balance_weights,
+    balanced,
+    reading_samples,
+    world_model_samples,
+)
+from .suffixes import played_branches
+
+_DRAFTS, _LABELS, _INITIALIZATION = "reflection-drafts", "reflection-suffixes", "reflection-init"
+_ANALYSIS = "Reflection:"
+_ALONE = 32  # initial kept drafts where nothing is revised
+_STOP = ("\nDecision:", "\nFinal Action:")
+
+
+class CoEvolution(StagedTraining):
+    """A training of CoMap in a folder: `run` does it, or resumes it where it was.
+
+    Args:
+        config: The settings.
+        *parts: The models, what makes environments, demonstrations and the folder: see
+            `StagedTraining`.
+        warmed_up: Whether the models are warmed up already; those stages are then left out.
+        **named: See `StagedTraining`.
+
+    Example:
+        >>> training = CoEvolution(config, roles, make_env, demos, "runs/comap")  # doctest: +SKIP
+        >>> summary = training.run()  # doctest: +SKIP
+    """
+
+    saved = ("agent", "wm")
+    config: CoMapTraining
+
+    def __init__(
+        self, config: CoMapTraining, *parts: Any, warmed_up: bool = False, **named: Any
+    ) -> None:
+        super().__init__(config, *parts, **named)
+        self.warmed_up = warmed_up
+
+    def stages(self) -> list[tuple[str, Work]]:
+        """Return the names of all stages and what each does, in order."""
+        config = self.config
+        plan: list[tuple[str, Work]] = []
+        if not self.warmed_up and config.expert_sft:
+            plan.append(("warmup-policy", self.warm_up_policy))
+        if not self.warmed_up and config.world_model_warmup:
+            if config.warmup_rollouts:
+                plan.append(("warmup-rollouts", self.play_for_world_model))
+            plan.append(("warmup-world-model", self.warm_up_world_model))
+        if config.frozen_transitions:
+            plan.append((FROZEN, partial(freeze_transitions, self)))
+        if config.reflection_init:
+            plan.append((_DRAFTS, self.draft_in_expert_states))
+            plan.append((_LABELS, self.label_drafts))
+            plan.append((_INITIALIZATION, self.initialize_reflection))
+        plan.append(("round-0-evaluation", partial(evaluate, self, number=0)))
+        for number in range(1, config.rounds + 1):
+            plan.append((f"round-{number}-rollouts", partial(self.roll_out, number=number)))
+            if config.world_model_evolution:
+                evolve = partial(self.evolve_world_model, number=number)
+                plan.append((f"round-{number}-world-model", evolve))
+            plan.append((f"round-{number}-policy", partial(self.evolve_policy, number=number)))
+            plan.append((f"round-{number}-evaluation", partial(evaluate, self, number=number)))
+        return plan
+
+    def described(self) -> dict[str, Any]:
+        """Return what makes this training the training it is, as plain data."""
+        return {**super().described(), "warmed_up": self.warmed_up}
+
+    def summary(self, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """Return what was switched off."""
+        return {"ablations": list(self.config.ablations())}
+
+    def save(self, folder: Path) -> None:
+        """Write the refinement head."""
+        self.head.save(folder / "models" / "head.safetensors")
+
+    def roll_out(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
+        """Play training tasks with probes, teacher and both gates (CoMap, Figure 2)."""
+        config = self.config
+        tasks = self.some_tasks(config.tasks_per_round, "round", number)
+        lm = self.language_model()
+        model = self.world_model(lm)
+        settings = recast(
+            self.agent,
+            RolloutConfig,
+            tau_wm=config.tau_wm,
+            world_state_gate=config.world_state_gate,
+        )
+        found = self.play(
+            stage.path / "episodes",
+            config.train_split,
+            RolloutAgent(settings, self.head, model),
+            tasks,
+            lm=lm,
+            world_model=model,
+            seed=self.seed("round", number, "episodes"),
+        )
+        return {**played_result(found), "gates": gate_report(found)}
+
+    def evolve_world_model(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
+        """Learn from a round's transitions: real cross-entropy and self-distillation (CoMap, eq. 6)."""
+        from .trainer import CoMapTrainer, Teacher
+
+        config, shown = self.config, self._buffered(number)
+        eta = config.distillation.eta if config.self_distills else 0.0
+        samples = list(
+            world_model_samples(
+                shown,
+                self.world_model(self.counting),
+                distill_weight=eta,
+                real_weight=1.0 if config.real_ce else 0.0,
+            )
+        )
+        if config.real_ce:
+            samples += self._reading(shown, stage)
+        # without distillation the teacher follows too, for the gate's sake
+        texts = self._student_rollouts(stage, samples) if eta else None
+        teacher = Teacher(role="wm_ema", config=config.distillation, continuations=texts)
+        epochs = [samples] * config.world_model_epochs
+        rate = config.world_model_rate
+        result = self.fit(stage, "wm", epochs, rate, CoMapTrainer, teacher=teacher)
+        weights = self.save_weights(stage, "wm", "wm_ema")
+        return {**result, "samples": count_samples(samples), "weights": weights}
+
+    def evolve_policy(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
+        """Learn from a round's reflections, and from demonstrations beside them (CoMap, eq. 8)."""
+        config = self.config
+        count = self.counting.count_tokens
+        samples = list(rollout_samples(self._buffered(number), config, count_tokens=count))
+        if config.round_balance is not None:
+            kinds, seed = [one.kind for one in samples], self.seed(stage.name, "balance")
+            samples = [samples[index] for index in balanced(kinds, config.round_balance, seed)]
+        anchors = len(samples)
+        if not config.online_reflection or not config.alpha:
+            samples = []
+        return self._learn_reflections(stage, samples, anchors, config.anchor, config.policy_epochs)
+
+    def warm_up_policy(self, stage: StageFolder) -> Mapping[str, Any]:
+        """Fine-tune the policy on demonstrations (CoMap, eq. 4)."""
+        config, count = self.config, self.counting.count_tokens
+        samples = list(imitation_samples(self.demos, self.agent, count_tokens=count))
+        rate = config.policy_rate if config.warmup_rate is None else config.warmup_rate
+        return self.learn(stage, "agent", samples, config.warmup_epochs, rate)
+
+    def play_for_world_model(self, stage: StageFolder) -> Mapping[str, Any]:
+        """Let the policy play, as it is now, for transitions off the expert's way (D_env)."""
+        config, lm = self.config, self.language_model()
+        tasks = self.some_tasks(config.warmup_rollouts, stage.name)
+        folder = stage.path / "episodes"
+        found = self.play(folder, config.train_split, self.drafting(), tasks, lm=lm)
+        return {"episodes": len(found), "success": sum(t.success for t in found) / len(found)}
+
+    def warm_up_world_model(self, stage: StageFolder) -> Mapping[str, Any]:
+        """Fine-tune the student on real transitions; the teacher begins as a copy (CoMap, eq. 5)."""
+        config, shown = self.config, [*self.demos]
+        if "warmup-rollouts" in self.folders:
+            shown += self.episodes("warmup-rollouts")
+        samples = list(transition_samples(shown, self.world_model(self.counting)))
+        others = [step.observation for episode in shown for step in episode.steps]
+        samples += self._reading(shown, stage, others)
+        rate = config.world_model_rate if config.warmup_rate is None else config.warmup_rate
+        return self.learn(stage, "wm", samples, config.warmup_epochs, rate, "wm_ema")
+
+    def draft_in_expert_states(self, stage: StageFolder) -> Mapping[str, Any]:
+        """Let the policy draft in the expert's states (CoMap, App. C.2)."""
+        config = self.config
+        plans = {
+            shown.task: tuple(step.action for step in shown.steps)
+            for shown in self.demos
+            if all(map(is_shown, shown.steps))
+        }
+        known, rng = sorted(plans), random.Random(self.seed(stage.name))
+        tasks = rng.sample(known, min(config.reflection_tasks, len(known)))
+        chosen = {task: plans[task] for task in tasks}
+        steps = choose_steps(chosen, config.states_per_episode, self.seed(stage.name, "steps"))
+        lm = self.language_model()
+        found = self.play(
+            stage.path / "episodes",
+            config.train_split,
+            DraftingAgent(self.agent, chosen, steps, self._init_context()),
+            tasks,
+            lm=lm,
+            world_model=self.world_model(lm),
+        )
+        return {"episodes": len(found), "states": sum(map(len, steps.values()))}
+
+    def label_drafts(self, stage: StageFolder) -> Mapping[str, Any]:
+        """Play out draft and expert's action in each state, and label which is better."""
+        config, shown = self.config, self.episodes(_DRAFTS)
+        branches = branches_of(shown, config.suffixes)
+        folder = stage.path / "suffixes"
+        outcomes = played_branches(self, folder, config.train_split, branches)
+        labels, counts = label_states(
+            shown,
+            dict(zip(branches, outcomes, strict=True)),
+            suffixes=config.suffixes,
+            delta=config.delta,
+            context=self._init_context(),
+            seed=self.seed(stage.name),
+        )
+        if is_first():
+            write_json(stage.path / "labels.json", [asdict(label) for label in labels])
+        wait()
+        return {"branches": len(branches), "labels": len(labels), "counts": counts}
+
+    def initialize_reflection(self, stage: StageFolder) -> Mapping[str, Any]:
+        """Train the reflect mode, and the refinement head, on those labels."""
+        config, path = self.config, self.folders[_LABELS].path / "labels.json"
+        try:
+            labels = [SuffixLabel(**row) for row in read_json(path)]
+        except (TypeError, ValueError) as error:
+            raise DataCorrupt(
+                f"expected labels in {path}, found something else ({error}); remove that folder to do "
+                "the stage again"
+            ) from error
+        kinds, seed = [label.kind for label in labels], self.seed(stage.name)
+        kept = [labels[index] for index in balanced(kinds, config.balance, seed, alone=_ALONE)]
+        count = self.counting.count_tokens
+        make = partial(label_samples, kept, self.episodes(_DRAFTS), config, count_tokens=count)
+        samples = make()
+        if config.agent.prompts == "standard":
+            samples = make(analyses=self._analyses(stage, samples))
+        epochs = config.policy_epochs if config.init_epochs is None else config.init_epochs
+        result = self._learn_reflections(stage, samples, len(samples), config.init_anchor, epochs)
+        counts = Counter(label.kind for label in kept)
+        return {**result, "counts": dict(counts), "dropped": len(labels) - len(kept)}
+
+    def _learn_reflections(
+        self,
+        stage: StageFolder,
+        reflections: Sequence[Sample],
+        number: int,
+        anchor: float,
+        times: int,
+    ) -> dict[str, Any]:
+        """Train the policy on reflections, with a number of demonstrated steps beside them."""
+        from ..row_trainer import arrays_of, layer_of
+        from .trainer import CoMapTrainer
+
+        epochs: list[list[Sample]] = []
+        for epoch in range(times):
+            anchors: list[Sample] = []
+            if self.config.expert_sft and anchor and self.demos:
+                anchors = anchor_samples(
+                    self.demos,
+                    self.agent,
+                    number,
+                    self.seed(stage.name, "anchors", epoch),
+                    count_tokens=self.counting.count_tokens,
+                    weight=anchor,
+                )
+            epochs.append(balance_weights(anchors, reflections))
+        counts = count_samples([sample for samples in epochs[:1] for sample in samples])
+        if not any(epochs):
+            return {"role": "agent", "rows": 0, "updates": 0, "log": [], "samples": counts}
+        options: dict[str, Any] = {}
+        labeled = any(sample.label is not None for sample in reflections)
+        if self.config.agent.p_source == "head" and labeled:
+            head = layer_of(self.head.weight[None], [self.head.bias])
+            options = {"head": head, "head_rate": self.config.head_rate, "encode": _without_words}
+        rate = self.config.policy_rate
+        result = self.fit(stage, "agent", epochs, rate, CoMapTrainer, **options)
+        if options:
+            weight, bias = arrays_of(head)
+            self.head = RefinementHead(weight[0], bias[0])
+        return {**result, "samples": counts, "weights": self.save_weights(stage, "agent")}
+
+    def _buffered(self, number: int) -> list[Trajectory]:
+        """Return the rollouts that a round learns from."""
+        first = 1 if self.config.buffer == "all" else number
+        rounds = range(first, number + 1)
+        return [one for k in rounds for one in self.episodes(f"round-{k}-rollouts")]
+
+    def _reading(
+        self, shown: Sequence[Trajectory], stage: StageFolder, others: Sequence[str] = ()
+    ) -> list[Sample]:
+        """Return samples that teach a small model to read the teacher's prompt; mostly none."""
+        share, seed = self.config.privileged_share, self.seed(stage.name, "reading")
+        model = self.world_model(self.counting)
+        return list(reading_samples(shown, model, share=share, seed=seed, others=others))
+
+    def _student_rollouts(self, stage: StageFolder, samples: Sequence[Sample]) -> StudentRollouts:
+        temperature = self.config.distillation.rollout_temperature
+        seed = self.seed(stage.name, "student")
+        sampling = Sampling(self.config.predict_tokens, temperature, 1.0, (), seed)
+        end = ChatTokenizer(self.roles.tokenizer).end
+        return StudentRollouts(stage.path, samples, self.language_model, end, sampling)
+
+    def _init_context(self) -> Any:
+        return self.config.init_context if self.config.agent.future_state else "none"
+
+    def _analyses(
+        self, stage: StageFolder, samples: Sequence[Sample]
+    ) -> dict[tuple[str, int], str]:
+        """Return the policy's own reflections on states, which replies begin with, without loss."""
+
+        def work(keys: Sequence[str]) -> Iterator[Done]:
+            sampling = partial(self.agent.sampling, self.config.agent.reflect_tokens, _STOP)
+            requests = [
+                Generate(
+                    samples[int(key)].messages,
+                    sampling(self.seed("analysis", int(key))),
+                    adapter="agent",
+                    purpose="reflect: analysis",
+                )
+                for key in keys
+            ]
+            for key, reply in zip(keys, self.language_model().generate(requests), strict=True):
+                if isinstance(reply, LanguageModelError):
+                    raise reply
+                yield key, first_line(reply.text.strip().removeprefix(_ANALYSIS))
+
+        found = each_once(stage.path / "analyses", [str(n) for n in range(len(samples))], work)
+        return {(one.task, one.step): found[str(n)] for n, one in enumerate(samples)}
+
+
+def _without_words(rows: list[Example]) -> list[Example]:
+    """Return rows whose label is the head's to learn, not that of the decision's words."""
+    return [replace(row, decision=None) for row in rows]

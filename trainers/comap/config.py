@@ -1,0 +1,303 @@
+"""All settings of CoMap's training, and its presets (CoMap, Table 5 and appendix B)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from types import MappingProxyType
+from typing import Any, Literal
+
+from ...agents import CoMapConfig
+from ...errors import OptionError, suggest
+from ..config import Range, SharedTraining, changed, check_fields
+
+ABLATIONS = {
+    "agent.future_state": "w/o Future State",
+    "expert_sft": "w/o Expert SFT",
+    "reflection_init": "w/o Reflection-mode Init",
+    "agent.action_gate": "w/o Action Gate",
+    "online_reflection": "w/o Online Reflection",
+    "world_model_evolution": "Frozen WM",
+    "world_model_warmup": "w/o WM Warm-up",
+    "real_ce": "w/o Real CE",
+    "wmsd": "w/o WMSD",
+    "world_state_gate": "w/o WS Gate",
+}
+"""The ten ablations: the setting that is False, and what the paper calls that (CoMap, section 4.3)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distillation:
+    """World-model self-distillation: how the student is compared with its teacher (CoMap, eq. 6).
+
+    Raises:
+        OptionError: A value is none of those allowed, or out of range.
+    """
+
+    eta: float = 0.5
+    """Weight of the self-distillation beside the real cross-entropy."""
+    mu: float = 0.99
+    """The teacher's moving average; it follows the student after each update."""
+    rollout_temperature: float = 1.0
+    """Temperature of the student's own predictions, on which both are compared; 0 is greedy."""
+    divergence: Literal["forward_kl", "reverse_kl", "jsd"] = "forward_kl"
+    """forward_kl is KL(teacher || student)."""
+    jsd_alpha: float = 0.5
+    """The teacher's share in the mixture of jsd."""
+    distill_temperature: float = 1.0
+    """What both models' logits are divided by."""
+    topk: int | None = None
+    """Compare the student's most probable tokens and one bucket for the rest; None for all."""
+    chunk: int = 256
+    """Positions whose logits are in memory at one time."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, _DISTILLATION, "distillation.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoMapTraining(SharedTraining):
+    """How CoMap is trained; the defaults are the preset ``paper``.
+
+    Raises:
+        OptionError: A value is none of those allowed, or out of range.
+
+    Example:
+        >>> CoMapTraining().rounds, CoMapTraining(wmsd=False).ablations()
+        (3, ('w/o WMSD',))
+    """
+
+    agent: CoMapConfig = field(default_factory=CoMapConfig)
+    """How the policy acts where it plays training tasks; two ablations are its future_state and
+    action_gate."""
+    tau_wm: float = 0.6
+    """Threshold of the world-state gate (CoMap, Figure 5)."""
+
+    expert_sft: bool = True
+    """False: no warm-up of the policy, and no anchor later."""
+    reflection_init: bool = True
+    """False: the reflection mode is not initialized from suffix rollouts."""
+    online_reflection: bool = True
+    """False: the policy does not learn from its own reflections in the rounds (alpha = 0)."""
+    world_model_evolution: bool = True
+    """False: the world model stays as it was after warm-up."""
+    world_model_warmup: bool = True
+    """False: the world model begins as the base model."""
+    real_ce: bool = True
+    """False: the world model learns from the teacher alone."""
+    wmsd: bool = True
+    """False: the world model learns from what was observed alone (eta = 0)."""
+    world_state_gate: bool = True
+    """False: the student's prediction is always the future context in training."""
+
+    policy_rate: float = 2e-5
+    """Highest learning rate of the policy (authors' code)."""
+    world_model_rate: float = 2e-5
+    """Highest learning rate of the world model (authors' code)."""
+    warmup_rate: float | None = None
+    """Highest learning rate of both in warm-up; None for their own."""
+    head_rate: float = 1e-3
+    """Learning rate of the refinement head."""
+    warmup_epochs: int = 3
+    """Epochs of warm-up (CoMap, Table 5)."""
+    policy_epochs: int = 3
+    """Epochs of the policy in each round, and of the initialization (CoMap, Table 5)."""
+    world_model_epochs: int = 3
+    """Epochs of the world model in each round (CoMap, Table 5)."""
+
+    warmup_rollouts: int = 256
+    """Tasks that the warmed-up policy plays for the world model's warm-up."""
+    privileged_share: float = 0.0
+    """Share of transitions on which the world model also learns, in warm-up and in the rounds, to
+    read the privileged prompt: small models cannot use one that they never saw (ours)."""
+    reflection_tasks: int = 256
+    """Demonstrated tasks whose states initialize the reflection mode."""
+    states_per_episode: int | None = 4
+    """States of each that are used; None for all."""
+    suffixes: int = 1
+    """Suffix rollouts of each branch."""
+    suffix_temperature: float = 0.0
+    """Temperature of their continuation policy; 0 is greedy. Small models that write actions freely
+    go round in circles when they are greedy: nothing then tells two actions apart."""
+    delta: float | None = None
+    """By how much a return must be larger; None for 0 where returns are 0 or 1, else 0.05."""
+    init_context: Literal["env", "wm", "mixed"] = "mixed"
+    """Future context of initial reflections: what was observed, predicted, or half and half."""
+    balance: float = 3.0
+    """Most kept drafts for each revision in the initialization."""
+    init_epochs: int | None = None
+    """Epochs of the initialization; None for policy_epochs."""
+    init_anchor: float = 0.0
+    """Weight of demonstrations in the initialization (ours: small models forget how to draft)."""
+    form_loss: bool | None = None
+    """Also learn the fixed words of a reflection's form; None with brief prompts only (ours: small
+    models have to)."""
+
+    rounds: int = 3
+    """Rounds of co-evolution."""
+    tasks_per_round: int = 256
+    """Tasks of each round, one episode each."""
+    buffer: Literal["last", "all"] = "last"
+    """Rollouts to learn from: the latest round's, or all."""
+    distillation: Distillation = field(default_factory=Distillation)
+    """The world model's self-distillation."""
+    alpha: float = 1.0
+    """Weight of reflections in the policy's loss (CoMap, eq. 8)."""
+    beta: float = 0.01
+    """Weight of the refinement probability's cross-entropy, within alpha (CoMap, eq. 8)."""
+    anchor: float = 1.0
+    """Weight of demonstrations in the policy's loss (CoMap, eq. 8)."""
+    episode_filter: Literal["none", "successful_or_all"] = "successful_or_all"
+    """All episodes; or only those that succeed, if any does (authors' code)."""
+    require_success_for_hq: bool = True
+    """High-quality reflections are of successful episodes (authors' code)."""
+    round_balance: float | None = None
+    """Most kept drafts for each revision among a round's reflections; None for all (ours: where
+    nearly all are kept, a small model soon keeps everything)."""
+
+    final_tasks: int | None = None
+    """Tasks of each evaluation split after the last round; None for as many as before it."""
+    frozen_transitions: int = 1000
+    """Transitions of the frozen evaluation set, half expert's, half the first policy's."""
+    diagnosed: int = 200
+    """Decisions whose branches are played out for URR, HRR and BRP; 0 for none."""
+
+    def __post_init__(self) -> None:
+        self._check(_RANGES)
+        if self.world_model_evolution and not (self.real_ce or self.self_distills):
+            raise OptionError(
+                "without real_ce, and without wmsd or with eta=0, the world model has nothing to "
+                "learn from; set world_model_evolution=False to keep it as it is"
+            )
+
+    @property
+    def self_distills(self) -> bool:
+        """Whether the world model learns from its teacher."""
+        return self.wmsd and self.distillation.eta > 0
+
+    def roles(self, begun: Collection[str] = ()) -> tuple[str, ...]:
+        """Return the names of policy, world model, and the world model's teacher."""
+        return ("agent", "wm", "wm_ema")
+
+    def ablations(self) -> tuple[str, ...]:
+        """Return what is switched off, as the paper calls it."""
+        off = (not reduce(getattr, name.split("."), self) for name in ABLATIONS)
+        return tuple(label for label, is_off in zip(ABLATIONS.values(), off, strict=True) if is_off)
+
+
+_DISTILLATION = {
+    **dict.fromkeys(("eta", "rollout_temperature"), Range(0)),
+    **dict.fromkeys(("topk", "chunk"), Range(1)),
+    "mu": Range(0, 1),
+    "jsd_alpha": Range(0, 1, above=True, below=True),
+    "distill_temperature": Range(0, above=True),
+}
+_FROM_0 = (
+    "warmup_rollouts rounds frozen_transitions diagnosed delta balance round_balance init_anchor "
+    "alpha beta anchor suffix_temperature"
+)
+_FROM_1 = (
+    "warmup_epochs init_epochs policy_epochs world_model_epochs reflection_tasks "
+    "states_per_episode suffixes tasks_per_round final_tasks"
+)
+_RANGES = {
+    **dict.fromkeys(_FROM_0.split(), Range(0)),
+    **dict.fromkeys(_FROM_1.split(), Range(1)),
+    **dict.fromkeys(("tau_wm", "privileged_share"), Range(0, 1)),
+    **dict.fromkeys(
+        ("policy_rate", "world_model_rate", "warmup_rate", "head_rate"), Range(0, above=True)
+    ),
+}
+
+TINY_SHARED: Mapping[str, Any] = MappingProxyType(
+    {
+        "weights": "full",
+        "precision": "float32",
+        "exact": True,
+        "demonstrations": 400,
+        "evaluation_tasks": 16,
+        "predict_tokens": 128,
+        "agent": {
+            "prompts": "brief",
+            "state_text": "belief",
+            "decoding": "masked",
+            "form": "given",
+            "draft_tokens": 24,
+        },
+        "optimization": {
+            "schedule": "linear",
+            "beta2": 0.98,
+            "weight_decay": 0.01,
+            "batch_rows": None,
+            "batch_tokens": 2048,
+            "accumulate": 2,
+            "logging_steps": 10,
+            "save_steps": 50,
+            "gradient_checkpointing": False,
+        },
+    }
+)
+"""What the preset ``tiny`` of CoMap and of its baselines sets: a small model, trained from nothing."""
+
+_TINY: dict[str, Any] = {
+    **TINY_SHARED,
+    "agent": {
+        **TINY_SHARED["agent"],
+        "p_source": "verbalizer",  # the word is learned sooner than a head, of a few hundred labels
+        "reflect_tokens": 32,
+    },
+    "policy_rate": 1e-3,
+    "world_model_rate": 1e-3,
+    "warmup_rate": 3e-3,
+    "head_rate": 1e-2,
+    "warmup_epochs": 3,
+    "policy_epochs": 1,
+    "world_model_epochs": 1,
+    "warmup_rollouts": 16,
+    "privileged_share": 0.25,
+    "reflection_tasks": 60,
+    "init_anchor": 1.0,
+    "rounds": 2,
+    "tasks_per_round": 16,
+    "frozen_transitions": 200,
+    "diagnosed": 32,
+}
+
+TINY_WHERE_SLOW: Mapping[str, Any] = MappingProxyType(
+    {
+        "concurrency": 4,
+        "demonstrations": 42,
+        "warmup_rollouts": 7,
+        "reflection_tasks": 14,
+        "tasks_per_round": 7,
+        "evaluation_tasks": 7,
+        "frozen_transitions": 60,
+        "diagnosed": 14,
+    }
+)
+"""What the preset ``tiny`` plays less of where an episode takes seconds."""
+
+PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType({"paper": {}, "tiny": _TINY})
+"""What each preset sets; all else is as in `CoMapTraining`."""
+
+
+def preset(name: str, **settings: Any) -> CoMapTraining:
+    """Return a preset with some settings changed.
+
+    Args:
+        name: ``paper`` (CoMap, Table 5) or ``tiny`` (a small model on a CPU, trained from nothing).
+        **settings: Other values of `CoMapTraining`'s settings. Those of its nested configs are given
+            by their own name, or as a mapping by the nested config's.
+
+    Raises:
+        OptionError: There is no such preset or setting, or a value cannot be.
+
+    Example:
+        >>> config = preset("tiny", rounds=1, tau_p=0.3, optimization={"accumulate": 4})
+        >>> config.rounds, config.agent.tau_p, config.optimization.accumulate
+        (1, 0.3, 4)
+    """
+    if name not in PRESETS:
+        raise OptionError(f"there is no preset {name!r}; {suggest(name, sorted(PRESETS))}")
+    return changed(changed(CoMapTraining(), PRESETS[name]), settings)

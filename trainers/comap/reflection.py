@@ -1,0 +1,393 @@
+"""The reflect mode's data: expert's states with drafts, their labels, and the policy's own decisions.
+
+Initialization (CoMap, App. C.2): in an expert's state the policy drafts; draft and expert's action are
+both played out, and the label says whether the draft should be revised. In the rounds the labels are
+the policy's own gate. Both become samples of the reflect mode (CoMap, eq. 8).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from ...agents import AgentConfig, CoMapConfig
+from ...agents.base import Decision, Imagine, Reply, Request, View, estimate_tokens
+from ...agents.comap import CoMapAgent
+from ...agents.parsing import first_line
+from ...agents.prompting import Draft, converse, draft_action
+from ...envs import canonical_action
+from ...lm.prompts import cut_text
+from ...trajectory import Step, Trajectory
+from ...worldmodel import Imagined
+from ..samples import Sample, Segment
+from ..sft import views_of
+from .config import CoMapTraining
+from .suffixes import Branch, Outcome
+
+InitContext: TypeAlias = Literal["env", "wm", "mixed", "none"]
+"""Which future the reflection sees in its first training: what the environment answers to the draft,
+what the world model predicts of it, one of the two by a draw, or nothing."""
+
+_DELTA = 0.05  # of the largest return, which is 1 (ours)
+_ROUNDING = 1e-9  # what sums of floating-point numbers may be off by
+
+
+class DraftingAgent:
+    """Follows an expert's plan; at chosen steps it first asks the policy what it would do there."""
+
+    name = "comap-drafting"
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        plans: Mapping[str, Sequence[str]],
+        steps: Mapping[str, frozenset[int]],
+        context: InitContext = "mixed",
+    ):
+        self.config, self.plans, self.steps, self.context = config, plans, steps, context
+
+    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+        """Draft where that is wanted, and take the plan's action; give up where the plan ends."""
+        plan = self.plans.get(view.task, ())
+        if view.step >= len(plan):
+            return Decision(None)
+        action = plan[view.step]
+        notes: dict[str, Any] = {"shown": f"Action: {action}"}
+        if view.step in self.steps.get(view.task, ()):
+            draft = yield from draft_action(view, self.config, converse(view, self.config))
+            predicted: str | None = None
+            if draft.parsed and self.context in ("wm", "mixed"):
+                imagined: Imagined = yield Imagine(draft.action)
+                predicted = imagined.observation
+            notes |= {
+                "draft_action": draft.action,
+                "draft_parsed": draft.parsed,
+                "draft_response": draft.text,
+                "predicted_next_state": predicted,
+            }
+        return Decision(action, notes=notes)
+
+
+def choose_steps(
+    plans: Mapping[str, Sequence[str]], states_per_episode: int | None = 4, seed: int = 0
+) -> dict[str, frozenset[int]]:
+    """Choose at which steps of an expert's plans to ask for drafts."""
+    return {
+        task: frozenset(
+            sorted(range(len(plan)), key=lambda step: drawn(seed, task, step))[:states_per_episode]
+        )
+        for task, plan in plans.items()
+    }
+
+
+def drawn(seed: int, *parts: object) -> int:
+    """Return a number drawn for these parts: the same in every process, for ranks and coins."""
+    text = "\n".join(str(part) for part in (seed, *parts))
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:8], "big")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertState:
+    """A state of an expert, and what the policy would have done there."""
+
+    task: str
+    prefix: tuple[str, ...]
+    draft_action: str
+    draft_response: str
+    parsed: bool
+    predicted: str | None
+    expert_action: str
+    observation: str
+    failed: bool
+
+    same: bool
+
+    def branches(self, suffixes: int) -> list[tuple[Branch, Branch]]:
+        """Return the draft's and the expert's branches to be played; none where both are the same."""
+        return [
+            (
+                Branch(self.task, self.prefix, self.draft_action, seed),
+                Branch(self.task, self.prefix, self.expert_action, seed),
+            )
+            for seed in range(0 if self.same else suffixes)
+        ]
+
+
+def drafted_states(trajectories: Iterable[Trajectory]) -> Iterator[ExpertState]:
+    """Yield the states in which a `DraftingAgent` asked the policy for a draft."""
+    for trajectory in trajectories:
+        actions = tuple(step.action for step in trajectory.steps)
+        for number, step in enumerate(trajectory.steps):
+            if "draft_parsed" in step.notes:
+                draft = step.notes["draft_action"]
+                yield ExpertState(
+                    task=trajectory.task,
+                    prefix=actions[:number],
+                    draft_action=draft,
+                    draft_response=step.notes["draft_response"],
+                    parsed=step.notes["draft_parsed"],
+                    predicted=step.notes["predicted_next_state"],
+                    expert_action=step.action,
+                    observation=step.observation,
+                    failed=trajectory.error is not None and step.truncated,
+                    same=same_action(trajectory.env_id, draft, step.action),
+                )
+
+
+def same_action(env_id: str, one: str, other: str) -> bool:
+    """Return whether two actions mean the same."""
+    return canonical_action(env_id, one) == canonical_action(env_id, other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuffixLabel:
+    """Whether a draft in an expert's state should be revised, and what the reflection sees."""
+
+    task: str
+    step: int
+    prefix: tuple[str, ...]
+    draft_action: str
+    draft_response: str
+    expert_action: str
+    succ_draft: float | None
+    succ_exp: float | None
+    ret_draft: float | None
+    ret_exp: float | None
+    y: int
+    target: str
+    future: str
+    future_source: str
+
+    @property
+    def kind(self) -> str:
+        """Its kind: ``"revise_positive"``, ``"expert_draft"`` or ``"keep_draft"`` (CoMap, Fig. 7)."""
+        if self.y:
+            return "revise_positive"
+        return "expert_draft" if self.succ_draft is None else "keep_draft"
+
+
+def branches_of(trajectories: Iterable[Trajectory], suffixes: int = 1) -> list[Branch]:
+    """Return the branches that must be played before states can be labeled."""
+    states = (one for one in drafted_states(trajectories) if one.parsed and not one.failed)
+    pairs = (pair for state in states for pair in state.branches(suffixes))
+    return list(dict.fromkeys(branch for pair in pairs for branch in pair))
+
+
+def label_states(
+    trajectories: Iterable[Trajectory],
+    outcomes: Mapping[Branch, Outcome],
+    *,
+    suffixes: int = 1,
+    delta: float | None = None,
+    context: InitContext = "mixed",
+    seed: int = 0,
+) -> tuple[list[SuffixLabel], dict[str, int]]:
+    """Return the label of each state in which the policy was asked for a draft.
+
+    y = 1 if the expert's branch succeeds and the draft's does not, or they end alike and its return is
+    larger by more than delta (CoMap, App. C.2). States without a draft that can be read, or of which a
+    branch failed, are left out and counted.
+    """
+    if delta is None:
+        delta = 0.0 if all(one.ret in (0.0, 1.0) for one in outcomes.values()) else _DELTA
+    labels: list[SuffixLabel] = []
+    left_out = {"unparsed": 0, "failed": 0}
+    for state in drafted_states(trajectories):
+        if not state.parsed:
+            left_out["unparsed"] += 1
+            continue
+        pairs = state.branches(suffixes) if not state.failed else []
+        drafts, experts = [outcomes[d] for d, _ in pairs], [outcomes[e] for _, e in pairs]
+        if state.failed or any(one.error is not None for one in (*drafts, *experts)):
+            left_out["failed"] += 1
+            continue
+        after_draft = state.observation if state.same else drafts[0].observation
+        future, source = _future(state, after_draft, context, seed)
+        verdict = _judge(drafts, experts, delta)
+        labels.append(
+            SuffixLabel(
+                task=state.task,
+                step=len(state.prefix),
+                prefix=state.prefix,
+                draft_action=state.draft_action,
+                draft_response=state.draft_response,
+                expert_action=state.expert_action,
+                target=state.expert_action if verdict["y"] else state.draft_action,
+                future=future,
+                future_source=source,
+                **verdict,
+            )
+        )
+    return labels, left_out
+
+
+def _judge(drafts: Sequence[Outcome], experts: Sequence[Outcome], delta: float) -> dict[str, Any]:
+    """Compare what came of both actions; without rollouts the draft is kept."""
+    names = ("succ_draft", "succ_exp", "ret_draft", "ret_exp")
+    if not drafts:
+        return dict.fromkeys(names) | {"y": 0}
+    n = len(drafts)
+    succ_draft, succ_exp = (sum(one.success for one in some) / n for some in (drafts, experts))
+    ret_draft, ret_exp = (math.fsum(one.ret for one in some) / n for some in (drafts, experts))
+    larger = ret_exp - ret_draft > delta + _ROUNDING
+    y = int(succ_exp > succ_draft or (succ_exp == succ_draft and larger))
+    return dict(zip(names, (succ_draft, succ_exp, ret_draft, ret_exp), strict=True)) | {"y": y}
+
+
+def _future(state: ExpertState, real: str, context: InitContext, seed: int) -> tuple[str, str]:
+    """Return the future that the reflection sees, and its source."""
+    if context == "none":
+        return "", "none"
+    if context == "mixed":
+        coin = drawn(seed, "context", state.task, len(state.prefix)) & 1
+        context = "wm" if coin else "env"
+    if context == "env":
+        return real, "env"
+    assert state.predicted is not None, "the world model was asked for each draft"
+    return state.predicted, "wm"
+
+
+@dataclass(frozen=True, slots=True)
+class Reflection:
+    """What the reflect mode should say of a draft: whether to revise it, and the final action."""
+
+    kind: str
+    draft: Draft
+    future: str
+    revise: bool
+    target: str
+    analysis: str = ""
+
+
+def reflection_of(trajectory: Trajectory, step: Step, config: CoMapTraining) -> Reflection | None:
+    """Return what the policy's own gate made of a reflection; None where there is none to learn from."""
+    notes = step.notes
+    revised = notes.get("ref_action")
+    if step.imagined or notes.get("path") != "reflected" or revised is None:
+        return None
+    text, action, parsed = (notes[f"draft_{name}"] for name in ("response", "action", "parsed"))
+    revise = notes["gate"] and not same_action(trajectory.env_id, revised, action)
+    target = revised if revise else action
+    if not parsed or not on_one_line(target):
+        return None
+    draft = Draft(text, action, parsed, notes.get("decoding", "free"))
+    # at inference the context is the prediction
+    seen = notes.get("context", notes.get("predicted_next_state"))
+    future = "" if notes.get("context_source") == "none" else seen or ""
+    good = trajectory.success or not config.require_success_for_hq
+    kind = ("hq_reflect" if good else "revise_positive") if revise else "keep_draft"
+    return Reflection(kind, draft, future, revise, target, notes.get("reflection_text") or "")
+
+
+def on_one_line(action: str) -> bool:
+    r"""Return whether an action is text on one line, as a reply can name it."""
+    return len(action.splitlines()) == 1 and bool(action.strip())
+
+
+def reflect_reply(
+    config: CoMapConfig,
+    revise: bool,
+    action: str,
+    analysis: str = "",
+    *,
+    form_loss: bool | None = None,
+    count_tokens: Callable[[str], int] = estimate_tokens,
+) -> tuple[Segment, ...]:
+    r"""Return the reply that the reflect mode is trained to give, as segments.
+
+    The decision and the final action carry loss. The analysis is the policy's own and carries none: it
+    only stands before them. Where the model states its probability (``p_source="verbal"``) that line
+    follows, as sure as the label is (ours). Words are cut off with the space before them, as masked
+    decoding and the reading of p cut them.
+    """
+    form = config.prompts == "brief" if form_loss is None else form_loss
+    text = first_line(analysis) if config.prompts == "standard" else ""
+    text = first_line(cut_text(text, config.reflect_tokens, count_tokens))
+    reply: list[Segment] = [("Decision:", form)]
+    if text and form:
+        reply.insert(0, (f"Reflection: {text}\n", False))
+    elif text:  # one piece, as the reading of p tokenizes it
+        reply = [(f"Reflection: {text}\nDecision:", False)]
+    reply += [
+        (" REVISE" if revise else " KEEP", True),
+        ("\nFinal Action:", form),
+        (f" {action.strip()}", True),
+    ]
+    if config.p_source == "verbal":
+        reply += [("\nRevise Probability:", form), (" 1.0" if revise else " 0.0", True)]
+    return tuple(reply)
+
+
+def label_samples(
+    labels: Iterable[SuffixLabel],
+    trajectories: Iterable[Trajectory],
+    config: CoMapTraining,
+    *,
+    analyses: Mapping[tuple[str, int], str] | None = None,
+    count_tokens: Callable[[str], int] = estimate_tokens,
+) -> list[Sample]:
+    """Return a sample of the reflect mode for each label of suffix rollouts."""
+    wanted = {(one.task, tuple(one.prefix)): one for one in labels if on_one_line(one.target)}
+    agent, found = CoMapAgent(config.agent), list[Sample]()
+    for trajectory in trajectories:
+        actions = tuple(step.action for step in trajectory.steps)
+        for view, replies, _ in views_of(trajectory, count_tokens):
+            label = wanted.get((trajectory.task, actions[: view.step]))
+            if label is not None:
+                draft = Draft(label.draft_response, label.draft_action, True, config.agent.decoding)
+                analysis = (analyses or {}).get((view.task, view.step), "")
+                made = Reflection(
+                    label.kind, draft, label.future, bool(label.y), label.target, analysis
+                )
+                found.append(_sample(agent, config, view, replies, made, alpha=1.0))
+    return found
+
+
+def rollout_samples(
+    trajectories: Sequence[Trajectory],
+    config: CoMapTraining,
+    *,
+    count_tokens: Callable[[str], int] = estimate_tokens,
+) -> Iterator[Sample]:
+    """Yield a sample of the reflect mode for each decision of a round's episodes."""
+    successful = [one for one in trajectories if one.success]
+    if config.episode_filter == "successful_or_all" and successful:
+        trajectories = successful
+    agent = CoMapAgent(config.agent)
+    for trajectory in trajectories:
+        for view, replies, step in views_of(trajectory, count_tokens):
+            made = reflection_of(trajectory, step, config)
+            if made is not None:
+                yield _sample(agent, config, view, replies, made, config.alpha)
+
+
+def _sample(
+    agent: CoMapAgent,
+    config: CoMapTraining,
+    view: View,
+    replies: Mapping[int, str],
+    made: Reflection,
+    alpha: float,
+) -> Sample:
+    """Return a sample of the reflect mode, whose loss is alpha (NLL + beta BCE)."""
+    learns_p = config.agent.p_source in ("head", "verbalizer")
+    return Sample(
+        kind=made.kind,
+        messages=agent.question(view, replies, made.draft, made.future),
+        reply=reflect_reply(
+            config.agent,
+            made.revise,
+            made.target,
+            made.analysis,
+            form_loss=config.form_loss,
+            count_tokens=view.count_tokens,
+        ),
+        weight=alpha,
+        label=float(made.revise) if learns_p else None,
+        label_weight=alpha * config.beta if learns_p else 0.0,
+        task=view.task,
+        step=view.step,
+    )

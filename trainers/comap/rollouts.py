@@ -1,0 +1,127 @@
+"""CoMap's agent as it gathers training data: with probes, a teacher and the world-state gate.
+
+The teacher reads what really follows, so nothing that evaluates may use this agent; `CoMapAgent` is the
+one for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...agents import CoMapConfig
+from ...agents.base import Decision, Imagine, Probe, ProbeResult, Reply, Request, View
+from ...agents.comap import CoMapAgent, LookAhead, WorldStateGate, world_state_gate
+from ...agents.heads import RefinementHead
+from ...agents.prompting import Draft
+from ...facts import diff
+from ...lm import Completion, Generate
+from ...worldmodel import Imagined, LanguageWorldModel, Query
+from ...worldmodel.language import prediction_of
+from .samples import privileged_prompt
+
+_DIGITS = 6
+_NOTHING: dict[str, Any] = {
+    "wm_teacher": None,
+    "agreement": None,
+    "wm_gate": None,
+    "context_source": "none",
+    "context": "",
+    "env_next_of_draft": None,
+    "canon_ok_student": None,
+    "canon_ok_teacher": None,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutConfig(CoMapConfig):
+    """Settings of CoMap's training rollouts."""
+
+    tau_wm: float = 0.6
+    """The reflection sees the student's prediction if the agreement is at least this (Figure 5)."""
+    world_state_gate: bool = True
+    """False: it always does, and no teacher is asked (the ablation "w/o WS Gate")."""
+    teacher_adapter: str | None = "wm_ema"
+    """Which adapter of the language model is the teacher."""
+
+
+class RolloutAgent(CoMapAgent):
+    """Acts as `CoMapAgent` does, but reads the truth where its world model is not to be trusted.
+
+    Each step: draft an action; ask the student what follows, and the environment what really does
+    (`Probe`); ask the teacher, whose prompt has the latter; where student and teacher agree on what
+    changes (``r >= tau_wm``), the reflection sees the student's prediction, else the truth. The action
+    is chosen as ever. A draft that ends the episode is taken without a reflection.
+    """
+
+    name = "comap-rollout"
+    config: RolloutConfig
+
+    def __init__(
+        self,
+        config: RolloutConfig,
+        head: RefinementHead | str | Path | None,
+        world_model: LanguageWorldModel,
+    ):
+        super().__init__(config, head)
+        self.world_model = world_model
+
+    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+        """Draft, look ahead, reflect and choose; the notes have all of it, the gate's part included."""
+        decision = yield from super().decide(view)
+        return replace(decision, notes={**_NOTHING, **decision.notes})
+
+    def look_ahead(self, view: View, draft: Draft) -> Generator[Request, Reply, LookAhead]:
+        """Return what the reflection sees of the future: a prediction, or the truth."""
+        if not self.config.future_state:
+            return LookAhead()
+        replies: tuple[Imagined, ProbeResult] = yield [Imagine(draft.action), Probe(draft.action)]
+        imagined, probed = replies
+        gate: Any = None
+        gate_notes: dict[str, Any] = {}
+        if self.config.world_state_gate:
+            gate, gate_notes = yield from self._gate(view, draft.action, imagined, probed)
+        trusted = gate is None or gate.open
+        context = imagined.observation if trusted else probed.observation
+        names = ("observation", "reward", "terminated", "truncated", "success")
+        notes = {
+            "predicted_next_state": imagined.observation or None,
+            "context_source": "wm" if trusted else "env",
+            "context": context,
+            "env_next_of_draft": {name: getattr(probed, name) for name in names},
+            "canon_ok_student": imagined.facts.parsed,
+            **gate_notes,
+        }
+        return LookAhead(context, imagined, notes, not probed.ended)
+
+    def _gate(
+        self, view: View, action: str, imagined: Imagined, probed: ProbeResult
+    ) -> Generator[Request, Reply, tuple[WorldStateGate, dict[str, Any]]]:
+        """Ask the teacher, and return whether student and teacher agree on what changes."""
+        model = self.world_model
+        query = Query(
+            view.env_id, view.goal, view.history, view.facts, action, view.admissible_actions
+        )
+        said: Completion = yield Generate(
+            privileged_prompt(model, query, probed.observation),
+            model.sampling,
+            adapter=self.config.teacher_adapter,
+            purpose="teacher",
+        )
+        text = prediction_of(said, model.source, model.ending).observation
+        facts = probed.reads(text)
+        gate = world_state_gate(
+            imagined.delta,
+            diff(view.facts, facts),
+            student_parsed=imagined.facts.parsed,
+            teacher_parsed=facts.parsed,
+            tau=self.config.tau_wm,
+        )
+        return gate, {
+            "wm_teacher": text,
+            "agreement": round(gate.agreement, _DIGITS),
+            "wm_gate": gate.open,
+            "canon_ok_teacher": facts.parsed,
+        }

@@ -1,0 +1,236 @@
+"""The trainer of both of CoMap's models after warm-up, and its loss.
+
+The world model (CoMap, eq. 6): ``nll(s_env) + eta D(teacher || student)``. The policy (CoMap, eq. 8):
+``nll(a*) + alpha (nll(a~) + beta bce(p, y))``. Both are ``weight nll + label_weight bce + distill_weight
+divergence``, summed over a row and averaged over the rows of an update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ...errors import OptionError
+from ..row_trainer import Losses, RowTrainer, Sums, chunked_nll, columns, padded, precise, read_head
+from ..samples import Example, MicroBatch
+from .config import Distillation
+from .divergence import chunked_divergence, ema_update
+
+Continuations: TypeAlias = Callable[[int], Sequence[tuple[int, ...]]]
+"""Returns, for an epoch, the tokens on which each of its rows is distilled; all processes ask at once."""
+
+_LEAST = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Teacher:
+    """The role that is compared with and follows, how, and on which tokens."""
+
+    role: str
+    config: Distillation
+    continuations: Continuations | None = None
+
+
+class CoMapTrainer(RowTrainer):
+    """Minimizes ``weight nll + label_weight bce + distill_weight divergence``, averaged over rows.
+
+    Each row's likelihood is the mean over its scored tokens, its divergence the mean over the tokens
+    it is distilled on. The label is that of the head, which sees the last layer's hidden state at the
+    prompt's last token; without a head, that of the decision's two words.
+
+    Args:
+        teacher: The teacher, which follows after each update; None for none.
+        **named: See `RowTrainer`.
+
+    Raises:
+        OptionError: Rows need a teacher or a head that was not given, or what `RowTrainer` raises.
+    """
+
+    metrics = ("nll", "bce", "label_accuracy", "p", "distillation")
+
+    def __init__(self, *, teacher: Teacher | None = None, **named: Any) -> None:
+        self.teacher = teacher
+        self._fresh: tuple[int, Sequence[tuple[int, ...]]] | None = None
+        self.teacher_weights: dict[str, Tensor] = {}
+        if teacher is not None:
+            self.teacher_weights = named["roles"].parameters(teacher.role)
+        _check_rows([row for rows in named["epochs"] for row in rows], teacher, named.get("head"))
+        super().__init__(**named)
+
+    def prepare(self, batch: MicroBatch) -> tuple[dict[str, Tensor], Losses]:
+        """Return the model's inputs for a micro-batch, and what computes its losses."""
+        places = TokenPositions(self.head is not None, _takes_masks(self.base))
+        continuations = self._continuations(batch.epoch)
+        for index, row in zip(batch.rows, self.rows_of(batch), strict=True):
+            places.add(row, row.answer if continuations is None else continuations[index])
+        teacher = self._teacher_hidden(places) if places.compared else None
+        told = branched(places.sequences, places.branches, self.args.device)
+        return told, partial(self._losses, places, teacher)
+
+    def _losses(self, places: TokenPositions, teacher: Any, hidden: Any, head: Any) -> Sums:
+        none = self.zero(hidden, head)
+        sums = dict.fromkeys(self.metrics, none)
+        if places.nll:  # - weight / n sum_j log p(y_j | x, y_<j)
+            rows, positions, tokens, weights = columns(places.nll, 4)
+            targets = torch.tensor(tokens, device=hidden.device)
+            each = chunked_nll(hidden[rows, positions], head, targets)
+            sums["nll"] = (each * each.new_tensor(weights)).sum()
+        if places.labels:  # - beta (y log p + (1 - y) log(1 - p))
+            rows, positions, labels, weights, ones, others = columns(places.labels, 6)
+            logits = self._label_logits(hidden[rows, positions], head, ones, others)
+            sums["p"] = logits.sigmoid().sum()
+            p, y = logits.sigmoid().clamp(_LEAST, 1 - _LEAST), logits.new_tensor(labels)
+            each = -(y * p.log() + (1 - y) * (1 - p).log())
+            sums["bce"] = (each * each.new_tensor(weights)).sum()
+            sums["label_accuracy"] = ((p > 0.5) == (y > 0.5)).sum()
+        if places.compared:  # eta / L sum_j D(sg[p_T(. | s'_<j)] || p_S(. | s'_<j))
+            assert self.teacher is not None
+            rows, positions, weights = columns(places.compared, 3)
+            sums["distillation"] = chunked_divergence(
+                hidden[rows, positions],
+                teacher,
+                head,
+                self.roles.base(self.teacher.role).get_output_embeddings(),
+                self.teacher.config,
+                torch.tensor(weights, device=hidden.device, dtype=torch.float64),
+            )
+        sums["loss"] = none + sums["nll"] + sums["bce"] + sums["distillation"]
+        learned, labeled = len({row for row, *_ in places.nll}), len(places.labels)
+        return sums, [learned, labeled, labeled, labeled, len(places.teacher)]
+
+    def _label_logits(self, hidden: Any, head: Any, ones: list[int], others: list[int]) -> Any:
+        """Return the logits of p: the head's, or by how much one word's is above the other's."""
+        if self.head is not None:
+            return read_head(self.head, hidden).reshape(-1)
+        logits, each = head(hidden), torch.arange(len(hidden), device=hidden.device)
+        return precise(logits[each, ones] - logits[each, others])[0]
+
+    def _teacher_hidden(self, places: TokenPositions) -> Any:
+        """Return the teacher's hidden states where it is compared: no gradients, no dropout."""
+        assert self.teacher is not None
+        role = self.teacher.role
+        ids, mask = padded(places.teacher, self.args.device)
+        with torch.no_grad(), self.roles.using(role, training=False), self.accelerator.autocast():
+            base = self.roles.base(role).base_model
+            hidden = base(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+        rows, positions = columns(places.teacher_at, 2)
+        return hidden[rows, positions]
+
+    def _continuations(self, epoch: int) -> Sequence[tuple[int, ...]] | None:
+        """Return on which tokens each row of an epoch is distilled; None for its own reply."""
+        if self.teacher is None or self.teacher.continuations is None:
+            return None
+        if self._fresh is None or self._fresh[0] != epoch:
+            self._fresh = (epoch, self.teacher.continuations(epoch))
+        return self._fresh[1]
+
+    def after_update(self) -> None:
+        """Let the teacher follow: phi_T <- mu phi_T + (1 - mu) phi_S."""
+        if self.teacher is not None:
+            teacher, student = self.teacher_weights.values(), self.own.values()
+            ema_update(list(teacher), list(student), self.teacher.config.mu)
+
+    def saved_parts(self) -> dict[str, Mapping[str, Tensor]]:
+        """Return what a checkpoint must hold: the teacher's weights too."""
+        parts = super().saved_parts()
+        return parts | ({"teacher": self.teacher_weights} if self.teacher_weights else {})
+
+
+@dataclass(slots=True)
+class TokenPositions:
+    """The sequences of a micro-batch, and where in them each loss is; plain numbers."""
+
+    head: bool
+    shared: bool = True  # whether what a row is distilled on may share its sequence
+    sequences: list[tuple[int, ...]] = field(default_factory=list)
+    branches: list[tuple[int, int]] = field(default_factory=list)
+    nll: list[tuple[int, int, int, float]] = field(default_factory=list)
+    labels: list[tuple[int, int, float, float, int, int]] = field(default_factory=list)
+    compared: list[tuple[int, int, float]] = field(default_factory=list)
+    teacher: list[tuple[int, ...]] = field(default_factory=list)
+    teacher_at: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, row: Example, continuation: Sequence[int]) -> None:
+        """Add a row, and the tokens that it is distilled on."""
+        at, start = len(self.sequences), len(row.prompt) - 1
+        own = bool(row.weight) or row.label is not None
+        if own:
+            self._read(row.prompt, row.answer)
+            self._add_own(row, at, start)
+        if not row.distill_weight or not continuation:
+            return
+        tokens, first = tuple(continuation), start + 1
+        if own and tokens != row.answer and self.shared:
+            self.sequences[at] += tokens
+            first = len(row.prompt) + len(row.answer)
+        elif not (own and tokens == row.answer):
+            at = len(self.sequences)
+            self._read(row.prompt, tokens)
+        share = row.distill_weight / len(tokens)
+        positions = [start, *range(first, first + len(tokens) - 1)]
+        self.compared += [(at, position, share) for position in positions]
+        begin, number = len(row.teacher) - 1, len(self.teacher)
+        self.teacher_at += [(number, begin + index) for index in range(len(tokens))]
+        self.teacher.append(row.teacher + tokens)
+
+    def _read(self, prompt: tuple[int, ...], reply: tuple[int, ...]) -> None:
+        self.sequences.append(prompt + reply)
+        self.branches.append((len(prompt), len(reply)))
+
+    def _add_own(self, row: Example, at: int, start: int) -> None:
+        scored = [index for index, flag in enumerate(row.scored) if flag]
+        if row.weight:
+            share = row.weight / max(len(scored), 1)
+            self.nll += [(at, start + index, row.answer[index], share) for index in scored]
+        if row.label is None:
+            return
+        if self.head:
+            self.labels.append((at, start, row.label, row.label_weight, 0, 0))
+        elif row.decision is not None:
+            index, one, other = row.decision
+            self.labels.append((at, start + index, row.label, row.label_weight, one, other))
+
+
+def branched(
+    rows: Sequence[Sequence[int]], branches: Sequence[tuple[int, int]], device: Any = None
+) -> dict[str, Tensor]:
+    """Return a model's inputs for rows with two branches, of which the second does not see the first.
+
+    The prompt is read once for the real answer and for the student's own prediction.
+    """
+    ids, valid = padded(rows, device)
+    if not any(len(row) > sum(parts) for row, parts in zip(rows, branches, strict=True)):
+        return {"input_ids": ids, "attention_mask": valid}  # the plain form, the fastest
+    index = torch.arange(ids.shape[1], device=ids.device)
+    prompt, first = torch.tensor([*branches], device=ids.device).T[:, :, None]
+    second = index >= prompt + first
+    hidden = second[:, :, None] & ((index >= prompt) & ~second)[:, None, :]
+    seen = (index[None, :] <= index[:, None])[None] & ~hidden & valid.bool()[:, None, :]
+    seen |= torch.eye(len(index), dtype=torch.bool, device=ids.device)  # padding sees itself
+    return {
+        "input_ids": ids,
+        "attention_mask": seen[:, None],
+        "position_ids": torch.where(second, index - first, index.expand_as(second)),
+    }
+
+
+def _takes_masks(model: Any) -> bool:
+    """Return whether a model's attention takes any mask, and not only which tokens are padding."""
+    return getattr(model.config, "_attn_implementation", None) == "sdpa"
+
+
+def _check_rows(rows: Sequence[Example], teacher: Teacher | None, head: Any) -> None:
+    """Refuse rows for which there is no teacher, or no way to say p."""
+    if teacher is None and any(row.distill_weight for row in rows):
+        raise OptionError("expected a teacher for rows that are distilled, found none")
+    labeled = [row for row in rows if row.label is not None and row.label_weight]
+    if head is None and labeled and not any(row.decision for row in labeled):
+        raise OptionError(
+            "expected a refinement head, or replies with a decision, for rows with a label, found "
+            "neither; give a head (p_source 'head'), or write replies with 'Decision:'"
+        )

@@ -1,0 +1,265 @@
+"""PaW's loss on next observations, its rows and weights, and the critic's: equations as functions.
+
+The whole loss of an update is the policy's, of the algorithm underneath, plus
+``sum over groups of lambda_g / (G |S_g|) * sum over selected rows of L_row`` (PaW, eq. 11).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import OptionError
+from .config import EntropyMode, LossKind, PaWTraining, Selection
+from .rows import overlapping
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+    from torch import Tensor
+
+_ACTION = re.compile(r"<(action|search|answer)>(.*?)</\1>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationLosses:
+    """The observation losses of rows, (B,) each, and statistics of their tokens."""
+
+    rows: Tensor  # the losses, through which gradients flow
+    clipped: Tensor  # tokens that have p > rho, whatever the loss
+    probability: Tensor  # the sum of the tokens' probabilities
+    tokens: Tensor  # how many tokens there are, |o|
+
+
+def observation_losses(
+    logps: Tensor, mask: Tensor, *, kind: LossKind = "cmae", rho: float = 0.2
+) -> ObservationLosses:
+    """Return each row's observation loss, ``sum of m_i (1 - p_i) / |o|`` (PaW, eq. 7-9).
+
+    ``m_i = 1[p_i <= rho]`` leaves out the tokens that the model already predicts. It takes no part in
+    the gradient, and the sum is divided by all tokens of the observation, not by those that are left.
+    Since the gradient of 1 - p with respect to the token's logit is -p (1 - p), a token that cannot be
+    predicted has next to none.
+
+    Args:
+        logps: (B, T), log-probabilities of the observation's tokens.
+        mask: (B, T), true at those tokens.
+        kind: ``cmae`` as above, ``mae`` without m_i; ``clipped_ce`` and ``ce`` with -log p_i.
+        rho: The greatest probability that is still learned.
+
+    Returns:
+        The losses, in single precision, or double where `logps` are. A row without tokens has 0.
+
+    Example:
+        >>> import torch
+        >>> logps = torch.tensor([[0.1, 0.3, 0.2]], dtype=torch.float64).log()
+        >>> found = observation_losses(logps, torch.ones(1, 3))
+        >>> found.rows.round(decimals=4).tolist(), found.clipped.tolist()
+        ([0.5667], [1])
+    """
+    observed = mask.bool()
+    logps = (logps if logps.dtype.itemsize > 4 else logps.float()).masked_fill(~observed, 0.0)
+    p = logps.exp()
+    # Rounding brings the exponential of log(rho) to either side of rho; such a token is not above.
+    above = observed & (p.detach() > rho * (1 + 1e-6))
+    losses = 1 - p if kind in ("cmae", "mae") else -logps
+    learned = observed & ~above if kind in ("cmae", "clipped_ce") else observed
+    tokens = observed.sum(-1)
+    return ObservationLosses(
+        rows=losses.masked_fill(~learned, 0.0).sum(-1) / tokens.clamp(min=1),
+        clipped=above.sum(-1),
+        probability=p.detach().masked_fill(~observed, 0.0).sum(-1),
+        tokens=tokens,
+    )
+
+
+def row_entropies(
+    mode: EntropyMode, logps: Tensor, entropies: Tensor | None, mask: Tensor
+) -> Tensor:
+    """Return the mean entropy of each row's action tokens, in nats; -inf for a row without tokens.
+
+    Args:
+        mode: The definition (PaW, the formula before eq. 4).
+        logps: (B, T), the log-probability of each sampled token at temperature 1.
+        entropies: (B, T), the entropy of the distribution at each token; only for ``full``.
+        mask: (B, T), true at the action's tokens.
+    """
+    source = entropies if mode == "full" else logps
+    assert source is not None
+    kept = mask.bool()
+    source = source.detach().masked_fill(~kept, 0.0)
+    source = source if source.dtype.itemsize > 4 else source.float()
+    if mode == "sampled_plogp":
+        # A probability of 0 has the entropy 0; 0 times its infinite logarithm would be no number.
+        source = -(source.exp() * source.clamp(min=-1e4))
+    elif mode == "neg_logp":
+        source = -source
+    count = kept.sum(-1)
+    mean = source.masked_fill(~kept, 0.0).sum(-1) / count.clamp(min=1)
+    return mean.masked_fill(count == 0, -math.inf)
+
+
+def select_rows(
+    entropies: ArrayLike,
+    eligible: ArrayLike,
+    share: float,
+    *,
+    how: Selection = "top",
+    seed: int = 0,
+) -> NDArray[np.bool_]:
+    """Return which rows are selected: ``ceil(share * |P|)`` of the eligible ones (PaW, eq. 4)."""
+    values, pool = np.asarray(entropies, np.float64), np.asarray(eligible, np.bool_)
+    candidates = np.flatnonzero(pool)
+    known = values[candidates]
+    if np.isnan(known).any():
+        raise OptionError("expected entropies that are numbers, found NaN; look at the model")
+    # As a fraction of what was written: 0.1 * 30 is above 3 in floating point.
+    count = math.ceil(Fraction(repr(float(share))) * len(candidates))
+    if how == "random":
+        order = np.random.default_rng(seed).permutation(len(candidates))
+    else:
+        order = np.lexsort((-known if how == "top" else known, np.isneginf(known)))  # stable
+    selected = np.zeros(len(values), np.bool_)
+    selected[candidates[order[:count]]] = True
+    return selected
+
+
+def rank_correlation(a: ArrayLike, b: ArrayLike) -> float | None:
+    """Return Spearman's rank correlation, equal values having their mean rank; None if undefined."""
+    ranks = []
+    for values in (np.asarray(a, np.float64), np.asarray(b, np.float64)):
+        _, index, sizes = np.unique(values, return_inverse=True, return_counts=True)
+        mean_rank = np.cumsum(sizes) - (sizes - 1) / 2
+        ranks.append(mean_rank[index.reshape(-1)] - (len(values) + 1) / 2)
+    x, y = ranks
+    scale = math.sqrt(float(x @ x) * float(y @ y))
+    return max(-1.0, min(1.0, float(x @ y) / scale)) if scale else None
+
+
+def adaptive_coefficients(
+    returns_by_trajectory: ArrayLike,
+    groups_by_trajectory: ArrayLike,
+    r_max: float,
+    *,
+    enabled: bool = True,
+    count: int | None = None,
+) -> NDArray[np.float64]:
+    """Return each group's lambda, ``1 - mean return / r_max``, within 0 and 1 (PaW, eq. 10).
+
+    Returns:
+        (G,). A group without trajectories has 0.
+    """
+    returns = np.asarray(returns_by_trajectory, np.float64)
+    groups = np.asarray(groups_by_trajectory).astype(np.int64)
+    sizes = np.bincount(groups, minlength=count or 0)
+    if not enabled:
+        return np.where(sizes > 0, 1.0, 0.0)
+    sums = np.bincount(groups, weights=returns, minlength=len(sizes))
+    lambdas = np.clip(1 - sums / np.maximum(sizes, 1) / r_max, 0.0, 1.0)
+    return np.where(sizes > 0, lambdas, 0.0)
+
+
+def row_weights(
+    selected: ArrayLike, groups: ArrayLike, coefficients: ArrayLike, *, wm_coef: float = 1.0
+) -> NDArray[np.float64]:
+    """Return ``wm_coef * lambda_g / (G |S_g|)`` for selected rows, and 0 for others (PaW, eq. 11).
+
+    Args:
+        selected: Whether each row of the whole update is selected.
+        groups: The group of each row, from 0.
+        coefficients: (G,), lambda of each group.
+        wm_coef: What all weights are multiplied by; not in the paper.
+    """
+    chosen = np.asarray(selected, np.bool_)
+    factors = np.asarray(coefficients, np.float64)
+    group = np.asarray(groups).astype(np.int64)
+    sizes = np.bincount(group[chosen], minlength=len(factors))
+    each = wm_coef * factors / (max(len(factors), 1) * np.maximum(sizes, 1))
+    return np.where(chosen, each[group], 0.0)
+
+
+def value_loss(
+    values: Tensor, old: Tensor, targets: Tensor, mask: Tensor, clip: float | None
+) -> Tensor:
+    """Return PPO's loss of the critic: the sum over tokens of half the squared error, clipped.
+
+    Args:
+        values: (B, C), the critic's values now.
+        old: (B, C), its values before the update.
+        targets: (B, C), the returns.
+        mask: (B, C), 1 for tokens that count.
+        clip: How far values may move from the old ones; None for any distance.
+    """
+    error = (values - targets) ** 2
+    if clip is not None:
+        near = old + (values - old).clamp(-clip, clip)
+        error = error.maximum((near - targets) ** 2)
+    return 0.5 * (error * mask).sum()
+
+
+def action_tokens(texts: Sequence[str]) -> list[bool]:
+    """Return for each token of a reply, by its text, whether it is inside the first action tag."""
+    found = _ACTION.search("".join(texts))
+    marked = [] if found is None else overlapping(texts, [found.span(2)])
+    return marked if any(marked) else [True] * len(texts)
+
+
+class Measures:
+    """Means over an update's micro-batches and all processes (PaW, Figures 10 and 11)."""
+
+    def __init__(self, accelerator: Any) -> None:
+        self._accelerator = accelerator
+        self._sums: dict[str, list[Tensor | float]] = {}
+
+    def add(self, name: str, total: Tensor | float, count: Tensor | float) -> None:
+        """Add a sum and how many numbers it is the sum of."""
+        known = self._sums.setdefault(name, [0.0, 0.0])
+        for index, value in enumerate((total, count)):
+            known[index] = known[index] + (
+                value if isinstance(value, int | float) else value.double()
+            )
+
+    def of_policy(self, inputs: Any, logps: Tensor, entropies: Tensor, config: PaWTraining) -> None:
+        """Add the policy's measures of a micro-batch."""
+        mask = inputs["completion_mask"]
+        tokens = mask.sum()
+        old = inputs.get("old_per_token_logps")
+        ratio = (logps - (logps if old is None else old)).exp()
+        gain = inputs["advantages"]
+        gain = gain[:, None] if gain.dim() == 1 else gain
+        low = (ratio < 1 - config.optimization.clip_low) & (gain < 0)
+        high = (ratio > 1 + config.optimization.clip_high) & (gain > 0)
+        self.add("clip_fraction", ((low | high) * mask).sum(), tokens)
+        self.add("entropy", (entropies * mask).sum(), tokens)
+        self.add("ratio", (ratio * mask).sum(), tokens)
+        self.add("policy_loss", 0.0, tokens)
+        if "ref_per_token_logps" in inputs:
+            apart = inputs["ref_per_token_logps"] - logps
+            self.add("kl", ((apart.exp() - apart - 1) * mask).sum(), tokens)
+
+    def of_world_model(self, found: ObservationLosses) -> None:
+        """Add the measures of predicted observations."""
+        tokens = found.tokens.sum()
+        self.add("wm_loss", found.rows.detach().sum(), (found.tokens > 0).sum())
+        self.add("wm_clipped_ratio", found.clipped.sum(), tokens)
+        self.add("wm_probability", found.probability.detach().sum(), tokens)
+
+    def means(self) -> dict[str, float | None]:
+        """Return the means, None of nothing, and start anew; all processes must call this."""
+        import torch
+
+        names = sorted(self._sums)
+        sums = [[float(value) for value in self._sums[name]] for name in names]
+        self._sums = {}
+        device = self._accelerator.device
+        precise = torch.float32 if device.type == "mps" else torch.float64
+        table = torch.tensor(sums, dtype=precise, device=device).reshape(-1, 2)
+        totals = self._accelerator.reduce(table, "sum").tolist()
+        return {
+            name: one / of if of else None for name, (one, of) in zip(names, totals, strict=True)
+        }

@@ -1,0 +1,303 @@
+"""Supervised fine-tuning: the policy imitates an expert, a world model what followed.
+
+Its samples are also CoMap's warm-up (CoMap, eq. 4 and 5), and its stages those that all trained
+baselines of CoMap's Table 1 share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ..agents import Agent, AgentConfig, ReActAgent, ReActConfig
+from ..agents.base import View, estimate_tokens
+from ..agents.convert import text_of
+from ..agents.parsing import first_line
+from ..agents.prompting import converse
+from ..errors import DataCorrupt, OptionError
+from ..lm import Message
+from ..trajectory import Step, Trajectory, Turn
+from ..worldmodel import Query, WorldModel, transitions_of
+from ..worldmodel.language import LanguageWorldModel
+from .config import Range, SharedTraining, recast
+from .run_folder import Done, StageFolder, each_once
+from .samples import Sample
+from .stages import StagedTraining, Work, some_of
+
+ASIDE = "aside"
+"""The note of a step in a demonstration that shows how to go on after it, and is not to be copied."""
+
+EVALUATION = "evaluation"
+"""The stage in which the agent plays as it is to play in the end."""
+
+WRITTEN = "written"
+"""The folder of what a stage did once for each task, in the stage's own."""
+
+
+def is_shown(step: Step) -> bool:
+    """Return whether a step of a demonstration is to be copied: real, and not noted `ASIDE`."""
+    return not step.imagined and not step.notes.get(ASIDE)
+
+
+def views_of(
+    trajectory: Trajectory, count_tokens: Callable[[str], int] = estimate_tokens
+) -> Iterator[tuple[View, dict[int, str], Step]]:
+    """Yield what the agent saw before each step, its replies so far, and the step."""
+    replies: dict[int, str] = {}
+    history = [Turn(None, trajectory.observation)]
+    for number, (facts, step) in enumerate(trajectory.transitions()):
+        so_far = dict(replies)
+        view = View(
+            trajectory.env_id,
+            trajectory.task,
+            trajectory.goal,
+            tuple(history),
+            facts,
+            None,
+            number,
+            lambda: None,
+            count_tokens,
+            {"replies": so_far},
+            trajectory.trial,
+            trajectory.seed or 0,
+        )
+        yield view, so_far, step
+        shown = step.notes.get("shown")
+        if isinstance(shown, str):
+            replies[number] = shown
+        history.append(Turn(step.action, step.observation))
+
+
+def shown_steps(
+    demonstration: Trajectory, count_tokens: Callable[[str], int] = estimate_tokens
+) -> Iterator[tuple[View, dict[int, str], Step, str]]:
+    """Yield what an expert saw before each step, the replies until then, the step, and its reply."""
+    thoughts: dict[int, str] = {}
+    for view, replies, step in views_of(demonstration, count_tokens):
+        where = f"task {demonstration.task!r:.80}, step {step.t}"
+        thought = first_line(text_of(step.notes, "thought", where, ""))
+        reply = (f"Thought: {thought}\n" if thought else "") + f"Action: {step.action}"
+        yield view, {**replies, **thoughts}, step, reply
+        if "thought" in step.notes:
+            thoughts[view.step] = reply
+
+
+def imitation_samples(
+    demonstrations: Iterable[Trajectory],
+    config: AgentConfig,
+    *,
+    count_tokens: Callable[[str], int] = estimate_tokens,
+    kind: str = "warmup",
+    weight: float = 1.0,
+    often: Mapping[tuple[int, int], int] | None = None,
+) -> Iterator[Sample]:
+    """Yield a sample for each step of demonstrations: the draft prompt, and the expert's reply.
+
+    All of the reply carries loss: ``Action:`` and the action, after ``Thought:`` where a step's notes
+    have a ``thought`` (CoMap, eq. 4). Later prompts show the thoughts too. The step at (episode, step)
+    is yielded as `often` as that says, 0 times where it is missing; once each where it is None.
+    """
+    wanted = None if often is None else {episode for (episode, _), times in often.items() if times}
+    for episode, demonstration in enumerate(demonstrations):
+        if wanted is not None and episode not in wanted:
+            continue
+        steps = shown_steps(demonstration, count_tokens)
+        for index, (view, replies, step, reply) in enumerate(steps):
+            times = 1 if often is None else often.get((episode, index), 0)
+            if times and is_shown(step):
+                messages = converse(view, config, replies)
+                yield from [sample_of(kind, messages, reply, view, weight)] * times
+
+
+def sample_of(
+    kind: str, messages: tuple[Message, ...], text: str, view: View, weight: float = 1.0
+) -> Sample:
+    """Return the sample of a reply that carries loss in all its parts."""
+    reply = ((text, True),)
+    return Sample(
+        kind=kind, messages=messages, reply=reply, weight=weight, task=view.task, step=view.step
+    )
+
+
+def transition_sample(
+    query: Query, text: str, model: LanguageWorldModel, *, kind: str, task: str
+) -> Sample:
+    """Return the sample of one transition: the model's own prompt, and what was observed."""
+    step, reply = len(query.history) - 1, ((text, True),)
+    return Sample(kind=kind, messages=model.prompt(query), reply=reply, task=task, step=step)
+
+
+def transition_samples(
+    trajectories: Iterable[Trajectory], model: LanguageWorldModel, kind: str = "warmup"
+) -> Iterator[Sample]:
+    """Yield a sample for each real transition (CoMap, eq. 5)."""
+    for trajectory in trajectories:
+        for query, text in transitions_of(trajectory):
+            yield transition_sample(query, text, model, kind=kind, task=trajectory.task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineTraining(SharedTraining):
+    """How a baseline is trained; the defaults are those of the preset ``paper``.
+
+    Raises:
+        OptionError: A value is none of those allowed, or out of range.
+    """
+
+    method: ClassVar[str] = ""
+    """What `comap train` calls it."""
+    ranges: ClassVar[Mapping[str, Range]] = {}
+    """The ranges of its own settings that are numbers."""
+
+    learning_rate: float = 2e-5
+    """Highest learning rate."""
+    epochs: int = 3
+    """Epochs of learning from demonstrations."""
+
+    def __post_init__(self) -> None:
+        self._check({"learning_rate": Range(0, above=True), "epochs": Range(1), **self.ranges})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SFTTraining(BaselineTraining):
+    """SFT: the policy imitates an expert; optionally a world model learns what followed.
+
+    Raises:
+        OptionError: A value is none of those allowed, or out of range.
+
+    Example:
+        >>> SFTTraining().world_model, SFTTraining(world_model=True).roles()
+        (False, ('agent', 'wm'))
+    """
+
+    method: ClassVar[str] = "sft"
+
+    agent: ReActConfig = field(default_factory=ReActConfig)
+    """How the policy acts."""
+    world_model: bool = False
+    """Also train a world model on the expert's transitions alone: "SFT" of CoMap's Table 2."""
+
+    def roles(self, begun: Collection[str] = ()) -> tuple[str, ...]:
+        """Return the names of the training's models."""
+        return ("agent", "wm") if self.world_model else ("agent",)
+
+
+class BaselineRun(StagedTraining):
+    """The training of a baseline in a folder; some roles may have begun from a trained model."""
+
+    def __init__(
+        self, config: BaselineTraining, *parts: Any, begun: Collection[str] = (), **named: Any
+    ) -> None:
+        super().__init__(config, *parts, **named)
+        self.begun = tuple(sorted(begun))
+        other = {shown.split for shown in self.demos} - {config.train_split}
+        if other:
+            raise OptionError(
+                f"expected demonstrations of the split {config.train_split!r}, found some of "
+                f"{', '.join(sorted(map(repr, other)))}; a baseline learns from nothing else"
+            )
+
+    def described(self) -> dict[str, Any]:
+        """Return what makes this training the training it is, as plain data."""
+        return {"method": self.config.method, "begun": list(self.begun), **super().described()}
+
+    def stages(self) -> list[tuple[str, Work]]:
+        """Return the names of all stages and what each does, in order."""
+        plan = self.learning()
+        return [*plan, (EVALUATION, self.evaluate)] if self.config.evaluation_tasks != 0 else plan
+
+    def learning(self) -> list[tuple[str, Work]]:
+        """Return the stages in which something is learned."""
+        raise NotImplementedError
+
+    def player(self) -> Agent:
+        """Return the agent as it is to play in the end."""
+        return ReActAgent(recast(self.evaluated_agent(), ReActConfig))
+
+    def player_world(self) -> WorldModel | None:
+        """Return the world model that it asks."""
+        return None
+
+    def summary(self, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """Return the method, how long it took, and the results of the evaluation."""
+        return {
+            "method": self.config.method,
+            "cpu_seconds": round(sum(found["cpu_seconds"] for found in results.values()), 3),
+            "seconds": round(sum(found["seconds"] for found in results.values()), 3),
+            "results": results.get(EVALUATION, {}).get("splits", {}),
+        }
+
+    def evaluate(self, stage: StageFolder) -> Mapping[str, Any]:
+        """Let the agent play on splits that nothing was learned from."""
+        lm, agent, world = self.language_model(), self.player(), self.player_world()
+        tasks = self.config.evaluation_tasks
+        splits, _ = self.play_splits(stage, agent, lm=lm, world_model=world, tasks=tasks)
+        return {"splits": splits}
+
+    def imitate(self, stage: StageFolder, role: str, epochs: int, rate: float) -> Mapping[str, Any]:
+        """Fine-tune a role on demonstrations."""
+        count = self.counting.count_tokens
+        samples = list(imitation_samples(self.demos, self.agent, count_tokens=count))
+        return self.learn(stage, role, samples, epochs, rate)
+
+    def model_world(self, stage: StageFolder, epochs: int, rate: float) -> Mapping[str, Any]:
+        """Fine-tune the world model on the expert's transitions alone."""
+        samples = list(transition_samples(self.demos, self.world_model(self.counting)))
+        return self.learn(stage, "wm", samples, epochs, rate)
+
+    def write_each(
+        self,
+        stage: StageFolder,
+        tasks: Sequence[str],
+        size: int,
+        work: Callable[[Sequence[str]], Iterable[Done]],
+    ) -> dict[str, Any]:
+        """Do work for each task once, so many at a time; return what came of those without an error."""
+
+        def in_parts(missing: Sequence[str]) -> Iterator[Done]:
+            for start in range(0, len(missing), size):
+                yield from work(missing[start : start + size])
+                done = min(start + size, len(missing))
+                self.tell({"event": "task", "done": done, "of": len(missing)})
+
+        found = each_once(stage.path / WRITTEN, tasks, in_parts)
+        return {task: record for task, record in found.items() if "error" not in record}
+
+    def written(self, name: str, tasks: Sequence[str]) -> dict[str, Any]:
+        """Return what a stage that has ended wrote of each task, those with an error left out."""
+
+        def missing(some: Sequence[str]) -> Iterator[Done]:
+            raise DataCorrupt(
+                f"expected what the stage {name} wrote of {len(tasks)} tasks in "
+                f"{self.folders[name].path}, found nothing of {len(some)}; remove the folders of that "
+                "stage and of all later ones to do them again"
+            )
+
+        return self.write_each(self.folders[name], tasks, len(tasks) or 1, missing)
+
+    def demonstrated(self, number: int | None, purpose: str) -> list[Trajectory]:
+        """Return so many of the demonstrations all of whose steps are to be copied, one of a task."""
+        whole = [shown for shown in self.demos if all(map(is_shown, shown.steps))]
+        of_task = {shown.task: shown for shown in whole}
+        tasks = some_of(sorted(of_task), number, self.seed(purpose, "demonstrations"))
+        return [of_task[task] for task in tasks]
+
+
+class SFTRun(BaselineRun):
+    """The training of SFT in a folder: `StagedTraining.run` does it, or resumes it.
+
+    The policy learns ``E[-log pi(a* | s)]`` over the expert's steps: the stage is CoMap's warm-up,
+    bit for bit where the settings are the same. The world model learns ``E[-log W(s' | s, a)]``.
+    """
+
+    def learning(self) -> list[tuple[str, Work]]:
+        """Return the stages in which something is learned."""
+        epochs, rate = self.config.epochs, self.config.learning_rate
+        plan: list[tuple[str, Work]] = [
+            ("warmup-policy", lambda stage: self.imitate(stage, "agent", epochs, rate))
+        ]
+        if self.config.world_model:
+            plan.append(("world-model", lambda stage: self.model_world(stage, epochs, rate)))
+            self.saved = ("agent", "wm")
+        return plan

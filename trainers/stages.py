@@ -1,0 +1,412 @@
+"""A training of an agent in a folder: a list of stages, resumed at the first that is not done.
+
+Each stage has a folder, does its work in a way that depends only on the settings and on what earlier
+stages left, and is marked as done at its end. A training that was stopped or killed goes on with the
+episodes, checkpoints and weights that exist.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import gymnasium
+
+from ..agents import Agent, AgentConfig, ReActAgent, ReActConfig
+from ..agents.heads import RefinementHead
+from ..agents.run import TRAJECTORIES, Run, recorded, run_to, writing
+from ..jsonl import write_json
+from ..lm import LanguageModel
+from ..trajectory import Trajectory
+from ..worldmodel import WorldModel
+from ..worldmodel.language import LanguageWorldModel
+from .config import SharedTraining, recast
+from .evaluation import played_result
+from .processes import is_first, rank, wait, world_size
+from .roles import Roles
+from .run_folder import HEAD, RunFolder, StageFolder
+from .samples import Example, Sample, count_samples, encode_samples, plan_updates
+
+if TYPE_CHECKING:
+    from .row_trainer import RowTrainer
+
+MakeEnv: TypeAlias = Callable[[str], "gymnasium.Env[str, str]"]
+"""Makes an environment on a split."""
+
+Tell: TypeAlias = Callable[[Mapping[str, Any]], object]
+"""Callback for events: plain data with the name of an ``event``."""
+
+Work: TypeAlias = Callable[[StageFolder], Mapping[str, Any]]
+"""A stage's work: returns its result, with the files of what it trained under ``weights``."""
+
+
+class StagedTraining(ABC):
+    """A training in a folder, stage by stage.
+
+    Args:
+        config: The settings.
+        roles: The models.
+        make_env: Makes an environment on a split.
+        demos: The expert's episodes.
+        out: The training's folder.
+        about: What else identifies the training: to resume with another is refused.
+        session: What to write down of this session: versions, hardware.
+        tell: Callback for events.
+        report_to: A tracker of TRL's.
+    """
+
+    config: Any
+    saved: tuple[str, ...] = ("agent",)
+    """The roles that the training leaves behind."""
+
+    def __init__(
+        self,
+        config: SharedTraining,
+        roles: Roles,
+        make_env: MakeEnv,
+        demos: Sequence[Trajectory],
+        out: str | Path,
+        *,
+        about: Mapping[str, Any] | None = None,
+        session: Mapping[str, Any] | None = None,
+        tell: Tell = lambda event: None,
+        report_to: str = "none",
+    ):
+        self.config, self.roles, self.make_env = config, roles, make_env
+        self.demos, self.out = demos, Path(out)
+        self.about, self.session = dict(about or {}), dict(session or {})
+        self.tell, self.report_to = tell, report_to
+        self.agent: AgentConfig = replace(config.agent, seed=config.seed, adapter="agent")
+        self.head = RefinementHead.zeros(roles.base("agent").config.get_text_config().hidden_size)
+        self.folders: dict[str, StageFolder] = {}
+
+    @abstractmethod
+    def stages(self) -> list[tuple[str, Work]]:
+        """Return the names of all stages and what each does, in order."""
+
+    def described(self) -> dict[str, Any]:
+        """Return what makes this training the training it is, as plain data."""
+        config = self.config.describe()
+        return {"config": config, "demonstrations": fingerprint_of(self.demos), **self.about}
+
+    def summary(self, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """Return what the training came to, beside the results of its stages."""
+        return {}
+
+    def save(self, folder: Path) -> None:  # noqa: B027  (most have nothing else)
+        """Write what else than the roles' models the agent needs into a folder."""
+
+    def run(self) -> dict[str, Any]:
+        """Do all stages that are not done, and return the summary that is written to the folder.
+
+        Raises:
+            OptionError: The folder is another training's, in use or cannot be written, or a setting
+                does not fit the models or the environment.
+            DataCorrupt: The folder's files are not what they should be.
+        """
+        with RunFolder(self.out).open(self.described(), self.session) as folder:
+            plan = self.stages()
+            results: dict[str, dict[str, Any]] = {}
+            weights: dict[str, Path] = {}
+            loaded = False
+            for number, (name, work) in enumerate(plan):
+                stage = self.folders[name] = folder.stage(number, name)
+                found = stage.result()
+                event = {"stage": name, "number": number + 1, "of": len(plan)}
+                if found is None:
+                    if not loaded:
+                        self._load_weights(weights)
+                        loaded = True
+                    self.tell({"event": "stage", **event})
+                    found = self._do(stage, work)
+                else:
+                    stage.tidy()
+                    self.tell({"event": "known", **event})
+                weights |= stage.trained(self.roles.names)
+                results[name] = found
+            if not loaded:
+                self._load_weights(weights)
+            stages = {
+                name: {key: value for key, value in found.items() if key not in ("stage", "log")}
+                for name, found in results.items()
+            }
+            summary = {**self.summary(results), "stages": stages}
+            if is_first():
+                self.roles.save(self.out / "models", self.saved)
+                with writing(self.out):
+                    self.save(self.out)
+                    write_json(self.out / "summary.json", summary)
+            wait()
+            return summary
+
+    def _do(self, stage: StageFolder, work: Work) -> dict[str, Any]:
+        began, cpu = time.monotonic(), time.process_time()
+        result = work(stage)
+        spent = round(time.process_time() - cpu, 3)
+        stage.finish({**result, "cpu_seconds": spent}, time.monotonic() - began)
+        found = stage.result()
+        assert found is not None
+        self.tell({"event": "done", "stage": stage.name, "result": found})
+        return found
+
+    def seed(self, *parts: object) -> int:
+        """Return a seed for a purpose, from the training's own."""
+        text = "\n".join(map(str, (self.config.seed, *parts)))
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
+
+    def language_model(self) -> LanguageModel:
+        """Return the language model of all roles, with their present weights."""
+        return self.roles.language_model(exact=self.config.exact)
+
+    @cached_property
+    def counting(self) -> LanguageModel:
+        """A language model for counting tokens only, while prompts are built."""
+        return self.language_model()
+
+    def world_model(self, lm: LanguageModel, role: str = "wm") -> LanguageWorldModel:
+        """Return a role as a world model."""
+        return LanguageWorldModel(
+            lm,
+            prompts=self.agent.prompts,
+            state_text=self.agent.state_text,
+            adapter=role,
+            max_length=self.agent.max_length,
+            max_new_tokens=self.config.predict_tokens,
+        )
+
+    def drafting(self, temperature: float | None = None, adapter: str = "agent") -> ReActAgent:
+        """Return the agent that drafts alone."""
+        changed = {} if temperature is None else {"temperature": temperature}
+        return ReActAgent(recast(self.agent, ReActConfig, adapter=adapter, **changed))
+
+    def evaluated_agent(self) -> AgentConfig:
+        """Return how the agent acts in evaluation."""
+        return replace(self.agent, temperature=self.config.evaluation_temperature)
+
+    def tasks(self, split: str) -> tuple[str, ...]:
+        """Return the ids of all tasks of a split."""
+        with closing(self.make_env(split)) as env:
+            ids: tuple[str, ...] = env.get_wrapper_attr("tasks").ids
+        return ids
+
+    def some_tasks(self, number: int | None, *purpose: object) -> list[str]:
+        """Return so many training tasks, drawn at random."""
+        return some_of(self.tasks(self.config.train_split), number, self.seed(*purpose))
+
+    def play(
+        self,
+        folder: Path,
+        split: str,
+        agent: Agent,
+        tasks: Sequence[str],
+        *,
+        lm: LanguageModel | None = None,
+        world_model: WorldModel | None = None,
+        seed: int | None = None,
+    ) -> list[Trajectory]:
+        """Play tasks into a folder, shared among the processes, and return them in their order."""
+        mine = list(tasks)[rank() :: world_size()]
+        if mine:
+            run = Run(
+                make_env=partial(self.make_env, split),
+                agent=agent,
+                tasks=mine,
+                lm=lm,
+                world_model=world_model,
+                seed=seed,
+                config={"split": split},
+            )
+            done = [0]
+
+            def advance(trials: list[Trajectory]) -> None:
+                done[0] += 1
+                won = sum(trial.success for trial in trials)
+                self.tell({"event": "episode", "done": done[0], "of": len(mine), "won": won})
+
+            share = folder / f"rank-{rank()}-of-{world_size()}"
+            run_to(share, run, concurrency=self.config.concurrency, on_done=advance)
+        wait()
+        if is_first():  # what a session of another number of processes had begun
+            for path in sorted(folder.glob("rank-*-of-*")):
+                if not path.name.endswith(f"-of-{world_size()}"):
+                    shutil.rmtree(path)
+        wait()
+        order = {task: number for number, task in enumerate(tasks)}
+        return sorted(played(folder), key=lambda trajectory: order[trajectory.task])
+
+    def episodes(self, stage: str) -> list[Trajectory]:
+        """Return the episodes that a stage has played, in the order of their tasks' ids."""
+        found = played(self.folders[stage].path / "episodes")
+        return sorted(found, key=lambda trajectory: (trajectory.task, trajectory.trial))
+
+    def play_splits(
+        self,
+        stage: StageFolder,
+        agent: Agent,
+        *,
+        lm: LanguageModel,
+        world_model: WorldModel | None,
+        tasks: int | None,
+    ) -> tuple[dict[str, Any], dict[str, list[Trajectory]]]:
+        """Let an agent play the evaluation splits; return the results and the episodes of each."""
+        results: dict[str, Any] = {}
+        episodes: dict[str, list[Trajectory]] = {}
+        for split in self.config.evaluation_splits:
+            chosen = self.evaluation_tasks(split, tasks)
+            episodes[split] = []
+            for repeat in range(self.config.evaluation_seeds if chosen else 0):
+                folder, seed = stage.path / f"{split}-{repeat}", repeat or None
+                episodes[split] += self.play(
+                    folder, split, agent, chosen, lm=lm, world_model=world_model, seed=seed
+                )
+            results[split] = played_result(episodes[split])
+        return results, episodes
+
+    def evaluation_tasks(self, split: str, number: int | None) -> list[str]:
+        """Return the tasks of a split to evaluate on; the same at each evaluation."""
+        return some_of(self.tasks(split), number, self.seed("evaluation", split))
+
+    def fit(
+        self,
+        stage: StageFolder,
+        role: str,
+        epochs: Sequence[Sequence[Sample]],
+        rate: float,
+        trainer: Callable[..., RowTrainer] | None = None,
+        encode: Callable[[list[Example]], list[Example]] = lambda rows: rows,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Train a role on samples, and return what happened as JSON data.
+
+        Args:
+            stage: Where checkpoints are kept.
+            role: What is trained.
+            epochs: The samples of each epoch; epochs of the same list share their rows.
+            rate: The highest learning rate.
+            trainer: A subclass of `RowTrainer`; None for `WarmUpTrainer`.
+            encode: Changes rows before they are learned.
+            **options: Further arguments of the trainer.
+        """
+        began, length = time.monotonic(), self.agent.max_length
+        known: dict[int, list[Example]] = {}
+        for samples in epochs:
+            if id(samples) not in known:
+                known[id(samples)] = encode(encode_samples(self.roles.tokenizer, samples, length))
+        rows = [known[id(samples)] for samples in epochs]
+        lengths = [[len(row) for row in some] for some in rows]
+        plan = plan_updates(lengths, self.config.optimization, self.seed(stage.name, "order"))
+        if trainer is None:
+            from .row_trainer import WarmUpTrainer
+
+            trainer = WarmUpTrainer
+        given = self.trainer_options(stage, role, rate) | options
+        log = trainer(epochs=rows, plan=plan, **given).fit()
+        return {
+            "role": role,
+            "rows": sum(map(len, lengths)),
+            "tokens": sum(map(sum, lengths)),
+            "updates": len(plan) // self.config.optimization.accumulate,
+            "log": log,
+            "training_seconds": round(time.monotonic() - began, 3),
+        }
+
+    def learn(
+        self,
+        stage: StageFolder,
+        role: str,
+        samples: Sequence[Sample],
+        epochs: int,
+        rate: float,
+        *followers: str,
+    ) -> dict[str, Any]:
+        """Train a role on samples, all scored tokens alike, and return the stage's result.
+
+        Followers are roles that become copies of it.
+        """
+        result = self.fit(stage, role, [samples] * epochs, rate)
+        for follower in followers:
+            self.roles.copy(role, follower)
+        weights = self.save_weights(stage, role, *followers)
+        return {**result, "samples": count_samples(samples), "weights": weights}
+
+    def trainer_options(
+        self, stage: StageFolder, role: str, rate: float, **changed: Any
+    ) -> dict[str, Any]:
+        """Return what every trainer of a stage is given, perhaps with another optimization."""
+        from .row_trainer import trainer_arguments
+
+        device = self.roles.base(role).device.type
+        mixed = device == "cuda" and self.config.precision in ("auto", "bfloat16")
+        args = trainer_arguments(
+            stage.checkpoints,
+            replace(self.config.optimization, **changed),
+            rate,
+            seed=self.seed(stage.name, "dropout"),
+            report_to=self.report_to,
+            run_name=f"{self.out.name}/{stage.name}",
+            bf16=mixed,
+            use_cpu=device == "cpu",
+        )
+
+        def tell(logs: Mapping[str, float]) -> None:
+            self.tell({"event": "update", "stage": stage.name, **logs})
+
+        return {"roles": self.roles, "role": role, "args": args, "tell": tell}
+
+    def save_weights(self, stage: StageFolder, *roles: str) -> dict[str, str]:
+        """Write the weights of roles, and with the agent's the head; return the names of the files."""
+        from safetensors.torch import save_file
+
+        if is_first():
+            with writing(stage.path):
+                for role in roles:
+                    path = stage.weights(role)
+                    draft = path.with_name(path.name + ".part")
+                    save_file(self.roles.state(role), draft)
+                    draft.replace(path)
+                if "agent" in roles:
+                    self.head.save(stage.weights(HEAD))
+        wait()
+        names = (*roles, HEAD) if "agent" in roles else roles
+        return {name: stage.weights(name).name for name in names}
+
+    def _load_weights(self, files: Mapping[str, Path]) -> None:
+        """Take over weights, whose files are as they were written: see `StageFolder.trained`."""
+        from safetensors.torch import load_file
+
+        for role, path in files.items():
+            if role == HEAD:
+                self.head = RefinementHead.load(path)
+            else:
+                self.roles.load(role, load_file(path))
+
+
+def played(folder: Path) -> list[Trajectory]:
+    """Return all episodes that were played into a folder, in no order of the tasks."""
+    paths = sorted(folder.glob(f"rank-*/{TRAJECTORIES}"))
+    return [trajectory for path in paths for trajectory in recorded(path)]
+
+
+def some_of(items: Sequence[str], number: int | None, seed: int) -> list[str]:
+    """Return so many items in random order; all of them, as they are, if there are no more."""
+    few = number is not None and number < len(items)
+    return random.Random(seed).sample(list(items), number or 0) if few else list(items)
+
+
+def fingerprint_of(demos: Sequence[Trajectory]) -> str:
+    """Return how many demonstrations there are, and what identifies them."""
+    digest = hashlib.sha256()
+    for shown in demos:
+        row = (shown.env_id, shown.task, [step.action for step in shown.steps])
+        digest.update(json.dumps(row).encode("ascii") + b"\n")
+    return f"{len(demos)}, sha256 {digest.hexdigest()[:16]}"
