@@ -605,14 +605,14 @@ def _compare(split: Split, found: dict[str, str], listed: Mapping[str, str]) -> 
             "extra": sorted(found.keys() - known.keys()),
             "changed": sorted(n for n in known.keys() & found.keys() if known[n] != found[n]),
         }
-        counts = {word: len(listed) for word, listed in names.items()}
+        counts = {word: len(some) for word, some in names.items()}
     content = "not known"
     if split.sha256 is not None:
         content = "matches" if fingerprint(found) == split.sha256 else "differs"
     wrong = [f"{count} {word}" for word, count in counts.items() if count > 0]
     text = ", ".join([f"{len(found)} of {split.items}", *wrong, f"content {content}"])
-    for word, listed in names.items():
-        if listed:
-            more = f" and {len(listed) - 1} more" if len(listed) > 1 else ""
-            text += f"\n    {word}: {listed[0]}{more}"
+    for word, some in names.items():
+        if some:
+            more = f" and {len(some) - 1} more" if len(some) > 1 else ""
+            text += f"\n    {word}: {some[0]}{more}"
     return SplitReport(split.name, not wrong and content != "differs", text)
