@@ -348,7 +348,7 @@ class Recalled:
 
     def __init__(self, steps: Sequence[Step]):
         self.texts = {step.t: step.observation for step in steps if _is_outside(step)}
-        self._sources = {step.t: str(step.told.get("tool_source", "none")) for step in steps}
+        self._sources = {step.t: str(step.env_info.get("tool_source", "none")) for step in steps}
         self._now = 0
 
     def at(self, step: int) -> None:
@@ -365,7 +365,7 @@ class Recalled:
 
 
 def _is_outside(step: Step) -> bool:
-    return step.told.get("tool_source") in _OUTSIDE or bool(step.told.get("tool_faults"))
+    return step.env_info.get("tool_source") in _OUTSIDE or bool(step.env_info.get("tool_faults"))
 
 
 class LiveServer:
