@@ -68,7 +68,6 @@ def seen_titles(state: State) -> list[str]:
 
 
 def has_answered(state: State) -> bool:
-    """Return whether the answer was given."""
     return any(fact[0] == "answer" for fact in state.facts)
 
 

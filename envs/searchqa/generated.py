@@ -62,13 +62,11 @@ class Encyclopedia:
         return len(self.articles)
 
     def of_kind(self, kind: str) -> list[Article]:
-        """Return the articles about one kind of thing."""
         return [article for article in self.articles.values() if article.kind == kind]
 
 
 @lru_cache(maxsize=2)
 def generate_encyclopedia(seed: int = 0, size: float = 1.0) -> Encyclopedia:
-    """Return the encyclopedia of a seed."""
     words = lexicon()
     titles = {
         kind: list(_titles(kind, max(4, int(size * told["number"])), seed))
@@ -282,7 +280,6 @@ def generated_folder(seed: int = 0) -> Path:
 
 
 def write_corpus(book: Encyclopedia, path: Path) -> None:
-    """Write an encyclopedia as a corpus; ids are the beginnings of MD5 sums, as is usual."""
     with path.open("w", encoding="utf-8") as file:
         for article in book.articles.values():
             contents = contents_of(article.title, article.text)

@@ -371,7 +371,6 @@ class DenseRetriever:
         return DenseRetriever, self._made_of
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
-        """Return at most `k` passages for each query, best first, ties by id."""
         check_queries(queries, k)
         if not queries:
             return []

@@ -143,7 +143,6 @@ class PassageStore:
         return PassageStore, (self.path,)
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Return the rows of a query."""
         with self._lock:
             try:
                 return self._connected().execute(sql, values).fetchall()
@@ -177,7 +176,6 @@ class PassageStore:
             first += len(part)
 
     def close(self) -> None:
-        """Let go of the file."""
         with self._lock:
             if self._connection is not None and self._process == os.getpid():
                 self._connection.close()
@@ -234,7 +232,6 @@ class FTS5Retriever:
         self._store = PassageStore(folder / PASSAGES)
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
-        """Return at most `k` passages for each query, best first, ties by id."""
         check_queries(queries, k)
         return [self._one(query, k) for query in queries]
 
@@ -301,7 +298,6 @@ class BM25Retriever:
         return BM25Retriever, self._made_of
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
-        """Return at most `k` passages for each query, best first, ties by id."""
         check_queries(queries, k)
         return [self._one(query, k) for query in queries]
 

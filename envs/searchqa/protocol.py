@@ -87,12 +87,10 @@ def last_answer(action: str, form: ActionForm = "tags") -> str | None:
 
 
 def written_search(query: str, form: ActionForm = "tags") -> str:
-    """Return the action that searches for a query."""
     return f"search[{query}]" if form == "react" else f"<search>{query}</search>"
 
 
 def written_answer(answer: str, form: ActionForm = "tags") -> str:
-    """Return the action that answers."""
     return f"finish[{answer}]" if form == "react" else f"<answer>{answer}</answer>"
 
 

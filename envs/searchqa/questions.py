@@ -50,7 +50,6 @@ class Question:
 
 
 def read_questions(path: str | os.PathLike[str], split: str = "test") -> list[Question]:
-    """Read a file of questions."""
     path = Path(path)
     found: dict[str, Question] = {}
     try:

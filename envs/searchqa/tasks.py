@@ -44,7 +44,6 @@ class Tasks:
 
     @cached_property
     def panel(self) -> Panel:
-        """The ids of the split's tasks."""
         return Panel.of(self.listed, self.split, SPLITS)
 
     def question(self, task: str) -> Question:
@@ -119,7 +118,6 @@ RETRIEVERS = ("auto", *KINDS, "hybrid")
 
 
 def index_home() -> Path:
-    """Return the folder where an index is looked for if none is named."""
     return comap_home() / "searchqa" / "index"
 
 

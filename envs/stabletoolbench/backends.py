@@ -166,7 +166,6 @@ class ResponseCache:
         self._root = self.folder.resolve()
 
     def answer(self, request: Request) -> Hit | None:
-        """Return the cached answer; None where there is none."""
         path = self.path_of(request)
         if path is None:
             return None
@@ -277,7 +276,6 @@ class Overlay:
         return found
 
     def keep(self, request: Request, hit: Hit) -> Hit:
-        """Keep an answer and return the one that counts."""
         key = _key(request)
         record = {
             "key": key,
@@ -378,7 +376,6 @@ class LiveServer:
         self.timeout, self.retries = timeout, retries
 
     def answer(self, request: Request) -> Hit | None:
-        """Return what the server says."""
         body = {
             "category": request.category,
             "tool_name": request.tool,
@@ -429,7 +426,6 @@ class Simulator:
         self.model = model
 
     def answer(self, request: Request) -> Hit | None:
-        """Return what the model makes up."""
         asked = Generate(_messages(request), Sampling(max_new_tokens=_TOKENS), purpose="simulate")
         try:
             (reply,) = self.model.generate([asked])
@@ -518,7 +514,6 @@ class VirtualTools:
         self._lock = threading.Lock()
 
     def answer(self, body: Any) -> dict[str, Any]:
-        """Return ``{"error", "response"}`` for a request's body."""
         request = _requested(body)
         if isinstance(request, str):
             return {"error": request, "response": ""}
@@ -553,8 +548,6 @@ def _requested(body: Any) -> Request | str:
 
 
 def virtual_app(tools: VirtualTools, *, host: str = "127.0.0.1", token: str | None = None) -> Any:
-    """Return the web application with the route ``/virtual``."""
-
     def answered(method: str, path: str, asked: Any) -> Any:
         return tools.answer(asked)
 

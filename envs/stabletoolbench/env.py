@@ -99,7 +99,6 @@ class Session:
         self._checker = Checker(self._named.values())
 
     def act(self, action: str) -> Told:
-        """Make the call that an action is, and return what it comes to."""
         call = parse_call(action)
         if call is None:
             error = 'Action not understood: write {"name": FUNCTION, "arguments": {...}}'
@@ -134,12 +133,10 @@ class Session:
         return share_right(self.task.answer, fields, self.task.effects, found)
 
     def save(self) -> Saved:
-        """Return this moment."""
         marks = None if self.tools is None else self.tools.ledger.save()
         return Saved(tuple(self.done), self.finished, self.answer, marks)
 
     def load(self, saved: Saved) -> None:
-        """Go back to a moment that `save` returned."""
         self.done, self.finished, self.answer = list(saved.done), saved.finished, saved.answer
         if self.tools is not None and saved.marks is not None:
             self.tools.ledger.load(saved.marks)

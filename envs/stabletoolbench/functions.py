@@ -38,7 +38,6 @@ def changed(name: str) -> str:
 
 
 def parameter_name(name: str, compat: str = "strict") -> str:
-    """Return what functions call a parameter."""
     return changed(standard(name, compat))
 
 
@@ -123,7 +122,6 @@ class Offer:
 
     @cached_property
     def required(self) -> tuple[str, ...]:
-        """The names of the parameters that a call must have."""
         return tuple(name for name in self.parameters.get("required", ()) if name)
 
 

@@ -50,7 +50,6 @@ class Attempt:
 
 
 def attempt_of(trajectory: Trajectory) -> Attempt:
-    """Return the attempt that a trajectory of our environment is."""
     calls: list[Made] = []
     sources: list[str] = []
     finish = answer = ""
@@ -211,7 +210,6 @@ class Judge:
     prompt_sha256 = ""
 
     def verdict(self, attempt: Attempt, run: int) -> Verdict:
-        """Return the verdict on an attempt in a run."""
         raise NotImplementedError
 
     def verdicts_of(
@@ -235,7 +233,6 @@ class CallableJudge(Judge):
         self.name = name or str(getattr(function, "__name__", "a callable"))
 
     def verdict(self, attempt: Attempt, run: int) -> Verdict:
-        """Return what the function says."""
         return self._function(attempt, run)
 
 
@@ -350,11 +347,9 @@ class RecordedJudge(Judge):
 
     @property
     def runs(self) -> int:
-        """See above."""
         return max((max(row, default=-1) + 1 for row in self.verdicts.values()), default=0)
 
     def verdict(self, attempt: Attempt, run: int) -> Verdict:
-        """Return the recorded verdict."""
         key = attempt.query_id
         known = self.verdicts.get(key) or self.verdicts.get(key.rpartition("/")[2], {})
         if run not in known:
@@ -398,13 +393,11 @@ class PassReport:
 
     @property
     def interval(self) -> Rate:
-        """See above."""
         judged = sum(any(said is not None for said in row) for row in self.verdicts.values())
         return wilson(min(self.mean, 1.0), judged)
 
 
 def pass_rate(attempts: Mapping[str, Attempt], judge: Judge, runs: int = 3) -> PassReport:
-    """Return the solvable pass rate."""
     if not attempts or type(runs) is not int or runs < 1:
         raise OptionError(
             f"expected attempts and at least one run, found {len(attempts)} and {runs!r}"
@@ -467,7 +460,6 @@ class WinReport:
 
     @property
     def interval(self) -> Rate:
-        """See above."""
         return wilson(self.rate, self.n)
 
 

@@ -205,7 +205,6 @@ class Belief:
         return cls({name: frozenset(group) for name, group in groups.items()})
 
     def of(self, name: str) -> frozenset[Fact]:
-        """Return the facts of one predicate."""
         return self.groups.get(name, _NONE)
 
     def told(self, name: str) -> str:

@@ -249,7 +249,6 @@ class Asins:
         return self._count - 1
 
     def sorted(self) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.uint32]]:
-        """Return the ASINs, and their numbers in the order of the ASINs."""
         last = np.array(self._last, None if self._last else "S1")
         asins = np.concatenate([*self._full, last])
         return asins, np.argsort(asins, kind="stable").astype(np.uint32)
@@ -282,7 +281,6 @@ class Notes:
         return json.loads(self._texts[int(self._order[at])])
 
     def close(self) -> None:
-        """Remove what was kept."""
         for suffix in ("bin", "npy"):
             (self._folder / f"{self._name}.{suffix}").unlink()
 

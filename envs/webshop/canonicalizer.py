@@ -154,7 +154,6 @@ def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None
 
 
 def dollars(cents: str) -> str:
-    """Return cents as dollars."""
     cents = cents.zfill(3)
     return f"{cents[:-2]}.{cents[-2:]}"
 
@@ -170,7 +169,6 @@ class _Belief(Belief):
         self.opened = {fact[1] for fact in self.of("opened")}
 
     def page_line(self) -> str:
-        """Return where the shopper is."""
         if self.page == "results":
             pages = f"{self.told('page_no')} of {max(1, -(-self.number('total') // 10))}"
             return f"results {pages} for {self.told('query') or 'something'}"

@@ -54,7 +54,6 @@ class Tasks:
 
     @cached_property
     def panel(self) -> Panel:
-        """The ids of the split's tasks."""
         prefix = f"{_PREFIX if self.generated else ''}{self.kind}/"
         ids = (f"{prefix}{index}" for index in self._indices())
         return Panel.of(ids, self.split, SPLITS)

@@ -43,7 +43,6 @@ class Invention:
     high: int
 
     def all_attributes(self) -> list[str]:
-        """Return the attributes of all kinds."""
         return [name for kind in KINDS for name in self.attributes[kind]]
 
 

@@ -33,7 +33,6 @@ class TextWriter:
         self._starts = array("Q", [0])
 
     def close(self) -> None:
-        """Write what is left."""
         self._file.close()
         save_array(self._folder, self._name, np.frombuffer(self._starts, np.uint64))
 
@@ -73,13 +72,11 @@ class Texts:
         return self._bytes[:].decode("utf-8", "surrogatepass").split("\n")[:-1]
 
     def raw(self, number: int) -> bytes:
-        """Return a text's bytes."""
         start, end = self._starts[number : number + 2].tolist()
         return self._bytes[start:end]
 
 
 def save_array(folder: Path, name: str, content: npt.NDArray[np.generic]) -> None:
-    """Write an array to ``<name>.npy``."""
     np.save(folder / f"{name}.npy", content, allow_pickle=False)
 
 
@@ -389,7 +386,6 @@ class IndexWriter:
         return array
 
     def _new(self, name: str, kind: type[np.generic], length: int) -> npt.NDArray[Any]:
-        """Return a new array on disk; an empty one cannot be mapped."""
         path = self._folder / f"{name}.npy"
         if not length:
             np.save(path, np.empty(0, kind))

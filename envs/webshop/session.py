@@ -35,7 +35,6 @@ class Session(NamedTuple):
     parts: Mapping[str, Any] = _NOTHING
 
     def shown(self) -> tuple[int, ...]:
-        """Return the products on this page of results."""
         return self.rows[(self.page_no - 1) * ON_A_PAGE : self.page_no * ON_A_PAGE]
 
 
@@ -71,7 +70,6 @@ class Shop:
         return None
 
     def clickables(self, here: Session) -> list[str]:
-        """Return what can be clicked on, in WebShop's order."""
         if here.page == "results":
             links = [self._link(row).removeprefix("click[")[:-1] for row in here.shown()]
             return [*self.buttons(here), *links]
