@@ -310,6 +310,14 @@ class Tally:
     language_model: Counter[str] = field(default_factory=Counter)
     world_model: Counter[str] = field(default_factory=Counter)
 
+    @classmethod
+    def of(cls, trajectories: Iterable[Trajectory]) -> Tally:
+        """Count trajectories."""
+        tally = cls()
+        for trajectory in trajectories:
+            tally.add(trajectory)
+        return tally
+
     def add(self, trajectory: Trajectory) -> None:
         """Count one trial; the trials of a task come in their order."""
         task = trajectory.task
@@ -481,9 +489,7 @@ def run_to(
                 on_done(trials)
         with writing(folder):
             records.sort(run.tasks)
-            tally = Tally()
-            for trajectory in read_trajectories(records.path) if records.tasks else ():
-                tally.add(trajectory)
+            tally = Tally.of(read_trajectories(records.path) if records.tasks else ())
             summary = tally.summary(_seconds(folder / TIMINGS))
             summary[DIGESTS] = jsonl.digests_of(folder, [RUN, TRAJECTORIES])
             jsonl.write_json(folder / SUMMARY, summary)
