@@ -311,13 +311,9 @@ def flag(name: str) -> str:
     return f"--{_dashed(_WORDS.get(name, name))}"
 
 
+@cache
 def field_help(made: Any) -> dict[str, str]:
     """Return the docstring under each field of a dataclass and of those it inherits from."""
-    return _field_help(made)
-
-
-@cache
-def _field_help(made: Any) -> dict[str, str]:
     help_text: dict[str, str] = {}
     for cls in reversed(made.__mro__):
         if is_dataclass(cls):
