@@ -131,11 +131,6 @@ class ProbeResult:
             reads,
         )
 
-    @property
-    def ended(self) -> bool:
-        """Whether the episode is over after this action."""
-        return self.terminated or self.truncated
-
 
 @dataclass(frozen=True, slots=True)
 class Decision:

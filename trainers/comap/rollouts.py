@@ -53,7 +53,7 @@ class RolloutAgent(CoMapAgent):
     Each step: draft an action; ask the student what follows, and the environment what really does
     (`Probe`); ask the teacher, whose prompt has the latter; where student and teacher agree on what
     changes (``r >= tau_wm``), the reflection sees the student's prediction, else the truth. The action
-    is chosen as ever. A draft that ends the episode is taken without a reflection.
+    is chosen as ever.
     """
 
     name = "comap-rollout"
@@ -94,7 +94,7 @@ class RolloutAgent(CoMapAgent):
             "canon_ok_student": imagined.facts.parsed,
             **gate_notes,
         }
-        return LookAhead(context, imagined, notes, not probed.ended)
+        return LookAhead(context, imagined, notes)
 
     def _gate(
         self, view: View, action: str, imagined: Imagined, probed: ProbeResult
