@@ -16,7 +16,7 @@ from comap.agents.scripted import ExpertAgent
 from comap.benchmarks.view import summary_table
 from comap.envs.stabletoolbench import tasks as generate
 from comap.envs.stabletoolbench.scoring import attempt_of
-from comap.trajectory import TOLD, Trajectory, read_trajectories
+from comap.trajectory import ENV_INFO, Trajectory, read_trajectories
 
 ENV = partial(gym.make, "comap/StableToolBench-v0", source="generated", split="G1_instruction")
 
@@ -51,11 +51,11 @@ def test_steps_keep_the_source_and_nothing_where_none_was_asked():
     found = play(good_call(), "no call at all", GIVE_UP, notes={"why": "so"})
     assert found.error is None
     assert [step.notes for step in found.steps] == [
-        {"why": "so", TOLD: {"tool_source": "local"}},
+        {"why": "so", ENV_INFO: {"tool_source": "local"}},
         {"why": "so"},
         {"why": "so"},
     ]
-    assert [dict(step.told) for step in found.steps] == [{"tool_source": "local"}, {}, {}]
+    assert [dict(step.env_info) for step in found.steps] == [{"tool_source": "local"}, {}, {}]
     assert attempt_of(found).sources == ("local", "")
     assert Trajectory.from_json(json.loads(json.dumps(found.to_json()))) == found
 
@@ -81,7 +81,7 @@ def test_faults_of_backends_are_kept(tmp_path):
         call = json.dumps({"name": name, "arguments": {}})
         (cache / "a.json").write_text("{")
         found = run_episode(env, Says(call, GIVE_UP))
-    told = found.steps[0].told
+    told = found.steps[0].env_info
     assert told["tool_source"] == "none" and "cache" in told["tool_faults"][0]
 
 
