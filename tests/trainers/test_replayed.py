@@ -20,9 +20,10 @@ from comap.envs.conformance.transcripts import load
 from comap.trainers.comap.config import preset
 from comap.trainers.comap.reflection import rollout_samples, same_action
 from comap.trainers.comap.rollouts import RolloutAgent, RolloutConfig
+from comap.trainers.evaluation import gate_report
 from comap.trainers.sft import views_of
 from comap.trajectory import Step, Trajectory
-from comap.worldmodel import LanguageWorldModel, transitions_of
+from comap.worldmodel import LanguageWorldModel, OracleWorldModel, transitions_of
 
 HashedModel = load(f"{Path(__file__).parents[1] / 'agents' / 'scripted.py'}:HashedModel")
 TASKS = ALFWorldEnv(split="valid_seen", source="generated").tasks.ids
@@ -115,6 +116,21 @@ def test_drafts_that_end_the_episode_are_reflected_on_too() -> None:
     read = [t for t in drafted if t.steps[0].notes["ref_action"] is not None]
     samples = list(rollout_samples(read, preset("paper", agent={"p_source": "verbalizer"})))
     assert read and [one.task for one in samples] == [t.task for t in read]
+
+
+def test_a_rollout_compares_predictions_with_what_really_followed() -> None:
+    """An oracle knows the next state, and every refusal."""
+    lm, options = HashedModel(), {"prompts": "standard", "state_text": "history"}
+    teacher = LanguageWorldModel(lm, **options)
+    config = RolloutConfig(**options, p_source="verbalizer", **GATES)
+    agent, oracle = RolloutAgent(config, None, teacher), OracleWorldModel()
+    found = run_episodes(lambda: make(6), agent, TASKS[:8], lm=lm, world_model=oracle, seed=3)
+    notes = [s.notes for t in found for s in t.steps if s.notes["path"] == "reflected"]
+    assert {one["student_f1"] for one in notes} == {1.0}
+    refused = [one["env_next_of_draft"]["invalid_action"] for one in notes]
+    assert [one["foresees_refusal"] for one in notes] == refused and {*refused} == {True, False}
+    report = gate_report(found)["foreseen_refusals"]
+    assert (report["n"], report["precision"], report["recall"]) == (sum(refused), 1.0, 1.0)
 
 
 def test_corrections_that_both_gates_selected() -> None:
