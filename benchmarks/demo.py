@@ -213,12 +213,9 @@ def play_learned(
 
 
 def _summary(name: str, episodes: Sequence[Trajectory]) -> dict[str, Any]:
-    tally = Tally()
-    for episode in episodes:
-        tally.add(episode)
     gates = [gate for episode in episodes for gate in _gates(episode)]
     counts = {"reflected": len(gates), "revised": gates.count(True)}
-    return {"agent": name, **counts, **tally.summary()}
+    return {"agent": name, **counts, **Tally.of(episodes).summary()}
 
 
 def _gates(episode: Trajectory) -> list[bool]:

@@ -18,7 +18,7 @@ from comap.benchmarks.view import summary_table
 from comap.envs.conformance.transcripts import load
 from comap.envs.stabletoolbench.scoring import attempt_of
 from comap.envs.stabletoolbench.tasks import generated_task
-from comap.trajectory import TOLD, Trajectory, read_trajectories
+from comap.trajectory import ENV_INFO, Trajectory, read_trajectories
 
 kit = load(f"{Path(__file__).with_name('kit.py')}:KIT")
 ENV = partial(gym.make, "comap/StableToolBench-v0", source="generated", split="G1_instruction")
@@ -46,11 +46,11 @@ def test_steps_keep_the_source_and_nothing_where_none_was_asked():
     found = run_episode(ENV(), agent, task="generated/G1_instruction/0")
     assert found.error is None
     assert [step.notes for step in found.steps] == [
-        {"why": "so", TOLD: {"tool_source": "local"}},
+        {"why": "so", ENV_INFO: {"tool_source": "local"}},
         {"why": "so"},
         {"why": "so"},
     ]
-    assert [dict(step.told) for step in found.steps] == [{"tool_source": "local"}, {}, {}]
+    assert [dict(step.env_info) for step in found.steps] == [{"tool_source": "local"}, {}, {}]
     assert attempt_of(found).sources == ("local", "")
     assert Trajectory.from_json(json.loads(json.dumps(found.to_json()))) == found
 
@@ -64,7 +64,7 @@ def test_faults_of_backends_are_kept(tmp_path):
         env.reset()
         call = kit.call(env.unwrapped.functions[0]["name"])
         found = run_episode(env, Says(call, GIVE_UP))
-    told = found.steps[0].told
+    told = found.steps[0].env_info
     assert told["tool_source"] == "none" and "cache" in told["tool_faults"][0]
 
 
