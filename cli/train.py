@@ -364,10 +364,11 @@ class PaW(Training):
 
     def env_options(self, **elsewhere: str) -> dict[str, Any]:
         chosen = super().env_options(max_episode_steps="--max-episode-steps", **elsewhere)
-        return chosen | {"max_episode_steps": self.config.max_episode_steps}
+        own = paw.ENVIRONMENT_OPTIONS.get(self.preset, {})
+        return {**own, **chosen, "max_episode_steps": self.config.max_episode_steps}
 
     def generated_options(self) -> dict[str, Any]:
-        return {**env_class(self.env).generated_options, **paw.TINY_OPTIONS.get(self.preset, {})}
+        return dict(env_class(self.env).generated_options)
 
     def check(self) -> None:
         super().check()

@@ -56,8 +56,8 @@ class Advantages:
     """How returns become advantages: GRPO and RLOO, GiGPO, and PPO with its critic."""
 
     advantage_over: Over = "rows"
-    """What GRPO and RLOO take mean and deviation over: all rows of a task group (long episodes weigh
-    more), or its trajectories once each."""
+    """What mean and deviation of episode returns are taken over: all rows of a task group (long episodes
+    weigh more), or its trajectories once each. PPO has none."""
     gigpo_mode: GiGPOMode = "mean_std_norm"
     """Whether GiGPO divides by the standard deviation."""
     gigpo_omega: float = 1.0
@@ -171,10 +171,10 @@ class Warmup:
 class ZeroSearch:
     """The model that plays the search engine, with engine=simulated (ZeroSearch, section 3)."""
 
-    noise_start: float = 0.25
-    """Probability of noisy documents at the first update (authors' code)."""
+    noise_start: float = 0.0
+    """Probability of noisy documents at the first update (authors' code, for Qwen2.5-3B)."""
     noise_end: float = 0.5
-    """Probability of noisy documents at the last update (authors' code)."""
+    """Probability of noisy documents at the last update (authors' code, for Qwen2.5-3B)."""
     noise_base: float = 4.0
     """How late that probability rises: the base of the exponential; 1 is a straight line."""
     simulator_temperature: float = 0.8
@@ -380,8 +380,26 @@ _SEARCH: dict[str, Any] = {
     "warmup_ratio": 0.1,
     "updates": None,
 }
+_ONE_REPLY: dict[str, Any] = {  # an episode is one long reply, and has no penalty for its form
+    "advantage_over": "trajectories",
+    "invalid_penalty": 0.0,
+    "paw": False,
+}
+_SEARCH_R1: dict[str, Any] = {  # sizes of the authors' code
+    **_SEARCH,
+    **_ONE_REPLY,
+    "agent": {**_LONG, "context": "concat", "observation_tokens": 500},
+    "groups": 512,
+    "warmup_ratio": 0.285,
+}
 _SIMULATED = {"engine": "simulated", "reward": "f1"}
-_SEARCH_R1: dict[str, Any] = {**_SEARCH, "agent": {**_LONG, "context": "concat"}, "paw": False}
+_ZEROSEARCH: dict[str, Any] = {  # the authors' for Qwen2.5-3B
+    **_SEARCH_R1,
+    **_SIMULATED,
+    "groups": 64,
+    "max_episode_steps": 5,
+    "updates": 203,
+}
 _TINY: dict[str, Any] = {
     "agent": {
         "prompts": "brief",
@@ -417,7 +435,7 @@ _TINY_SEARCH_R1: dict[str, Any] = {
         "draft_tokens": 48,
         "observation_tokens": 128,
     },
-    "paw": False,
+    **_ONE_REPLY,
 }
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -426,7 +444,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "tools": _TOOLS,
     "search": _SEARCH,
     "search_r1": _SEARCH_R1,
-    "zerosearch": {**_SEARCH_R1, **_SIMULATED, "updates": 203},
+    "zerosearch": _ZEROSEARCH,
     "tiny": _TINY,
     "tiny_search_r1": _TINY_SEARCH_R1,
     "tiny_zerosearch": {**_TINY_SEARCH_R1, **_SIMULATED, "simulator_tokens": 96},
@@ -450,11 +468,13 @@ TINY_WHERE_SLOW: Mapping[str, Any] = {
 }
 """What the preset ``tiny`` plays less of where an episode takes seconds."""
 
-TINY_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+ENVIRONMENT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "zerosearch": {"topk": 5},
     "tiny_search_r1": {"topk": 1},
     "tiny_zerosearch": {"topk": 1},
 }
-"""Options of the environment that go with a preset: a small model reads few passages."""
+"""Options of the environment that go with a preset: ZeroSearch's five passages for a search, and one
+for small models, which read few."""
 
 
 def preset(name: str, **settings: Any) -> PaWTraining:
