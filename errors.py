@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from urllib.parse import SplitResult, urlsplit
 
 from gymnasium.error import ResetNeeded
@@ -50,6 +51,15 @@ class MissingExtra(CoMapError, ImportError):
     def of(cls, extra: str, what: str) -> MissingExtra:
         """Return the error for the extra that `what` needs."""
         return cls(f'{what} needs the extra {extra!r}; run: pip install "comap[{extra}]"')
+
+
+@contextmanager
+def needs_extra(extra: str, what: str) -> Iterator[None]:
+    """Raise `MissingExtra` for an import in the block that fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtra.of(extra, what) from error
 
 
 class TaskNotFound(CoMapError, LookupError):

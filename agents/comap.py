@@ -141,7 +141,7 @@ class Reflected:
 def _written(
     view: View, config: CoMapConfig, messages: Sequence[Message]
 ) -> Generator[Request, Reply, Reflected]:
-    """Ask for the four lines of a reflection as free text (CoMap, Figure 10)."""
+    """Ask for the lines of a reflection as free text (CoMap, Figure 10)."""
     lead = _LEADS[config.prompts] if config.form == "given" else ""
     said: Completion = yield ask_text(
         view, config, messages, "reflect", config.reflect_tokens, STOP, lead
@@ -288,6 +288,7 @@ ConfidenceSource: TypeAlias = Literal["token_geo_mean", "min_token", "proxy"]
 form of the reply (CoMap, section 3.2)."""
 
 _UNKNOWN = "Unknown."
+_STATED = "\nRevise Probability: <a number from 0 to 1>"
 _DIGITS = 6
 
 
@@ -429,16 +430,18 @@ class CoMapAgent:
     ) -> tuple[Message, ...]:
         """Return the conversation that asks for a reflection, for acting and for training."""
         config = self.config
-        room = config.max_length // 8
+        room, stated = config.max_length // 8, config.p_source == "verbal"
         (question,) = fill(
             config.prompts,
             "reflect",
+            number="four" if stated else "three",
+            probability=_STATED if stated else "",
             draft=cut_text(draft.text, room, view.count_tokens),
             action=cut_text(draft.action, room, view.count_tokens),
             future=cut_text(future.strip() or _UNKNOWN, 2 * room, view.count_tokens),
         )
         tokens = config.reflect_tokens + config.final_tokens
-        if config.prompts == "standard" and config.p_source == "verbal":
+        if config.prompts == "standard" and stated:
             tokens += PROBABILITY_ROOM
         return ask_about(view, config, question.content, tokens, replies)
 

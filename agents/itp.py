@@ -218,12 +218,10 @@ class ITPAgent:
         room = view.count_tokens(self.config.control)
         return converse(view, self.config, replies, reserve=room)
 
-    def act_prompt(
-        self, view: View, foresight: str, replies: dict[int, str]
-    ) -> tuple[Message, ...]:
+    def act_prompt(self, view: View, imagined: str, replies: dict[int, str]) -> tuple[Message, ...]:
         """Return the question for an action in sight of what was imagined."""
         config = replace(self.config, draft_tokens=self.config.reply_tokens)
-        slots = {"foresight": cut_text(foresight, config.max_length // 6, view.count_tokens)}
+        slots = {"foresight": cut_text(imagined, config.max_length // 6, view.count_tokens)}
         listed = listed_actions(view, config.max_length // 4)
         name = "itp_act" if listed else "itp_act_open"
         if listed:

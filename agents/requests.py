@@ -219,7 +219,7 @@ class EnvSlot:
             self._try(action)
         assert self._probed is not None and self._before is not None
         reads = partial(self.inner.canonicalizer.update, self._before.facts, action)
-        return ProbeResult.of(self._probed[1], reads)
+        return ProbeResult.of(self._probed[1], reads, self.inner.refused)
 
     def rewind(self) -> None:
         """Bring the environment back to the present, if a probe has led away from it."""

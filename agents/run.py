@@ -306,7 +306,7 @@ class Tally:
     steps: int = 0
     invalid: int = 0
     imagined: int = 0
-    told: dict[str, Counter[str]] = field(default_factory=dict)
+    env_info: dict[str, Counter[str]] = field(default_factory=dict)
     language_model: Counter[str] = field(default_factory=Counter)
     world_model: Counter[str] = field(default_factory=Counter)
 
@@ -331,9 +331,9 @@ class Tally:
         self.invalid += sum(step.invalid_action for step in trajectory.steps)
         self.imagined += sum(step.imagined for step in trajectory.steps)
         for step in trajectory.steps:
-            for name, word in step.told.items():
+            for name, word in step.env_info.items():
                 if isinstance(word, str):
-                    self.told.setdefault(name, Counter())[word] += 1
+                    self.env_info.setdefault(name, Counter())[word] += 1
         for call in [c for step in trajectory.steps for c in step.calls] + [*trajectory.review]:
             spent = self.world_model if call.kind == IMAGINE else self.language_model
             amounts = 1, call.prompt_tokens, call.completion_tokens
@@ -364,8 +364,10 @@ class Tally:
             first_errors.setdefault(kind, message[:500])
         result["errors"] = dict(sorted(counts.items()))
         result["first_errors"] = dict(sorted(first_errors.items()))
-        if self.told:
-            result["told"] = {name: dict(sorted(said.items())) for name, said in self.told.items()}
+        if self.env_info:
+            result["told"] = {
+                name: dict(sorted(said.items())) for name, said in self.env_info.items()
+            }
         if self.trials > len(self.last):
             first = asdict(success_rate(self.first.values()))
             result["trials"] = {"all": self.trials, "first": first, "last": result["success"]}

@@ -14,7 +14,7 @@ import gymnasium
 from ..errors import InvalidAction, OptionError
 from ..facts import State
 from ..lm import Encode, Generate, LanguageModel, NextWord, Score
-from ..trajectory import TOLD, Call, Predicted, Step, Trajectory, Turn
+from ..trajectory import ENV_INFO, Call, Predicted, Step, Trajectory, Turn
 from ..worldmodel import Imagined, Prediction, WorldModel, imagined_of
 from .base import Agent, Decision, Imagine, Probe, Retrying, View, estimate_tokens
 from .config import check_capabilities
@@ -455,9 +455,9 @@ def _act(
         for name in env.info_kept
         if name in info and info[name] != env.info_extras[name]
     }
-    notes = {name: value for name, value in notes.items() if name != TOLD}
+    notes = {name: value for name, value in notes.items() if name != ENV_INFO}
     if kept:
-        notes[TOLD] = json_notes(kept)
+        notes[ENV_INFO] = json_notes(kept)
     return Step.of(action, reply, prediction, tuple(calls), notes), info
 
 

@@ -80,7 +80,7 @@ def _sections(training: TrainingRecord) -> list[Section]:
     results = [results_table(training), prediction_table(training), revision_table(training)]
     tables: dict[str, Sequence[Table]] = {
         "Results": results,
-        "Gates": [gate_table(training)],
+        "Gates": [gate_table(training), truth_table(training)],
         "Samples": [sample_table(training)],
         **dict.fromkeys(("Losses", "Rollouts", "Policy", "Observations"), ()),
         "Cost": cost_tables(training),
@@ -192,6 +192,13 @@ _GATES = (
     _Column("unreadable predictions", "unparsed/students", "agreement/n"),
     _Column("refused actions", "invalid_actions", "steps"),
 )
+_TRUTH = (
+    _Column("student F1", "student_f1/mean", "student_f1/n"),
+    _Column("teacher F1", "teacher_f1/mean", "teacher_f1/n"),
+    _Column("precision of the gate", "gate_precision/value", "gate_precision/n"),
+    _Column("precision of foreseen refusals", "foreseen_refusals/precision", "foreseen_refusals/n"),
+    _Column("recall of refusals", "foreseen_refusals/recall", "foreseen_refusals/real"),
+)
 
 
 def prediction_table(training: TrainingRecord) -> Table:
@@ -216,6 +223,21 @@ def gate_table(training: TrainingRecord) -> Table:
             rows.append((name, *(int(n or 0) for n in counts), *_cells(gates, _GATES)))
     columns = ("stage", "steps", "reflected", *(one.head for one in _GATES))
     return Table("Gates and what could not be read", columns, tuple(rows))
+
+
+def truth_table(training: TrainingRecord) -> Table:
+    """Return how predictions in rollouts compare with what really followed."""
+    rows = [
+        (name, *_cells(gates, _TRUTH))
+        for name, found in training.done()
+        if get(gates := found.get("gates"), "student_f1") is not None
+    ]
+    columns = ("stage", *(one.head for one in _TRUTH))
+    note = (
+        "F1 of changed facts, times 100. The gate is right where it opens on a prediction of exactly the "
+        "real changes."
+    )
+    return Table("Predictions and the real next state", columns, tuple(rows), note)
 
 
 def revision_table(training: TrainingRecord) -> Table:

@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if words[:1] == ["--print-completion"]:
             from .options import completion
 
-            commands = {name: (load(name), told) for name, (_, told) in COMMANDS.items()}
+            commands = {name: (load(name), about) for name, (_, about) in COMMANDS.items()}
             print(completion(commands, words[1] if words[1:] else ""))
             return 0
         command = understood(words)
@@ -164,9 +164,9 @@ def _help(words: Sequence[str]) -> int:
     if wrong:
         name = " ".join([*group.split(), wrong[0]])
         known = {" ".join(one.split()[: len(name.split())]) for one in _within(group)}
-        told = _INSTEAD.get(name) or suggest(name, sorted(known))
+        hint = _INSTEAD.get(name) or suggest(name, sorted(known))
         return _complain(
-            OptionError(f"there is no command {name!r}; {told} (comap --help lists all)")
+            OptionError(f"there is no command {name!r}; {hint} (comap --help lists all)")
         )
     asked = bool({"-h", "--help", "--help-all"} & set(words))
     strange = [one for one in words if one.startswith("-")]

@@ -153,7 +153,7 @@ class TextEnv(gymnasium.Env[str, str]):
         self.observation_space = Unicode(max_text_length)
         self.action_space = Unicode(max_text_length)
         self._limit = max_episode_steps
-        self._running = False
+        self._running = self._suggests = False
         self._task = self._split = self._goal = ""
         self._steps = 0
         self._state = State()
@@ -177,8 +177,8 @@ class TextEnv(gymnasium.Env[str, str]):
         """Take one action; the score and everything else are those after it."""
 
     def _with_suggestions(self, outcome: Outcome, state: State) -> Outcome:
-        """Return an outcome with the actions that only the belief after it suggests, if any."""
-        return outcome
+        """Return an outcome with the actions that only the belief after it suggests, if wanted."""
+        return outcome._replace(admissible=self.admissible_of(state)) if self._suggests else outcome
 
     @abstractmethod
     def _save(self) -> Any:

@@ -277,7 +277,6 @@ def catalogue() -> dict[str, DataSet]:
 
 
 def find(data_set: str | DataSet) -> DataSet:
-    """Return the data set of this name; a `DataSet` stands for itself."""
     if isinstance(data_set, DataSet):
         return data_set
     known = catalogue()
@@ -593,7 +592,6 @@ def _survey(data_set: DataSet, directory: Path, progress: Listener) -> dict[str,
 
 
 def _compare(split: Split, found: dict[str, str], listed: Mapping[str, str]) -> SplitReport:
-    """Return the report on the items `found`, given those of the manifest, if there is one."""
     known = {name: value for name, value in listed.items() if name.split("/")[0] == split.name}
     if split.optional and not found:
         return SplitReport(split.name, True, "not there (optional)")

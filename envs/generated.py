@@ -40,15 +40,26 @@ def kept_folder(
     name: str,
     seed: int,
     make: Callable[[Path], object],
-    whole: Callable[[Path], bool],
+    check: Callable[[Path], object],
 ) -> Path:
-    """Return the folder of what a package generates from a seed: in ``COMAP_HOME``, else temporary."""
+    """Return the folder of what a package generates from a seed: in ``COMAP_HOME``, else temporary.
+
+    `check` raises `CoMapError` where a folder is not whole.
+    """
     kept = comap_home() / f"{name}-generated" / f"{code_digest(package)[:16]}-{seed}"
+
+    def is_whole() -> bool:
+        try:
+            check(kept)
+        except CoMapError:
+            return False
+        return True
+
     try:
-        if not whole(kept):
+        if not is_whole():
             kept.parent.mkdir(parents=True, exist_ok=True)
             with locked(kept.parent / f"{kept.name}.lock", wait=_WAIT):
-                if not whole(kept):
+                if not is_whole():
                     make(kept)
         return kept
     except (OSError, CoMapError):  # nothing can be written there: a folder of this process alone

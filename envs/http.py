@@ -279,12 +279,10 @@ class Server:
 
     @property
     def base(self) -> str:
-        """The server's address, without a path."""
         host, port = self._listener.getsockname()[:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def run(self) -> None:
-        """Serve until stopped."""
         with self._listener:
             self._server.run(sockets=[self._listener])
 

@@ -192,7 +192,6 @@ class TextVectorEnv(AsyncVectorEnv):
 
     @property
     def _buffer(self) -> Any:
-        """The memory that observations are written to."""
         texts: Any = self.observations
         return texts.buffer
 

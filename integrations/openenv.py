@@ -83,17 +83,17 @@ class _Tasks:
             made = self._offered.make(None, {"split": split})
             self.session.env.close()
             self.session = Session(self.session.env_id, made)
-        told = self.session.reset(task_of(self.session, asked), seed_of({"seed": seed}))
+        message = self.session.reset(task_of(self.session, asked), seed_of({"seed": seed}))
         self._episode = "" if episode is None else str(episode)[:200]
-        return told
+        return message
 
     def standing(self) -> dict[str, Any]:
         """Tell how the episode stands; nothing before the first."""
         if self.session.moment is None:
             return {}
-        told = self.session.told()
-        kept = {name: told[name] for name in _STANDING}
-        return kept | {"episode_id": self._episode or None, "step_count": told["step"]}
+        message = self.session.message()
+        kept = {name: message[name] for name in _STANDING}
+        return kept | {"episode_id": self._episode or None, "step_count": message["step"]}
 
     def close(self) -> None:
         """Close the environment."""
@@ -120,7 +120,7 @@ class _Tasks:
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[dict[str, Any]]:
         """Return some tasks, as slices do."""
-        listed = [{"id": name, "index": place} for place, name in enumerate(self._panel(split))]
+        listed = [{"id": name, "index": index} for index, name in enumerate(self._panel(split))]
         return listed[start:stop]
 
     def _panel(self, split: str | None = None) -> Panel:
@@ -152,12 +152,12 @@ def openenv_app(
         mode="simulation",
     )
 
-    async def told(_: Any, error: Exception) -> Any:
+    async def refuse(_: Any, error: Exception) -> Any:
         status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 500)
         status = error.status if isinstance(error, Refused) else status
         return JSONResponse({"error": str(error)}, status_code=status)
 
-    app.add_exception_handler(CoMapError, told)
+    app.add_exception_handler(CoMapError, refuse)
     return Guard(app, host, token)
 
 

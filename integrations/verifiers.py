@@ -125,17 +125,17 @@ def _libraries() -> tuple[Any, Callable[[list[Any]], Any]]:
 def _rubric(vf: Any, reward: Worth) -> Any:
     """Return what scores a rollout."""
 
-    def told(name: str) -> Callable[..., Any]:
+    def recorded(name: str) -> Callable[..., Any]:
         async def metric(state: Any) -> float:
             return float((state.get("comap") or {}).get(name, 0.0))
 
         metric.__name__ = name
         return metric
 
-    rubric = vf.Rubric(funcs=[told(reward)], weights=[1.0])
+    rubric = vf.Rubric(funcs=[recorded(reward)], weights=[1.0])
     for name in ("score", "success", "steps", "invalid_actions"):
         if name != reward:
-            rubric.add_metric(told(name))
+            rubric.add_metric(recorded(name))
     return rubric
 
 
@@ -158,21 +158,21 @@ def _environment_class(vf: Any) -> Any:
         async def setup_state(self, state: Any) -> Any:
             """Start the rollout's episode; its first observation is what the user says."""
             info = state["info"]
-            told = await self._guarded(lambda: self._start(state, info))
-            state["comap"] = _start_of(told)
+            message = await self._guarded(lambda: self._start(state, info))
+            state["comap"] = _start_of(message)
             system = state["prompt"][0]
-            state["prompt"] = [system, vf.UserMessage(content=self._shown(told))]
+            state["prompt"] = [system, vf.UserMessage(content=self._shown(message))]
             return state
 
         async def env_response(self, messages: Any, state: Any, **_: Any) -> Any:
             """Take the action of the model's reply."""
             action = read_action(_text_of(messages[-1]), self._reading)
-            told = await self._guarded(lambda: state[_STATE].step(action))
-            _add(state["comap"], told)
-            if "error" in told:
-                raise vf.InfraError(f"the environment failed: {told['error']}")
-            answer = [vf.UserMessage(content=self._shown(told))]
-            if told["done"]:
+            message = await self._guarded(lambda: state[_STATE].step(action))
+            _add(state["comap"], message)
+            if "error" in message:
+                raise vf.InfraError(f"the environment failed: {message['error']}")
+            answer = [vf.UserMessage(content=self._shown(message))]
+            if message["done"]:
                 state["final_env_response"] = answer
             return answer
 
@@ -195,29 +195,34 @@ def _environment_class(vf: Any) -> Any:
             except Exception as error:
                 raise vf.InfraError(f"{type(error).__name__}: {error}") from error
 
-        def _shown(self, told: Mapping[str, Any]) -> str:
-            actions = told["available_actions"]
-            text = str(told["observation"])
-            if not (self._show and actions) or told["done"]:
+        def _shown(self, message: Mapping[str, Any]) -> str:
+            actions = message["available_actions"]
+            text = str(message["observation"])
+            if not (self._show and actions) or message["done"]:
                 return text
             return f"{text}\n\nAvailable actions: {'; '.join(actions)}"
 
     return TextMultiTurnEnv
 
 
-def _start_of(told: Mapping[str, Any]) -> dict[str, Any]:
+def _start_of(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is noted of a rollout, at its start."""
-    noted = {"task": told["task"], "split": told["split"], "return": 0.0, "invalid_actions": 0}
-    _add(noted, told)
+    noted = {
+        "task": message["task"],
+        "split": message["split"],
+        "return": 0.0,
+        "invalid_actions": 0,
+    }
+    _add(noted, message)
     return noted
 
 
-def _add(noted: dict[str, Any], told: Mapping[str, Any]) -> None:
+def _add(noted: dict[str, Any], message: Mapping[str, Any]) -> None:
     """Note what followed an action."""
-    noted["return"] += told["reward"]
-    noted["invalid_actions"] += int(told["invalid_action"])
-    noted |= {"score": told["score"], "success": told["success"], "steps": told["step"]}
-    noted |= {"facts": told["facts"], "error": told.get("error")}
+    noted["return"] += message["reward"]
+    noted["invalid_actions"] += int(message["invalid_action"])
+    noted |= {"score": message["score"], "success": message["success"], "steps": message["step"]}
+    noted |= {"facts": message["facts"], "error": message.get("error")}
 
 
 def _text_of(message: Any) -> str:

@@ -263,6 +263,9 @@ def test_public_names_are_documented() -> None:
             thing = getattr(module, name)
             if (inspect.isclass(thing) or inspect.isfunction(thing)) and not thing.__doc__:
                 wrong.append(f"{package_of(path)}.{name} is public and has no docstring")
+            for key, part in vars(thing).items() if inspect.isclass(thing) else ():
+                if key[0] != "_" and inspect.isroutine(part) and not inspect.getdoc(part):
+                    wrong.append(f"{package_of(path)}.{name}.{key} is public and has no docstring")
     assert not wrong, "\n".join(wrong)
 
 

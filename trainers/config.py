@@ -84,8 +84,9 @@ class Optimization:
     """Rows of a micro-batch; None where batch_tokens counts."""
     batch_tokens: int | None = None
     """Most tokens of a micro-batch, rows of like lengths together; None where batch_rows counts."""
-    accumulate: int = 16
-    """Micro-batches of an update, over all processes."""
+    accumulate: int = 64
+    """Micro-batches of an update, over all processes: 16 on each of four GPUs (CoMap, Table 5 and
+    appendix C)."""
     logging_steps: int = 10
     """Updates between two lines of the log."""
     save_steps: int = 100
@@ -143,10 +144,12 @@ class SharedTraining:
     """Splits to evaluate on."""
     evaluation_tasks: int | None = None
     """Tasks of each; None for all, 0 for none."""
-    evaluation_temperature: float = 0.0
-    """Temperature of the policy in evaluation; 0 is greedy."""
-    evaluation_seeds: int = 1
+    evaluation_temperature: float = 0.7
+    """Temperature of the policy in evaluation (CoMap, Table 5); 0 is greedy."""
+    evaluation_seeds: int = 3
     """How often each task is played."""
+    evaluation_greedy: bool = True
+    """Whether each task is also played greedily, once, where the temperature is above 0."""
 
     def __post_init__(self) -> None:
         self._check({})

@@ -123,8 +123,8 @@ def imagined_of(env: gymnasium.Env[str, str], query: Query, prediction: Predicti
     """Return what a prediction means in `env`: the belief it leads to, and what follows from that."""
     inner = _inner(env)
     facts = inner.canonicalizer.update(query.state, query.action, prediction.observation)
-    told = prediction.info or {}
-    admissible = told.get("admissible_actions", inner.admissible_of(facts))
+    known = prediction.info or {}
+    admissible = known.get("admissible_actions", inner.admissible_of(facts))
     return Imagined(
         prediction.observation,
         facts,

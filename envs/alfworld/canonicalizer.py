@@ -322,7 +322,9 @@ class _Fold:
 
     def on_lit(self, event: Event) -> None:
         self._add(("lit", event.name))
-        self._be_near(event.name)
+        here = (self.inside.get(place[-1], _NONE) for place in self.at)
+        if not any(fact[1] == event.name for facts in here for fact in facts):
+            self._be_near(event.name)
 
     def on_dark(self, event: Event) -> None:
         self._drop(("lit", event.name))

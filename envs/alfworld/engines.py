@@ -130,7 +130,6 @@ class TextWorldEngine:
                 raise EngineError(f"TextWorld cannot load {path}: {error!r}") from error
 
     def start(self) -> str:
-        """Go to the start of the game and return its first text."""
         if self._env is None:
             raise EngineError("expected an open TextWorld engine, found one that was closed")
         with guarded():
@@ -139,7 +138,6 @@ class TextWorldEngine:
         return self._answer()
 
     def act(self, command: str) -> tuple[str, bool]:
-        """Take one command and return the answer and whether it was a command at all."""
         valid = command.strip() in self._now()["_valid_commands"]
         with guarded():
             self._state = self._env.step(command)[0]
@@ -150,7 +148,6 @@ class TextWorldEngine:
         return self._answer(), True
 
     def admissible(self) -> tuple[str, ...]:
-        """Return all commands that do something now, sorted as text."""
         return tuple(self._now()["admissible_commands"])
 
     def won(self) -> bool:
@@ -158,11 +155,9 @@ class TextWorldEngine:
         return bool(self._now()["won"])
 
     def conditions(self) -> tuple[int, int]:
-        """Return how many goal conditions are met and how many there are: `Goal.conditions`."""
         return self.native().conditions()
 
     def native(self) -> NativeEngine:
-        """Return a native engine in the state of this one."""
         self._mirror.adopt(self.facts())
         return self._mirror
 

@@ -294,7 +294,6 @@ class Game:
         return frozenset(fact for fact in self.facts if fact[0] not in _DYNAMIC)
 
     def _group(self) -> None:
-        """Gather the facts by predicate."""
         one: defaultdict[str, list[str]] = defaultdict(list)
         two: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
         names = self._names

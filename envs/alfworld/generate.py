@@ -44,7 +44,6 @@ _TREATMENTS = {"clean": ("cleanable", "isClean"), "hot": ("heatable", "isHot")} 
 
 
 def write_problem(name: str, room: Layout, start: str, things: list[Thing], target: Target) -> str:
-    """Return the PDDL problem of a game."""
     facts = "\n".join(f"({fact})" for fact in _facts(room, start, things))
     objects = "\n".join(f"{name} - {kind}" for name, kind in _objects(room, things))
     return (
@@ -54,7 +53,6 @@ def write_problem(name: str, room: Layout, start: str, things: list[Thing], targ
 
 
 def _objects(room: Layout, things: list[Thing]) -> Iterator[tuple[str, str]]:
-    """Yield every name with its PDDL type."""
     constants = load_table("generator")["constants"]
     yield "agent1", "agent"
     for kind in sorted({*constants["otype"], *(f"{thing.kind}Type" for thing in things)}):

@@ -40,7 +40,6 @@ class Layout:
 
     @functools.cached_property
     def by_kind(self) -> dict[str, tuple[Receptacle, ...]]:
-        """The receptacles of each type."""
         found: dict[str, tuple[Receptacle, ...]] = {}
         for receptacle in self.receptacles:
             found[receptacle.kind] = (*found.get(receptacle.kind, ()), receptacle)
@@ -227,7 +226,6 @@ class Difficulty:
 
 @functools.cache
 def presets() -> dict[str, Difficulty]:
-    """Return the named difficulties."""
     table = load_table("generator")["difficulties"]
     return {
         name: Difficulty(

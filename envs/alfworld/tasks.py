@@ -89,11 +89,9 @@ class OfficialGames:
     split: str
 
     def panel(self) -> Panel:
-        """Return the tasks of the split, ``<split>/<task>/<trial>``."""
         return _official_panel(self.root, self.split)
 
     def game(self, task: str, dialect: Dialect) -> tuple[Game, Path | None]:
-        """Return the game of a task and its file."""
         if task not in _members(self.root, self.split):
             raise self.panel().missing(task)
         path = self.root.joinpath(*task.split("/"), _FILE)
@@ -128,11 +126,9 @@ class GeneratedGames:
         return _generated_panel(self.split, self.seed, self.difficulty)
 
     def game(self, task: str, dialect: Dialect) -> tuple[Game, Path | None]:
-        """Return the game of a task, and None: it has no file."""
         return _generated_game(task, dialect), None
 
     def fingerprint(self) -> dict[str, str]:
-        """Return what the games are made from."""
         return {"games": f"generated {self.difficulty}, seed {self.seed}", "data": "generated"}
 
 

@@ -48,7 +48,6 @@ def make_env(env_id: str, kwargs: Mapping[str, Any] | None = None) -> Env:
 
 
 def load(name: str) -> Any:
-    """Return what ``"module:attribute"`` or ``"path/to/file.py:attribute"`` names."""
     where, _, attribute = name.rpartition(":")
     if not where or not attribute:
         raise OptionError(f"expected 'module:name' or 'path/to/file.py:name', found {name!r}")
@@ -100,7 +99,6 @@ def shown(line: str) -> str:
 
 
 def digest(records: Iterable[str]) -> str:
-    """Return the SHA-256 of some records, in hexadecimal."""
     return hashlib.sha256("".join(f"{line}\n" for line in records).encode()).hexdigest()
 
 

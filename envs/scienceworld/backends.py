@@ -58,11 +58,9 @@ class Py4JSimulator(Simulator):
 
     @property
     def pid(self) -> int:
-        """The process id of the JVM."""
         return self._jvm.pid
 
     def call(self, method: str, *arguments: str | int | bool) -> Any:
-        """See `Simulator.call`."""
         self.check()
         return self._guarded(self._server, method, *arguments)
 
@@ -75,7 +73,6 @@ class Py4JSimulator(Simulator):
         return tuple(joined.split("\n")) if joined else ()
 
     def draw(self, *, aside: bool) -> None:
-        """See `Simulator.draw`."""
         self.check()
         if aside:
             self._guarded(self._own_source, "setSeed", 0)
@@ -83,7 +80,6 @@ class Py4JSimulator(Simulator):
         self._guarded(self._source_field, "set", self._random, source)
 
     def close(self) -> None:
-        """End the JVM; see `Simulator.close`."""
         self.alive = False
         _LIVE.discard(self)
         self._abandon()
@@ -466,7 +462,6 @@ class JPypeSimulator(Simulator):
         self.alive = True
 
     def call(self, method: str, *arguments: str | int | bool) -> Any:
-        """See `Simulator.call`."""
         told = self._invoke(method, *arguments)
         kind = METHODS[method][0]
         if told is None:
@@ -481,7 +476,6 @@ class JPypeSimulator(Simulator):
         return tuple(joined.split("\n")) if joined else ()
 
     def draw(self, *, aside: bool) -> None:
-        """See `Simulator.draw`."""
         if aside:
             self._own_source.setSeed(0)
         self._invoke("set source", self._own_source if aside else self._world_source)

@@ -93,7 +93,6 @@ class Belief:
             self.other.add(fact)
 
     def facts(self) -> frozenset[Fact]:
-        """Return the belief as facts."""
         found: set[Fact] = set(self.other)
         if self.room:
             found.add(("room", AGENT, self.room))
@@ -124,7 +123,6 @@ class Belief:
             marks.pop(group, None)
 
     def has(self, thing: str, *mark: str) -> bool:
-        """Return whether something is said of a thing, for example ``has("oven", "closed")``."""
         marks = self.marks.get(thing)
         if not marks:
             return False
@@ -177,7 +175,6 @@ class Belief:
             self.children[place].discard(thing)
 
     def forget(self, thing: str) -> None:
-        """Forget a thing and all that is in it."""
         for part in (*reversed(self.below(thing)), thing):
             self._take_out(part)
             self._free.pop(base_name(part), None)
@@ -200,7 +197,6 @@ class Belief:
     # Circuits.
 
     def link(self, first: str, second: str) -> None:
-        """Connect two terminals, ``"red wire.terminal 1"`` and the like."""
         self.links.add((min(first, second), max(first, second)))
 
     def unlink(self, thing: str, terminal: str | None = None) -> None:

@@ -76,7 +76,6 @@ class ScienceWorldEngine:
 
     @property
     def task(self) -> tuple[str, int] | None:
-        """Name and variation of the task that is played, or None."""
         return None if self._line is None else self._line.task
 
     @property
@@ -95,7 +94,6 @@ class ScienceWorldEngine:
         return self._start(name, variation)
 
     def act(self, action: str) -> Answer:
-        """Take one action."""
         line = self._playing()
         # What cannot be encoded means nothing to the simulator; a question mark neither.
         text = action.encode("utf-8", "replace").decode("utf-8")
@@ -142,14 +140,12 @@ class ScienceWorldEngine:
 
     @property
     def playing(self) -> tuple[str, int]:
-        """Name and variation of the task."""
         task = self._playing().task
         assert task is not None
         return task
 
     @property
     def last(self) -> Answer:
-        """What was answered last."""
         line = self._playing()
         return line.steps[-1][1] if line.steps else line.first
 

@@ -53,7 +53,6 @@ class Simulator(ABC):
         return self.alive and self.process == os.getpid()
 
     def load(self, task: str, variation: int, simplification: str, gold: bool = False) -> None:
-        """Load a task; with `gold`, work out a path that solves it first (up to half a minute)."""
         told = self.call("load", task, variation, simplification, gold)
         if told:
             raise EngineError(f"expected the task {task}/{variation} to load, found {told!r:.300}")
@@ -256,11 +255,9 @@ class ClassFile:
         self._new_methods.append(self._method(access, named, described, code))
 
     def publish(self, name: str, descriptor: str) -> None:
-        """Make a method public that was private."""
         self._published.add(self._found(name, descriptor)[0])
 
     def data(self) -> bytes:
-        """Return the class file as it is now."""
         body = bytearray(self._data[self._end :])
         for place in self._published:
             access = struct.unpack_from(">H", body, place - self._end)[0]

@@ -55,7 +55,6 @@ class Source:
     members: frozenset[str]
 
     def parse(self, task: str) -> tuple[str, int]:
-        """Return name and variation of a task."""
         if task not in self.members:
             raise self.panel.missing(task)
         name, _, variation = task.rpartition("/")

@@ -9,6 +9,7 @@ from ...facts import Fact, State
 from ...trajectory import Turn
 from ..canon import collapse, names
 from .protocol import (
+    ACTIONS,
     REFUSAL,
     ActionForm,
     Style,
@@ -68,7 +69,6 @@ def seen_titles(state: State) -> list[str]:
 
 
 def has_answered(state: State) -> bool:
-    """Return whether the answer was given."""
     return any(fact[0] == "answer" for fact in state.facts)
 
 
@@ -180,8 +180,8 @@ class SearchQACanonicalizer:
         if move.kind != "search" or _plain(move.text) in asked(before):
             return False
         turn = max(self.turns - _left(before), 0) + 1
-        told = _plain("\n".join([goal, move.text, *(earlier.observation for earlier in history)]))
-        return not all(names(told, title) for title in hits_of(after, turn))
+        known = _plain("\n".join([goal, move.text, *(earlier.observation for earlier in history)]))
+        return not all(names(known, title) for title in hits_of(after, turn))
 
 
 def _left(state: State) -> int:
@@ -203,20 +203,18 @@ def narrate(goal: str, history: Sequence[Turn], state: State) -> str:
     """Return question, searches and what they showed, for choosing an action."""
     left = next((fact[1] for fact in state.facts if fact[0] == "turns_left"), "?")
     lines = [f"question: {goal}", f"turns left: {left}"]
-    told = set[tuple[str, str]]()
+    seen = set[tuple[str, str]]()
     for turn in history[1:]:
         shown = read_results(turn.observation)
-        lines.append(f"searched: {_sought(turn.action or '')}")
-        if shown is None:
-            lines[-1] = "refused: no search, no answer"
-        elif not shown:
+        moves = (read_move(turn.action or "", form) for form in ACTIONS)
+        sought = next((move.text for move in moves if move.kind == "search"), "?")
+        lines.append("refused: no search, no answer" if shown is None else f"searched: {sought}")
+        if shown == ():
             lines.append("found: nothing")
         for one in shown or ():
-            again = one in told
-            told.add(one)
-            lines.append(
-                f"found: {one.title}" + ("" if again else f": {one.text[:_LONGEST_SHOWN]}")
-            )
+            text = "" if one in seen else f": {one.text[:_LONGEST_SHOWN]}"
+            seen.add(one)
+            lines.append(f"found: {one.title}{text}")
     return "\n".join(lines)
 
 
@@ -225,11 +223,3 @@ def narrate_scene(goal: str, history: Sequence[Turn], state: State, action: str)
     titles, queries = seen_titles(state), asked(state)
     asked_for, seen = "; ".join(queries) or "nothing", "; ".join(titles) or "nothing"
     return f"question: {goal}\nasked: {asked_for}\nseen: {seen}"
-
-
-def _sought(action: str) -> str:
-    for form in ("tags", "react"):
-        move = read_move(action, form)
-        if move.kind == "search":
-            return move.text
-    return "?"

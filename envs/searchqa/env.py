@@ -20,7 +20,6 @@ from .protocol import (
     REWARDS,
     STYLES,
     ActionForm,
-    Move,
     Style,
     exact_match,
     last_answer,
@@ -31,7 +30,7 @@ from .protocol import (
 )
 from .questions import Question
 from .retriever import Hit, RecalledRetriever, Retriever
-from .tasks import RETRIEVERS, SOURCES, choose_retriever, has_data, open_tasks
+from .tasks import RETRIEVERS, SOURCES, choose_retriever, open_tasks, questions_home
 
 _EXPERTS = ("plan", "explore")
 _MOST_TURNS, _MOST_HITS = 50, 20
@@ -190,20 +189,21 @@ class SearchQAEnv(TextEnv):
         check_number("topk", topk, 1, _MOST_HITS)
         check_number("turns", turns, 1, _MOST_TURNS)
         check_flag("admissible_actions", admissible_actions)
-        for name, share in (
-            ("retrieval_score", retrieval_score),
-            ("invalid_penalty", invalid_penalty),
-        ):
+        shares = {"retrieval_score": retrieval_score, "invalid_penalty": invalid_penalty}
+        for name, share in shares.items():
             if type(share) not in (int, float) or not 0 <= share <= 1:
                 raise OptionError(f"{name} must be a number from 0 to 1, not {share!r}")
+        named = data_dir is not None or questions is not None
         generated = source == "generated" or (
-            source == "auto" and not has_data(data_dir, questions)
+            source == "auto" and not named and not questions_home().is_dir()
         )
-        if generated and (data_dir is not None or questions is not None):
+        if generated and named:
             raise OptionError(
                 "source='generated' reads no data, found data_dir or questions as well; leave them out"
             )
-        self._tasks = open_tasks(questions, _names(dataset), split, generated, generator_seed)
+        chosen = dataset.split(",") if isinstance(dataset, str) else dataset or ()
+        datasets = [str(part).strip() for part in chosen]
+        self._tasks = open_tasks(questions, datasets, split, generated, generator_seed)
         self.retriever: Retriever = choose_retriever(
             retriever, data_dir, generated, generator_seed, timeout, style
         )
@@ -269,10 +269,6 @@ class SearchQAEnv(TextEnv):
         """Return whether this observation answers what is no action."""
         return observation.strip() == REFUSAL.strip()
 
-    def extras(self, observation: str = "") -> dict[str, Any]:
-        """Return what is told beside `Info` of an observation that a world model made: nothing."""
-        return dict(self.info_extras)
-
     @classmethod
     def state_text(
         cls, goal: str, history: Sequence[Turn], state: State, action: str | None = None
@@ -310,9 +306,6 @@ class SearchQAEnv(TextEnv):
         self._retrieved, self._formed = (), True
         return question.split, question.text, Outcome(f"Question: {question.text}")
 
-    def _with_suggestions(self, outcome: Outcome, state: State) -> Outcome:
-        return outcome._replace(admissible=self.admissible_of(state)) if self._suggests else outcome
-
     def _act(self, action: str) -> Outcome:
         move = read_move(action, self._form, self._style)
         said = last_answer(action, self._form)
@@ -325,9 +318,6 @@ class SearchQAEnv(TextEnv):
             observation = write_results(hits, self._style)
         elif not move.kind and self._style == "search_r1":
             observation = REFUSAL
-        return self._outcome_of(action, observation, move)
-
-    def _outcome_of(self, action: str, observation: str, move: Move) -> Outcome:
         answered = move.kind == "answer"
         over = answered or (self._limit is not None and self._steps >= self._limit)
         reward, right = 0.0 - self._penalty * (not move.formed), False
@@ -335,15 +325,8 @@ class SearchQAEnv(TextEnv):
             turns = [*self._turns, Turn(action, observation)]
             golden = self.wanted.golden
             right = self._said is not None and exact_match(self._said, golden)
-            reward += reward_of(
-                self._reward,
-                self._said,
-                golden,
-                turns,
-                self._form,
-                self._style,
-                self._retrieval_score,
-            )
+            form = (self._form, self._style, self._retrieval_score)
+            reward += reward_of(self._reward, self._said, golden, turns, *form)
         return Outcome(observation, float(reward), float(right), right, answered, not move.kind)
 
     def _search(self, query: str) -> list[Hit]:
@@ -367,10 +350,3 @@ class SearchQAEnv(TextEnv):
     def _load(self, saved: Any) -> tuple[str, ...] | None:
         self._said, self._retrieved, self._formed, admissible = saved
         return None if admissible is None else tuple(admissible)
-
-
-def _names(dataset: str | Sequence[str] | None) -> tuple[str, ...]:
-    if dataset is None:
-        return ()
-    parts = dataset.split(",") if isinstance(dataset, str) else dataset
-    return tuple(str(part).strip() for part in parts)

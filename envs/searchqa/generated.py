@@ -8,11 +8,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...errors import CoMapError
 from ...trajectory import Turn
 from ..generated import Draws, kept_folder
 from ..storage import packaged
@@ -62,23 +61,25 @@ class Encyclopedia:
         return len(self.articles)
 
     def of_kind(self, kind: str) -> list[Article]:
-        """Return the articles about one kind of thing."""
         return [article for article in self.articles.values() if article.kind == kind]
 
 
 @lru_cache(maxsize=2)
 def generate_encyclopedia(seed: int = 0, size: float = 1.0) -> Encyclopedia:
-    """Return the encyclopedia of a seed."""
     words = lexicon()
     titles = {
-        kind: list(_titles(kind, max(4, int(size * told["number"])), seed))
-        for kind, told in words["kinds"].items()
+        kind: list(_titles(kind, max(4, int(size * about["number"])), seed))
+        for kind, about in words["kinds"].items()
     }
     articles = {}
     for kind, names in titles.items():
         for title in names:
             draws = Draws("searchqa", seed, kind, title)
-            facts = _facts(kind, title, titles, draws)
+            facts = {
+                name: _object(relation["to"], title, titles, draws)
+                for name, relation in words["relations"].items()
+                if relation["of"] == kind
+            }
             articles[title] = Article(title, kind, facts, _text(kind, title, facts, titles, draws))
     return Encyclopedia(seed, articles)
 
@@ -96,14 +97,6 @@ def _titles(kind: str, number: int, seed: int) -> Iterator[str]:
         if title not in seen:
             seen.add(title)
             yield title
-
-
-def _facts(kind: str, title: str, titles: Mapping[str, list[str]], draws: Draws) -> dict[str, str]:
-    facts = {}
-    for name, told in lexicon()["relations"].items():
-        if told["of"] == kind:
-            facts[name] = _object(told["to"], title, titles, draws)
-    return facts
 
 
 def _object(to: str, title: str, titles: Mapping[str, list[str]], draws: Draws) -> str:
@@ -152,15 +145,15 @@ _BEGINNINGS = ("work", "company", "person", "town")
 def chains() -> dict[int, list[tuple[str, ...]]]:
     """Return the chains of relations that questions ask for, by their number of hops."""
     relations = lexicon()["relations"]
-    found: dict[int, list[tuple[str, ...]]] = {1: []}
-    for name, told in relations.items():
-        found[1] += [(name,)] if told["of"] in _BEGINNINGS else []
+    found: dict[int, list[tuple[str, ...]]] = {
+        1: [(name,) for name, about in relations.items() if about["of"] in _BEGINNINGS]
+    }
     for hops in range(2, _MOST_HOPS + 1):
         found[hops] = [
             (*chain, name)
             for chain in found[hops - 1]
-            for name, told in relations.items()
-            if told["of"] == relations[chain[-1]]["to"] and name not in chain
+            for name, about in relations.items()
+            if about["of"] == relations[chain[-1]]["to"] and name not in chain
         ]
     return found
 
@@ -212,15 +205,12 @@ def _question(
 @lru_cache(maxsize=4096)
 def unravel(question: str) -> tuple[str, tuple[str, ...]] | None:
     """Return the thing that a generated question begins with, and its relations in the order of hops."""
-    for asking, relation in _asking():
-        match = asking.fullmatch(question)
-        if match is not None:
-            chain, subject = [relation], match[1]
-            while (peeled := _peel(subject)) is not None:
-                subject = peeled[0]
-                chain.insert(0, peeled[1])
-            return subject, tuple(chain)
-    return None
+    peeled = _peel(question, "questions")
+    chain: tuple[str, ...] = ()
+    while peeled is not None:
+        question, chain = peeled[0], (peeled[1], *chain)
+        peeled = _peel(question, "phrase")
+    return (question, chain) if chain else None
 
 
 def told_by(text: str, title: str, relation: str) -> str | None:
@@ -228,39 +218,29 @@ def told_by(text: str, title: str, relation: str) -> str | None:
     for sentence in lexicon()["relations"][relation]["sentences"]:
         pattern = re.escape(sentence).replace(r"\{s\}", re.escape(title))
         pattern = pattern.replace(r"\ a\ \{o\}", r"\ an?\ \{o\}").replace(r"\{o\}", r"([^.,]+?)")
-        found = re.search(rf"(?:^|(?<=\. )){pattern}(?= |$)", text)
-        if found is not None:
+        if found := re.search(rf"(?:^|(?<=\. )){pattern}(?= |$)", text):
             return found[1]
     return None
 
 
-@lru_cache(maxsize=1)
-def _asking() -> list[tuple[re.Pattern[str], str]]:
-    """Return the forms of all questions, with the relation that each asks for."""
-    return [
-        (_form(wording), name)
-        for name, told in lexicon()["relations"].items()
-        for wording in told["questions"]
-    ]
+@lru_cache(maxsize=2)
+def _forms(kind: str) -> tuple[tuple[re.Pattern[str], str], ...]:
+    """Return the forms of all ``"questions"`` or ``"phrase"``s, with the relation of each."""
+    found = []
+    for name, relation in lexicon()["relations"].items():
+        wordings = relation.get(kind, ())
+        for wording in (wordings,) if isinstance(wordings, str) else wordings:
+            form = re.compile(re.escape(wording).replace(r"\{s\}", "(.+)"))
+            found.append((form, name))
+    return tuple(found)
 
 
-@lru_cache(maxsize=1)
-def _phrases() -> list[tuple[re.Pattern[str], str]]:
-    told = lexicon()["relations"]
-    return [(_form(told[name]["phrase"]), name) for name in told if "phrase" in told[name]]
-
-
-def _peel(subject: str) -> tuple[str, str] | None:
-    """Return what a phrase is about, and its relation; None for a name."""
-    for phrase, relation in _phrases():
-        match = phrase.fullmatch(subject)
-        if match is not None:
+def _peel(text: str, kind: str) -> tuple[str, str] | None:
+    """Return what a text of one of these forms is about, and its relation."""
+    for form, relation in _forms(kind):
+        if match := form.fullmatch(text):
             return match[1], relation
     return None
-
-
-def _form(wording: str) -> re.Pattern[str]:
-    return re.compile(re.escape(wording).replace(r"\{s\}", "(.+)"))
 
 
 CORPUS = "corpus.jsonl"
@@ -278,11 +258,18 @@ def generated_questions(seed: int = 0) -> dict[str, Question]:
 @lru_cache(maxsize=4)
 def generated_folder(seed: int = 0) -> Path:
     """Return the folder with corpus and index of a seed; made in about a second, and then kept."""
-    return kept_folder(__package__, "searchqa", seed, partial(_make, seed), _is_whole)
+
+    def make(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_corpus(generate_encyclopedia(seed), folder / CORPUS)
+        build_index(folder / CORPUS, folder / "index")
+
+    return kept_folder(
+        __package__, "searchqa", seed, make, lambda folder: read_manifest(folder / "index")
+    )
 
 
 def write_corpus(book: Encyclopedia, path: Path) -> None:
-    """Write an encyclopedia as a corpus; ids are the beginnings of MD5 sums, as is usual."""
     with path.open("w", encoding="utf-8") as file:
         for article in book.articles.values():
             contents = contents_of(article.title, article.text)
@@ -290,32 +277,18 @@ def write_corpus(book: Encyclopedia, path: Path) -> None:
             file.write(json.dumps({"id": name, "contents": contents}) + "\n")
 
 
-def _is_whole(folder: Path) -> bool:
-    try:
-        read_manifest(folder / "index")
-    except CoMapError:
-        return False
-    return True
-
-
-def _make(seed: int, folder: Path) -> None:
-    """Generate the corpus and build the index."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_corpus(generate_encyclopedia(seed), folder / CORPUS)
-    build_index(folder / CORPUS, folder / "index")
-
-
 def plan(question: Question, turns: Sequence[Turn], left: int, form: ActionForm) -> str:
     """Return the next action of an expert that knows decomposition and answer."""
     asked, shown = _so_far(turns, form)
-    if left > 1:
-        seen = {one.title.lower() for one in shown}
-        for query, title in _wanted(question):
-            if title.lower() not in seen or not title:
-                choices = (query, title) if title else (query,)
-                fresh = next((one for one in choices if one.lower() not in asked), None)
-                if fresh is not None:
-                    return written_search(fresh, form)
+    seen = {one.title.lower() for one in shown}
+    # Queries with the titles that they shall find, as far as these are known.
+    wanted = [(hop.question, hop.title) for hop in question.hops]
+    wanted = wanted or [(title, title) for title in question.titles] or [(question.text, "")]
+    for query, title in wanted if left > 1 else ():
+        if title.lower() not in seen or not title:
+            for choice in (query, title):
+                if choice and choice.lower() not in asked:
+                    return written_search(choice, form)
     return written_answer(question.golden[0], form)
 
 
@@ -328,14 +301,14 @@ def explore(question: str, turns: Sequence[Turn], left: int, form: ActionForm) -
     thing, chain = taken_apart
     for relation in chain:
         article = next((one for one in shown if one.title == thing), None)
-        told = None if article is None else told_by(article.text, thing, relation)
-        if told is None:
+        value = None if article is None else told_by(article.text, thing, relation)
+        if value is None:
             query = lexicon()["relations"][relation]["questions"][0].format(s=thing)
             fresh = next((one for one in (query, thing) if one.lower() not in asked), None)
             if left <= 1 or fresh is None:
                 return _browse(question, asked, shown, 1, form)
             return written_search(fresh, form)
-        thing = told
+        thing = value
     return written_answer(thing, form)
 
 
@@ -352,18 +325,8 @@ def _browse(
     for one in shown:
         counts.update({one.title, *names_in(one.text)})
     fitting = [name for name in counts if f" {normalize_answer(name)} " not in said]
-    return written_answer(
-        min(fitting, key=lambda name: (-counts[name], name), default="unknown"), form
-    )
-
-
-def _wanted(question: Question) -> list[tuple[str, str]]:
-    """Return queries with the titles that they shall find, as far as these are known."""
-    if question.hops:
-        return [(hop.question, hop.title) for hop in question.hops]
-    if question.titles:
-        return [(title, title) for title in dict.fromkeys(question.titles)]
-    return [(question.text, "")]
+    best = min(fitting, key=lambda name: (-counts[name], name), default="unknown")
+    return written_answer(best, form)
 
 
 def _so_far(turns: Sequence[Turn], form: ActionForm) -> tuple[set[str], list[Shown]]:

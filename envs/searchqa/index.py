@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import DataCorrupt, DataNotFound, MissingExtra, OptionError, check_choice, suggest
+from ...errors import DataCorrupt, DataNotFound, OptionError, check_choice, needs_extra, suggest
 from ...jsonl import digests_of
 from ..storage import (
     QUICK,
@@ -32,6 +32,7 @@ from .lexical import (
     PassageStore,
     build_bm25,
     build_fts5,
+    corrupt,
     write_passages,
     written,
 )
@@ -45,8 +46,6 @@ MANIFEST = "index.json"
 
 KINDS = ("fts5", "bm25s", "dense")
 """The kinds of indexes."""
-
-_BUILD = "comap data build searchqa CORPUS"
 
 
 def build_index(
@@ -117,9 +116,9 @@ def build_index(
         else:
             figures |= build_dense(folder, total, encoder, faiss, progress)
         sums = digests_of(folder, [path.name for path in folder.iterdir()])
-        sizes = {name: told["size"] for name, told in sums.items()}
-        told = {"format": FORMAT, "kind": kind, "files": sizes, "digests": sums}
-        write_json(folder / MANIFEST, told | figures)
+        sizes = {name: entry["size"] for name, entry in sums.items()}
+        head = {"format": FORMAT, "kind": kind, "files": sizes, "digests": sums}
+        write_json(folder / MANIFEST, head | figures)
     return target
 
 
@@ -140,12 +139,12 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any]:
             + "; run: comap data build searchqa CORPUS"
         ) from error
     except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
-        raise _corrupt(folder, f"{MANIFEST} of format {FORMAT}", f"{error}") from error
+        raise corrupt(folder, f"{MANIFEST} of format {FORMAT}", f"{error}") from error
     for name, size in files.items():
         path = folder / Path(str(name)).name
         found = path.stat().st_size if path.is_file() else None
         if found != size:
-            raise _corrupt(folder, f"{path.name} of {size:,} bytes", f"{found}")
+            raise corrupt(folder, f"{path.name} of {size:,} bytes", f"{found}")
     return dict(manifest)
 
 
@@ -154,7 +153,7 @@ def check_index(directory: str | os.PathLike[str], *, most: float = math.inf) ->
     folder = Path(directory).absolute()
     manifest = read_manifest(folder)
     if wrong := changed_file(folder, manifest.get("digests", {}), most=most):
-        raise DataCorrupt(f"{wrong} in {folder}; build it again: {_BUILD}")
+        raise DataCorrupt(f"{wrong} in {folder}; build it again: comap data build searchqa CORPUS")
     return manifest
 
 
@@ -192,12 +191,6 @@ def open_index(directory: str | os.PathLike[str], *, encoder: Encoder | None = N
     if manifest["kind"] == "bm25s":
         return BM25Retriever(folder, manifest)
     return DenseRetriever(folder, manifest, encoder)
-
-
-def _corrupt(folder: Path, expected: str, found: str) -> DataCorrupt:
-    return DataCorrupt(
-        f"expected {expected} in {folder}, found {found}; build the index again: {_BUILD}"
-    )
 
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
@@ -311,11 +304,9 @@ class TransformerEncoder:
     def _load(self) -> tuple[Any, Any, Any]:
         """Return torch, the tokenizer and the model."""
         if self._loaded is None:
-            try:
+            with needs_extra("dense", "encoding texts"):
                 import torch
                 from transformers import AutoModel, AutoTokenizer
-            except ImportError as error:
-                raise MissingExtra.of("dense", "encoding texts") from error
             try:
                 tokenizer = AutoTokenizer.from_pretrained(self.model, trust_remote_code=False)
                 model = AutoModel.from_pretrained(
@@ -339,19 +330,19 @@ class DenseRetriever:
     """Finds passages whose vectors have the greatest inner product with the query's."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any], encoder: Encoder | None = None):
-        told = manifest.get("encoder")
-        if not isinstance(told, dict) or not isinstance(told.get("name"), str):
-            raise DataCorrupt(f"expected the encoder's name in {folder}, found {told!r:.80}")
+        built = manifest.get("encoder")
+        if not isinstance(built, dict) or not isinstance(built.get("name"), str):
+            raise DataCorrupt(f"expected the encoder's name in {folder}, found {built!r:.80}")
         if encoder is None:
-            if not isinstance(told.get("config"), dict):
+            if not isinstance(built.get("config"), dict):
                 raise OptionError(
-                    f"the index in {folder} was built with an encoder of yours, {told['name']!r:.80}; "
+                    f"the index in {folder} was built with an encoder of yours, {built['name']!r:.80}; "
                     "pass it: open_index(..., encoder=...)"
                 )
-            encoder = TransformerEncoder(**told["config"])
-        if encoder.name != told["name"]:
+            encoder = TransformerEncoder(**built["config"])
+        if encoder.name != built["name"]:
             raise OptionError(
-                f"expected the encoder {told['name']!r:.80}, with which {folder} was built, found "
+                f"expected the encoder {built['name']!r:.80}, with which {folder} was built, found "
                 f"{encoder.name!r:.80}; pass that one"
             )
         self._made_of = (folder, manifest, encoder)
@@ -371,7 +362,6 @@ class DenseRetriever:
         return DenseRetriever, self._made_of
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
-        """Return at most `k` passages for each query, best first, ties by id."""
         check_queries(queries, k)
         if not queries:
             return []
@@ -379,11 +369,11 @@ class DenseRetriever:
         rows, scores = self._nearest(vectors, k)
         found = []
         for numbers, fits in zip(rows, scores, strict=True):
-            order = np.lexsort((numbers, -fits))
-            chosen = [int(number) for number in numbers[order] if number >= 0][:k]
-            passages = self._store.passages(chosen)
-            ranked = [float(fits[place]) for place in order if numbers[place] >= 0]
-            found.append([Hit(*one, fit) for one, fit in zip(passages, ranked, strict=False)])
+            order = [index for index in np.lexsort((numbers, -fits)) if numbers[index] >= 0][:k]
+            passages = self._store.passages([int(numbers[index]) for index in order])
+            found.append(
+                [Hit(*one, float(fits[at])) for one, at in zip(passages, order, strict=True)]
+            )
         return found
 
     def _nearest(self, vectors: Vectors, k: int) -> tuple[Any, Any]:
@@ -422,9 +412,9 @@ def build_dense(
     parts = _encoded(folder, coder, total, progress)
     first = next(parts)
     width = int(first.shape[1])
-    told: dict[str, Any] = {"name": coder.name}
+    figures: dict[str, Any] = {"encoder": {"name": coder.name}, "width": width}
     if isinstance(coder, TransformerEncoder):
-        told["config"] = coder.config()
+        figures["encoder"]["config"] = coder.config()
     if faiss is not None:
         package = _faiss()
         try:
@@ -438,7 +428,7 @@ def build_dense(
         for part in chain([first], parts):
             index.add(part)
         package.write_index(index, str(folder / _FAISS))
-        return {"encoder": told, "faiss": faiss, "width": width}
+        return figures | {"faiss": faiss}
     vectors = np.lib.format.open_memmap(
         folder / _VECTORS, mode="w+", dtype=np.float32, shape=(total, width)
     )
@@ -447,7 +437,7 @@ def build_dense(
         vectors[done : done + len(part)] = part
         done += len(part)
     vectors.flush()
-    return {"encoder": told, "width": width}
+    return figures
 
 
 def _encoded(folder: Path, coder: Encoder, total: int, progress: Listener) -> Iterator[Vectors]:
@@ -468,8 +458,6 @@ def _encoded(folder: Path, coder: Encoder, total: int, progress: Listener) -> It
 
 
 def _faiss() -> Any:
-    try:
+    with needs_extra("dense", "an index of FAISS"):
         import faiss
-    except ImportError as error:
-        raise MissingExtra.of("dense", "an index of FAISS") from error
     return faiss

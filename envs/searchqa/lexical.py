@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import DataCorrupt, DataNotFound, MissingExtra
+from ...errors import DataCorrupt, DataNotFound, MissingExtra, needs_extra
 from ..storage import Listener, Progress
 from .retriever import Hit, check_queries, split_contents
 
@@ -130,6 +130,14 @@ def write_passages(folder: Path, corpus: Path, progress: Listener) -> dict[str, 
     return {"passages": total, "sha256": digest.hexdigest()}
 
 
+def corrupt(folder: Path, expected: str, found: str) -> DataCorrupt:
+    """Return the error for an index that is not whole."""
+    return DataCorrupt(
+        f"expected {expected} in {folder}, found: {found}; build it again: comap data build searchqa "
+        "CORPUS"
+    )
+
+
 class PassageStore:
     """The passages of an index, read where they lie."""
 
@@ -143,7 +151,6 @@ class PassageStore:
         return PassageStore, (self.path,)
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Return the rows of a query."""
         with self._lock:
             try:
                 return self._connected().execute(sql, values).fetchall()
@@ -161,11 +168,7 @@ class PassageStore:
         return [found[row] for row in rows]
 
     def corrupt(self, found: str) -> DataCorrupt:
-        """Return the error for an index that is not whole."""
-        return DataCorrupt(
-            f"expected a whole index at {self.path.parent}, found: {found}; build it again: comap data "
-            "build searchqa CORPUS"
-        )
+        return corrupt(self.path.parent, "a whole index", found)
 
     def texts(self) -> Iterator[tuple[str, str]]:
         """Yield title and text of all passages, in the order of rows, a part at a time."""
@@ -177,7 +180,6 @@ class PassageStore:
             first += len(part)
 
     def close(self) -> None:
-        """Let go of the file."""
         with self._lock:
             if self._connection is not None and self._process == os.getpid():
                 self._connection.close()
@@ -234,7 +236,6 @@ class FTS5Retriever:
         self._store = PassageStore(folder / PASSAGES)
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
-        """Return at most `k` passages for each query, best first, ties by id."""
         check_queries(queries, k)
         return [self._one(query, k) for query in queries]
 
@@ -292,29 +293,22 @@ class BM25Retriever:
         try:
             self._index = bm25s.BM25.load(str(folder), mmap=True, load_vocab=False)
         except Exception as error:  # numpy, JSON and bm25s raise many kinds for what is not theirs
-            raise DataCorrupt(
-                f"expected an index of bm25s in {folder}, found: {error}; build it again: comap data "
-                "build searchqa CORPUS --kind bm25s"
-            ) from error
+            raise corrupt(folder, "an index of bm25s", str(error)) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return BM25Retriever, self._made_of
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
-        """Return at most `k` passages for each query, best first, ties by id."""
         check_queries(queries, k)
         return [self._one(query, k) for query in queries]
 
-    def _numbers(self, stems: Sequence[str]) -> list[int]:
+    def _one(self, query: str, k: int) -> list[Hit]:
+        stems = list(dict.fromkeys(self._stem(query_words(query))))
         marks = ",".join("?" * len(stems))
         found = self._store.run(f"SELECT number FROM stems WHERE stem IN ({marks})", stems)
-        return sorted(number for (number,) in found)
-
-    def _one(self, query: str, k: int) -> list[Hit]:
-        stems = dict.fromkeys(self._stem(query_words(query)))
-        known = self._numbers(list(stems))
-        if not known:
+        if not found:
             return []
+        known = sorted(number for (number,) in found)
         try:
             scores = np.asarray(self._index.get_scores_from_ids(known))
         except (IndexError, TypeError, ValueError, ArithmeticError, MemoryError) as error:
@@ -351,10 +345,9 @@ def build_bm25(folder: Path, total: int, progress: Listener) -> dict[str, Any]:
     for row, (title, text) in enumerate(store.texts()):
         words = all_words(" ".join([title] * _TITLE_WEIGHT + [text]))
         for word in words:
-            if word in known:
-                continue
-            (stem,) = stemmer.stemWords([word])
-            known[word] = numbers.setdefault(stem, len(numbers))
+            if word not in known:
+                (stem,) = stemmer.stemWords([word])
+                known[word] = numbers.setdefault(stem, len(numbers))
         documents.append([known[word] for word in words])
         if row % 1000 == 0:
             progress(Progress("indexing", row, total))
@@ -372,9 +365,7 @@ def build_bm25(folder: Path, total: int, progress: Listener) -> dict[str, Any]:
 
 
 def _packages() -> tuple[Any, Any]:
-    try:
+    with needs_extra("search", "an index of kind 'bm25s'"):
         import bm25s
         import Stemmer
-    except ImportError as error:
-        raise MissingExtra.of("search", "an index of kind 'bm25s'") from error
     return bm25s, Stemmer.Stemmer("english")

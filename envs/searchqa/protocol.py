@@ -87,12 +87,10 @@ def last_answer(action: str, form: ActionForm = "tags") -> str | None:
 
 
 def written_search(query: str, form: ActionForm = "tags") -> str:
-    """Return the action that searches for a query."""
     return f"search[{query}]" if form == "react" else f"<search>{query}</search>"
 
 
 def written_answer(answer: str, form: ActionForm = "tags") -> str:
-    """Return the action that answers."""
     return f"finish[{answer}]" if form == "react" else f"<answer>{answer}</answer>"
 
 
@@ -103,8 +101,8 @@ def write_results(hits: Sequence[Hit], style: Style = "search_r1") -> str:
     ]
     if style == "verl":
         parts = [f"Doc {n}: {contents_of(*one)}" for n, one in enumerate(shown, 1)]
-        told = json.dumps({"result": "\n".join(parts)}, ensure_ascii=False)
-        return f"<information>{told}</information>"
+        result = json.dumps({"result": "\n".join(parts)}, ensure_ascii=False)
+        return f"<information>{result}</information>"
     lines = [
         f'Doc {n}(Title: "{title.replace(chr(34) + ")", chr(34) + " )")}") {text}'
         for n, (title, text) in enumerate(shown, 1)
@@ -121,35 +119,22 @@ def read_results(observation: str) -> tuple[Shown, ...] | None:
     body = found[1].strip()
     if body.startswith("{"):
         try:
-            told = json.loads(body)["result"]
+            result = json.loads(body)["result"]
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        if not isinstance(told, str):
+        if not isinstance(result, str):
             return None
-        body = told.strip()
+        body = result.strip()
     if not body:
         return ()
     passages = []
     for number, part in enumerate(_NEXT.split(body), 1):
-        one = _read_passage(part, number)
-        if one is None:
+        match = _R1_QUOTED.match(part) or _R1_LINE.match(part) or _VERL_PART.match(part)
+        if match is None or int(match[1]) != number:
             return None
-        passages.append(one)
+        title, text = split_contents(match[2])
+        passages.append(Shown(title, (match[3] if match.re is not _VERL_PART else text).strip()))
     return tuple(passages)
-
-
-def _read_passage(part: str, number: int) -> Shown | None:
-    """Return one passage, if it is that of this number."""
-    quoted = _R1_QUOTED.match(part) or _R1_LINE.match(part)
-    if quoted is not None:
-        if int(quoted[1]) != number:
-            return None
-        return Shown(split_contents(quoted[2])[0], quoted[3].strip())
-    plain = _VERL_PART.match(part)
-    if plain is None or int(plain[1]) != number:
-        return None
-    title, text = split_contents(plain[2])
-    return Shown(title, text.strip())
 
 
 def _one_line(text: str, longest: int) -> str:

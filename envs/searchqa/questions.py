@@ -50,7 +50,6 @@ class Question:
 
 
 def read_questions(path: str | os.PathLike[str], split: str = "test") -> list[Question]:
-    """Read a file of questions."""
     path = Path(path)
     found: dict[str, Question] = {}
     try:
@@ -112,18 +111,18 @@ def _of_verl(record: Mapping[str, Any], number: int) -> dict[str, Any]:
     return {"id": name, "question": question, "golden_answers": golden}
 
 
-def _support(told: Any) -> tuple[tuple[str, ...], tuple[Hop, ...], tuple[str, ...]]:
+def _support(metadata: Any) -> tuple[tuple[str, ...], tuple[Hop, ...], tuple[str, ...]]:
     """Return titles, hops and ids of the passages that answer, as far as metadata tell them."""
-    if not isinstance(told, dict):
+    if not isinstance(metadata, dict):
         return (), (), ()
     hops: list[Hop] = []
-    for part in told.get("decomposition") or ():
+    for part in metadata.get("decomposition") or ():
         text = str(part["question"])
         for number, earlier in enumerate(hops, 1):
             text = text.replace(_REFERENCE.format(number), earlier.answer)
         hops.append(Hop(text.replace(" >> ", " "), "", str(part["answer"])))
-    titles = tuple(str(title) for title in told.get("supporting_titles") or ())
-    return titles, tuple(hops), tuple(str(one) for one in told.get("supporting_ids") or ())
+    titles = tuple(str(title) for title in metadata.get("supporting_titles") or ())
+    return titles, tuple(hops), tuple(str(one) for one in metadata.get("supporting_ids") or ())
 
 
 def find_datasets(

@@ -138,7 +138,6 @@ def split_contents(contents: str) -> tuple[str, str]:
 
 
 def contents_of(title: str, text: str) -> str:
-    r"""Return a passage as corpora write it: the inverse of `split_contents`."""
     return f'"{title}"\n{text}'
 
 
@@ -223,7 +222,6 @@ class RememberingRetriever:
         return RememberingRetriever, (self.retriever, self._most)
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
-        """Return at most `k` passages for each query, best first."""
         check_queries(queries, k)
         with self._lock:
             known = {query: self._known.get((query, k)) for query in queries}
@@ -376,7 +374,6 @@ class RecalledRetriever:
         self._known: dict[str, list[Hit]] = {}
 
     def learn(self, query: str, shown: Sequence[tuple[str, str]]) -> None:
-        """Store titles and texts as the answer to a query."""
         self._known[query] = [
             Hit(str(rank), title, text, 1 / rank) for rank, (title, text) in enumerate(shown, 1)
         ]

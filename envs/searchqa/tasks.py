@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -40,11 +40,9 @@ class Tasks:
     split: str
     questions: Mapping[str, Question]
     listed: Sequence[str]
-    generated: bool
 
     @cached_property
     def panel(self) -> Panel:
-        """The ids of the split's tasks."""
         return Panel.of(self.listed, self.split, SPLITS)
 
     def question(self, task: str) -> Question:
@@ -76,13 +74,13 @@ def open_tasks(
     if generated:
         if datasets:
             raise OptionError("generated questions are no data set; leave dataset out")
-        return _listed(split or "train", _generated(seed), True)
+        return _tasks(split or "train", _generated(seed))
     folder = questions_home() if questions is None else Path(questions)
     if folder.is_file():
         if datasets:
             raise OptionError(f"dataset chooses among the files of a folder, not in {folder}")
         stamp = folder.stat()
-        return _listed(split or "all", _of_file(folder, stamp.st_mtime_ns, stamp.st_size), False)
+        return _tasks(split or "all", _of_file(folder, stamp.st_mtime_ns, stamp.st_size))
     if not folder.is_dir():
         raise DataNotFound(
             f"expected questions at {folder}, found nothing; name a file or a folder: questions=..."
@@ -92,13 +90,13 @@ def open_tasks(
     for name, part, path in find_datasets(folder, datasets, wanted):
         for question in read_questions(path, part):
             found[f"{name}/{question.id}"] = question
-    return Tasks(split, found, list(found), False)
+    return Tasks(split, found, list(found))
 
 
-def _listed(split: str, questions: Mapping[str, Question], generated: bool) -> Tasks:
-    """Return the tasks of a split, where each question tells its own."""
+def _tasks(split: str, questions: Mapping[str, Question]) -> Tasks:
+    """Return the tasks of a split, where each question names its own."""
     ids = [name for name, one in questions.items() if split in ("all", one.split)]
-    return Tasks(split, questions, ids, generated)
+    return Tasks(split, questions, ids)
 
 
 @lru_cache(maxsize=4)
@@ -109,8 +107,6 @@ def _generated(seed: int) -> dict[str, Question]:
 @lru_cache(maxsize=4)
 def _of_file(path: Path, changed: int, size: int) -> dict[str, Question]:
     """Return a file's questions by id, each with the split that its id falls into."""
-    from dataclasses import replace
-
     return {one.id: replace(one, split=split_by_id(one.id)) for one in read_questions(path)}
 
 
@@ -119,15 +115,7 @@ RETRIEVERS = ("auto", *KINDS, "hybrid")
 
 
 def index_home() -> Path:
-    """Return the folder where an index is looked for if none is named."""
     return comap_home() / "searchqa" / "index"
-
-
-def has_data(
-    data_dir: str | os.PathLike[str] | None, questions: str | os.PathLike[str] | None
-) -> bool:
-    """Return whether questions are named, or found by themselves."""
-    return data_dir is not None or questions is not None or questions_home().is_dir()
 
 
 def choose_retriever(
@@ -176,8 +164,7 @@ def _hybrid(folder: Path) -> Retriever:
 
 def _opened(folder: Path) -> Retriever:
     """Return an index that many environments share, with a memory of answers."""
-    stamp = (folder / MANIFEST).stat() if (folder / MANIFEST).is_file() else None
-    return _shared(folder, 0 if stamp is None else stamp.st_mtime_ns)
+    return _shared(folder, (folder / MANIFEST).stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=8)

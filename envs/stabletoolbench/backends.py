@@ -83,13 +83,6 @@ def hit_of(data: Mapping[str, Any], source: str) -> Hit:
     )
 
 
-class Answered(NamedTuple):
-    """An answer, and what went wrong before it."""
-
-    hit: Hit
-    faults: tuple[str, ...] = ()
-
-
 _MISS = Hit("Cache miss: no backend knows this call", "", "none")
 _FAILED = Hit("API not working: the backends that might know this call failed", "", "none")
 
@@ -100,8 +93,8 @@ class Chain:
     def __init__(self, backends: Sequence[Backend]):
         self.backends = tuple(backends)
 
-    def ask(self, request: Request) -> Answered:
-        """Return the first answer; a miss where all pass on, a failure where one could not answer."""
+    def ask(self, request: Request) -> tuple[Hit, tuple[str, ...]]:
+        """Return the first answer, a miss or a failure; and the faults of backends before it."""
         faults = []
         for backend in self.backends:
             try:
@@ -110,8 +103,8 @@ class Chain:
                 faults.append(f"{backend.name}: {fault}")
                 continue
             if hit is not None:
-                return Answered(hit, tuple(faults))
-        return Answered(_FAILED if faults else _MISS, tuple(faults))
+                return hit, tuple(faults)
+        return _FAILED if faults else _MISS, tuple(faults)
 
 
 class GeneratedTools:
@@ -166,7 +159,6 @@ class ResponseCache:
         self._root = self.folder.resolve()
 
     def answer(self, request: Request) -> Hit | None:
-        """Return the cached answer; None where there is none."""
         path = self.path_of(request)
         if path is None:
             return None
@@ -277,7 +269,6 @@ class Overlay:
         return found
 
     def keep(self, request: Request, hit: Hit) -> Hit:
-        """Keep an answer and return the one that counts."""
         key = _key(request)
         record = {
             "key": key,
@@ -299,10 +290,10 @@ class Overlay:
             self._calls.refresh()
         except (CoMapError, OSError):
             return "unreadable"
-        told = "".join(
+        lines = "".join(
             f"{key}\n{canonical_json(list(self._calls.get(key)))}\n" for key in sorted(self._calls)
         )
-        return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()
+        return hashlib.sha256(lines.encode("utf-8", "replace")).hexdigest()
 
 
 def _hit(record: Mapping[str, Any]) -> Hit:
@@ -347,8 +338,12 @@ class Recalled:
     name = "recalled"
 
     def __init__(self, steps: Sequence[Step]):
-        self.texts = {step.t: step.observation for step in steps if _is_outside(step)}
-        self._sources = {step.t: str(step.told.get("tool_source", "none")) for step in steps}
+        self.texts = {
+            step.t: step.observation
+            for step in steps
+            if step.env_info.get("tool_source") in _OUTSIDE or step.env_info.get("tool_faults")
+        }
+        self._sources = {step.t: str(step.env_info.get("tool_source", "none")) for step in steps}
         self._now = 0
 
     def at(self, step: int) -> None:
@@ -359,13 +354,9 @@ class Recalled:
         """Return the answer that the record shows to the present step; None where it shows none."""
         if self._now not in self.texts:
             return None
-        told = read_observation(self.texts[self._now])
-        error, response, _ = ("", self.texts[self._now], True) if told is None else told
+        seen = read_observation(self.texts[self._now])
+        error, response, _ = ("", self.texts[self._now], True) if seen is None else seen
         return Hit(error, response, self._sources[self._now])
-
-
-def _is_outside(step: Step) -> bool:
-    return step.told.get("tool_source") in _OUTSIDE or bool(step.told.get("tool_faults"))
 
 
 class LiveServer:
@@ -378,7 +369,6 @@ class LiveServer:
         self.timeout, self.retries = timeout, retries
 
     def answer(self, request: Request) -> Hit | None:
-        """Return what the server says."""
         body = {
             "category": request.category,
             "tool_name": request.tool,
@@ -389,8 +379,8 @@ class LiveServer:
         }
         data = self._asked(json.dumps(body).encode())
         if not isinstance(data, dict) or not {"error", "response"} & data.keys():
-            keys = f"an object with {sorted(data)[:5]!r:.80}" if isinstance(data, dict) else ""
-            found = keys or type(data).__name__
+            keys = f" with {sorted(data)[:5]!r:.80}" if isinstance(data, dict) else ""
+            found = f"{type(data).__name__}{keys}"
             raise BackendFault(f"expected an object with error and response, found {found}")
         return hit_of(data, self.name)
 
@@ -429,7 +419,6 @@ class Simulator:
         self.model = model
 
     def answer(self, request: Request) -> Hit | None:
-        """Return what the model makes up."""
         asked = Generate(_messages(request), Sampling(max_new_tokens=_TOKENS), purpose="simulate")
         try:
             (reply,) = self.model.generate([asked])
@@ -464,10 +453,10 @@ def simulator_model(model: Any, timeout: float, retries: int) -> LanguageModel:
 
 
 def _messages(request: Request) -> tuple[Message, ...]:
-    told: dict[str, Any] = {"category": request.category, "tool": request.tool, "api": request.api}
+    about: dict[str, Any] = {"category": request.category, "tool": request.tool, "api": request.api}
     if request.offer is not None:
-        told |= {"tool_title": request.offer.tool_title, **request.offer.schema()}
-    documentation = json.dumps(told, ensure_ascii=True, default=str)
+        about |= {"tool_title": request.offer.tool_title, **request.offer.schema()}
+    documentation = json.dumps(about, ensure_ascii=True, default=str)
     asked = json.dumps(dict(request.arguments), ensure_ascii=True, default=str)
     return (
         Message("system", _ROLE),
@@ -518,7 +507,6 @@ class VirtualTools:
         self._lock = threading.Lock()
 
     def answer(self, body: Any) -> dict[str, Any]:
-        """Return ``{"error", "response"}`` for a request's body."""
         request = _requested(body)
         if isinstance(request, str):
             return {"error": request, "response": ""}
@@ -553,8 +541,6 @@ def _requested(body: Any) -> Request | str:
 
 
 def virtual_app(tools: VirtualTools, *, host: str = "127.0.0.1", token: str | None = None) -> Any:
-    """Return the web application with the route ``/virtual``."""
-
     def answered(method: str, path: str, asked: Any) -> Any:
         return tools.answer(asked)
 

@@ -14,15 +14,7 @@ from ...trajectory import Step, Turn
 from ..base import Outcome, TextEnv
 from ..panel import Panel
 from .apps.world import Marks
-from .backends import (
-    Answered,
-    Chain,
-    GeneratedTools,
-    Overlay,
-    Recalled,
-    Request,
-    open_chain,
-)
+from .backends import Chain, GeneratedTools, Overlay, Recalled, Request, open_chain
 from .calls import Call, canonical_json, digest, parse_call, read_answer, share_right, write_call
 from .canonicalizer import (
     FORMATS,
@@ -37,7 +29,7 @@ from .canonicalizer import (
     read_observation,
     suggested,
 )
-from .functions import COMPAT, FINISH, FINISH_OFFER, Checker, Offer, coerced, offers
+from .functions import COMPAT, FINISH, FINISH_OFFER, Checker, Offer, coerced, named, offers
 from .tasks import GeneratedTask, cells, open_tasks
 
 _ACCEPTED = "Answer received."
@@ -63,7 +55,7 @@ class Done(NamedTuple):
     faults: tuple[str, ...] = ()
 
 
-class Told(NamedTuple):
+class Reply(NamedTuple):
     """What a call comes to: error, response, and whether it was refused before any tool saw it."""
 
     error: str
@@ -95,11 +87,9 @@ class Session:
         self.task, self.tools = task, tools
         self.done: list[Done] = []
         self.finished = self.answer = ""
-        self._named = {offer.name: offer for offer in (*self.offers, FINISH_OFFER)}
-        self._checker = Checker(self._named.values())
+        self._checker = Checker((*self.offers, FINISH_OFFER))
 
-    def act(self, action: str) -> Told:
-        """Make the call that an action is, and return what it comes to."""
+    def act(self, action: str) -> Reply:
         call = parse_call(action)
         if call is None:
             error = 'Action not understood: write {"name": FUNCTION, "arguments": {...}}'
@@ -108,7 +98,7 @@ class Session:
             return self._refuse(call, f"Tool input parse error: {call.problem[:200]}")
         if call.name == FINISH:
             return self._finish(call)
-        offer = self.offer_of(call.name)
+        offer = named(self.offers, call.name, self.compat)
         if offer is None:
             return self._refuse(call, f"No such function name: {call.name[:_LONGEST_NAME]}")
         strict = self.compat == "strict"
@@ -116,14 +106,11 @@ class Session:
         if strict and (problem := self._checker.problem(offer, arguments)):
             return self._refuse(call, problem)
         request = Request(offer.category, offer.tool, offer.api, arguments, offer, strict)
-        return self._note(call.name, arguments, self.chain.ask(request))
-
-    def offer_of(self, name: str) -> Offer | None:
-        """Return the function of a name; in reference's way the first whose name ends with it."""
-        found = self._named.get(name)
-        if found is not None or self.compat == "strict":
-            return found
-        return next((offer for offer in self.offers if offer.name.endswith(name)), None)
+        hit, faults = self.chain.ask(request)
+        kind = error_kind(hit.error)
+        name = call.name[:_LONGEST_NAME]
+        self.done.append(Done(name, arguments, kind or "ok", hit.source, faults))
+        return Reply(hit.error, hit.response, refused=kind in REFUSALS)
 
     def share(self) -> float:
         """Return the share of a generated task that is right, once it is finished by an answer."""
@@ -134,44 +121,35 @@ class Session:
         return share_right(self.task.answer, fields, self.task.effects, found)
 
     def save(self) -> Saved:
-        """Return this moment."""
         marks = None if self.tools is None else self.tools.ledger.save()
         return Saved(tuple(self.done), self.finished, self.answer, marks)
 
     def load(self, saved: Saved) -> None:
-        """Go back to a moment that `save` returned."""
         self.done, self.finished, self.answer = list(saved.done), saved.finished, saved.answer
         if self.tools is not None and saved.marks is not None:
             self.tools.ledger.load(saved.marks)
 
-    def _refuse(self, call: Call, error: str) -> Told:
+    def _refuse(self, call: Call, error: str) -> Reply:
         self.done.append(Done(call.name[:_LONGEST_NAME], {}, error_kind(error)))
         if self.tools is not None:
             self.tools.ledger.clock += 1
-        return Told(error, "", refused=True)
+        return Reply(error, "", refused=True)
 
-    def _note(self, name: str, arguments: Mapping[str, Any], answered: Answered) -> Told:
-        hit, faults = answered
-        kind = error_kind(hit.error)
-        self.done.append(Done(name[:_LONGEST_NAME], arguments, kind or "ok", hit.source, faults))
-        return Told(hit.error, hit.response, refused=kind in REFUSALS)
-
-    def _finish(self, call: Call) -> Told:
+    def _finish(self, call: Call) -> Reply:
         arguments = dict(call.arguments)
         answer = arguments.get("final_answer")
         if isinstance(answer, dict | list):
             arguments["final_answer"] = canonical_json(answer)
         arguments = coerced(FINISH_OFFER, arguments)
         problem = self._checker.problem(FINISH_OFFER, arguments)
-        if not problem and arguments["return_type"] == "give_answer":
-            problem = (
-                "" if "final_answer" in arguments else "Missing required parameter: final_answer"
-            )
+        gives = arguments.get("return_type") == "give_answer"
+        if not problem and gives and "final_answer" not in arguments:
+            problem = "Missing required parameter: final_answer"
         if problem:
             return self._refuse(call, problem)
         self.finished, self.answer = arguments["return_type"], arguments.get("final_answer", "")
         self.done.append(Done(FINISH, arguments, "ok"))
-        return Told("", _ACCEPTED if self.finished == "give_answer" else _GIVEN_UP)
+        return Reply("", _ACCEPTED if self.finished == "give_answer" else _GIVEN_UP)
 
 
 Judging: TypeAlias = Callable[[str, str, Sequence[Done]], float]
@@ -220,7 +198,7 @@ class StableToolBenchEnv(TextEnv):
     are right, or what the judge says; ``success`` is a score of 1. ``tool_source`` tells which backend
     answered: ``local`` (a generated tool), ``cache``, ``live``, ``sim`` or ``none``; empty where none
     was asked. ``tool_status`` is ``ok`` or the kind of error, ``tool_faults`` what failed in backends.
-    Records of episodes keep source and faults: see `comap.trajectory.Step.told`.
+    Records of episodes keep source and faults: see `comap.trajectory.Step.env_info`.
     ``admissible_actions`` is None, since any call may be made; with ``admissible_actions=True`` it
     lists calls that the belief suggests. For checks, not for agents: ``env.unwrapped.session``.
 
@@ -340,7 +318,7 @@ class StableToolBenchEnv(TextEnv):
         self._tasks = open_tasks(data_dir, split, source, generator_seed)
         self._compat, self._max_calls = compat, max_calls
         self._limit = max_calls if self._limit is None else min(max_calls, self._limit)
-        self._form, self._lists, self._judge = functions_as, admissible_actions, judge
+        self._form, self._suggests, self._judge = functions_as, admissible_actions, judge
         self._backends = open_chain(
             self._tasks.folder, live_url, simulator, overlay, timeout, retries
         )
@@ -375,7 +353,7 @@ class StableToolBenchEnv(TextEnv):
             "max_calls": str(self._max_calls),
             "max_observation_length": str(self._longest),
             "functions_as": self._form,
-            "admissible_actions": str(self._lists).lower(),
+            "admissible_actions": str(self._suggests).lower(),
             "tasks": "generated" if self._tasks.folder is None else "official",
             "generator_seed": str(self._tasks.seed),
             "backends": ",".join(backend.name for backend in self._backends),
@@ -383,9 +361,8 @@ class StableToolBenchEnv(TextEnv):
 
     def fingerprint(self) -> dict[str, str]:
         """Return the settings, and the SHA-256 of what the overlay holds."""
-        overlays = [one for one in self._backends if isinstance(one, Overlay)]
-        told = {"overlay": overlays[0].sha256()} if overlays else {}
-        return super().fingerprint() | told
+        overlay = next((one for one in self._backends if isinstance(one, Overlay)), None)
+        return super().fingerprint() | ({"overlay": overlay.sha256()} if overlay else {})
 
     def expert_action(self) -> str | None:
         """Return the next call of a right plan for a generated task; None for an official query."""
@@ -421,7 +398,7 @@ class StableToolBenchEnv(TextEnv):
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
         """Return the calls that the facts suggest, where they are listed."""
-        if not self._lists or self._session is None:
+        if not self._suggests or self._session is None:
             return None
         if ("budget", "0") in state.facts or any(fact[0] == "finished" for fact in state.facts):
             return ()
@@ -429,8 +406,8 @@ class StableToolBenchEnv(TextEnv):
 
     def refused(self, observation: str) -> bool:
         """Return whether this observation is an error of a call that reached no tool."""
-        told = read_observation(observation)
-        return told is not None and error_kind(told[0]) in REFUSALS
+        seen = read_observation(observation)
+        return seen is not None and error_kind(seen[0]) in REFUSALS
 
     @classmethod
     def state_text(
@@ -447,39 +424,33 @@ class StableToolBenchEnv(TextEnv):
     def _open(self, task: str) -> tuple[str, str, Outcome]:
         self._session, self._judged = None, 0.0
         made: GeneratedTask | None = None
-        listed: tuple[Offer, ...]
         tools: GeneratedTools | None = None
         if self._tasks.folder is None:
             made = self._tasks.generated(task)
             split, record = made.split, made.record
-            listed = made.offers if self._compat == "strict" else offers(record, self._compat)
             tools = GeneratedTools(made.world.ledger())
-            chain = Chain([tools, *self._backends])
         else:
             split, record = self._tasks.official(task)
-            listed = offers(record, self._compat)
-            chain = Chain([self._recalled, *self._backends])
+        strict = self._compat == "strict"
+        listed = made.offers if made and strict else offers(record, self._compat)
         goal = " ".join(str(record["query"]).split())
         text = first_observation(goal, listed, self._max_calls, self._form)
-        text = text[: self._room]
+        chain = Chain([tools or self._recalled, *self._backends])
         self._session = Session(listed, chain, self._compat, made, tools)
-        return split, goal, Outcome(text)
-
-    def _with_suggestions(self, outcome: Outcome, state: State) -> Outcome:
-        return outcome._replace(admissible=self.admissible_of(state)) if self._lists else outcome
+        return split, goal, Outcome(text[: self._room])
 
     def _act(self, action: str) -> Outcome:
         session = self.session
         self._recalled.at(self._steps)
-        told = session.act(action)
+        reply = session.act(action)
         text = self._recalled.texts.get(self._steps) or observation_of(
-            told.error, told.response, self._longest, self._compat
+            reply.error, reply.response, self._longest, self._compat
         )
         if session.finished:
             self._judged = self._judge_answer()
         success = self._judged == 1.0
         reward = self._judged if session.task is None else float(success)
-        return Outcome(text, reward, self._judged, success, bool(session.finished), told.refused)
+        return Outcome(text, reward, self._judged, success, bool(session.finished), reply.refused)
 
     def _judge_answer(self) -> float:
         session = self.session

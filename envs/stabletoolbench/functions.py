@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ...errors import DataCorrupt, MissingExtra, check_choice
+from ...errors import DataCorrupt, check_choice, needs_extra
 from .calls import NotJSON, read_json_text
 
 MAX_NAME = 64
@@ -38,7 +38,6 @@ def changed(name: str) -> str:
 
 
 def parameter_name(name: str, compat: str = "strict") -> str:
-    """Return what functions call a parameter."""
     return changed(standard(name, compat))
 
 
@@ -123,7 +122,6 @@ class Offer:
 
     @cached_property
     def required(self) -> tuple[str, ...]:
-        """The names of the parameters that a call must have."""
         return tuple(name for name in self.parameters.get("required", ()) if name)
 
 
@@ -180,18 +178,21 @@ def offers(query_record: Mapping[str, Any], compat: str = "strict") -> tuple[Off
                 f"expected an API of a query with names, description and parameters, found "
                 f"{api!r:.120} ({type(error).__name__}: {error}); is the file whole?"
             ) from error
-        if compat == "strict" and offer.name in taken:
-            offer = _renamed(offer, taken)
-        taken.add(offer.name)
-        found.append(offer)
+        name, number = offer.name, 2
+        while compat == "strict" and name in taken:
+            name = offer.name[: MAX_NAME - len(f"_{number}")] + f"_{number}"
+            number += 1
+        taken.add(name)
+        found.append(replace(offer, name=name))
     return tuple(found)
 
 
-def _renamed(offer: Offer, taken: set[str]) -> Offer:
-    number = 2
-    while (name := offer.name[: MAX_NAME - len(f"_{number}")] + f"_{number}") in taken:
-        number += 1
-    return replace(offer, name=name)
+def named(listed: Iterable[Offer], name: str, compat: str) -> Offer | None:
+    """Return the function of a name; upstream takes any end of a name for it."""
+    found = next((offer for offer in listed if offer.name == name), None)
+    if found is None and compat == "reference":
+        found = next((offer for offer in listed if offer.name.endswith(name)), None)
+    return found
 
 
 def _offer(api: Mapping[str, Any], compat: str) -> Offer:
@@ -219,21 +220,19 @@ def _offer(api: Mapping[str, Any], compat: str) -> Offer:
 def _strict(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     needed: list[str] = []
-    for place, parameter in enumerate((*required, *optional)):
-        name = parameter_name(str(parameter["name"])) or f"parameter_{place + 1}"
+    for index, parameter in enumerate((*required, *optional)):
+        name = parameter_name(str(parameter["name"])) or f"parameter_{index + 1}"
         if name in properties:
             continue
-        kind = _TYPES.get(str(parameter.get("type", "")).lower(), "string")
-        told: dict[str, Any] = {
-            "type": kind,
+        properties[name] = {
+            "type": _TYPES.get(str(parameter.get("type", "")).lower(), "string"),
             "description": str(parameter.get("description") or "")[:_LONGEST],
         }
         if (example := parameter.get("default")) not in (None, ""):
-            told["examples"] = [example]
+            properties[name]["examples"] = [example]
         if options := parameter.get("enum"):
-            told["enum"] = list(options)
-        properties[name] = told
-        if place < len(required):
+            properties[name]["enum"] = list(options)
+        if index < len(required):
             needed.append(name)
     return {"type": "object", "properties": properties, "required": needed}
 
@@ -244,13 +243,12 @@ def _reference(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, An
     for kind, listed in (("required", required), ("optional", optional if required else ())):
         for parameter in listed:
             name = parameter_name(str(parameter["name"]), "reference")
-            told: dict[str, Any] = {
+            properties[name] = {
                 "type": _REFERENCE_TYPES.get(str(parameter.get("type")), "string"),
                 "description": str(parameter.get("description") or "")[:_LONGEST],
             }
             if str(parameter.get("default", "")):
-                told["example_value"] = parameter["default"]
-            properties[name] = told
+                properties[name]["example_value"] = parameter["default"]
             names[kind].append(name)
     return {"type": "object", "properties": properties, **names}
 
@@ -258,8 +256,8 @@ def _reference(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, An
 def signature(offer: Offer) -> str:
     """Return a function on one line: its parameters with their types, and what it does."""
     parts = []
-    for name, told in offer.parameters["properties"].items():
-        kind = "|".join(map(str, told["enum"])) if told.get("enum") else told["type"]
+    for name, schema in offer.parameters["properties"].items():
+        kind = "|".join(map(str, schema["enum"])) if schema.get("enum") else schema["type"]
         parts.append(f"{name}{'' if name in offer.required else '?'}: {kind}")
     about = " ".join(offer.about.split())
     return f"{offer.name}({', '.join(parts)}): {about}"
@@ -271,10 +269,8 @@ class Checker:
     def __init__(self, offers: Iterable[Offer]):
         self._offers = {offer.name: offer for offer in offers}
         self._validators: dict[str, Any] = {}
-        try:
+        with needs_extra("tools", "checking the arguments of function calls"):
             from jsonschema import Draft202012Validator
-        except ImportError as error:
-            raise MissingExtra.of("tools", "checking the arguments of function calls") from error
         self._validator: Any = Draft202012Validator
 
     def problem(self, offer: Offer, arguments: Mapping[str, Any]) -> str:
@@ -290,13 +286,11 @@ class Checker:
         if error is None:
             return ""
         name = str(error.absolute_path[0]) if error.absolute_path else ""
-        told = known.get(name, {})
-        if "enum" in told:
-            expected = "one of " + ", ".join(map(str, told["enum"]))
-        else:
-            expected = f"type {told.get('type', 'object')}"
-        found = arguments.get(name)
-        return f"Invalid parameter {name}: expected {expected}, found {str(found)[:64]!r}"
+        schema = known.get(name, {})
+        expected = f"type {schema.get('type', 'object')}"
+        if "enum" in schema:
+            expected = "one of " + ", ".join(map(str, schema["enum"]))
+        return f"Invalid parameter {name}: expected {expected}, found {str(arguments.get(name))[:64]!r}"
 
     def _of(self, name: str) -> Any:
         """Return what checks the calls of a function, made when it is first called."""

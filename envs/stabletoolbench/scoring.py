@@ -8,7 +8,7 @@ import os
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,7 +20,7 @@ from ...trajectory import Trajectory
 from .apps.world import data_file
 from .calls import parse_call
 from .canonicalizer import error_kind, read_observation
-from .functions import FINISH, Checker, Offer, coerced, offers
+from .functions import FINISH, Checker, Offer, coerced, named, offers
 
 _ANSWERED = 3
 _SOURCE = "THUNLP-MT/StableToolBench's inference"
@@ -50,14 +50,13 @@ class Attempt:
 
 
 def attempt_of(trajectory: Trajectory) -> Attempt:
-    """Return the attempt that a trajectory of our environment is."""
     calls: list[Made] = []
     sources: list[str] = []
     finish = answer = ""
     for step in trajectory.steps:
         call = parse_call(step.action)
-        told = read_observation(step.observation)
-        kind = "" if told is None else error_kind(told[0])
+        seen = read_observation(step.observation)
+        kind = "" if seen is None else error_kind(seen[0])
         if call is not None and call.name == FINISH and not kind:
             finish = str(call.arguments.get("return_type", ""))
             said = call.arguments.get("final_answer", "")
@@ -65,7 +64,7 @@ def attempt_of(trajectory: Trajectory) -> Attempt:
             continue
         name, arguments = ("", step.action) if call is None else (call.name, call.arguments)
         calls.append(Made(name, arguments, step.observation, kind or "ok"))
-        sources.append(str(step.told.get("tool_source", "")))
+        sources.append(str(step.env_info.get("tool_source", "")))
     key = trajectory.task.rpartition("/")[2]
     return Attempt(key, trajectory.goal, tuple(calls), finish, answer, (), tuple(sources))
 
@@ -73,20 +72,13 @@ def attempt_of(trajectory: Trajectory) -> Attempt:
 def read_attempts(path: str | os.PathLike[str]) -> dict[str, Attempt]:
     """Return the attempts of a reference pipeline, by query."""
     path = Path(path)
-    if path.is_dir():
-        files = sorted(path.glob("*.json"))
-        if not files:
-            raise DataNotFound(
-                f"expected answer files (<query_id>_<method>.json) in {path}, found none"
-            )
-        found = [attempt for file in files for attempt in _of_file(file)]
-    elif path.is_file():
-        found = list(_of_file(path))
-    else:
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path] if path.is_file() else []
+    if not files:
         raise DataNotFound(
-            f"expected answers of a reference pipeline at {path}, found nothing there"
+            f"expected converted answers, or a folder of answer files (<query_id>_<method>.json), at "
+            f"{path}, found none"
         )
-    return {attempt.query_id: attempt for attempt in found}
+    return {attempt.query_id: attempt for file in files for attempt in _of_file(file)}
 
 
 def _of_file(path: Path) -> Iterator[Attempt]:
@@ -105,21 +97,21 @@ def _of_file(path: Path) -> Iterator[Attempt]:
 
 
 def _raw(key: str, data: Mapping[str, Any]) -> Attempt:
-    told = data["answer_generation"]
-    if "tree" in data:
-        nodes = _answering(data["tree"]["tree"])
+    generation = data["answer_generation"]
+    if "tree" in data:  # the nodes that lead to the last answer; all, where there is none
+        paths = list(_paths(data["tree"]["tree"], []))
+        answered = [path for path in paths if path[-1].get("observation_code") == _ANSWERED]
+        nodes = answered[-1] if answered else [path[-1] for path in paths]
     else:
         nodes = list(data["trys"][-1]["chain"]) if data.get("trys") else []
-    finish, answer = _final(told.get("final_answer") or "")
-    names = tuple(str(function["name"]) for function in told["function"])
-    return Attempt(key, str(told["query"]), tuple(_calls(nodes)), finish, answer, names)
-
-
-def _answering(root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the nodes of a search tree that lead to its last answer; all, where it has none."""
-    paths = list(_paths(root, []))
-    answered = [path for path in paths if path[-1].get("observation_code") == _ANSWERED]
-    return answered[-1] if answered else [path[-1] for path in paths]
+    calls: list[Made] = []
+    name = ""
+    for node in nodes:  # an action, then its input with what was observed
+        if node.get("node_type") == "Action":
+            name = str(node["description"])
+        elif node.get("node_type") == "Action Input" and name and name != FINISH:
+            calls.append(_made(name, node["description"], str(node.get("observation", ""))))
+    return _attempt(key, generation, calls, generation["function"])
 
 
 def _paths(
@@ -131,20 +123,9 @@ def _paths(
         yield from _paths(child, path)
 
 
-def _calls(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Made]:
-    """Yield the calls of nodes: an action, then its input with what was observed."""
-    name = ""
-    for node in nodes:
-        kind = node.get("node_type")
-        if kind == "Action":
-            name = str(node["description"])
-        elif kind == "Action Input" and name and name != FINISH:
-            yield _made(name, node["description"], str(node.get("observation", "")))
-
-
 def _made(name: str, arguments: Any, response: str) -> Made:
-    told = read_observation(response)
-    kind = "failed" if told is None else error_kind(told[0])
+    seen = read_observation(response)
+    kind = "failed" if seen is None else error_kind(seen[0])
     return Made(name, arguments, response, kind or "ok")
 
 
@@ -154,14 +135,9 @@ def _converted(key: str, entry: Mapping[str, Any]) -> Attempt:
     for node in _steps(answer["answer_details"]):
         message = node["message"]
         if node["role"] == "tool" and isinstance(message, dict) and message.get("name") != FINISH:
-            calls.append(
-                _made(
-                    str(message["name"]), message.get("arguments"), str(message.get("response", ""))
-                )
-            )
-    finish, text = _final(answer.get("final_answer") or "")
-    names = tuple(str(function["name"]) for function in entry["available_tools"])
-    return Attempt(key, str(entry["query"]), tuple(calls), finish, text, names)
+            response = str(message.get("response", ""))
+            calls.append(_made(str(message["name"]), message.get("arguments"), response))
+    return _attempt(key, {**answer, "query": entry["query"]}, calls, entry["available_tools"])
 
 
 def _steps(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -170,15 +146,17 @@ def _steps(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         yield from _steps(node.get("next", []))
 
 
-def _final(text: str) -> tuple[str, str]:
-    if not text.strip():
-        return "", ""
-    call = parse_call(json.dumps({"name": FINISH, "arguments": text}))
-    arguments = {} if call is None else call.arguments
-    kind = arguments.get("return_type")
-    if kind not in ("give_answer", "give_up_and_restart"):
-        return "", ""
-    return str(kind), str(arguments.get("final_answer", ""))
+def _attempt(
+    key: str, told: Mapping[str, Any], calls: Sequence[Made], functions: Sequence[Mapping[str, Any]]
+) -> Attempt:
+    finish = answer = ""
+    if final := (told.get("final_answer") or "").strip():
+        call = parse_call(json.dumps({"name": FINISH, "arguments": final}))
+        arguments = {} if call is None else call.arguments
+        if arguments.get("return_type") in ("give_answer", "give_up_and_restart"):
+            finish, answer = arguments["return_type"], str(arguments.get("final_answer", ""))
+    names = tuple(str(function["name"]) for function in functions)
+    return Attempt(key, str(told["query"]), tuple(calls), finish, answer, names)
 
 
 Verdict: TypeAlias = str
@@ -211,7 +189,6 @@ class Judge:
     prompt_sha256 = ""
 
     def verdict(self, attempt: Attempt, run: int) -> Verdict:
-        """Return the verdict on an attempt in a run."""
         raise NotImplementedError
 
     def verdicts_of(
@@ -235,7 +212,6 @@ class CallableJudge(Judge):
         self.name = name or str(getattr(function, "__name__", "a callable"))
 
     def verdict(self, attempt: Attempt, run: int) -> Verdict:
-        """Return what the function says."""
         return self._function(attempt, run)
 
 
@@ -246,18 +222,18 @@ class LMJudge(Judge):
         self.model, self._temperature = model, temperature
         self.name = str(getattr(model, "name", type(model).__name__))
         self._prompts: dict[str, str] = data_file("judge")
-        told = json.dumps(self._prompts, sort_keys=True)
-        self.prompt_sha256 = hashlib.sha256(told.encode()).hexdigest()
+        prompts = json.dumps(self._prompts, sort_keys=True)
+        self.prompt_sha256 = hashlib.sha256(prompts.encode()).hexdigest()
 
     def verdicts_of(
         self, pairs: Sequence[tuple[Attempt, int]]
     ) -> list[Verdict | LanguageModelError]:
         """Ask for all verdicts together, and again, with the steps, where the answer does not tell."""
         found = self._ask("answer", pairs)
-        unsure = [place for place, said in enumerate(found) if said == "unsure"]
-        again = self._ask("steps", [pairs[place] for place in unsure])
-        for place, said in zip(unsure, again, strict=True):
-            found[place] = said
+        unsure = [index for index, said in enumerate(found) if said == "unsure"]
+        again = self._ask("steps", [pairs[index] for index in unsure])
+        for index, said in zip(unsure, again, strict=True):
+            found[index] = said
         return found
 
     def better(self, first: Attempt, second: Attempt, number: int) -> int:
@@ -265,9 +241,9 @@ class LMJudge(Judge):
         swapped = number % 2 == 1
         one, two = (second, first) if swapped else (first, second)
         slots = {"query": first.query}
-        for place, attempt in (("1", one), ("2", two)):
-            slots[f"answer_{place}"] = attempt.answer
-            slots[f"steps_{place}"] = _written_calls(attempt)
+        for position, attempt in enumerate((one, two), 1):
+            slots[f"answer_{position}"] = attempt.answer
+            slots[f"steps_{position}"] = _written_calls(attempt)
         (reply,) = self._replies([(_filled(self._prompts["compare"], slots), number)])
         if isinstance(reply, LanguageModelError):
             raise reply
@@ -320,16 +296,12 @@ def _filled(template: str, slots: Mapping[str, str]) -> str:
 
 
 def _written_calls(attempt: Attempt) -> str:
-    lines = [
-        f"{number}. {made.name} {_text(made.arguments)} -> {made.response[:1024]}"
-        for number, made in enumerate(attempt.calls, 1)
-    ]
+    lines = []
+    for number, made in enumerate(attempt.calls, 1):
+        given = made.arguments
+        text = given if isinstance(given, str) else json.dumps(given, default=str)
+        lines.append(f"{number}. {made.name} {' '.join(text.split())} -> {made.response[:1024]}")
     return "\n".join(lines) or "(none)"
-
-
-def _text(arguments: Any) -> str:
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
-    return " ".join(text.split())
 
 
 class RecordedJudge(Judge):
@@ -350,11 +322,9 @@ class RecordedJudge(Judge):
 
     @property
     def runs(self) -> int:
-        """See above."""
         return max((max(row, default=-1) + 1 for row in self.verdicts.values()), default=0)
 
     def verdict(self, attempt: Attempt, run: int) -> Verdict:
-        """Return the recorded verdict."""
         key = attempt.query_id
         known = self.verdicts.get(key) or self.verdicts.get(key.rpartition("/")[2], {})
         if run not in known:
@@ -367,15 +337,14 @@ class RecordedJudge(Judge):
             return {str(key): _runs(entry["is_solved"]) for key, entry in data.items()}
         sopr = data["sopr"]
         self.name, self.prompt_sha256 = str(sopr["judge"]), str(sopr["prompt_sha256"])
-        told = {str(key): dict(enumerate(row)) for key, row in sopr["verdicts"].items()}
         return {
-            key: _runs({run: said for run, said in row.items() if said is not None})
-            for key, row in told.items()
+            str(key): _runs({run: said for run, said in enumerate(row) if said is not None})
+            for key, row in sopr["verdicts"].items()
         }
 
 
-def _runs(told: Mapping[Any, str]) -> dict[int, Verdict]:
-    found = {int(run): str(said).rpartition(".")[2].lower() for run, said in told.items()}
+def _runs(written: Mapping[Any, str]) -> dict[int, Verdict]:
+    found = {int(run): str(said).rpartition(".")[2].lower() for run, said in written.items()}
     if strange := [run for run in found if not 0 <= run < _MOST_RUNS]:
         raise ValueError(f"run {strange[0]!r:.12}, which is none from 0 to {_MOST_RUNS - 1}")
     if unknown := set(found.values()) - VERDICTS.keys():
@@ -398,18 +367,26 @@ class PassReport:
 
     @property
     def interval(self) -> Rate:
-        """See above."""
         judged = sum(any(said is not None for said in row) for row in self.verdicts.values())
         return wilson(min(self.mean, 1.0), judged)
 
 
 def pass_rate(attempts: Mapping[str, Attempt], judge: Judge, runs: int = 3) -> PassReport:
-    """Return the solvable pass rate."""
     if not attempts or type(runs) is not int or runs < 1:
         raise OptionError(
             f"expected attempts and at least one run, found {len(attempts)} and {runs!r}"
         )
-    verdicts = _verdicts(attempts, judge, runs)
+    judged = [
+        key
+        for key, attempt in attempts.items()
+        if attempt.finish == "give_answer" and attempt.answer.strip()
+    ]
+    replies = iter(
+        judge.verdicts_of([(attempts[key], run) for key in judged for run in range(runs)])
+    )
+    verdicts: dict[str, tuple[Verdict | None, ...]] = dict.fromkeys(attempts, ("unsolved",) * runs)
+    for key in judged:
+        verdicts[key] = tuple(_checked(next(replies), judge) for _ in range(runs))
     means = []
     for run in range(runs):
         values = [VERDICTS[said] for row in verdicts.values() if (said := row[run]) is not None]
@@ -428,22 +405,8 @@ def pass_rate(attempts: Mapping[str, Attempt], judge: Judge, runs: int = 3) -> P
     )
 
 
-def _verdicts(
-    attempts: Mapping[str, Attempt], judge: Judge, runs: int
-) -> dict[str, tuple[Verdict | None, ...]]:
-    """Return the verdict on each attempt in each run; None where the judge failed."""
-    judged = {
-        key: attempt
-        for key, attempt in attempts.items()
-        if attempt.finish == "give_answer" and attempt.answer.strip()
-    }
-    pairs = [(attempt, run) for attempt in judged.values() for run in range(runs)]
-    said = iter(judge.verdicts_of(pairs))
-    found = {key: tuple(_checked(next(said), judge) for _ in range(runs)) for key in judged}
-    return {key: found.get(key, ("unsolved",) * runs) for key in attempts}
-
-
 def _checked(said: Verdict | LanguageModelError, judge: Judge) -> Verdict | None:
+    """Return a verdict; None where the judge failed."""
     if isinstance(said, LanguageModelError):
         return None
     if said not in VERDICTS:
@@ -467,7 +430,6 @@ class WinReport:
 
     @property
     def interval(self) -> Rate:
-        """See above."""
         return wilson(self.rate, self.n)
 
 
@@ -563,7 +525,7 @@ def process_report(
         listed = offers(queries[key], compat)
         pairs = {(str(t), str(a)) for t, a in queries[key].get("relevant APIs", [])}
         relevant = {o.name for o in listed if (o.tool_title, o.api_title) in pairs}
-        meant = [_meant(listed, made.name, compat) for made in attempt.calls]
+        meant = [named(listed, made.name, compat) if made.name else None for made in attempt.calls]
         called = {offer.name for offer in meant if offer is not None}
         if relevant:
             recalls.append(len(relevant & called) / len(relevant))
@@ -589,14 +551,6 @@ def process_report(
     )
 
 
-def _meant(listed: Sequence[Offer], name: str, compat: str) -> Offer | None:
-    """Return the function that a call names; upstream takes any end of a name for it."""
-    named = next((offer for offer in listed if offer.name == name), None)
-    if named is None and name and compat == "reference":
-        named = next((offer for offer in listed if offer.name.endswith(name)), None)
-    return named
-
-
 def _fits(checker: Checker, offer: Offer, said: Any) -> bool:
     call = parse_call(json.dumps({"name": offer.name, "arguments": said}, default=str))
     if call is None or call.problem or call.name == FINISH:
@@ -604,6 +558,5 @@ def _fits(checker: Checker, offer: Offer, said: Any) -> bool:
     return not checker.problem(offer, coerced(offer, call.arguments))
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    listed = list(values)
-    return statistics.fmean(listed) if listed else None
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None

@@ -211,7 +211,6 @@ class Tasks:
 
     @cached_property
     def panel(self) -> Panel:
-        """The ids of the split's tasks."""
         groups: tuple[str, ...] = (self.split,)
         if self.folder is None:
             groups = GROUPS if self.split == "all" else groups
@@ -223,7 +222,6 @@ class Tasks:
         return Panel.of(named, self.split, SPLITS)
 
     def generated(self, task: str) -> GeneratedTask:
-        """Return a generated task."""
         prefix, _, rest = task.partition("/")
         group, _, number = rest.partition("/")
         known = prefix == "generated" and group in SIZES and _PLAIN.fullmatch(number)
@@ -254,7 +252,6 @@ def _file_of(folder: Path, group: str) -> Path:
 
 
 def read_queries(path: str | os.PathLike[str]) -> Mapping[str, Mapping[str, Any]]:
-    """Return the queries of an official file by id."""
     path = Path(path)
     if not path.is_file():
         raise DataNotFound(

@@ -133,7 +133,6 @@ def analyze(text: str) -> list[str]:
 
 
 def tokens(text: str) -> list[str]:
-    """Return the words of a text as they stand in it."""
     if text.isascii():
         found = _ASCII.findall(text)
     else:

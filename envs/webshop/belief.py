@@ -84,7 +84,7 @@ def goal_reached(state: State) -> bool | None:
 def admissible_of(state: State) -> tuple[str, ...] | None:
     """Return the clicks that the facts allow, sorted; None where the page is not known."""
     belief = Belief.of_facts(state.facts)
-    page = belief.told("page")
+    page = belief.argument("page")
     if not page:
         return None
     if page in ("search", "done"):
@@ -205,10 +205,9 @@ class Belief:
         return cls({name: frozenset(group) for name, group in groups.items()})
 
     def of(self, name: str) -> frozenset[Fact]:
-        """Return the facts of one predicate."""
         return self.groups.get(name, _NONE)
 
-    def told(self, name: str) -> str:
+    def argument(self, name: str) -> str:
         """Return the argument of a fact that there is once; empty where there is none."""
         facts = self.groups.get(name)
         if not facts:
@@ -220,7 +219,7 @@ class Belief:
 
     def number(self, name: str) -> int:
         """Return the number that a fact such as ``total(50)`` tells, 0 where there is none."""
-        return whole(self.told(name))
+        return whole(self.argument(name))
 
     def pairs(self, name: str) -> list[tuple[str, str]]:
         """Return the two arguments of each fact of one predicate, sorted."""
@@ -239,7 +238,7 @@ def follow(before: Belief, action: str, shown: Shown, legacy: bool) -> Groups | 
     elif shown.kind == "item":
         groups = _at_item(before, act, shown)
     elif shown.kind == "sub":
-        page = before.told("page")
+        page = before.argument("page")
         if page == "item" and act[0] == "click":
             page = act[1]
         if page not in SUB_PAGES:
@@ -285,7 +284,7 @@ def _at_results(before: Belief, act: tuple[str, str], shown: Shown, legacy: bool
     }
     if act[0] == "search":
         same = all(groups[name] == before.of(name) for name in ("page_no", "total", "result"))
-        if legacy or before.told("page") == "search" or not same:
+        if legacy or before.argument("page") == "search" or not same:
             groups["query"] = _fact("query", clean(act[1]))
     return groups
 
@@ -295,10 +294,10 @@ _OF_PRODUCT = (*_BEHIND, "line", *_MATCHES)
 
 
 def _at_item(before: Belief, act: tuple[str, str], shown: Shown) -> Groups:
-    was = before.told("page")
+    was = before.argument("page")
     same = was == "item" or was in SUB_PAGES
     asin = _product(before, act, shown, same)
-    same = same and asin == before.told("product")
+    same = same and asin == before.argument("product")
     groups = _kept(before, *(_OF_PRODUCT if same else _BEHIND))
     groups["page"] = _AT["item"]
     groups["option"] = shown.offers
@@ -312,7 +311,7 @@ def _at_item(before: Belief, act: tuple[str, str], shown: Shown) -> Groups:
             price = ("price", asin, shown.low, shown.high)
             groups["price"] = _replaced(before.of("price"), price)
     if not same or was != "item" or shown.offers != before.of("option"):
-        wanted = before.told("instruction")
+        wanted = before.argument("instruction")
         groups["attr_match"] = groups.get("attr_match", _NONE) | met_words(wanted, [shown.title])
         groups["option_available"] = met_options(wanted, shown.options)
         groups["price_ok"] = met_price(wanted, shown.low, shown.high)
@@ -328,7 +327,7 @@ def _replaced(facts: frozenset[Fact], fact: Fact) -> frozenset[Fact]:
 
 def _product(before: Belief, act: tuple[str, str], shown: Shown, same: bool) -> str:
     """Return the product of an item page: the one at hand, the one clicked on, or one by title."""
-    here = before.told("product") if same else ""
+    here = before.argument("product") if same else ""
     if here and ("title", here, shown.title) in before.of("title"):
         return here
     if act[0] == "click" and any(fact[2] == act[1] for fact in before.of("result")):
@@ -371,7 +370,7 @@ def _at_sub_page(before: Belief, page: str, shown: Shown) -> Groups:
     known = before.of("line")
     groups["line"] = lines.union([fact for fact in known if fact[1] != page])
     if not lines <= known:
-        found = met_words(before.told("instruction"), shown.lines)
+        found = met_words(before.argument("instruction"), shown.lines)
         groups["attr_match"] = before.of("attr_match") | found
     return groups
 

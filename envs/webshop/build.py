@@ -249,7 +249,6 @@ class Asins:
         return self._count - 1
 
     def sorted(self) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.uint32]]:
-        """Return the ASINs, and their numbers in the order of the ASINs."""
         last = np.array(self._last, None if self._last else "S1")
         asins = np.concatenate([*self._full, last])
         return asins, np.argsort(asins, kind="stable").astype(np.uint32)
@@ -282,7 +281,6 @@ class Notes:
         return json.loads(self._texts[int(self._order[at])])
 
     def close(self) -> None:
-        """Remove what was kept."""
         for suffix in ("bin", "npy"):
             (self._folder / f"{self._name}.{suffix}").unlink()
 
@@ -389,8 +387,8 @@ class _Writer:
         self._attributes: Counter[str] = Counter()
         self._human: list[tuple[int, dict[str, Any]]] = []
 
-    def add(self, bare: Product, prices: Sequence[float], told: Any) -> None:
-        """Add a product: its record, its terms, and the goals made from it and told by people."""
+    def add(self, bare: Product, prices: Sequence[float], human: Any) -> None:
+        """Add a product: its record, its terms, its synthetic goals and people's."""
         asin = bare.asin
         given, cap = self._given.prices.get(asin), self._given.caps.get(asin)
         price = draw_price(prices, self._seed, asin) if given is None else given
@@ -415,8 +413,8 @@ class _Writer:
             self._goals += number
             for attribute in product.wanted:
                 self._attributes[attribute] += number
-        for entry in told if isinstance(told, list) else [] if told is None else [told]:
-            if not _is_told(entry):
+        for entry in human if isinstance(human, list) else [] if human is None else [human]:
+            if not _is_human(entry):
                 raise DataCorrupt(
                     f"expected human instructions for product {asin}, with attributes and a list of "
                     f"options, found {entry!r:.120}; get items_human_ins.json again"
@@ -448,12 +446,12 @@ class _Writer:
 
     def _human_goals(self) -> int:
         """Write the goals that people told, and return how many there are."""
-        place = {index: at for at, index in enumerate(legacy_order(len(self._human)))}
-        caps = self._given.human_caps
+        shuffled = {index: at for at, index in enumerate(legacy_order(len(self._human)))}
         writer = TextWriter(self._folder, "human")
         for index, (row, entry) in enumerate(self._human):
-            at, said = place[index], entry["instruction"]
-            cap = caps[at] if at in caps else draw_cap(self._prices[row], self._seed, said)
+            said, cap = entry["instruction"], self._given.human_caps.get(shuffled[index])
+            if cap is None:
+                cap = draw_cap(self._prices[row], self._seed, said)
             text = said.strip(".") + price_clause(cap)
             wanted, options = entry["instruction_attributes"], entry["instruction_options"]
             line = json.dumps([row, text, wanted, options, cap])
@@ -463,14 +461,12 @@ class _Writer:
         return len(self._human)
 
 
-def _is_told(entry: Any) -> bool:
+def _is_human(entry: Any) -> bool:
     """Return whether this is a human instruction."""
     if not isinstance(entry, dict) or not isinstance(entry.get("instruction"), str):
         return False
     lists = (entry.get("instruction_attributes"), entry.get("instruction_options"))
-    return all(
-        isinstance(texts, list) and all(isinstance(text, str) for text in texts) for texts in lists
-    )
+    return all(isinstance(one, list) and all(isinstance(t, str) for t in one) for one in lists)
 
 
 def _records(path: Path, progress: Listener) -> Iterator[dict[str, Any]]:

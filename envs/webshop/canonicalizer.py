@@ -154,7 +154,6 @@ def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None
 
 
 def dollars(cents: str) -> str:
-    """Return cents as dollars."""
     cents = cents.zfill(3)
     return f"{cents[:-2]}.{cents[-2:]}"
 
@@ -164,20 +163,19 @@ class _Belief(Belief):
 
     def __init__(self, state: State):
         super().__init__(Belief.of_facts(state.facts).groups)
-        self.page, self.product = self.told("page"), self.told("product")
+        self.page, self.product = self.argument("page"), self.argument("product")
         self.titles = dict(self.pairs("title"))
         self.prices = {fact[1]: fact[2:] for fact in sorted(self.of("price"))}
         self.opened = {fact[1] for fact in self.of("opened")}
 
     def page_line(self) -> str:
-        """Return where the shopper is."""
         if self.page == "results":
-            pages = f"{self.told('page_no')} of {max(1, -(-self.number('total') // 10))}"
-            return f"results {pages} for {self.told('query') or 'something'}"
+            pages = f"{self.argument('page_no')} of {max(1, -(-self.number('total') // 10))}"
+            return f"results {pages} for {self.argument('query') or 'something'}"
         if self.page in SUB_PAGES:
             return f"{self.page} of {self.product or 'a product'}"
         if self.page == "done":
-            return f"done, reward {self.told('reward') or 'not known'}"
+            return f"done, reward {self.argument('reward') or 'not known'}"
         return f"{self.page or 'not known'} {self.product if self.page == 'item' else ''}".strip()
 
     def results(self) -> list[str]:
@@ -199,7 +197,7 @@ class _Belief(Belief):
         told = (_shortened(self.titles.get(self.product, "")), self.price(self.product))
         lines = [f"product: {' '.join(filter(None, told))}"] if any(told) else []
         fits = [fact[1] for fact in sorted(self.of("attr_match"))]
-        fits += [f"price {self.told('price_ok')}"] if self.told("price_ok") else []
+        fits += [f"price {self.argument('price_ok')}"] if self.argument("price_ok") else []
         lines += [f"fits: {', '.join(fits)}"] if fits else []
         chosen = [f"{group} {value}" for group, value in self.pairs("selected")]
         lines += [f"chosen: {', '.join(chosen)}"] if chosen else []
@@ -236,7 +234,7 @@ _NO_PRICE = "$100.00"  # as the shop has it
 
 def describe(before: State, action: str, after: State, mode: str = "text") -> str:
     """Return a page that leads from `before` to `after`."""
-    parts = _Page(after, _Belief(before).told("instruction"), mode == "text_rich").parts()
+    parts = _Page(after, _Belief(before).argument("instruction"), mode == "text_rich").parts()
     if mode == "text_rich":
         return "\n".join(part for part in parts if part) + "\n"
     return _SEPARATOR.join(parts)
@@ -248,7 +246,7 @@ class _Page(_Belief):
     def __init__(self, state: State, instruction: str, rich: bool):
         super().__init__(state)
         self.rich, self.selected = rich, self.pairs("selected")
-        self.instruction = self.told("instruction") or instruction
+        self.instruction = self.argument("instruction") or instruction
 
     def button(self, name: str, clicked: bool = False) -> str:
         mark = "clicked button" if clicked else "button"
@@ -266,8 +264,8 @@ class _Page(_Belief):
         return [*head, self.button("< Prev"), *body]
 
     def list_parts(self) -> list[str]:
-        number = self.told("page_no") or "1"
-        parts = [f"Page {number} (Total results: {self.told('total') or '0'})"]
+        number = self.argument("page_no") or "1"
+        parts = [f"Page {number} (Total results: {self.argument('total') or '0'})"]
         parts += [self.button("< Prev")] if number != "1" else []
         parts.append(self.button("Next >"))
         for asin in self.results():
@@ -300,7 +298,7 @@ class _Page(_Belief):
     def end(self) -> list[str]:
         parts = ["Thank you for shopping with us!", "Purchased", "asin", self.product.upper()]
         parts += ["options", json.dumps(dict(self.selected)), "Reward"]
-        return [*parts, "Your score (min 0.0, max 1.0)", self.told("reward")]
+        return [*parts, "Your score (min 0.0, max 1.0)", self.argument("reward")]
 
 
 _OF_A_LIST = ("total", "result")

@@ -184,10 +184,9 @@ class Catalog:
             row, text, wanted, options, cap = json.loads(self._human[index])
             named = tuple(("", value) for value in options)
             return Goal(kind, index, self.asin(row), text, tuple(wanted), named, cap)
-        place = int(np.searchsorted(self._goal_starts, index, side="right")) - 1
-        row = int(self._goal_rows[place])
-        product = self.product(row)
-        number = index - int(self._goal_starts[place])
+        at = int(np.searchsorted(self._goal_starts, index, side="right")) - 1
+        product = self.product(int(self._goal_rows[at]))
+        number = index - int(self._goal_starts[at])
         # WebShop's weight: the mean of 1 / (goals that ask for the attribute).
         shares = [1 / self._attribute_counts[attribute] for attribute in product.wanted]
         return synthetic_goal(product, index, number, sum(shares) / len(shares))

@@ -54,7 +54,6 @@ class Tasks:
 
     @cached_property
     def panel(self) -> Panel:
-        """The ids of the split's tasks."""
         prefix = f"{_PREFIX if self.generated else ''}{self.kind}/"
         ids = (f"{prefix}{index}" for index in self._indices())
         return Panel.of(ids, self.split, SPLITS)
@@ -76,11 +75,13 @@ class Tasks:
             return split_of_asin(goal.asin)
         if self.split == "all":
             return "all"
-        place = legacy_order(self.catalog.goals(goal.kind)).index(goal.index)
-        first, last = _LEGACY[self.split]
-        if place >= first and (last is None or place < last):
-            return self.split
-        return next(n for n, (a, b) in _LEGACY.items() if place >= a and (b is None or place < b))
+        index = legacy_order(self.catalog.goals(goal.kind)).index(goal.index)
+        splits = {self.split: _LEGACY[self.split], **_LEGACY}
+        return next(
+            name
+            for name, (first, last) in splits.items()
+            if index >= first and (last is None or index < last)
+        )
 
     def _indices(self) -> list[int]:
         if self.split in _LEGACY:
@@ -349,7 +350,8 @@ class WebShopEnv(TextEnv):
         self._wanted = None
         goal = self._tasks.goal(task)
         self._wanted, self._expert, self.session = goal, None, Session()
-        self._suggested = (_suggestion(goal.text),)
+        words = keywords(goal.text)[0].translate(_UNFIT).split()
+        self._suggested = (f"search[{' '.join(words) or 'anything'}]",)
         return self._tasks.split_of(goal), goal.text, self._outcome_of(False)
 
     def _act(self, action: str) -> Outcome:
@@ -390,8 +392,3 @@ class WebShopEnv(TextEnv):
     def _load(self, saved: Any) -> tuple[str, ...]:
         self.session = saved
         return self._admissible()
-
-
-def _suggestion(instruction: str) -> str:
-    words = keywords(instruction)[0].translate(_UNFIT).split()
-    return f"search[{' '.join(words) or 'anything'}]"

@@ -177,7 +177,7 @@ _BRACKETS = re.compile(r"[\[\]]+")
 def browse(state: State) -> str | None:
     """Return the next action of a sensible shopper; None after a purchase or on an unknown page."""
     belief = Belief.of_facts(state.facts)
-    page, instruction = belief.told("page"), belief.told("instruction")
+    page, instruction = belief.argument("page"), belief.argument("instruction")
     if page == "search":
         words = " ".join(_BRACKETS.sub(" ", keywords(instruction)[0]).split())
         return f"search[{words or 'anything'}]"
@@ -217,6 +217,6 @@ def _decide(belief: Belief, instruction: str) -> str:
         if selected.get(group) != value:
             return f"click[{value}]"
     asked = {clean(value) for value in _CHOICE.findall(instruction.split(_LIMIT)[0])}
-    fits = asked <= {value for _, value in named} and belief.told("price_ok") != "no"
+    fits = asked <= {value for _, value in named} and belief.argument("price_ok") != "no"
     others = len(belief.of("result")) > 1 and len(belief.of("opened")) < _TRIES
     return "click[buy now]" if fits or not others else "click[< prev]"

@@ -6,12 +6,12 @@ import json
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from ...errors import CoMapError, OptionError, check_number
+from ...errors import OptionError, check_number
 from ..generated import Draws, kept_folder
 from ..storage import packaged
 from .build import build_catalog
@@ -43,7 +43,6 @@ class Invention:
     high: int
 
     def all_attributes(self) -> list[str]:
-        """Return the attributes of all kinds."""
         return [name for kind in KINDS for name in self.attributes[kind]]
 
 
@@ -295,26 +294,12 @@ def _prices(draws: Draws, low: int, high: int) -> tuple[int, int]:
 @lru_cache(maxsize=4)
 def embedded_catalog(seed: int = 0) -> Catalog:
     """Return the generated catalogue of a seed; made in about a second, and then kept."""
-    return Catalog.open(kept_folder(__package__, "webshop", seed, partial(_make, seed), _is_whole))
 
+    def make(target: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="comap-webshop-") as source:
+            generate_catalog(Path(source), seed=seed)
+            files = (Path(source, name) for name in (INSTRUCTIONS_FILE, HUMAN_FILE))
+            products = Path(source, PRODUCTS_FILE)
+            build_catalog(products, target, *files, seed=seed, nouns="lexical")
 
-def _is_whole(folder: Path) -> bool:
-    try:
-        Catalog.open(folder)
-    except CoMapError:
-        return False
-    return True
-
-
-def _make(seed: int, target: Path) -> None:
-    """Generate the files and build the catalogue."""
-    with tempfile.TemporaryDirectory(prefix="comap-webshop-") as source:
-        generate_catalog(Path(source), seed=seed)
-        build_catalog(
-            Path(source, PRODUCTS_FILE),
-            target,
-            Path(source, INSTRUCTIONS_FILE),
-            Path(source, HUMAN_FILE),
-            seed=seed,
-            nouns="lexical",
-        )
+    return Catalog.open(kept_folder(__package__, "webshop", seed, make, Catalog.open))

@@ -14,7 +14,7 @@ from typing import Any
 from rapidfuzz import fuzz, process
 from rapidfuzz.utils import default_process
 
-from ...errors import DataCorrupt, DataNotFound, MissingExtra, OptionError, suggest
+from ...errors import DataCorrupt, DataNotFound, MissingExtra, OptionError, needs_extra, suggest
 from .analyzer import table
 
 _NO_PRICE = (100.0,)
@@ -67,8 +67,8 @@ class Product:
     def from_json(cls, text: str) -> Product:
         """Return the product that `to_json` wrote."""
         parts = json.loads(text)
-        for place in _LISTS:
-            parts[place] = tuple(parts[place])
+        for index in _LISTS:
+            parts[index] = tuple(parts[index])
         parts[_OPTIONS] = tuple([(name, tuple(values)) for name, values in parts[_OPTIONS]])
         return cls(*parts)
 
@@ -212,16 +212,14 @@ def _lexical(titles: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
 def _spacy(name: str) -> tuple[str, NounRule]:
     """Return WebShop's own rule; the lexical one for ``"auto"`` where it cannot be had."""
     try:
-        import spacy
-    except ImportError as error:
-        if name == "auto":
-            return "lexical-1", _lexical
-        raise MissingExtra.of("webshop", "the noun rule 'spacy'") from error
-    try:
+        with needs_extra("webshop", "the noun rule 'spacy'"):
+            import spacy
         tagger: Any = spacy.load(_MODEL, disable=["parser", "ner"])
-    except OSError as error:
+    except (MissingExtra, OSError) as error:
         if name == "auto":
             return "lexical-1", _lexical
+        if isinstance(error, MissingExtra):
+            raise
         raise DataNotFound(
             f"expected spaCy's model {_MODEL}, found none; run: python -m spacy download {_MODEL}"
         ) from error
@@ -273,8 +271,8 @@ def synthetic_goal(product: Product, index: int, number: int, weight: float) -> 
     """Return one of a product's synthetic goals."""
     chosen: list[tuple[str, str]] = []
     for name, values in sorted(product.options, reverse=True):
-        number, place = divmod(number, len(values))
-        chosen.append((name, values[place]))
+        number, index_of_value = divmod(number, len(values))
+        chosen.append((name, values[index_of_value]))
     options = tuple(reversed(chosen))
     said = ", and ".join(f"{name}: {value}" for name, value in options)
     text = f"{product.instruction}{' with ' + said if said else ''}{price_clause(product.cap)}"
@@ -313,8 +311,8 @@ def legacy_order(count: int) -> tuple[int, ...]:
 
 def split_of_asin(asin: str) -> str:
     """Return the split of all goals of a product: 80 % train, 10 % valid, 10 % test."""
-    place = hashlib.sha256(asin.encode("utf-8", "surrogatepass")).digest()[0]
-    return "train" if place < 205 else "valid" if place < 230 else "test"
+    byte = hashlib.sha256(asin.encode("utf-8", "surrogatepass")).digest()[0]
+    return "train" if byte < 205 else "valid" if byte < 230 else "test"
 
 
 _ALIKE = 85.5  # WebShop rounds a score, half to even, and wants more than 85
@@ -367,41 +365,31 @@ def reward_of(
         "w_price": 1 / asked,
     }
     if goal.options:
-        parts |= {
-            "r_option": options / len(goal.options),
-            "w_option": len(goal.options) / asked,
-        }
+        count = len(goal.options)
+        parts |= {"r_option": options / count, "w_option": count / asked}
     total: float = (attributes + options + cheap) / asked * parts["r_type"]
     return total, parts
 
 
 def _kind(bought: Product, wanted: Product) -> dict[str, Any]:
-    queries = bought.query == wanted.query
+    same = bought.query == wanted.query
     paths = [
         {part.strip() for part in p.product_category.split("\u203a")} for p in (bought, wanted)
     ]
     categories = len(paths[0] & paths[1]) >= _ALIKE_CATEGORIES
     shared = len(set(bought.nouns) & set(wanted.nouns))
     title = shared / len(wanted.nouns) if wanted.nouns else _FAIR_TITLE
-    worth = 1.0 if queries or categories or title > _FAIR_TITLE else 0.5
+    worth = 1.0 if same or categories or title > _FAIR_TITLE else 0.5
     if title < _POOR_TITLE:
-        worth = 0.1
-    if title == 0.0:
-        worth = 0.0
-    return {
-        "r_type": worth,
-        "query_match": queries,
-        "category_match": categories,
-        "title_score": title,
-    }
+        worth = 0.1 if title else 0.0
+    matches = {"query_match": same, "category_match": categories, "title_score": title}
+    return {"r_type": worth, **matches}
 
 
 def _has(bought: Product, attribute: str) -> bool:
     """Return whether a product has an attribute: nearly among its own, or in its texts."""
-    if _alike(attribute, bought.attributes):
-        return True
     texts = (bought.title, " ".join(bought.bullets), bought.description)
-    return any(attribute in text.lower() for text in texts)
+    return _alike(attribute, bought.attributes) or any(attribute in t.lower() for t in texts)
 
 
 def _lenient(chosen: Mapping[str, str], asked: Sequence[tuple[str, str]]) -> int:
@@ -424,11 +412,8 @@ def _color(value: str) -> str:
 
 def _alike(text: str, others: Sequence[str]) -> bool:
     """Return whether a text and any of others share (nearly) all words of the shorter one."""
-    plain = map(_plain, others)
-    found = process.extractOne(
-        _plain(text), plain, scorer=fuzz.token_set_ratio, score_cutoff=_ALIKE
-    )
-    return found is not None
+    scorer, plain = fuzz.token_set_ratio, map(_plain, others)
+    return process.extractOne(_plain(text), plain, scorer=scorer, score_cutoff=_ALIKE) is not None
 
 
 _LATIN_1 = dict.fromkeys(range(128, 256))

@@ -33,7 +33,6 @@ class TextWriter:
         self._starts = array("Q", [0])
 
     def close(self) -> None:
-        """Write what is left."""
         self._file.close()
         save_array(self._folder, self._name, np.frombuffer(self._starts, np.uint64))
 
@@ -73,13 +72,11 @@ class Texts:
         return self._bytes[:].decode("utf-8", "surrogatepass").split("\n")[:-1]
 
     def raw(self, number: int) -> bytes:
-        """Return a text's bytes."""
         start, end = self._starts[number : number + 2].tolist()
         return self._bytes[start:end]
 
 
 def save_array(folder: Path, name: str, content: npt.NDArray[np.generic]) -> None:
-    """Write an array to ``<name>.npy``."""
     np.save(folder / f"{name}.npy", content, allow_pickle=False)
 
 
@@ -318,15 +315,15 @@ class IndexWriter:
         for word in words:
             writer.add(f"{word}\n")
         writer.close()
-        place = np.empty(len(words), np.uint32)
+        ranks = np.empty(len(words), np.uint32)
         for rank, word in enumerate(words):
-            place[self._numbers[word]] = rank
+            ranks[self._numbers[word]] = rank
         self._numbers.clear()
         del words
         lengths = np.frombuffer(self._lengths, np.uint32)
         documents, total = int(np.count_nonzero(lengths)), int(lengths.sum(dtype=np.int64))
-        self._merge(place, self._denominators(lengths, documents, total))
-        return {"documents": documents, "terms": len(place), "tokens": total}
+        self._merge(ranks, self._denominators(lengths, documents, total))
+        return {"documents": documents, "terms": len(ranks), "tokens": total}
 
     def _denominators(
         self, lengths: npt.NDArray[np.uint32], documents: int, total: int
@@ -354,20 +351,20 @@ class IndexWriter:
         self._terms, self._rows, self._counts = array("I"), array("I"), array("I")
         self._runs += 1
 
-    def _merge(self, place: npt.NDArray[np.uint32], factors: npt.NDArray[np.float32]) -> None:
+    def _merge(self, ranks: npt.NDArray[np.uint32], factors: npt.NDArray[np.float32]) -> None:
         """Put the runs together: all postings of a term side by side, products ascending."""
-        sizes = np.zeros(len(place) + 1, np.int64)
+        sizes = np.zeros(len(ranks) + 1, np.int64)
         for number in range(self._runs):
-            sizes[1:] += np.bincount(place[self._load(number, "t")], minlength=len(place))
+            sizes[1:] += np.bincount(ranks[self._load(number, "t")], minlength=len(ranks))
         starts = np.cumsum(sizes)
         save_array(self._folder, "starts", starts)
         total = int(starts[-1])
         rows = self._new("rows", np.uint32, total)
         weights = self._new("weights", np.float32, total)
-        largest = np.zeros(len(place), np.float32)
+        largest = np.zeros(len(ranks), np.float32)
         cursor = starts[:-1].copy()
         for number in range(self._runs):
-            terms = place[self._load(number, "t")]
+            terms = ranks[self._load(number, "t")]
             owners = self._load(number, "r")
             ones = np.float32(1) + self._load(number, "c").astype(np.float32) * factors[owners]
             heads = np.flatnonzero(np.r_[True, terms[1:] != terms[:-1]])
@@ -389,7 +386,6 @@ class IndexWriter:
         return array
 
     def _new(self, name: str, kind: type[np.generic], length: int) -> npt.NDArray[Any]:
-        """Return a new array on disk; an empty one cannot be mapped."""
         path = self._folder / f"{name}.npy"
         if not length:
             np.save(path, np.empty(0, kind))

@@ -35,7 +35,6 @@ class Session(NamedTuple):
     parts: Mapping[str, Any] = _NOTHING
 
     def shown(self) -> tuple[int, ...]:
-        """Return the products on this page of results."""
         return self.rows[(self.page_no - 1) * ON_A_PAGE : self.page_no * ON_A_PAGE]
 
 
@@ -71,7 +70,6 @@ class Shop:
         return None
 
     def clickables(self, here: Session) -> list[str]:
-        """Return what can be clicked on, in WebShop's order."""
         if here.page == "results":
             links = [self._link(row).removeprefix("click[")[:-1] for row in here.shown()]
             return [*self.buttons(here), *links]
@@ -147,9 +145,7 @@ class Shop:
     def _link(self, row: int) -> str:
         link = self._links.get(row)
         if link is None:
-            if len(self._links) >= _KNOWN:
-                self._links.clear()
-            link = self._links[row] = f"click[{self.catalog.asin(row).lower()}]"
+            link = _keep(self._links, row, f"click[{self.catalog.asin(row).lower()}]")
         return link
 
     def _choices(self, here: Session) -> _Choices:
@@ -170,12 +166,9 @@ class Shop:
                 listed.append(full)
             elif bare in buttons:
                 listed[listed.index(bare)] = full
-        if len(self._known) >= _KNOWN:
-            self._known.clear()
         texts = tuple(dict.fromkeys([*buttons, *listed]))
-        known = _Choices(choices, texts, tuple([f"click[{text}]" for text in texts]))
-        self._known[here.row] = known
-        return known
+        clicks = tuple([f"click[{text}]" for text in texts])
+        return _keep(self._known, here.row, _Choices(choices, texts, clicks))
 
 
 def _said(value: str, legacy: bool) -> str:
@@ -220,9 +213,9 @@ class Pages:
         return top + self._more([self._names["< prev"], *lines])
 
     def _results(self, here: Session) -> str:
-        told = f"Page {here.page_no} (Total results: {len(here.rows)})"
-        nodes = [told, *[self._names[name] for name in self._shop.buttons(here)[1:]]]
-        parts = [self._more(nodes)]
+        head = f"Page {here.page_no} (Total results: {len(here.rows)})"
+        buttons = [self._names[name] for name in self._shop.buttons(here)[1:]]
+        parts = [self._more([head, *buttons])]
         opened = here.opened if self._rich else ()
         for row in here.shown():
             key = (row, row in opened)
@@ -251,15 +244,15 @@ class Pages:
             return head + options + below_options
         product = self._catalog.product(row)
         if not self._rich:
-            told = [
+            selected = [
                 f"Selected {group}: {here.options[group]}"
                 for group, _ in product.options
                 if group in here.options
             ]
-            return head + options + self._more(told) + below_options
+            return head + options + self._more(selected) + below_options
         options, clicked = self._options(product, self._marked(here, product))
-        told = [f"You have clicked {value}." for value in reversed(clicked)]
-        return self._more(told) + head + options + below_options
+        above = [f"You have clicked {value}." for value in reversed(clicked)]
+        return self._more(above) + head + options + below_options
 
     def _options(self, product: Product, marked: set[tuple[str, str]]) -> tuple[str, list[str]]:
         """Return the options as text, and those values that are marked in it."""
@@ -318,8 +311,8 @@ def _lines(page: str, product: Product) -> list[str]:
     if page == "features":
         return [f" {line}" for line in product.bullets]
     if page == "attributes":
-        told = (product.category, product.query, product.product_category)
-        return [*(f" {attribute}" for attribute in product.attributes), *told]
+        labels = (product.category, product.query, product.product_category)
+        return [*(f" {attribute}" for attribute in product.attributes), *labels]
     return []
 
 

@@ -20,7 +20,7 @@ from comap.benchmarks.report import (
 )
 from comap.envs.conformance.transcripts import load
 from comap.facts import Delta, State, apply, fact_to_text
-from comap.trajectory import TOLD, Call, Step, Trajectory
+from comap.trajectory import ENV_INFO, Call, Step, Trajectory
 
 KIT = load(f"{Path(__file__).with_name('pages_kit.py')}:KIT")
 START, OPENED, FILLED = KIT.START, KIT.OPENED, KIT.FILLED
@@ -161,7 +161,7 @@ def one_step(notes: dict[str, Any] | None = None, calls: tuple[Call, ...] = ()) 
 
 
 def test_what_the_environment_told_is_not_what_the_agent_noted() -> None:
-    notes = {"draft": "look", TOLD: {"backend": "cache"}}
+    notes = {"draft": "look", ENV_INFO: {"backend": "cache"}}
     record = episode_record(Episode("", one_step(notes), None))
     (step,) = record["real"]["steps"]
     texts = record["texts"]

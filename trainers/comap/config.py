@@ -149,6 +149,10 @@ class CoMapTraining(SharedTraining):
     """Weight of demonstrations in the policy's loss (CoMap, eq. 8)."""
     episode_filter: Literal["none", "successful_or_all"] = "successful_or_all"
     """All episodes; or only those that succeed, if any does (authors' code)."""
+    gated_corrections: bool = False
+    """Learn only from corrections that both gates selected, of episodes that succeed: the reflection saw
+    a prediction that the teacher agreed with, and its action was taken (CoMap, App. C.3). Otherwise
+    also from kept drafts, and from what was said where the truth stood in for the prediction."""
     require_success_for_hq: bool = True
     """High-quality reflections are of successful episodes (authors' code)."""
     round_balance: float | None = None

@@ -56,8 +56,8 @@ class Advantages:
     """How returns become advantages: GRPO and RLOO, GiGPO, and PPO with its critic."""
 
     advantage_over: Over = "rows"
-    """What GRPO and RLOO take mean and deviation over: all rows of a task group (long episodes weigh
-    more), or its trajectories once each."""
+    """What mean and deviation of episode returns are taken over: all rows of a task group (long episodes
+    weigh more), or its trajectories once each. PPO has none."""
     gigpo_mode: GiGPOMode = "mean_std_norm"
     """Whether GiGPO divides by the standard deviation."""
     gigpo_omega: float = 1.0
@@ -171,10 +171,10 @@ class Warmup:
 class ZeroSearch:
     """The model that plays the search engine, with engine=simulated (ZeroSearch, section 3)."""
 
-    noise_start: float = 0.25
-    """Probability of noisy documents at the first update (authors' code)."""
+    noise_start: float = 0.0
+    """Probability of noisy documents at the first update (authors' code, for Qwen2.5-3B)."""
     noise_end: float = 0.5
-    """Probability of noisy documents at the last update (authors' code)."""
+    """Probability of noisy documents at the last update (authors' code, for Qwen2.5-3B)."""
     noise_base: float = 4.0
     """How late that probability rises: the base of the exponential; 1 is a straight line."""
     simulator_temperature: float = 0.8
@@ -358,11 +358,13 @@ ENVIRONMENTS: Mapping[str, str] = {
 }
 """The environment that each preset is for."""
 
-TINY_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+ENVIRONMENT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "zerosearch": {"topk": 5},
     "tiny_search_r1": {"topk": 1},
     "tiny_zerosearch": {"topk": 1},
 }
-"""Options of the environment that go with a preset: a small model reads few passages."""
+"""Options of the environment that go with a preset: ZeroSearch's five passages for a search, and one
+for small models, which read few."""
 
 
 def preset(name: str, **settings: Any) -> PaWTraining:

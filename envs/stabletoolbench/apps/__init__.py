@@ -54,7 +54,6 @@ def world_of(seed: int) -> World:
 
 
 def category_of(app: str) -> str:
-    """Return an app's category."""
     category: str = data_file("apps")[app]["category"]
     return category
 

@@ -36,7 +36,6 @@ class Calendar(App):
     """Appointments: by day, then by number; two never overlap."""
 
     def tables(self, rng: random.Random, common: Common) -> dict[str, Table]:
-        """Draw two to four events a day."""
         words = data_file("words")
         events: list[Row] = []
         for day in common.days:
@@ -79,7 +78,6 @@ class Calendar(App):
         return {"event_id": event_id, "changed": ledger.put("event", event_id, state="cancelled")}
 
     def finding(self, world: World, key: str, row: Row) -> list[ToolCall]:
-        """Return the call that lists the day's events."""
         return [call("calendar.day", date=row["date"])]
 
     def _job_add(self, world: World, rng: random.Random) -> Job:
@@ -124,7 +122,6 @@ class Contacts(App):
     """An address book: numbers before details."""
 
     def tables(self, rng: random.Random, common: Common) -> dict[str, Table]:
-        """Draw a phone and a city of everybody."""
         cities = [city["name"] for city in common.cities.values()]
         phones = rng.sample(range(1000, 10_000), len(common.people))
         contacts = (
@@ -147,7 +144,6 @@ class Contacts(App):
         return {"contact_id": contact_id, "changed": ledger.put("contact", contact_id, phone=phone)}
 
     def finding(self, world: World, key: str, row: Row) -> list[ToolCall]:
-        """Return the call that searches for the first name."""
         return [call("contacts.find", word=row["name"].split()[0])]
 
     def _job_change(self, world: World, rng: random.Random) -> Job:
@@ -165,7 +161,6 @@ class Files(App):
     page_size = 4
 
     def tables(self, rng: random.Random, common: Common) -> dict[str, Table]:
-        """Draw 22 files."""
         words = data_file("words")
         names = [f"{word}.{end}" for word in words["file_words"] for end in words["file_ends"]]
         files = (
@@ -205,7 +200,6 @@ class Files(App):
         return key, files[key]
 
     def finding(self, world: World, key: str, row: Row) -> list[ToolCall]:
-        """Return the calls that list the folder as far as the file."""
         found = self._in_folder(world.ledger(), row["folder"])
         return self.pages("list", index_of(key, found), folder=row["folder"])
 
@@ -222,7 +216,6 @@ class Weather(App):
     """Stations before forecasts, Fahrenheit for Celsius."""
 
     def tables(self, rng: random.Random, common: Common) -> dict[str, Table]:
-        """Draw the forecasts of a station in each city."""
         stations = numbered("S", 40, ({"city": city["name"]} for city in common.cities.values()))
         forecasts: dict[str, Row] = {}
         for day in common.days:
@@ -291,7 +284,6 @@ class Geography(App):
     """Cities by number, pages of countries, feet and miles for metres and kilometres."""
 
     def tables(self, rng: random.Random, common: Common) -> dict[str, Table]:
-        """Draw what there is to know of each city."""
         rivers = data_file("words")["rivers"]
         people = rng.sample(range(8_000, 3_000_000), len(common.cities))
         cities: dict[str, Row] = {
@@ -312,7 +304,6 @@ class Geography(App):
         return {"first": first, "second": second, "miles": miles}
 
     def finding(self, world: World, key: str, row: Row) -> list[ToolCall]:
-        """Return the calls that list the country as far as the city."""
         return self._finding(world, row["country"], [key])
 
     def _finding(self, world: World, country: str, keys: list[str]) -> list[ToolCall]:
@@ -360,7 +351,6 @@ class Music(App):
     page_size = 4
 
     def tables(self, rng: random.Random, common: Common) -> dict[str, Table]:
-        """Draw tracks, and the charts of each country."""
         tracks = numbered(
             "T",
             60,
@@ -424,7 +414,6 @@ class Library(App):
     """Books by a word of the title, pages, copies that run out."""
 
     def tables(self, rng: random.Random, common: Common) -> dict[str, Table]:
-        """Draw 24 books."""
         books = (
             {
                 "title": title,

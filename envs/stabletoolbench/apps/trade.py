@@ -31,7 +31,6 @@ class Flights(App):
     """Timetables: airports before flights, pages, minutes for hours, seats that run out."""
 
     def tables(self, rng: random.Random, common: Common) -> dict[str, Table]:
-        """Draw the flights of twelve routes."""
         aircraft = data_file("words")["aircraft"]
         codes = [city["airport"] for city in common.cities.values()]
         flights: list[Row] = []
@@ -128,7 +127,6 @@ class Hotels(App):
         return {"reservation_id": key, "total_cents": nights * hotel["cents"], "changed": changed}
 
     def finding(self, world: World, key: str, row: Row) -> list[ToolCall]:
-        """Return the calls that list a city's hotels as far as this one."""
         found = matching(world.ledger(), "hotel", "city", row["city"])
         return self.pages("list", index_of(key, found), city=row["city"])
 
@@ -215,7 +213,6 @@ class Inventory(App):
     """Articles: searched for by one word, counted by warehouse."""
 
     def tables(self, rng: random.Random, common: Common) -> dict[str, Table]:
-        """Draw twenty articles and how many of each are where."""
         words = data_file("words")
         names = [
             f"{quality} {thing}" for quality in words["qualities"] for thing in words["things"]
@@ -275,7 +272,6 @@ class Currency(App):
     """Exchange rates: three requests in any five calls."""
 
     def tables(self, rng: random.Random, common: Common) -> dict[str, Table]:
-        """Draw what each currency is worth."""
         worths = rng.sample(range(20, 400), len(common.currencies))
         return {
             "currency": {
@@ -333,7 +329,6 @@ class Bank(App):
     """Accounts: cents for units, pages of payments, balances that run out."""
 
     def tables(self, rng: random.Random, common: Common) -> dict[str, Table]:
-        """Draw two accounts of each of six people, with payments."""
         payees = data_file("words")["payees"]
         accounts: dict[str, Row] = {}
         payments: list[Row] = []
@@ -367,7 +362,6 @@ class Bank(App):
         return {"transfer_id": key, "changed": changed}
 
     def finding(self, world: World, key: str, row: Row) -> list[ToolCall]:
-        """Return the call that lists the owner's accounts."""
         return [call("bank.accounts", owner=row["owner"])]
 
     def _job_largest(self, world: World, rng: random.Random) -> Job:

@@ -84,7 +84,6 @@ class Ledger:
         return rows + new
 
     def where(self, table: str, **values: Any) -> Rows:
-        """Return the rows with these values in columns."""
         wanted = values.items()
         return [item for item in self.rows(table) if wanted <= item[1].items()]
 
@@ -95,7 +94,6 @@ class Ledger:
         return [{"table": table, "id": key, "set": values}]
 
     def new_id(self, table: str, letters: str) -> str:
-        """Return the id of a row to be added."""
         added = sum(name == table for name, _ in self.changes)
         return f"{letters}-{len(self.tables[table]) + added + 1}"
 
@@ -120,12 +118,10 @@ class Ledger:
         }
 
     def save(self) -> Marks:
-        """Return this moment."""
         changes = tuple((place, tuple(row.items())) for place, row in self.changes.items())
         return Marks(changes, self.clock, tuple(self._uses.items()))
 
     def load(self, marks: Marks) -> None:
-        """Go back to a moment that `save` returned."""
         self.changes = {place: dict(row) for place, row in marks.changes}
         self.clock, self._uses = marks.clock, dict(marks.uses)
 
@@ -166,11 +162,9 @@ class World:
     tables: Mapping[str, Table]
 
     def ledger(self) -> Ledger:
-        """Return a fresh state."""
         return Ledger(self.tables)
 
     def pick(self, rng: random.Random, table: str) -> tuple[str, Row]:
-        """Draw a row and its id."""
         key = rng.choice(list(self.tables[table]))
         return key, self.tables[table][key]
 
@@ -271,12 +265,10 @@ class App:
 
 
 def data_file(name: str) -> Any:
-    """Return one of the files in ``data``."""
     return packaged("comap.envs.stabletoolbench", name)
 
 
 def common_of(rng: random.Random) -> Common:
-    """Draw what the apps of a world agree on."""
     words = data_file("words")
     starts = rng.sample(words["city_starts"], 12)
     ends = [rng.choice(words["city_ends"]) for _ in starts]
@@ -337,5 +329,4 @@ def not_found(what: str, text: str, advice: str = "") -> ToolError:
 
 
 def index_of(key: str, rows: Rows) -> int:
-    """Return where a row is in a list."""
     return [found for found, _ in rows].index(key)
