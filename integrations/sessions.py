@@ -273,6 +273,7 @@ class Sessions:
         return sum(map(self.close, late))
 
     def close_all(self) -> None:
+        """Close everything that is open."""
         for number in list(self._open):
             with contextlib.suppress(Exception):  # the others are to be closed all the same
                 self.close(number)
