@@ -13,13 +13,7 @@ import pytest
 from comap.envs.alfworld import ALFWorldEnv
 from comap.envs.alfworld.expert import plan
 from comap.envs.alfworld.goal import DIALECTS, NOTHING_HAPPENS
-from comap.errors import (
-    DataNotFound,
-    NoEpisode,
-    OptionError,
-    SnapshotError,
-    TaskNotFound,
-)
+from comap.errors import DataNotFound, NoEpisode, OptionError, SnapshotError, TaskNotFound
 from comap.facts import diff
 
 CASES = json.loads(Path(__file__).with_name("cases.json").read_text("utf-8"))
