@@ -340,11 +340,11 @@ def write_trajectories(
         jsonl.write(path, records)
 
 
-def read_trajectories(path: Path) -> Iterator[Trajectory]:
+def read_trajectories(path: str | Path) -> Iterator[Trajectory]:
     """Yield the trajectories of a file that `write_trajectories` wrote, without a torn last line.
 
     Raises:
         DataNotFound: There is no such file.
         DataCorrupt: A line is not a trajectory; the message says which.
     """
-    return jsonl.read(path, Trajectory.from_json, expected="a trajectory")
+    return jsonl.read(Path(path), Trajectory.from_json, expected="a trajectory")

@@ -50,6 +50,18 @@ def without(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     return run
 
 
+def test_evaluation_with_seeds_is_greedy_beside_that(without: Any) -> None:
+    """The preset paper's: Table 5's temperature, several times each task, and greedily once."""
+    few: dict[str, Any] = {
+        "reflection_init": False,
+        "expert_sft": False,
+        "world_model_warmup": False,
+    }
+    run = without(**few, rounds=0, evaluation_temperature=0.7, evaluation_seeds=2)
+    (split,) = run.summary["stages"]["round-0-evaluation"]["splits"].values()
+    assert split["episodes"] == 2 * split["greedy"]["episodes"] > 0
+
+
 def test_the_whole_training(whole: Any) -> None:
     assert whole.stages == ALL and whole.summary["ablations"] == []
     assert {name: moved for name, moved in whole.moved.items() if moved} == {

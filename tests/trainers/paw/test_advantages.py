@@ -144,17 +144,21 @@ def test_gigpo_of_two_episodes_worked_by_hand() -> None:
         step(0, 1, 1, anchor="garden"),
     ]
     half = math.sqrt(0.5)
-    episode, single = parts_of(rows)
+    episode, single = parts_of(rows)  # over rows: mean 5, deviation 5 sqrt(4 / 3)
+    other = math.sqrt(0.75)
+    assert episode.tolist() == pytest.approx([other, other, -other, -other], abs=1e-6)
+    episode, single = parts_of(rows, over="trajectories")  # mean 5, deviation 5 sqrt(2)
     assert episode.tolist() == pytest.approx([half, half, -half, -half], abs=1e-6)
     # step returns 9.5, 10, 0, 0: the start is shared, the other states stand alone
     assert single.tolist() == pytest.approx([half, 0.0, -half, 0.0], abs=1e-6)
 
 
+@pytest.mark.parametrize("over", ["rows", "trajectories"])
 @pytest.mark.parametrize("mode", ["mean_std_norm", "mean_norm"])
 @pytest.mark.parametrize("seed", range(4))
-def test_gigpo_is_what_its_formulas_say(seed: int, mode: Any) -> None:
+def test_gigpo_is_what_its_formulas_say(seed: int, mode: Any, over: Any) -> None:
     rows = played(seed)
-    found = gigpo_advantages(rows, omega=0.7, gamma=0.9, mode=mode, penalty=0.1)
+    found = gigpo_advantages(rows, omega=0.7, gamma=0.9, mode=mode, penalty=0.1, over=over)
     own, discounted = row_returns(rows, 0.1), step_returns(rows, 0.9, 0.1)
     for index, row in enumerate(rows):
         peers = sorted({r.trajectory for r in rows if r.group == row.group})
@@ -162,6 +166,8 @@ def test_gigpo_is_what_its_formulas_say(seed: int, mode: Any) -> None:
             statistics.fmean(v for v, r in zip(own, rows, strict=True) if r.trajectory == number)
             for number in peers
         ]
+        if over == "rows":
+            returns = [v for v, r in zip(own, rows, strict=True) if r.group == row.group]
         alike = [
             value
             for value, r in zip(discounted, rows, strict=True)
