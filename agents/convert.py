@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -14,7 +14,7 @@ from ..facts import Delta, State
 from ..lm import Message
 from ..lm.base import valid_text
 from ..trajectory import Step, Trajectory, Turn
-from .base import View
+from .base import View, estimate_tokens
 from .config import AgentConfig
 from .parsing import clean_action, parse_action
 from .prompting import converse, instructions
@@ -72,7 +72,7 @@ def to_dataset(
     rows: dict[str, list[Any]] = {"prompt": [], "completion": []}
     for trajectory in trajectories:
         replies: dict[int, str] = {}
-        for view, step in zip(views_of(trajectory), trajectory.steps, strict=True):
+        for view, _, step in views_of(trajectory):
             rows["prompt"].append(_plain(converse(view, settings, replies)))
             replies[view.step] = reply_of(step)
             rows["completion"].append(_plain([Message("assistant", replies[view.step])]))
@@ -107,7 +107,7 @@ form='lossless' can be read back)
 
 def _episode(trajectory: Trajectory, config: AgentConfig) -> list[dict[str, str]]:
     """Return an episode as one conversation, whole: how much of it fits is the trainer's affair."""
-    first = next(views_of(trajectory))
+    first, _, _ = next(views_of(trajectory))
     messages = list(converse(first, config))
     for before, step in zip((None, *trajectory.steps), trajectory.steps, strict=False):
         if before is not None:
@@ -481,21 +481,32 @@ def reply_of(step: Step) -> str:
     return f"Action: {step.action}"
 
 
-def views_of(trajectory: Trajectory) -> Iterator[View]:
-    """Yield what the agent saw before each step, as far as a trajectory tells."""
+def views_of(
+    trajectory: Trajectory, count_tokens: Callable[[str], int] = estimate_tokens
+) -> Iterator[tuple[View, dict[int, str], Step]]:
+    """Yield what the agent saw before each step, its replies so far, and the step."""
+    replies: dict[int, str] = {}
     history = [Turn(None, trajectory.observation)]
-    memory: dict[str, Any] = {}
-    for number, (before, step) in enumerate(trajectory.transitions()):
-        yield View(
+    for number, (facts, step) in enumerate(trajectory.transitions()):
+        so_far = dict(replies)
+        view = View(
             trajectory.env_id,
             trajectory.task,
             trajectory.goal,
             tuple(history),
-            before,
-            step=number,
-            memory=memory,
-            trial=trajectory.trial,
+            facts,
+            None,
+            number,
+            lambda: None,
+            count_tokens,
+            {"replies": so_far},
+            trajectory.trial,
+            trajectory.seed or 0,
         )
+        yield view, so_far, step
+        shown = step.notes.get("shown")
+        if isinstance(shown, str):
+            replies[number] = shown
         history.append(Turn(step.action, step.observation))
 
 

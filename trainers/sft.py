@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 
 from ..agents import Agent, AgentConfig, ReActAgent, ReActConfig
 from ..agents.base import View, estimate_tokens
-from ..agents.convert import text_of
+from ..agents.convert import text_of, views_of
 from ..agents.parsing import first_line
 from ..agents.prompting import converse
 from ..errors import DataCorrupt, OptionError
 from ..lm import Message
-from ..trajectory import Step, Trajectory, Turn
+from ..trajectory import Step, Trajectory
 from ..worldmodel import Query, WorldModel, transitions_of
 from ..worldmodel.language import LanguageWorldModel
 from .config import Range, SharedTraining, recast
@@ -38,35 +38,6 @@ WRITTEN = "written"
 def is_shown(step: Step) -> bool:
     """Return whether a step of a demonstration is to be copied: real, and not noted `ASIDE`."""
     return not step.imagined and not step.notes.get(ASIDE)
-
-
-def views_of(
-    trajectory: Trajectory, count_tokens: Callable[[str], int] = estimate_tokens
-) -> Iterator[tuple[View, dict[int, str], Step]]:
-    """Yield what the agent saw before each step, its replies so far, and the step."""
-    replies: dict[int, str] = {}
-    history = [Turn(None, trajectory.observation)]
-    for number, (facts, step) in enumerate(trajectory.transitions()):
-        so_far = dict(replies)
-        view = View(
-            trajectory.env_id,
-            trajectory.task,
-            trajectory.goal,
-            tuple(history),
-            facts,
-            None,
-            number,
-            lambda: None,
-            count_tokens,
-            {"replies": so_far},
-            trajectory.trial,
-            trajectory.seed or 0,
-        )
-        yield view, so_far, step
-        shown = step.notes.get("shown")
-        if isinstance(shown, str):
-            replies[number] = shown
-        history.append(Turn(step.action, step.observation))
 
 
 def shown_steps(

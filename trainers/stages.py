@@ -50,6 +50,31 @@ Work: TypeAlias = Callable[[StageFolder], Mapping[str, Any]]
 """A stage's work: returns its result, with the files of what it trained under ``weights``."""
 
 
+def play_shared(
+    folder: Path, run: Run, concurrency: int, tell: Tell = lambda event: None
+) -> list[Trajectory]:
+    """Play a run into a folder, shared among the processes, and return the episodes of all."""
+    mine = list(run.tasks)[rank() :: world_size()]
+    if is_first():  # what a session of another number of processes had begun
+        with writing(folder.parent):
+            for path in sorted(folder.glob("rank-*-of-*")):
+                if not path.name.endswith(f"-of-{world_size()}"):
+                    shutil.rmtree(path)
+    wait()
+    done = [0]
+
+    def advance(trials: list[Trajectory]) -> None:
+        done[0] += 1
+        won = sum(trial.success for trial in trials)
+        tell({"event": "episode", "done": done[0], "of": len(mine), "won": won})
+
+    if mine:
+        share = folder / f"rank-{rank()}-of-{world_size()}"
+        run_to(share, replace(run, tasks=mine), concurrency=concurrency, on_done=advance)
+    wait()
+    return played(folder)
+
+
 class StagedTraining(ABC):
     """A training in a folder, stage by stage.
 
@@ -216,34 +241,18 @@ class StagedTraining(ABC):
         seed: int | None = None,
     ) -> list[Trajectory]:
         """Play tasks into a folder, shared among the processes, and return them in their order."""
-        mine = list(tasks)[rank() :: world_size()]
-        if mine:
-            run = Run(
-                make_env=partial(self.make_env, split),
-                agent=agent,
-                tasks=mine,
-                lm=lm,
-                world_model=world_model,
-                seed=seed,
-                config={"split": split},
-            )
-            done = [0]
-
-            def advance(trials: list[Trajectory]) -> None:
-                done[0] += 1
-                won = sum(trial.success for trial in trials)
-                self.tell({"event": "episode", "done": done[0], "of": len(mine), "won": won})
-
-            share = folder / f"rank-{rank()}-of-{world_size()}"
-            run_to(share, run, concurrency=self.config.concurrency, on_done=advance)
-        wait()
-        if is_first():  # what a session of another number of processes had begun
-            for path in sorted(folder.glob("rank-*-of-*")):
-                if not path.name.endswith(f"-of-{world_size()}"):
-                    shutil.rmtree(path)
-        wait()
+        run = Run(
+            make_env=partial(self.make_env, split),
+            agent=agent,
+            tasks=tasks,
+            lm=lm,
+            world_model=world_model,
+            seed=seed,
+            config={"split": split},
+        )
+        found = play_shared(folder, run, self.config.concurrency, self.tell)
         order = {task: number for number, task in enumerate(tasks)}
-        return sorted(played(folder), key=lambda trajectory: order[trajectory.task])
+        return sorted(found, key=lambda trajectory: order[trajectory.task])
 
     def episodes(self, stage: str) -> list[Trajectory]:
         """Return the episodes that a stage has played, in the order of their tasks' ids."""

@@ -285,6 +285,6 @@ def test_replies_and_views() -> None:
     assert reply_of(replace(step, calls=(begun,))) == f"Action: {step.action}"
     assert reply_of(replace(step, calls=(other,))) == f"Action: {step.action}"
     episode = expert()
-    views = list(views_of(episode))
+    views = [view for view, _, _ in views_of(episode)]
     assert [len(seen.history) for seen in views] == [s.t for s in episode.steps]
     assert views[0].facts == episode.facts and views[1].facts == episode.steps[0].facts

@@ -13,6 +13,7 @@ import pytest
 from comap.agents import run_episode, run_episodes
 from comap.agents.base import estimate_tokens
 from comap.agents.comap import CoMapAgent, CoMapConfig
+from comap.agents.convert import views_of
 from comap.agents.prompting import Draft, converse
 from comap.agents.react import replies_in
 from comap.envs.alfworld import ALFWorldEnv
@@ -21,7 +22,6 @@ from comap.trainers.comap.config import preset
 from comap.trainers.comap.reflection import rollout_samples, same_action
 from comap.trainers.comap.rollouts import RolloutAgent, RolloutConfig
 from comap.trainers.evaluation import gate_report
-from comap.trainers.sft import views_of
 from comap.trajectory import Step, Trajectory
 from comap.worldmodel import LanguageWorldModel, OracleWorldModel, transitions_of
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...agents import Agent, WKMAgent, WKMConfig
 from ...agents.base import estimate_tokens
+from ...agents.convert import views_of
 from ...agents.prompting import instructions, seed_for
 from ...agents.wkm import Knowledge, KnowledgeBase, acting_prompt, state_request, task_request
 from ...errors import LanguageModelError
@@ -21,7 +22,7 @@ from ...trajectory import Trajectory, Turn
 from ..config import recast
 from ..run_folder import Done, StageFolder
 from ..samples import Sample
-from ..sft import BaselineRun, sample_of, shown_steps, views_of
+from ..sft import BaselineRun, sample_of, shown_steps
 from ..stages import Work
 from .config import WKMTraining
 

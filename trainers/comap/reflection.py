@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 from ...agents import AgentConfig, CoMapConfig
 from ...agents.base import Decision, Imagine, Reply, Request, View, estimate_tokens
 from ...agents.comap import CoMapAgent
+from ...agents.convert import views_of
 from ...agents.parsing import first_line
 from ...agents.prompting import Draft, converse, draft_action
 from ...envs import canonical_action
@@ -23,7 +24,6 @@ from ...lm.prompts import cut_text
 from ...trajectory import Step, Trajectory
 from ...worldmodel import Imagined
 from ..samples import Sample, Segment
-from ..sft import views_of
 from .config import CoMapTraining
 from .suffixes import Branch, Outcome
 

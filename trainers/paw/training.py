@@ -13,7 +13,7 @@ from typing import Any
 from ... import jsonl
 from ...agents.parsing import env_name
 from ...agents.paw import PaWAgent
-from ...agents.run import Run, run_to, writing
+from ...agents.run import Run, writing
 from ...envs.panel import evenly
 from ...errors import DataCorrupt, MissingExtra, OptionError
 from ...lm import LanguageModel
@@ -24,7 +24,7 @@ from ..processes import gathered, is_first, own_device, rank, wait, world_size
 from ..run_folder import RunFolder, last_checkpoint
 from ..setup import Environments, show_expert, tiny_for_training
 from ..sft import imitation_samples
-from ..stages import MakeEnv, Tell, played
+from ..stages import MakeEnv, Tell, play_shared
 from .config import PaWTraining
 from .rollouts import groups_of, roll_out, rollout_metrics
 from .rows import PaWRow, Serializer
@@ -263,28 +263,15 @@ class _Training:
     def _play(self, update: int, split: str, repeat: int, tasks: Sequence[str]) -> list[Trajectory]:
         """Play each task once, this process its share, and return the episodes of all processes."""
         folder = self.out / _EVALUATIONS / f"{update:04d}-{split}-{repeat}"
-        if is_first():
-            with writing(folder.parent):
-                for path in sorted(folder.glob("rank-*-of-*")):  # of another number of processes
-                    if not path.name.endswith(f"-of-{world_size()}"):
-                        shutil.rmtree(path)
-        wait()
         run = Run(
             make_env=partial(self.make_env, split),
             agent=self.policy.agent(self.config.evaluation_temperature),
-            tasks=tasks[rank() :: world_size()],
+            tasks=tasks,
             lm=self.policy.language_model(),
             seed=repeat or None,
             config={"split": split, "update": update},
         )
-        if run.tasks:
-            run_to(
-                folder / f"rank-{rank()}-of-{world_size()}",
-                run,
-                concurrency=self.config.concurrency,
-            )
-        wait()
-        return played(folder)
+        return play_shared(folder, run, self.config.concurrency)
 
 
 def _tasks(make_env: MakeEnv, split: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ import gymnasium
 
 from ...agents.base import Agent, Decision, Reply, Request, View
 from ...agents.config import required_capabilities
+from ...agents.convert import views_of
 from ...agents.parsing import env_name
 from ...agents.paw import PaWAgent, PaWConfig
 from ...envs.panel import evenly
@@ -34,7 +35,6 @@ from ...lm.tiny import Row, SFTConfig, build_tiny, fine_tune
 from ...trajectory import Trajectory
 from ..processes import is_first, wait
 from ..setup import Environments
-from ..sft import views_of
 from ..stages import MakeEnv, Tell
 from .config import PaWTraining, ZeroSearch
 

@@ -9,6 +9,7 @@ import gymnasium
 import pytest
 
 from comap.agents import CoMapAgent, CoMapConfig, ExpertAgent, run_episode
+from comap.agents.convert import views_of
 from comap.agents.prompting import Draft
 from comap.trainers.comap.config import preset
 from comap.trainers.comap.reflection import (
@@ -21,7 +22,7 @@ from comap.trainers.comap.reflection import (
 )
 from comap.trainers.comap.samples import anchor_samples, balance_weights, balanced
 from comap.trainers.comap.suffixes import Outcome, suffix_outcomes
-from comap.trainers.sft import imitation_samples, views_of
+from comap.trainers.sft import imitation_samples
 from comap.trajectory import Trajectory
 
 ENV = "comap/ALFWorld-v0"

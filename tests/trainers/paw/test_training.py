@@ -105,7 +105,7 @@ def trained(out: Path, config: PaWTraining, model: str | Path | None, **more: An
     from comap.trainers.paw import trainer
 
     run = Run(out)
-    roll_out, collate, run_to = training.roll_out, trainer.collate, training.run_to
+    roll_out, collate, play_shared = training.roll_out, trainer.collate, training.play_shared
 
     def watched(*args: Any, **options: Any) -> Any:
         run.order.append("roll out")
@@ -121,14 +121,14 @@ def trained(out: Path, config: PaWTraining, model: str | Path | None, **more: An
 
     def evaluated(*args: Any, **options: Any) -> Any:
         run.order.append("evaluate")
-        return run_to(*args, **options)
+        return play_shared(*args, **options)
 
     def tell(event: Mapping[str, Any]) -> None:
         run.told.append({**event, "at": time.perf_counter()})
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "roll_out", watched)
-        patch.setattr(training, "run_to", evaluated)
+        patch.setattr(training, "play_shared", evaluated)
         patch.setattr(trainer, "collate", collated)
         patch.setattr(Policy, "synchronize", lambda policy: run.order.append("send"))
         given = {"make_env": ENV, "out": out, "device": "cpu", "tell": tell, **more}
