@@ -16,8 +16,6 @@ from ..panel import Panel
 from ..storage import comap_home, packaged
 
 SPLITS = ("train", "dev", "test")
-"""Names of the splits, upstream's and ETO's."""
-
 SIMPLIFICATIONS = (
     "easy",
     "teleportAction",

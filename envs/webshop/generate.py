@@ -22,7 +22,6 @@ KINDS = ("is", "with", "for")
 
 
 def shop_words() -> Any:
-    """Return the words that shops are made of."""
     return packaged(__package__, "shop_words")
 
 
