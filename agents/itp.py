@@ -22,7 +22,6 @@ from .prompting import (
     ask_text,
     converse,
     draft_action,
-    fill,
     listed_actions,
     matching_action,
     roll_out,
@@ -86,7 +85,6 @@ class ITPConfig(AgentConfig):
     )
 
     def required_capabilities(self) -> frozenset[str]:
-        """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings."""
         head = {"encode", "prefix"} if self.k_source == "head" else set()
         generate = {"prefix"} if self.foresight == "generate" else set()
         return super().required_capabilities() | head | generate
@@ -143,10 +141,12 @@ class ITPAgent:
                 text = steps_as_text(path, view, config.foresight_tokens)
         elif k:
             text = yield from self._generate(view, k, replies)
+        elif self.config.k_source == "head":
+            text = self.foresight_of(view.history[-1].observation, view.count_tokens)
         else:
             text = NO_FORESIGHT
         acting = replace(config, draft_tokens=config.reply_tokens)
-        messages = self.act_prompt(view, text, replies)
+        messages = self.act_prompt(view, k, text, replies)
         draft = yield from draft_action(view, acting, messages, "act")
         admissible = view.admissible_actions
         action, copied = matching_action(draft.action, admissible, config.similarity)
@@ -168,8 +168,7 @@ class ITPAgent:
             )
             encoding: Encoding = yield asked
             return self._read_depth(view, encoding.vector, most)
-        question = fill(config.prompts, "itp_depth", k_max=str(most))[-1].content
-        messages = ask_about(view, config, question, config.k_tokens, replies)
+        messages = ask_about(view, config, "itp_depth", config.k_tokens, replies, k_max=str(most))
         said: Completion = yield ask_text(
             view, config, messages, "depth", config.k_tokens, temperature=config.k_temperature
         )
@@ -180,7 +179,7 @@ class ITPAgent:
     def _read_depth(
         self, view: View, state: Sequence[float], most: int
     ) -> tuple[int, dict[str, Any]]:
-        """Return K, and what the notes say of it, by the head's reading of a hidden state."""
+        """Return K by the head's reading of a hidden state; training draws it."""
         assert self.k_head is not None
         k = min(self.k_head.choose(state), most)
         return k, {"k": k, "k_logits": [round(value, 6) for value in self.k_head.logits(state)]}
@@ -190,14 +189,14 @@ class ITPAgent:
     ) -> Generator[Request, Reply, str]:
         """Return K steps ahead as one generation tells them."""
         config = self.config
-        question = fill(config.prompts, "itp_foresight", k=str(k))[-1].content
-        messages = ask_about(view, config, question, config.foresight_tokens, replies)
+        tokens = config.foresight_tokens
+        messages = ask_about(view, config, "itp_foresight", tokens, replies, k=str(k))
         said: Completion = yield ask_text(
             view,
             config,
             messages,
             "foresight",
-            config.foresight_tokens,
+            tokens,
             ("</foresight>",),
             "<foresight>",
             temperature=config.foresight_temperature,
@@ -218,13 +217,17 @@ class ITPAgent:
         room = view.count_tokens(self.config.control)
         return converse(view, self.config, replies, reserve=room)
 
-    def act_prompt(self, view: View, imagined: str, replies: dict[int, str]) -> tuple[Message, ...]:
+    def act_prompt(
+        self, view: View, k: int, imagined: str, replies: dict[int, str]
+    ) -> tuple[Message, ...]:
         """Return the question for an action in sight of what was imagined."""
         config = replace(self.config, draft_tokens=self.config.reply_tokens)
-        slots = {"foresight": cut_text(imagined, config.max_length // 6, view.count_tokens)}
+        slots = {
+            "k": str(k),
+            "foresight": cut_text(imagined, config.max_length // 6, view.count_tokens),
+        }
         listed = listed_actions(view, config.max_length // 4)
         name = "itp_act" if listed else "itp_act_open"
         if listed:
             slots["actions"] = listed
-        question = fill(config.prompts, name, **slots)[-1].content
-        return ask_about(view, config, question, config.draft_tokens, replies)
+        return ask_about(view, config, name, config.draft_tokens, replies, **slots)

@@ -15,7 +15,8 @@ from ..envs.registry import env_class
 from ..errors import MissingExtra, OptionError
 from ..lm.create import kind_of
 from ..trainers.baselines.config import baseline_preset
-from ..trainers.comap.config import TINY_WHERE_SLOW, preset
+from ..trainers.comap.config import preset
+from ..trainers.config import presets
 from ..trainers.paw import config as paw
 from ..trainers.roles import student_of
 from ..trainers.setup import Environments
@@ -225,7 +226,7 @@ class CoMap(Staged):
 
     @classmethod
     def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
-        return preset(preset_name, **_for_env(preset_name, env, given, TINY_WHERE_SLOW))
+        return preset(preset_name, **_for_env(preset_name, env, given, presets("slow")["comap"]))
 
     def check(self) -> None:
         super().check()
@@ -340,7 +341,7 @@ class PaW(Training):
 
     @classmethod
     def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
-        return paw.preset(preset_name, **_for_env(preset_name, env, given, paw.TINY_WHERE_SLOW))
+        return paw.preset(preset_name, **_for_env(preset_name, env, given, presets("slow")["paw"]))
 
     @classmethod
     def resolved(cls, own: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,6 +7,8 @@ import math
 import types
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from importlib.resources import files
 from typing import (
     Any,
     Literal,
@@ -214,6 +216,22 @@ def changed(config: Config, settings: Mapping[str, Any]) -> Config:
         if some:
             outer[name] = changed(outer.get(name, nested[name]), some)
     return replace(config, **outer)  # type: ignore[type-var]
+
+
+@cache
+def presets(training: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return what each preset of a training sets, by name, as ``presets.json`` beside this module says.
+
+    One that is ``like`` another also sets what that one sets. The presets ``slow`` are what ``tiny`` plays
+    less of where an episode takes seconds.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name, own in json.loads((files(__package__) / "presets.json").read_text("utf-8")).items():
+        own = {key: tuple(one) if isinstance(one, list) else one for key, one in own.items()}
+        found[name] = {**found.get(own.pop("like", ""), {}), **own}
+        found[name].pop("about", None)  # why it is as it is
+    start = f"{training} "
+    return {name[len(start) :]: own for name, own in found.items() if name.startswith(start)}
 
 
 def recast(config: AgentConfig, kind: type[Config], **settings: Any) -> Config:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from ...agents.paw import PaWConfig
 from ...errors import OptionError, suggest
-from ..config import LoRA, Range, changed, check_fields, plain
+from ..config import LoRA, Range, changed, check_fields, plain, presets
 
 Algorithm: TypeAlias = Literal["grpo", "rloo", "gigpo", "ppo"]
 Over: TypeAlias = Literal["rows", "trajectories"]
@@ -347,108 +347,7 @@ class PaWTraining:
         return plain(self)
 
 
-_LONG = {"max_length": 4096 + 512, "observation_tokens": 1024}
-_WEBSHOP: dict[str, Any] = {
-    "agent": _LONG,
-    "mini_batch_rows": 64,
-    "max_episode_steps": 15,
-    "evaluation_splits": ("test",),
-}
-_TOOLS: dict[str, Any] = {  # ours: the paper does not train on tools
-    "agent": {"max_length": 4096 + 512},
-    "mini_batch_rows": 64,
-    "max_episode_steps": 20,
-    "evaluation_splits": ("G1_instruction", "G1_tool", "G3_instruction"),
-}
-_QUESTIONS: dict[str, Any] = {
-    "max_episode_steps": 4,
-    "success_reward": 1.0,
-    "invalid_penalty": 0.01,
-    "kl": 0.001,
-    "entropy_bonus": 0.0,
-    "evaluation_splits": ("test",),
-    "evaluation_temperature": 0.0,
-}
-_SEARCH: dict[str, Any] = {
-    **_QUESTIONS,
-    "agent": _LONG,
-    "groups": 256,
-    "members": 5,
-    "mini_batch_rows": 512,
-    "gigpo_similarity": 0.9,
-    "schedule": "constant_with_warmup",
-    "warmup_ratio": 0.1,
-    "updates": None,
-}
-_ONE_REPLY: dict[str, Any] = {  # an episode is one long reply, and has no penalty for its form
-    "advantage_over": "trajectories",
-    "invalid_penalty": 0.0,
-    "paw": False,
-}
-_SEARCH_R1: dict[str, Any] = {  # sizes of the authors' code
-    **_SEARCH,
-    **_ONE_REPLY,
-    "agent": {**_LONG, "context": "concat", "observation_tokens": 500},
-    "groups": 512,
-    "warmup_ratio": 0.285,
-}
-_SIMULATED = {"engine": "simulated", "reward": "f1"}
-_ZEROSEARCH: dict[str, Any] = {  # the authors' for Qwen2.5-3B
-    **_SEARCH_R1,
-    **_SIMULATED,
-    "groups": 64,
-    "max_episode_steps": 5,
-    "updates": 203,
-}
-_TINY: dict[str, Any] = {
-    "agent": {
-        "prompts": "brief",
-        "state_text": "belief",
-        "form": "given",
-        "max_length": 1024 + 32,
-        "draft_tokens": 32,  # a search has up to 26
-        "observation_tokens": 128,
-    },
-    "groups": 4,
-    "members": 4,
-    "updates": 4,
-    "max_episode_steps": 30,
-    "concurrency": 16,
-    "learning_rate": 3e-4,
-    "critic_rate": 1e-3,
-    "mini_batch_rows": None,
-    "micro_batch_tokens": 4096,
-    "precision": "float32",
-    "gradient_checkpointing": False,
-    "save_updates": 2,
-    "warmup_tokens": 1_000_000,
-    "demonstrations": 400,
-    "evaluation_tasks": 16,
-    "evaluation_every": 0,
-}
-_TINY_SEARCH_R1: dict[str, Any] = {
-    **_TINY,
-    **_QUESTIONS,
-    "agent": {
-        "context": "concat",
-        "max_length": 1024 + 48,
-        "draft_tokens": 48,
-        "observation_tokens": 128,
-    },
-    **_ONE_REPLY,
-}
-
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "alfworld": {},
-    "webshop": _WEBSHOP,
-    "tools": _TOOLS,
-    "search": _SEARCH,
-    "search_r1": _SEARCH_R1,
-    "zerosearch": _ZEROSEARCH,
-    "tiny": _TINY,
-    "tiny_search_r1": _TINY_SEARCH_R1,
-    "tiny_zerosearch": {**_TINY_SEARCH_R1, **_SIMULATED, "simulator_tokens": 96},
-}
+PRESETS = presets("paw")
 """What each preset sets; all else is as in `PaWTraining`."""
 
 ENVIRONMENTS: Mapping[str, str] = {
@@ -458,15 +357,6 @@ ENVIRONMENTS: Mapping[str, str] = {
     "tools": "comap/StableToolBench-v0",
 }
 """The environment that each preset is for."""
-
-TINY_WHERE_SLOW: Mapping[str, Any] = {
-    "concurrency": 4,
-    "demonstrations": 42,
-    "groups": 2,
-    "updates": 3,
-    "evaluation_tasks": 7,
-}
-"""What the preset ``tiny`` plays less of where an episode takes seconds."""
 
 ENVIRONMENT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "zerosearch": {"topk": 5},
