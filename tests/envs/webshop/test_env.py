@@ -204,13 +204,6 @@ def test_what_is_selected_is_shown(lamps):
     )
     assert '\n  [clicked button] caf\u00e9 "x" [clicked button_]\n' in observation
     assert "\n  [button] red [button_]\n" in observation
-    old = at_item(data_dir=lamps, observation_mode="text_rich", legacy=True)
-    old.step("click[blue]")
-    observation, *_ = old.step('click[caf\u00e9 "x"]')
-    assert observation.startswith("You have clicked blue.\nInstruction:\n")
-    plain = at_item(data_dir=lamps, legacy=True)
-    before = plain.history()[-1].observation
-    assert plain.step("click[blue]")[0] == before
 
 
 # Rewards.
