@@ -196,11 +196,15 @@ def push_model(
     Example:
         >>> push_model("nowhere", "local:there", licence="mit")
         Traceback (most recent call last):
-        comap.errors.OptionError: expected a folder with a model at nowhere, found none
+        comap.errors.OptionError: expected a folder with a model at nowhere, found none; \
+give one that save_pretrained or a training wrote
     """
     given = Path(source)
     if not given.is_dir():
-        raise OptionError(f"expected a folder with a model at {given}, found none")
+        raise OptionError(
+            f"expected a folder with a model at {given}, found none; give one that save_pretrained "
+            "or a training wrote"
+        )
     trained = (given / RUN).is_file() and (given / "models").is_dir()
     folder = given / "models" if trained else given
 
