@@ -13,7 +13,6 @@ from comap.benchmarks.record import (
     journal,
     public_words,
     resident_bytes,
-    write_result,
 )
 from comap.cli import main
 from comap.jsonl import read
@@ -37,12 +36,6 @@ def test_resident_bytes_follow_what_is_held() -> None:
         assert (resident_bytes() or 0) - before > 32 * 2**20
 
 
-def test_a_failed_write_leaves_the_old_result(tmp_path: Path) -> None:
-    path = tmp_path / "results" / "a.json"
-    write_result(path, {"n": 1})
-    with pytest.raises(TypeError):
-        write_result(path, {"n": object()})
-    assert json.loads(path.read_text()) == {"n": 1}
 
 
 def test_a_session_is_told_however_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

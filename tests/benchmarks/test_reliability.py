@@ -7,7 +7,7 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -43,12 +43,6 @@ def test_actions_of_all_kinds_lose_nothing() -> None:
     assert found["counts"] == again["counts"] and found["reported"] == again["reported"]
 
 
-def test_load_is_many_environments_with_random_actions() -> None:
-    found = play({"comap/ALFWorld-v0": 2, "comap/WebShop-v0": 1}, 0, False, actions=30, seconds=60)
-    assert found["lost"] == 0 and found["counts"]["environments"] == 3
-    assert found["counts"]["random"] == found["counts"]["actions"] == 30
-
-
 def test_an_engine_that_breaks_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     act = NativeEngine.act
 
@@ -60,16 +54,6 @@ def test_an_engine_that_breaks_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(NativeEngine, "act", breaking)
     found = play(ALFWORLD, 0, True, 150)
     assert found["lost"] > 0 and "RuntimeError: odd" in found["losses"][0]
-
-
-def test_hostile_texts_are_of_all_families_and_mutations_change_texts() -> None:
-    rng = random.Random(0)
-    texts = [environments.hostile(rng) for _ in range(300)]
-    for mark in ("\x00", "\ud800", "\u202e", "passwd", "<script>"):
-        assert any(mark in text for text in texts), repr(mark)
-    assert max(map(len, texts)) == 60_000
-    changed = [environments.mutated("open fridge 1", rng) != "open fridge 1" for _ in range(50)]
-    assert sum(changed) > 40
 
 
 def test_growth_is_that_of_the_second_half() -> None:
@@ -100,22 +84,6 @@ def test_damaged_files_are_reported_or_read_right(name: str) -> None:
     found = files.damage_kind(name, 0.01, 3)
     assert found["losses"] == []
     assert "left out" in found or found["counts"]["damaged"] == 20
-
-
-def test_readers_that_fail_otherwise_or_take_anything_are_losses(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def make(folder: Path) -> None:
-        (folder / "a.json").write_text(json.dumps(list(range(50))))
-
-    readers: dict[str, Callable[[Path], Any]] = {
-        "plain": lambda folder: json.loads((folder / "a.json").read_bytes()),
-        "lenient": lambda folder: (folder / "a.json").read_bytes(),
-    }
-    kinds = {name: files.Kind(make, reader, checksum=True) for name, reader in readers.items()}
-    monkeypatch.setattr(files, "KINDS", kinds)
-    assert "Error" in files.damage_kind("plain", 0.01, 0)["losses"][0]
-    assert "nothing reported" in files.damage_kind("lenient", 0.01, 0)["losses"][0]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the system has no limits of file sizes")
@@ -191,15 +159,6 @@ def test_a_server_that_answers_wrongly_is_found_out(right: bool) -> None:
         kind = "search" if right else "tools"
         (found,) = asked(kind, f"{server.base}/retrieve", 30)
     assert (found.losses == []) == right and found.counts["malformed bodies"] > 0
-
-
-def test_what_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    lacking = {"a server": (servers.Client, ("x",), ("no_such_module",))}
-    monkeypatch.setattr(servers, "SERVERS", lacking)
-    lines: list[str] = []
-    found = servers.run_servers(0.01, 0, lines.append)
-    assert found["servers"] == {} and "no_such_module" in found["a server left out"]
-    assert "left out" in lines[0] and found["lost"] == 0
 
 
 # -- the command ---------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_hostile_text_never_becomes_markup(page: Any) -> None:
     assert {tag for tag, _ in page.elements} <= set(HTML_TAGS.split())
     names = {name for _, attributes in page.elements for name in attributes}
     assert names <= set(ATTRIBUTES.split())
-    assert not page.comments
+    page.check_safe()
     assert [attributes for attributes, _ in page.all("script")] == [
         {"type": "application/json", "id": "index"},
         {},
@@ -131,16 +131,6 @@ def test_the_data_blocks_are_the_data(markup: str, page: Any) -> None:
     assert unpacked(page) == records
 
 
-def test_nothing_is_loaded_from_elsewhere(page: Any) -> None:
-    for tag, attributes in page.elements:
-        assert "src" not in attributes or tag == "img"
-        assert "style" not in attributes and "href" not in attributes
-        assert not any(name.startswith("on") for name in attributes)
-    (_, style), *_ = page.all("style")
-    assert "url(" not in style and "@import" not in style and "http" not in style
-    _, (_, script), *_ = page.all("script")
-    for word in ("innerHTML", "outerHTML", "insertAdjacent", "eval(", "fetch", "http", "import("):
-        assert word not in script
 
 
 def test_the_content_security_policy_allows_this_script_and_style_only(page: Any) -> None:
@@ -153,6 +143,8 @@ def test_the_content_security_policy_allows_this_script_and_style_only(page: Any
         return f"'sha256-{base64.b64encode(digest).decode()}'"
 
     _, (_, script), *_ = page.all("script")
+    for word in ("innerHTML", "outerHTML", "insertAdjacent", "eval(", "fetch", "http", "import("):
+        assert word not in script
     assert rules["default-src"] == "'none'"
     assert rules["script-src"] == named(script)
     assert rules["style-src"] == named(page.all("style")[0][1])
@@ -171,19 +163,6 @@ def test_another_hash_seed_gives_the_same_page(markup: str) -> None:
     assert said.strip() == hashlib.sha256(markup.encode()).hexdigest()
 
 
-def test_writing_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "runs" / "demo" / "report.html"
-    write_whole(path, render_page("first", {}, ()))
-    first = path.read_bytes()
-    assert first.startswith(b"<!doctype html>") and b"first" in first
-    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("no space")))
-    with pytest.raises(OSError, match="no space"):
-        write_whole(path, render_page("second", {}, ()))
-    assert path.read_bytes() == first
-    assert list(path.parent.iterdir()) == [path]
-    monkeypatch.undo()
-    write_whole(path, render_page("second", {}, ()))
-    assert b"second" in path.read_bytes() and list(path.parent.iterdir()) == [path]
 
 
 RESULTS = Table(
@@ -194,10 +173,6 @@ RESULTS = Table(
 )
 
 
-def test_numbers_are_aligned_on_the_page() -> None:
-    page = Page(render_page("", {}, [Section("", [RESULTS])]))
-    classes = [attributes.get("class") for attributes, _ in page.all("td")]
-    assert classes == [None, "number", "number", None] * 2
 
 
 def test_print_table(capsys: pytest.CaptureFixture[str]) -> None:

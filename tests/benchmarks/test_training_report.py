@@ -267,20 +267,6 @@ def test_cost_and_faults_are_told(comap: Path) -> None:
     assert ("wmsd", "false", "true") in settings and ("distillation / eta", "0.5", "") in settings
 
 
-def test_what_is_read_of_a_paw_training(paw: Path) -> None:
-    record = read_training(paw)
-    assert [line["update"] for line in record.updates] == [1, 2, 3]
-    assert record.curve("success", 100) == ((1, 2, 3), (25.0, 75.0, 50.0))  # the later line counts
-    assert record.curve("grad_norm") == record.curve("no such measure") == ((), ())
-    found = record.evaluated()
-    assert list(found) == ["valid_seen", HOSTILE]
-    assert [(at, rate.value, rate.n, score) for at, rate, score in found["valid_seen"]] == [
-        (0, 0.2, 10, 0.25),
-        (2, 0.8, 10, 0.875),
-        (3, 0.6, 10, 0.625),
-    ]
-
-
 def test_tables_of_a_paw_training(paw: Path) -> None:
     record = read_training(paw)
     table = results_table(record)

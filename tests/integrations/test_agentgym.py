@@ -32,26 +32,16 @@ def offered(**options: Any) -> Offered:
     return Offered([ALFWORLD, "comap/WebShop-v0"], {"source": "generated"}, ["split"], **options)
 
 
-class Served:
-    """A server in a thread, and its sessions."""
-
-    def __init__(self, sessions: Sessions, token: str | None = None):
-        self.sessions = sessions
-        self.server = Server(agentgym_app(sessions, token=token))
+@pytest.fixture(scope="module")
+def sessions() -> Sessions:
+    return Sessions(offered(), limit=40)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Served]:
-    served = Served(Sessions(offered(), limit=40))
-    with served.server:
-        yield served
-
-
-@pytest.fixture
-def guarded() -> Iterator[Served]:
-    served = Served(Sessions(offered(), limit=2), TOKEN)
-    with served.server:
-        yield served
+def base(sessions: Sessions) -> Iterator[str]:
+    """The address of a server in a thread."""
+    with Server(agentgym_app(sessions)) as server:
+        yield server.base
 
 
 def ask(
@@ -65,10 +55,6 @@ def ask(
     found = response.status, json.loads(response.read())
     connection.close()
     return found
-
-
-def asked(server: Served, method: str, path: str, body: Any = None, **headers: str) -> Any:
-    return ask(server.server.base, method, path, body, **headers)
 
 
 class Remote:
@@ -99,12 +85,12 @@ class Remote:
         self.post("close", id=self.number)
 
 
-def test_an_episode_is_the_same_as_here(server: Served) -> None:
+def test_an_episode_is_the_same_as_here(base: str) -> None:
     """An expert's episode through the server: the same texts, rewards and facts as without it."""
     env = gym.make(ALFWORLD, source="generated", split="valid_seen")
     task = env.unwrapped.tasks.ids[3]
     observation, info = env.reset(options={"task": task})
-    remote = Remote(server.server.base, {"split": "valid_seen"})
+    remote = Remote(base, {"split": "valid_seen"})
     assert remote.tasks == len(env.unwrapped.tasks)
     told = remote.reset(data_idx=3)
     assert (told["task"], told["observation"]) == (task, observation)
@@ -119,15 +105,15 @@ def test_an_episode_is_the_same_as_here(server: Served) -> None:
         assert told["facts"] == info["facts"].to_text()
         assert remote.get("available_actions") == list(info["admissible_actions"])
     assert told["success"] and told["score"] == 1.0
-    status, told = asked(server, "POST", "/step", {"id": remote.number, "action": "look"})
+    status, told = ask(base, "POST", "/step", {"id": remote.number, "action": "look"})
     assert status == 409 and "ended" in told["error"]
     assert remote.reset(seed=5)["observation"] == env.reset(seed=5)[0]
     remote.close()
 
 
-def test_many_clients_at_once(server: Served) -> None:
+def test_many_clients_at_once(base: str, sessions: Sessions) -> None:
     def play(place: int) -> list[str]:
-        remote = Remote(server.server.base)
+        remote = Remote(base)
         texts = [remote.reset(data_idx=place % 4)["observation"]]
         for _ in range(5):
             actions = remote.get("available_actions") or [""]
@@ -138,7 +124,7 @@ def test_many_clients_at_once(server: Served) -> None:
     with ThreadPoolExecutor(16) as pool:
         played = list(pool.map(play, [*range(12), *range(12)]))
     assert played[:12] == played[12:] and played[0] != played[1]
-    assert len(server.sessions) == 0
+    assert len(sessions) == 0
 
 
 def test_a_limit_and_idle_environments() -> None:
@@ -183,28 +169,27 @@ def test_a_limit_and_idle_environments() -> None:
         ("/observation", {}, 405, "expected GET"),
     ],
 )
-def test_wrong_requests_are_told(
-    path: str, body: Any, status: int, said: str, server: Served
-) -> None:
-    _, created = asked(server, "POST", "/create", {})
+def test_wrong_requests_are_told(path: str, body: Any, status: int, said: str, base: str) -> None:
+    _, created = ask(base, "POST", "/create", {})
     if isinstance(body, dict) and body.get("id") == "ID":
         body = body | {"id": created["id"]}
-    found, told = asked(server, "POST", path, body)
+    found, told = ask(base, "POST", path, body)
     assert found == status and said in told["error"] and "Traceback" not in told["error"]
-    assert asked(server, "POST", "/close", {"id": created["id"]})[1]["closed"]
+    assert ask(base, "POST", "/close", {"id": created["id"]})[1]["closed"]
 
 
-def test_web_pages_are_kept_out(server: Served) -> None:
-    assert asked(server, "POST", "/create", {}, origin="http://a.example")[0] == 403
-    assert asked(server, "GET", "/", host="a.example:80")[0] == 403
-    assert asked(server, "POST", "/create", {}, content_type="text/plain")[0] == 415
+def test_web_pages_are_kept_out(base: str) -> None:
+    assert ask(base, "POST", "/create", {}, origin="http://a.example")[0] == 403
+    assert ask(base, "GET", "/", host="a.example:80")[0] == 403
+    assert ask(base, "POST", "/create", {}, content_type="text/plain")[0] == 415
 
 
-def test_a_token_is_wanted(guarded: Served) -> None:
-    for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {TOKEN}"}):
-        status, told = asked(guarded, "POST", "/create", {}, **headers)
-        assert status == 401 and TOKEN not in told["error"]
-    assert Remote(guarded.server.base, token=TOKEN).reset(seed=0)["step"] == 0
+def test_a_token_is_wanted() -> None:
+    with Server(agentgym_app(Sessions(offered(), limit=2), token=TOKEN)) as server:
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {TOKEN}"}):
+            status, told = ask(server.base, "POST", "/create", {}, **headers)
+            assert status == 401 and TOKEN not in told["error"]
+        assert Remote(server.base, token=TOKEN).reset(seed=0)["step"] == 0
 
 
 def test_other_machines_need_a_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-import comap
 from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.integrations import Offered
@@ -23,7 +22,6 @@ ALFWORLD = "comap/ALFWorld-v0"
 GENERATED = {"source": "generated"}
 TOKEN = "a-token-of-some-length"
 RIGHT = {"Authorization": f"Bearer {TOKEN}"}
-ROOT = Path(comap.__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +105,3 @@ def test_a_limit_and_a_token(base: str) -> None:
             pass
     with pytest.raises(OptionError, match="token"):
         openenv_app(Offered([ALFWORLD]), host="0.0.0.0")
-
-
-def ask(url: str, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, str]:
-    import httpx
-
-    with httpx.Client(trust_env=False, timeout=20) as web:
-        told = {"content-type": "application/json"} | RIGHT | headers
-        response = web.request(method, f"{url}{path}", content=body, headers=told)
-        assert "Traceback" not in response.text and TOKEN not in response.text
-        return response.status_code, response.text

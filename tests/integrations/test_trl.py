@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ def test_questions_are_searched_and_answered() -> None:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model with Qwen3's chat template that says one of two calls, whatever it is asked.
 
-    Each call is one token, and only the last token counts for the next: layers add nothing yet.
+    Each call is one token, and only the last token counts for the next: layers add nothing yet, and
+    the output has a large weight from each token of what is said to the one that follows it.
     """
     torch = pytest.importorskip("torch")
     pytest.importorskip("trl", minversion="1.16")
@@ -91,14 +93,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.nn.init.zeros_(layer.self_attn.o_proj.weight)
         torch.nn.init.zeros_(layer.mlp.down_proj.weight)
     says = [f"</think>\n\n<tool_call>{call}</tool_call><|im_end|>" for call in calls]
-    ids = torch.tensor([tokenizer(say).input_ids for say in says])
-    assert ids.shape[1] < 20
-    learned = [tiny.model.embed_tokens.weight, tiny.lm_head.weight]
-    optimizer = torch.optim.Adam(learned, lr=0.05)
-    for _ in range(60):
-        tiny(input_ids=ids, labels=ids).loss.backward()
-        optimizer.step()
-        tiny.zero_grad()
+    pairs = {pair for say in says for pair in pairwise(tokenizer(say).input_ids)}
+    known = sorted({first for first, _ in pairs})
+    with torch.no_grad():
+        tiny.model.embed_tokens.weight[known] = torch.eye(32)[: len(known)]
+        for first, second in pairs:
+            tiny.lm_head.weight[second, known.index(first)] = 5.0
     path = tmp_path_factory.mktemp("model")
     tiny.save_pretrained(path)
     tokenizer.save_pretrained(path)

@@ -207,15 +207,6 @@ def test_choices_are_drawn_by_their_probability_token_by_token(lm: HFLanguageMod
     assert abs(texts.count("open") / count - opened) < error
 
 
-def test_a_forced_choice_has_its_score(lm: HFLanguageModel) -> None:
-    ask = Generate(talk("hello"), choices=("take apple 1",))
-    (reply,) = lm.generate([ask])
-    (scores,) = lm.score([Score(talk("hello"), ("take apple 1",))])
-    assert not isinstance(scores, LanguageModelError)
-    assert isinstance(reply, Completion) and reply.logprobs is not None
-    assert reply.logprobs == pytest.approx(scores.logprobs[0], abs=1e-9)
-
-
 def test_the_context_bounds_prompt_and_answer(lm: HFLanguageModel) -> None:
     fits, full = talk("go " * 120), talk("go " * 300)
     choices = Generate(talk("go " * 245), choices=("take apple from shelf 1 " * 2,))
@@ -366,13 +357,6 @@ def test_scores_are_those_of_separate_passes(
             assert logprobs == pytest.approx(plain(lm, request, tokens), abs=error)
 
 
-def test_an_empty_completion_is_the_end_token_or_nothing(lm: HFLanguageModel) -> None:
-    ended, bare = lm.score([Score(talk("x"), ("",)), Score(talk("x"), ("", "a"), ended=False)])
-    assert isinstance(ended, Scores) and isinstance(bare, Scores)
-    assert len(ended.logprobs[0]) == 1 and bare.logprobs[0] == ()
-    assert bare.best == 0 and bare.totals[0] == 0
-
-
 def test_all_completions_are_one_forward_pass(
     lm: HFLanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -436,6 +420,3 @@ def test_the_vector_is_the_last_hidden_state(lm: HFLanguageModel) -> None:
         assert reply.vector == pytest.approx(expected, rel=1e-6)
         assert reply.prompt_tokens == len(prompt)
         assert reply.vector == tuple(torch.tensor(reply.vector, dtype=torch.float32).tolist())
-
-
-# Tries and chunks.

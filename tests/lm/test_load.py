@@ -264,13 +264,6 @@ def test_the_default_adapter_answers_who_names_none(folder: Path, saved: dict[st
         HFLanguageModel(folder, adapters=saved, adapter="wn", device="cpu")
 
 
-def test_an_unknown_adapter_is_that_requests_error(lm: HFLanguageModel) -> None:
-    good, wrong = lm.score([with_adapter("wm"), with_adapter("wm_ema")])
-    assert isinstance(good, Scores)
-    assert isinstance(wrong, LanguageModelError)
-    assert "agent, wm" in str(wrong) and "wm_ema" in str(wrong)
-
-
 def test_asking_leaves_a_training_as_it_was(lm: HFLanguageModel) -> None:
     lm.add_adapter("student", lora(lora_dropout=0.5))
     model = lm.model

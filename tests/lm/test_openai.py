@@ -186,13 +186,10 @@ def test_a_prefix_that_the_model_is_asked_to_continue() -> None:
 # Choices, words, adapters.
 
 
-def test_choices_need_a_server_that_restricts() -> None:
+def test_choices_on_vllm() -> None:
     request = Generate(MESSAGES, choices=("go", "stay"))
     text = error_of(OpenAILanguageModel("tiny", LOCAL), request)
-    assert "choices_mode='vllm'" in text
-
-
-def test_choices_on_vllm() -> None:
+    assert "choices_mode='vllm'" in text, "a server that does not restrict is not asked"
     stops = Sampling(stop=("a",))
     with hostile.HostileServer(hostile.says("stay")) as server:
         model = made(server, choices_mode="vllm")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -88,13 +87,6 @@ def test_table_5() -> None:
     assert (told.alpha, told.beta, agent.tau_p, agent.tau_q) == (1.0, 0.01, 0.5, 0.6)
     assert (agent.draft_tokens, agent.reflect_tokens, agent.final_tokens) == (64, 128, 16)
     assert (told.predict_tokens, agent.temperature, agent.top_p) == (192, 0.7, 0.9)
-
-
-def test_describe_is_json() -> None:
-    told = preset("tiny").describe()
-    assert told["evaluation_splits"] == ["valid_seen", "valid_unseen"]
-    assert told["agent"]["p_source"] == "verbalizer"
-    assert set(told) == {part.name for part in fields(CoMapTraining)}
 
 
 def test_baselines() -> None:

@@ -27,12 +27,6 @@ learning = load(f"{SCRIPT}:KIT")
 KINDS = pytest.mark.parametrize("kind", ["lora", "full"])
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = learning.model_folder(tmp_path_factory.mktemp("models") / "tiny")
-    return folder
-
-
 def nll_sum(roles: Any, role: str, rows: Any) -> Any:
     """The sum over scored tokens of a plain forward pass of each row by itself."""
     total = torch.zeros((), dtype=torch.float64)

@@ -22,12 +22,6 @@ EACH = ("warm_up-full", "evolve-lora", "policy-lora")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = learning.model_folder(tmp_path_factory.mktemp("models") / "tiny")
-    return folder
-
-
-@pytest.fixture(scope="module")
 def together(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes made of all three trainings."""
     out = tmp_path_factory.mktemp("two")

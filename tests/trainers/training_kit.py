@@ -172,12 +172,11 @@ class Recorded:
         self.asked: dict[str, Counter[tuple[str, str | None]]] = {}
         self.moved: dict[str, set[str]] = {}
         self.before: dict[str, Any] = {}
-        self.out, self.training = out, KIT.training(config, model, out, self.tell)
-        self.session = self.training
-        self.lm = Answers(self.training.head.size)
+        self.out, self.session = out, training(config, model, out, self.tell)
+        self.lm = Answers(self.session.head.size)
         monkeypatch.setattr(self.session.roles, "language_model", lambda **told: self.lm)
         monkeypatch.setattr(self.session, "fit", self.learn)
-        self.summary = self.training.run()
+        self.summary = self.session.run()
 
     def weights(self) -> dict[str, Any]:
         roles = self.session.roles

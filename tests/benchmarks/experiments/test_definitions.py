@@ -151,12 +151,6 @@ def test_each_value_is_shown_once_in_a_column_or_in_the_list(name: str) -> None:
     assert all(one.title.startswith("Cited: ") for one in (in_columns, others) if one)
 
 
-def test_cells_of_search_have_columns() -> None:
-    in_columns, others = cited_tables(experiment("paw-t2"), table("paw-t2"))
-    assert in_columns is not None and len(in_columns.head) == 1 + len(SETS) + 1
-    assert others is None
-
-
 def test_what_has_no_file_has_no_numbers() -> None:
     assert load_cited("comap-t9") is None
     assert load_cited("../definitions/comap-t1") is None

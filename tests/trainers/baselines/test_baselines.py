@@ -52,12 +52,6 @@ LEFT = {
 }
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found: Path = KIT.model_at(tmp_path_factory.mktemp("baselines") / "model")
-    return found
-
-
 def training(method: str, model: Path, out: Path, **told: Any) -> Any:
     shared: dict[str, Any] = {
         "epochs": 1,
@@ -70,21 +64,21 @@ def training(method: str, model: Path, out: Path, **told: Any) -> Any:
 
 
 @pytest.mark.parametrize("method", STAGES)
-def test_a_training_and_its_second_start(method: str, model: Path, tmp_path: Path) -> None:
-    summary = training(method, model, tmp_path / "run").run()
+def test_a_training_and_its_second_start(method: str, player: Path, tmp_path: Path) -> None:
+    summary = training(method, player, tmp_path / "run").run()
     assert list(summary["stages"]) == [*STAGES[method], "evaluation"]
     assert summary["results"]["valid_seen"]["episodes"] == 1
     assert {path.name for path in (tmp_path / "run" / "models").iterdir()} == LEFT[method]
     files = KIT.files_of(tmp_path / "run")
     events: list[Any] = []
-    assert training(method, model, tmp_path / "run", tell=events.append).run() == summary
+    assert training(method, player, tmp_path / "run", tell=events.append).run() == summary
     assert {event["event"] for event in events} == {"known"}
     assert KIT.files_of(tmp_path / "run") == files
 
 
-def test_demonstrations_of_another_split_are_refused(model: Path, tmp_path: Path) -> None:
+def test_demonstrations_of_another_split_are_refused(player: Path, tmp_path: Path) -> None:
     config = baseline_preset("sft", "tiny", train_split="valid_seen")
-    roles = KIT.opened(config, model, config.roles())
+    roles = KIT.opened(config, player, config.roles())
     with pytest.raises(OptionError, match="learns from nothing else"):
         run_class("sft")(config, roles, KIT.make_env, KIT.demos_of(1), tmp_path)
 

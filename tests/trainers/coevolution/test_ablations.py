@@ -31,21 +31,15 @@ def settings(**changed: Any) -> CoMapTraining:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found: Path = KIT.model_at(tmp_path_factory.mktemp("ablations") / "model")
-    return found
-
-
-@pytest.fixture(scope="module")
-def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def whole(player: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        yield Recorded(settings(), model, tmp_path_factory.mktemp("whole"), patch)
+        yield Recorded(settings(), player, tmp_path_factory.mktemp("whole"), patch)
 
 
 @pytest.fixture
-def without(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def without(player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def run(**changed: Any) -> Any:
-        return Recorded(settings(**changed), model, tmp_path, monkeypatch)
+        return Recorded(settings(**changed), player, tmp_path, monkeypatch)
 
     return run
 

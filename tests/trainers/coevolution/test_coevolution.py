@@ -35,12 +35,6 @@ STAGES = [
 PLAIN = {"accumulate": 64, "concurrency": 3}  # each stage makes one update for each epoch
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found: Path = KIT.model_at(tmp_path_factory.mktemp("coevolution") / "model")
-    return found
-
-
 class Ended:
     """A training that has been run to its end."""
 
@@ -66,8 +60,8 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def plain(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    return Ended(model, tmp_path_factory.mktemp("plain") / "run", **PLAIN)
+def plain(player: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    return Ended(player, tmp_path_factory.mktemp("plain") / "run", **PLAIN)
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -156,11 +150,11 @@ def test_a_training_that_has_ended_is_known(plain: Ended) -> None:
 
 @pytest.mark.parametrize("buffer", ["last", "all"])
 def test_rounds_and_buffers(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buffer: str
+    player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buffer: str
 ) -> None:
     few = {"frozen_transitions": 0, "diagnosed": 0, "rounds": 2, "reflection_init": False}
     config = KIT.small(**few, buffer=buffer, evaluation_tasks=1, final_tasks=2)
-    found = KIT.Recorded(config, model, tmp_path, monkeypatch)
+    found = KIT.Recorded(config, player, tmp_path, monkeypatch)
     played = {k: found.played(f"round-{k}-rollouts") for k in (1, 2)}
     for k in (1, 2):
         rows = [s for s in found.samples(f"round-{k}-world-model") if s.kind == "world_model"]
@@ -170,8 +164,8 @@ def test_rounds_and_buffers(
         ]
 
 
-def test_stages_that_are_left_out(model: Path, tmp_path: Path) -> None:
-    warmed = KIT.training(KIT.small(), model, tmp_path, warmed_up=True)
+def test_stages_that_are_left_out(player: Path, tmp_path: Path) -> None:
+    warmed = KIT.training(KIT.small(), player, tmp_path, warmed_up=True)
     assert [name for name, _ in warmed.stages()] == STAGES[3:]
-    none = KIT.training(KIT.small(rounds=0), model, tmp_path)
+    none = KIT.training(KIT.small(rounds=0), player, tmp_path)
     assert [name for name, _ in none.stages()] == STAGES[:8]

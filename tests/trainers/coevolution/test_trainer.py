@@ -29,12 +29,6 @@ KINDS = pytest.mark.parametrize("kind", ["lora", "full"])
 ITEM = {"index": torch.tensor([0])}
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = learning.model_folder(tmp_path_factory.mktemp("models") / "tiny")
-    return folder
-
-
 def stir(roles: Any, *names: str, seed: int = 0) -> None:
     """Move roles' weights, so that student, teacher and base model differ."""
     generator = torch.Generator().manual_seed(seed)

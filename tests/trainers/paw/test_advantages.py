@@ -130,26 +130,6 @@ def test_step_returns_worked_by_hand() -> None:
     assert step_returns(gap, 0.5, 0.1).tolist() == [1.0, 8.0]
 
 
-def parts_of(rows: list[Any], **options: Any) -> tuple[Any, Any]:
-    """Return the part of the episode, and that of the step."""
-    episode = gigpo_advantages(rows, **options, omega=0.0)
-    return episode, gigpo_advantages(rows, **options) - episode
-
-
-def test_gigpo_of_two_episodes_worked_by_hand() -> None:
-    rows = [
-        step(0, 0, 0, anchor="start", episode_return=10.0),
-        step(0, 0, 1, anchor="kitchen", episode_return=10.0, reward=10.0),
-        step(0, 1, 0, anchor="start"),
-        step(0, 1, 1, anchor="garden"),
-    ]
-    half = math.sqrt(0.5)
-    episode, single = parts_of(rows)
-    assert episode.tolist() == pytest.approx([half, half, -half, -half], abs=1e-6)
-    # step returns 9.5, 10, 0, 0: the start is shared, the other states stand alone
-    assert single.tolist() == pytest.approx([half, 0.0, -half, 0.0], abs=1e-6)
-
-
 @pytest.mark.parametrize("mode", ["mean_std_norm", "mean_norm"])
 @pytest.mark.parametrize("seed", range(4))
 def test_gigpo_is_what_its_formulas_say(seed: int, mode: Any) -> None:

@@ -31,7 +31,6 @@ TEMPLATES, made_tokenizer = load(f"{KNOWN}:TEMPLATES"), load(f"{KNOWN}:made")
 KIT = Path(__file__).with_name("kit.py")
 model_folder = load(f"{KIT}:model_folder")
 SIZES = {"context": "concat", "max_length": 2048, "draft_tokens": 12, "observation_tokens": 200}
-END = "<|end|>"
 NAMES = sorted(TEMPLATES)
 EACH_TEMPLATE = pytest.mark.parametrize("name", NAMES)
 REPLY, TEXT = "Action: go to shelf 1", "It is dark. You see a shelf 2."

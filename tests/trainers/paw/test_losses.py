@@ -27,7 +27,6 @@ from comap.trainers.paw.losses import (
 torch = pytest.importorskip("torch")
 
 KINDS: list[Any] = ["cmae", "mae", "ce", "clipped_ce"]
-ROWS = st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=30)
 POOLS = st.lists(st.tuples(st.integers(-5, 5).map(float), st.booleans()), max_size=30)
 SHARES = st.sampled_from([0.0, 0.001, 0.25, 0.5, 0.75, 0.99, 1.0])
 
@@ -281,6 +280,3 @@ def test_tokens_between_the_first_tags_count(text: str, inside: str) -> None:
 def test_without_a_whole_tag_all_tokens_count(text: str) -> None:
     ids, texts = tokens_of(text)
     assert action_tokens(texts) == [True] * len(ids)
-
-
-PIECES = ["<action>", "</action>", "<search>", "</search>", " go", " to desk 1", "<", ">", " "]

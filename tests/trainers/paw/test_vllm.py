@@ -12,13 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from comap.envs.conformance.transcripts import load
 from comap.errors import LanguageModelError, MissingExtra, OptionError
 from comap.lm import Completion, Generate, LanguageModel, Message, Sampling, Score
 from comap.lm.hf import HFLanguageModel
@@ -27,6 +27,7 @@ from comap.trainers.paw.vllm import ServerLanguageModel
 torch = pytest.importorskip("torch")
 vllm_client: Any = pytest.importorskip("trl.generation.vllm_client")
 
+hostile = load(f"{Path(__file__).parents[2] / 'lm' / 'hostile_server.py'}:KIT")
 CORPUS = ["You are in a room. You see a shelf 1 and a desk 2. go to shelf 1"] * 3
 LOOK = (Message("user", "You are in a room. What do you do?"),)
 Route = Callable[[Any], tuple[Any, int]]
@@ -56,44 +57,16 @@ class VLLM:
         }
         for name in ("init_weight_transfer_engine", "start_weight_update", "finish_weight_update"):
             self.routes[f"/{name}"] = lambda body: ({}, 200)
-        seen, lock, routes = self.seen, self.lock, self.routes
+        self.server = hostile.HostileServer(self.answer)
+        self.url = self.server.base
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                body = json.loads(
-                    self.rfile.read(int(self.headers.get("content-length", 0))) or "{}"
-                )
-                path = self.path.partition("?")[0]
-                with lock:
-                    seen.append((path, body))
-                missing = {"error": "no such page"}, 404
-                reply, status = routes[path](body) if path in routes else missing
-                data = b"" if reply is None else json.dumps(reply).encode()
-                self.send_response(status)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def do_POST(self) -> None:
-                self.do_GET()
-
-            def log_message(self, format: str, *arguments: object) -> None:
-                """Log nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> VLLM:
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def answer(self, handler: Any) -> None:
+        path = handler.path.partition("?")[0]
+        with self.lock:
+            self.seen.append((path, handler.body))
+        missing = {"error": "no such page"}, 404
+        reply, status = self.routes[path](handler.body) if path in self.routes else missing
+        handler.reply(status, b"" if reply is None else json.dumps(reply).encode())
 
     def config(self) -> dict[str, Any]:
         return {"model_config": self.settings, "weight_transfer_config": self.transfer}
@@ -170,7 +143,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def server(local: HFLanguageModel) -> Iterator[Any]:
     pytest.importorskip("requests")  # TRL's client is made of it
-    with VLLM(copy.deepcopy(local.model), local.tokenizer) as running:
+    running = VLLM(copy.deepcopy(local.model), local.tokenizer)
+    with running.server:
         yield running
 
 

@@ -298,9 +298,6 @@ def test_noise_by_hand() -> None:
     assert at(30, base=1 + 1e-7) == pytest.approx(0.38, abs=1e-5)  # nearly one
 
 
-SHARES = st.floats(0, 1)
-
-
 def test_a_draw_of_noise_depends_on_its_numbers_alone() -> None:
     curriculum = NoiseCurriculum.of(
         preset("zerosearch", noise_start=0.5, noise_end=0.5, seed=1), updates=10
