@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 import zlib
 from functools import partial
 from pathlib import Path
@@ -48,7 +47,6 @@ STAND_IN = f"{Path(__file__).parents[1] / 'lm' / 'shipped_stand_in.py'}:stand_in
 ENV = "comap/ALFWorld-v0"
 LEAST = {"train_tasks": 1, "test_tasks": 1, "lengths": (1,), "error_rates": ()}
 SMALL = ["--train-tasks", "2", "--test-tasks", "1", "--lengths", "1", "4"]
-OFFICIAL = Path(__file__).parents[2].parent / "shared" / "data" / "alfworld" / "games.tar.xz"
 
 
 def results(out: Path) -> dict[str, Any]:
@@ -105,31 +103,6 @@ def test_the_demo_writes_everything_and_repeats_itself(
     env = {**os.environ, "PYTHONHASHSEED": "17", "PYTHONPATH": path}
     subprocess.run([sys.executable, "-c", AGAIN, *words], check=True, env=env)
     assert lasting(results(second)) == lasting(found)
-
-
-@pytest.mark.skipif(not OFFICIAL.exists(), reason="the official games are not on this machine")
-def test_the_demo_plays_official_games(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(demo, "learned_models", no_models)
-    wanted: dict[str, int] = {"train": 3, "valid_unseen": 3}
-    with tarfile.open(OFFICIAL) as archive:
-        for member in archive:
-            split = member.name.split("/")[1] if "/" in member.name else ""
-            if member.isfile() and wanted.get(split, 0):
-                wanted[split] -= 1
-                member.name = member.name.removeprefix("./")
-                archive.extract(member, tmp_path / "data")
-            if not any(wanted.values()):
-                break
-    out = tmp_path / "out"
-    assert main(["demo", "--data-dir", str(tmp_path / "data"), "--out", str(out), *SMALL]) == 0
-    assert "No learned agent is shown: no models here" in capsys.readouterr().out
-    found = results(out)
-    assert found["fingerprint"]["games"] == "unknown 3", "three games are not the official panel"
-    assert str(tmp_path) not in (out / "results.json").read_text("utf-8")
-    rates = {(agent, world): rate["value"] for agent, world, rate, _ in found["agents"]}
-    assert rates["expert", "real"] == 1.0
 
 
 @pytest.mark.parametrize(

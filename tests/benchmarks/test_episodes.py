@@ -86,22 +86,11 @@ def test_what_was_asked_and_noted_is_in_the_data() -> None:
     assert len(episode["real"]["review"]) == 1 and named(episode["settings"])["tau_p"] == "0.5"
 
 
-SETTINGS = {"tau_p": 0.5, "tau_q": 0.6, "tau_wm": 0.7, "action_gate": True}
+SETTINGS: dict[str, Any] = {**KIT.SETTINGS, "tau_wm": 0.7}
 NOTES: dict[str, Any] = {
-    "path": "reflected",
-    "draft_action": "go to desk 1",
-    "ref_action": "open safe 1",
-    "exec_action": "open safe 1",
-    "decision": "REVISE",
-    "p": 0.8,
-    "p_source": "verbalizer",
-    "q": 0.7,
-    "q_source": "token_geo_mean",
-    "gate": True,
-    "gate_parts": {"p": True, "q": True, "changed": True},
-    "agreement": 0.4,
-    "wm_gate": False,
-    "context_source": "env",
+    **{name: value for name, value in KIT.GATES.items() if name != TOLD},
+    **{"path": "reflected", "decision": "REVISE", "q_source": "token_geo_mean"},
+    **{"agreement": 0.4, "wm_gate": False, "context_source": "env"},
 }
 
 
@@ -158,15 +147,6 @@ def one_step(notes: dict[str, Any] | None = None, calls: tuple[Call, ...] = ()) 
         *("comap/X-v0", "boil/1", "dev", "Boil.", "me", "Hello.", State(), (step,)),
         settings=SETTINGS,
     )
-
-
-def test_what_the_environment_told_is_not_what_the_agent_noted() -> None:
-    notes = {"draft": "look", TOLD: {"backend": "cache"}}
-    record = episode_record(Episode("", one_step(notes), None))
-    (step,) = record["real"]["steps"]
-    texts = record["texts"]
-    assert [[texts[i] for i in pair] for pair in step["told"]] == [["backend", "cache"]]
-    assert [[texts[i] for i in pair] for pair in step["notes"]] == [["draft", "look"]]
 
 
 def test_tokens_are_told_where_they_fit() -> None:

@@ -231,17 +231,8 @@ def test_the_benchmark_says_what_it_cannot_measure(
 
 
 def test_the_benchmark_measures_lists_of_embedded_products(folder: Path, tmp_path: Path) -> None:
-    words = [
-        "--env",
-        "comap/WebShop-v0",
-        "--max-observation",
-        "200",
-        "--transitions",
-        "2",
-        "--episodes",
-        "2",
-    ]
-    told = played(folder, tmp_path / "shop.json", *words, "--noise", "listings")
+    words = "--env comap/WebShop-v0 --max-observation 200 --transitions 2 --episodes 2"
+    told = played(folder, tmp_path / "shop.json", *words.split(), "--noise", "listings")
     assert told["noise"] == "listings" and told["env"] == "comap/WebShop-v0"
     assert told["transitions"] == told["episodes"] == 2 and told["max_observation"] == 200
     assert 0 < told["noisy_tokens"] < told["tokens"]

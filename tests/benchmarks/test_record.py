@@ -36,8 +36,6 @@ def test_resident_bytes_follow_what_is_held() -> None:
         assert (resident_bytes() or 0) - before > 32 * 2**20
 
 
-
-
 def test_a_session_is_told_however_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with journal(["run"], tmp_path) as session:
         session.exit = 0

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from comap.agents.create import AGENTS
-from comap.cli import main
 from comap.cli import run as run_module
 from comap.cli.run import ModelOptions, Models, Play
 from comap.envs.conformance.transcripts import load
@@ -17,7 +16,7 @@ from comap.lm import create
 from comap.trainers.setup import Environments
 
 kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
-run, episodes, viewed = kit.run, kit.episodes, kit.viewed
+run, episodes = kit.run, kit.episodes
 
 
 SERVER, OTHER = "http://127.0.0.1:9/v1#m", "http://127.0.0.1:9/v1#other"
@@ -101,17 +100,6 @@ def test_comap_plays_out_of_the_box(
     assert run("--agent", "comap", "--model", "shipped", *SHORT, "--out", str(tmp_path)) == 0
     told = capsys.readouterr().out
     assert "the small one" not in told and "4 of 4 tasks had ended before" in told, "the same run"
-    assert main(["view", str(tmp_path), "--no-open"]) == 0
-    (record, *_) = viewed(tmp_path / "view.html")[1]
-    for note in ("draft_action", "predicted_next_state", "reflect_response", "gate_parts"):
-        assert note in record["texts"]
-    gates = record["real"]["steps"][0]["gates"]
-    assert gates["numbers"]["p"] == {
-        "value": 0.5,
-        "threshold": 0.4,
-        "source": "head",
-        "enough": True,
-    }
 
 
 def test_what_is_asked_for_wins_over_what_ships(

@@ -108,27 +108,6 @@ def test_scores_by_hand() -> None:
     }
 
 
-class Truth:
-    """Answers with what was really observed."""
-
-    def __init__(self, transitions: Sequence[Transition]):
-        self.known = dict(transitions)
-
-    def predict(self, queries: Sequence[Query]) -> list[Prediction]:
-        return [Prediction(self.known[query]) for query in queries]
-
-
-def test_the_truth_scores_full_marks_on_real_episodes() -> None:
-    env = gymnasium.make(ENV, source="generated", max_episode_steps=20)
-    tasks = env.unwrapped.tasks.ids[:4]  # type: ignore[attr-defined]
-    frozen = freeze((run_episode(env, ExpertAgent(), task=task) for task in tasks), 40, seed=0)
-    found = score_transitions(Truth(frozen), frozen, env.unwrapped.canonicalizer)  # type: ignore[attr-defined]
-    assert found["predictable"]["n"] and found["unpredictable"]["n"]
-    assert found["predictable"]["n"] + found["unpredictable"]["n"] == found["n"] == len(frozen)
-    for part in ("all", "nonempty", "predictable", "unpredictable"):
-        assert found[part]["delta_f1"] == found[part]["exact_text"] == 100.0
-
-
 # -- revisions -----------------------------------------------------------------------------------
 
 
