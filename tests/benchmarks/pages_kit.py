@@ -182,7 +182,7 @@ class Page(HTMLParser):
         (policy,) = (
             given["content"] or "" for given, _ in self.all("meta") if "http-equiv" in given
         )
-        return dict(rule.strip().split(" ", 1) for rule in policy.split(";"))  # type: ignore[misc]
+        return dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
 
     def check_safe(self) -> None:
         """Check that no element but the page's own runs, styles or fetches anything."""

@@ -72,9 +72,7 @@ main(sys.argv[1:])
 """
 
 
-def test_the_demo_writes_everything_and_repeats_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demo_writes_everything_and_repeats_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "learned_models", no_models)
     out = tmp_path / "first"
     assert main(["demo", "--out", str(out), *SMALL]) == 0
@@ -109,7 +107,7 @@ def test_the_demo_writes_everything_and_repeats_itself(
     ("name", "value"),
     [("train_tasks", 0), ("lengths", ()), ("lengths", (2, 0)), ("error_rates", (1.5,))],
 )
-def test_bad_numbers_are_explained(name: str, value: Any) -> None:
+def test_bad_numbers_are_explained(name, value):
     with pytest.raises(OptionError, match=name):
         DemoConfig(**{name: value})
 
@@ -122,15 +120,15 @@ def real(**options: Any) -> gym.Env[str, str]:
 
 
 @pytest.fixture(scope="module")
-def episodes() -> list[Trajectory]:
+def episodes():
     env = real()
     agents = (ExpertAgent(), RandomAgent(1, 0.2))
     return [run_episode(env, agent, seed=seed) for seed in range(6) for agent in agents]
 
 
-def test_rows_are_the_real_transitions(episodes: list[Trajectory]) -> None:
+def test_rows_are_the_real_transitions(episodes):
     models = {"oracle": OracleWorldModel(), "null": NullWorldModel()}
-    found = predicted(real(), models, episodes)  # type: ignore[arg-type]
+    found = predicted(real(), models, episodes)
     steps = [pair for trajectory in episodes for pair in trajectory.transitions()]
     for rows in found.values():
         assert [(row[0], row[2]) for row in rows] == [(b, step.facts) for b, step in steps]
@@ -138,10 +136,10 @@ def test_rows_are_the_real_transitions(episodes: list[Trajectory]) -> None:
     assert all(guess.facts == before.facts for before, guess, _ in found["null"])
 
 
-def test_rollouts_of_the_oracle_are_exact_to_the_end(episodes: list[Trajectory]) -> None:
+def test_rollouts_of_the_oracle_are_exact_to_the_end(episodes):
     models = {"oracle": OracleWorldModel(), "noisy": NoisyWorldModel(0.5)}
     lengths = (1, 3, 9)
-    found = rollouts(real(), models, episodes, lengths)  # type: ignore[arg-type]
+    found = rollouts(real(), models, episodes, lengths)
     for point in found["oracle"]:
         assert (point.delta_f1, point.exact, point.stderr) == (1.0, 1.0, 0.0)
     for point in found["noisy"]:
@@ -149,14 +147,14 @@ def test_rollouts_of_the_oracle_are_exact_to_the_end(episodes: list[Trajectory])
     for length, point in zip(lengths, found["oracle"], strict=True):
         wanted = sum(len(range(0, len(t.steps) - length + 1, 4)) for t in episodes)
         assert (point.length, point.n) == (length, wanted)
-    assert rollouts(real(), models, [], lengths)["oracle"] == []  # type: ignore[arg-type]
+    assert rollouts(real(), models, [], lengths)["oracle"] == []
 
 
 # -- the learned agent, with models that stand in for the shipped ones ----
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     place: Path = load(STAND_IN)(tmp_path_factory.mktemp("models"))
@@ -164,12 +162,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def models(root: Path, monkeypatch: pytest.MonkeyPatch) -> create.ShippedModels:
+def models(root, monkeypatch):
     monkeypatch.setattr(create, "_package_folder", lambda: root)
     return learned_models(ENV)
 
 
-def test_both_agents_play_with_the_shipped_policy(models: create.ShippedModels) -> None:
+def test_both_agents_play_with_the_shipped_policy(models):
     make_env = partial(gym.make, ENV, source="generated", max_episode_steps=2)
     tasks = make_env().get_wrapper_attr("tasks").ids[: MOST + 5]
     done: list[None] = []
@@ -193,7 +191,7 @@ def test_both_agents_play_with_the_shipped_policy(models: create.ShippedModels) 
     assert "0.2 M parameters" in table.note and "failed" not in table.note
 
 
-def test_what_shows_most_comes_first() -> None:
+def test_what_shows_most_comes_first():
     def episode(task: str, agent: str, success: bool, *gates: bool) -> Trajectory:
         notes = [{"path": "reflected", "gate": gate} for gate in gates]
         notes.append({"path": "draft_only_fallback", "gate": False})
@@ -212,7 +210,7 @@ def test_what_shows_most_comes_first() -> None:
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short(monkeypatch):
     """Episodes of the demo end early."""
     few = {"max_episode_steps": 4}
     made = demo.Environments
@@ -220,10 +218,8 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short")
-def test_the_demo_shows_it(
-    models: create.ShippedModels, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = run_demo(DemoConfig(out=str(tmp_path), **LEAST)).read_text("utf-8")  # type: ignore[arg-type]
+def test_the_demo_shows_it(models, tmp_path, capsys):
+    page = run_demo(DemoConfig(out=str(tmp_path), **LEAST)).read_text("utf-8")
     told = capsys.readouterr().out
     assert "A learned agent: success" in told and "CoMap, with its own world model" in page
     packed = re.findall(r"<script[^>]*>([A-Za-z0-9+/=]+)</script>", page)
@@ -236,9 +232,7 @@ def test_the_demo_shows_it(
 
 
 @pytest.mark.usefixtures("short")
-def test_without_packages_or_models_a_line_says_what_adds_it(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_packages_or_models_a_line_says_what_adds_it(root, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(create, "_package_folder", lambda: tmp_path)
     with pytest.raises(DataNotFound, match="comap bench shipped"):
         learned_models(ENV)
@@ -247,7 +241,7 @@ def test_without_packages_or_models_a_line_says_what_adds_it(
         patch.setitem(sys.modules, "torch", None)
         with pytest.raises(MissingExtra):
             learned_models(ENV)
-        run_demo(DemoConfig(out=str(tmp_path), **LEAST))  # type: ignore[arg-type]
+        run_demo(DemoConfig(out=str(tmp_path), **LEAST))
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "learned" in line]
     assert line.startswith("No learned agent is shown: ") and 'pip install "comap[local]"' in line
     assert json.loads((tmp_path / "results.json").read_text("utf-8"))["learned"] == []

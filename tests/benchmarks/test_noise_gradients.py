@@ -38,16 +38,16 @@ TOKENIZER = tokenizer_of(["You see a mug and a pen on the desk"] * 2, 400)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tiny_folder(tmp_path_factory.mktemp("noise") / "m", parameters=200_000, episodes=4)
 
 
 @pytest.fixture(scope="module")
-def lm(folder: Path) -> HFLanguageModel:
+def lm(folder):
     return HFLanguageModel(folder, device="cpu")
 
 
-def test_magnitudes_are_the_gradients_of_the_losses() -> None:
+def test_magnitudes_are_the_gradients_of_the_losses():
     logits = torch.tensor([[2.0, -1.0, 0.5], [-3.0, 0.0, 1.0]], dtype=torch.float64)
     target = torch.tensor([0, 0])
     for kind, loss in (("ce", lambda p: -p.log()), ("mae", lambda p: 1 - p)):
@@ -59,7 +59,7 @@ def test_magnitudes_are_the_gradients_of_the_losses() -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_clipping_takes_confident_tokens_out_and_leaves_the_edge() -> None:
+def test_clipping_takes_confident_tokens_out_and_leaves_the_edge():
     p = [0.1, 0.2, 0.3]
     found = gradient_magnitudes([math.log(0.1), math.log(0.3)], "cmae", rho=0.2)
     np.testing.assert_allclose(found, [0.09, 0.0])
@@ -79,7 +79,7 @@ def test_clipping_takes_confident_tokens_out_and_leaves_the_edge() -> None:
         ("B07XYZ123", []),  # one letter short
     ],
 )
-def test_codes_and_capitals_are_noise(text: str, noise: list[str]) -> None:
+def test_codes_and_capitals_are_noise(text, noise):
     assert [text[start:end] for start, end in code_spans(text)] == noise
 
 
@@ -90,7 +90,7 @@ def contents_after(state: State, action: str, text: str) -> tuple[State, list[st
     return after, [text[start:end] for start, end in spans]
 
 
-def test_only_first_seen_contents_are_noise_in_alfworld() -> None:
+def test_only_first_seen_contents_are_noise_in_alfworld():
     opened = "You open the drawer 1. The drawer 1 is open. In it, you see a pen 1, and a pen 12."
     state, noise = contents_after(State(), "open drawer 1", opened)
     assert noise == ["pen 1", "pen 12"]
@@ -114,7 +114,7 @@ def shares_of(scored: Sequence[Scored], **options: Any) -> dict[str, Any]:
     return noise_shares(logprobs, [noisy for _, noisy in scored], **options)
 
 
-def test_shares_are_those_computed_by_hand() -> None:
+def test_shares_are_those_computed_by_hand():
     told = shares_of(TWO, rho=0.2)
     assert (told["transitions"], told["tokens"], told["noisy_tokens"]) == (2, 5, 2)
     shares = {name: value["share"] for name, value in told["shares"].items()}
@@ -124,7 +124,7 @@ def test_shares_are_those_computed_by_hand() -> None:
     assert shares["cmae"] == 1.0
 
 
-def test_the_interval_is_of_whole_observations() -> None:
+def test_the_interval_is_of_whole_observations():
     for one in TWO:
         alone = shares_of([one])["shares"]
         assert all(v["low"] == v["share"] == v["high"] for v in alone.values())
@@ -157,7 +157,7 @@ def rows_for(lm: HFLanguageModel) -> list[PaWRow]:
     ]
 
 
-def test_scores_are_those_of_one_row_at_a_time(lm: HFLanguageModel) -> None:
+def test_scores_are_those_of_one_row_at_a_time(lm):
     rows = rows_for(lm)
     expected = []
     for one in rows:
@@ -175,7 +175,7 @@ def test_scores_are_those_of_one_row_at_a_time(lm: HFLanguageModel) -> None:
     assert found[2] == []
 
 
-def test_numbers_that_are_none_are_told(lm: HFLanguageModel) -> None:
+def test_numbers_that_are_none_are_told(lm):
     def spoil(module: Any, args: Any, output: Any) -> Any:
         output.logits = output.logits * float("nan")
         return output
@@ -200,9 +200,7 @@ def played(folder: Path, result: Path, *words: str) -> dict[str, Any]:
     return told
 
 
-def test_the_benchmark_plays_draws_and_records(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_benchmark_plays_draws_and_records(folder, tmp_path, capsys):
     told = played(folder, tmp_path / "new" / "a.json")
     assert told["transitions"] == 5 <= told["candidates"] and told["noise"] == "contents"
     assert 0 < told["noisy_tokens"] < told["tokens"] and told["faulty_episodes"] == 0
@@ -215,9 +213,7 @@ def test_the_benchmark_plays_draws_and_records(
         assert again[key] == told[key], key
 
 
-def test_the_benchmark_says_what_it_cannot_measure(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_benchmark_says_what_it_cannot_measure(folder, capsys):
     short = ("--env-option", "source=generated", "--env-option", "max_episode_steps=1")
     free = ("--agent", "paw", "--agent-option", "draft_tokens=4", "--episodes", "2")
     for message, words in (
@@ -230,7 +226,7 @@ def test_the_benchmark_says_what_it_cannot_measure(
         assert message in capsys.readouterr().err
 
 
-def test_the_benchmark_measures_lists_of_embedded_products(folder: Path, tmp_path: Path) -> None:
+def test_the_benchmark_measures_lists_of_embedded_products(folder, tmp_path):
     words = "--env comap/WebShop-v0 --max-observation 200 --transitions 2 --episodes 2"
     told = played(folder, tmp_path / "shop.json", *words.split(), "--noise", "listings")
     assert told["noise"] == "listings" and told["env"] == "comap/WebShop-v0"
@@ -247,7 +243,7 @@ QUOTED = " [SEP] ".join(f"'{part}'" for part in SHOP.split(" [SEP] ")[2:])
 
 
 @pytest.mark.parametrize("page", [SHOP, QUOTED])
-def test_codes_titles_and_prices_of_new_products_are_noise(page: str) -> None:
+def test_codes_titles_and_prices_of_new_products_are_noise(page):
     def said(known: set[str]) -> list[str]:
         return [page[start:end] for start, end in listing_spans(known, page)]
 
@@ -268,7 +264,7 @@ def test_codes_titles_and_prices_of_new_products_are_noise(page: str) -> None:
         "Page 1 (Total results: 1)\n[button] B07XYZ1234 [button_]",
     ],
 )
-def test_a_page_without_codes_lists_nothing(page: str) -> None:
+def test_a_page_without_codes_lists_nothing(page):
     assert listing_spans(set(), page) == [] and listed_codes(page) == set()
 
 
@@ -278,7 +274,7 @@ def marked(found: Found, serializer: Serializer) -> str:
     return "".join(text for text, flag in zip(texts, found.noisy, strict=True) if flag)
 
 
-def test_listed_products_are_noise_once_an_episode() -> None:
+def test_listed_products_are_noise_once_an_episode():
     def page(number: int, *products: str) -> str:
         head = (
             f"Instruction: [SEP] a mug [SEP] Back to Search [SEP] Page {number} (Total results: 3)"

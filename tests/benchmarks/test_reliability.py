@@ -36,14 +36,14 @@ STYLES = ("agentgym", "openenv", "mcp")
 # -- actions and load ----------------------------------------------------------------------------
 
 
-def test_actions_of_all_kinds_lose_nothing() -> None:
+def test_actions_of_all_kinds_lose_nothing():
     found, again = (play(ALFWORLD, 0, True, 150) for _ in range(2))
     assert found["lost"] == 0 and found["counts"]["actions"] == 150
     assert {"hostile", "mutated", "random", "of the expert"} <= set(found["counts"])
     assert found["counts"] == again["counts"] and found["reported"] == again["reported"]
 
 
-def test_an_engine_that_breaks_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_breaks_is_a_loss(monkeypatch):
     act = NativeEngine.act
 
     def breaking(self: Any, action: str) -> Any:
@@ -56,21 +56,21 @@ def test_an_engine_that_breaks_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found["lost"] > 0 and "RuntimeError: odd" in found["losses"][0]
 
 
-def test_growth_is_that_of_the_second_half() -> None:
+def test_growth_is_that_of_the_second_half():
     assert growth_mb([50.0 * (n < 50) * n for n in range(100)]) == 0.0
     assert growth_mb([0.5 * n for n in range(100)]) == pytest.approx(24.5)
     assert growth_mb([1.0]) is None
 
 
-def test_a_process_that_dies_is_a_finding() -> None:
-    dead, failed = in_processes(os._exit, (3,)), in_processes(int, ("x",))  # type: ignore[arg-type]
+def test_a_process_that_dies_is_a_finding():
+    dead, failed = in_processes(os._exit, (3,)), in_processes(int, ("x",))
     assert "BrokenProcessPool" in dead[0]["losses"][0] and "ValueError" in failed[0]["losses"][0]
 
 
 # -- processes -----------------------------------------------------------------------------------
 
 
-def test_a_vector_whose_process_is_killed() -> None:
+def test_a_vector_whose_process_is_killed():
     found = Findings()
     environments.kill_vector_worker(found, random.Random(0))
     assert found.losses == [] and found.counts["workers killed"] == 1
@@ -80,7 +80,7 @@ def test_a_vector_whose_process_is_killed() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, kind in files.KINDS.items() if not kind.slow])
-def test_damaged_files_are_reported_or_read_right(name: str) -> None:
+def test_damaged_files_are_reported_or_read_right(name):
     found = files.damage_kind(name, 0.01, 3)
     assert found["losses"] == []
     assert "left out" in found or found["counts"]["damaged"] == 20
@@ -88,7 +88,7 @@ def test_damaged_files_are_reported_or_read_right(name: str) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the system has no limits of file sizes")
 @pytest.mark.parametrize("name", ["recorded language models", "indexes (FTS5)"])
-def test_a_full_disk(name: str, tmp_path: Path) -> None:
+def test_a_full_disk(name, tmp_path):
     found = Findings()
     files.fill_disk(found, random.Random(2), name, tmp_path)
     assert found.losses == [] and found.reported == {"one line and exit status 1": 1}
@@ -127,7 +127,7 @@ def serving(style: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_clients_play_whole_episodes_and_need_the_token(style: str) -> None:
+def test_clients_play_whole_episodes_and_need_the_token(style):
     with serving(style) as url:
         found = asked(style, url, 3, seeds=4)
         assert [one.losses for one in found] == [[]] * 4
@@ -137,7 +137,7 @@ def test_clients_play_whole_episodes_and_need_the_token(style: str) -> None:
         assert found[0].losses == [] and found[0].counts["requests without the token"] >= 4
 
 
-def test_a_wrong_answer_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_answer_is_found_out(monkeypatch):
     step = Session.step
 
     def wrong(self: Session, action: Any) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def test_a_wrong_answer_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_a_server_that_answers_wrongly_is_found_out(right: bool) -> None:
+def test_a_server_that_answers_wrongly_is_found_out(right):
     engine = CallableRetriever(
         lambda queries, k: [[{"id": f"{n}", "contents": "a"} for n in range(k)] for _ in queries]
     )
@@ -164,9 +164,7 @@ def test_a_server_that_answers_wrongly_is_found_out(right: bool) -> None:
 # -- the command ---------------------------------------------------------------------------------
 
 
-def test_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(tmp_path, monkeypatch, capsys):
     def part(lost: int, scale: float, seed: int, progress: Any) -> dict[str, Any]:
         return {"counts": {}, "lost": lost, "losses": ["a run"] * lost}
 

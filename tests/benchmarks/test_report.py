@@ -64,16 +64,16 @@ def arguments() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def markup() -> str:
+def markup():
     return render_page(**arguments())
 
 
 @pytest.fixture(scope="module")
-def page(markup: str) -> Any:
+def page(markup):
     return Page(markup)
 
 
-def test_hostile_text_never_becomes_markup(page: Any) -> None:
+def test_hostile_text_never_becomes_markup(page):
     assert {tag for tag, _ in page.elements} <= set(HTML_TAGS.split())
     names = {name for _, attributes in page.elements for name in attributes}
     assert names <= set(ATTRIBUTES.split())
@@ -86,7 +86,7 @@ def test_hostile_text_never_becomes_markup(page: Any) -> None:
     assert len(page.all("style")) == 1 and len(page.all("title")) == 1
 
 
-def test_hostile_text_is_all_there_with_hidden_characters_named(markup: str, page: Any) -> None:
+def test_hostile_text_is_all_there_with_hidden_characters_named(markup, page):
     (_, title), *_ = page.all("title")
     assert title.startswith("</script><script>") and "{{ 7 * 7 }}" in title
     assert "[U+202E]cba[U+2066]" in title
@@ -97,7 +97,7 @@ def test_hostile_text_is_all_there_with_hidden_characters_named(markup: str, pag
     assert {"U+202E", "U+001B", "U+0000", "U+D800", "U+FFFE"} <= set(labels)
 
 
-def test_plots_are_images_that_run_and_load_nothing(page: Any) -> None:
+def test_plots_are_images_that_run_and_load_nothing(page):
     head = "data:image/svg+xml;base64,"
     for attributes, _ in page.all("img"):
         source = cast("str", attributes["src"])
@@ -119,7 +119,7 @@ def unpacked(page: Any) -> list[dict[str, Any]]:
     return [json.loads(zlib.decompress(base64.b64decode(part))) for part in parts]
 
 
-def test_the_data_blocks_are_the_data(markup: str, page: Any) -> None:
+def test_the_data_blocks_are_the_data(markup, page):
     (_, index), _, *parts = page.all("script")
     episodes = arguments()["episodes"]
     assert json.loads(index) == json.loads(script_json(Pack(episodes).index()))
@@ -131,7 +131,7 @@ def test_the_data_blocks_are_the_data(markup: str, page: Any) -> None:
     assert unpacked(page) == records
 
 
-def test_the_content_security_policy_allows_this_script_and_style_only(page: Any) -> None:
+def test_the_content_security_policy_allows_this_script_and_style_only(page):
     rules, (_, (_, script), *_) = page.rules(), page.all("script")
     assert rules["default-src"] == "'none'"
     assert rules["script-src"] == KIT.source_of(script)
@@ -140,7 +140,7 @@ def test_the_content_security_policy_allows_this_script_and_style_only(page: Any
     assert rules["base-uri"] == rules["form-action"] == "'none'"
 
 
-def test_another_hash_seed_gives_the_same_page(markup: str) -> None:
+def test_another_hash_seed_gives_the_same_page(markup):
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import test_report as t; import hashlib;"
         "print(hashlib.sha256(t.render_page(**t.arguments()).encode()).hexdigest())"
@@ -159,7 +159,7 @@ RESULTS = Table(
 )
 
 
-def test_print_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_print_table(capsys):
     print_table(RESULTS)
     lines = capsys.readouterr().out.rstrip().splitlines()
     assert lines[0].strip() == "Results" and lines[-1].strip() == "n = 100"
@@ -168,9 +168,7 @@ def test_print_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[0].index("]") == rows[1].index("]") and rows[0].index("—") == rows[1].index("5 ")
 
 
-def test_print_table_keeps_hostile_text_off_the_terminal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_print_table_keeps_hostile_text_off_the_terminal(capsys):
     print_table(Table(EVIL, (EVIL,), ((EVIL,), ("x" * 300,)), EVIL))
     out = capsys.readouterr().out
     assert "\x1b" not in out and "\u202e" not in out and "\x00" not in out
@@ -178,9 +176,7 @@ def test_print_table_keeps_hostile_text_off_the_terminal(
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_progress_is_a_bar_and_its_text_stays_text(
-    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_is_a_bar_and_its_text_stays_text(terminal, capsys, monkeypatch):
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
     with progress("[bold]Playing\x07", total=2) as advance:
@@ -192,9 +188,7 @@ def test_progress_is_a_bar_and_its_text_stays_text(
 
 
 @pytest.mark.parametrize("module", ["jinja2", "matplotlib", "rich"])
-def test_a_missing_extra_is_named(
-    module: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_extra_is_named(module, monkeypatch, tmp_path):
     for name in [name for name in sys.modules if name.split(".")[0] == module]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, cast("Any", None))

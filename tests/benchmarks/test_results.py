@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_the_page_is_up_to_date_and_names_every_file() -> None:
+def test_the_page_is_up_to_date_and_names_every_file():
     results = read_results()
     text = page(results)
     assert PAGE.read_text("utf-8") == text, "run: python -m comap.benchmarks.results"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.mark.skipif(not RECORD.is_file(), reason="this comap was built without its models")
-def test_the_shipped_models_can_be_made_again() -> None:
+def test_the_shipped_models_can_be_made_again():
     record = json.loads(RECORD.read_text("utf-8"))
     assert record["command"] == f"comap bench shipped --seed {record['seed']}"
     settings = leaves(preset("tiny", **SETTINGS, seed=record["seed"]).describe())
@@ -54,7 +53,7 @@ def leaves(described: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_models_come_with_settings_a_record_and_a_card(tmp_path: Path) -> None:
+def test_models_come_with_settings_a_record_and_a_card(tmp_path):
     warm = WarmUp(
         tasks=4,
         parameters=200_000,

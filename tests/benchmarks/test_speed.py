@@ -12,9 +12,7 @@ from comap.cli import main
 from comap.errors import OptionError
 
 
-def test_an_environment_is_measured_in_processes_of_their_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_environment_is_measured_in_processes_of_their_own(tmp_path, capsys):
     out = tmp_path / "speed.json"
     words = ["bench", "speed", "webshop", "--episodes", "2", "--processes", "1"]
     above = Path(__file__).parents[2]
@@ -32,13 +30,13 @@ def test_an_environment_is_measured_in_processes_of_their_own(
         assert same == answers
 
 
-def test_the_runner_is_measured() -> None:
+def test_the_runner_is_measured():
     pytest.importorskip("transformers")
     found = _work({"target": "runner", "episodes": 1})
     assert 0 < found["decision"] < 1 and found["episodes per second, 32 at a time"] > 0
 
 
-def test_what_cannot_be_measured_is_refused() -> None:
+def test_what_cannot_be_measured_is_refused():
     with pytest.raises(OptionError, match="did you mean 'webshop'"):
         run("webshpo")
     with pytest.raises(OptionError, match="at least 1"):

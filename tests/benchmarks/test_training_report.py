@@ -6,7 +6,6 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +137,7 @@ def write_lines(path: Path, lines: list[dict[str, Any]], cut: str = "") -> None:
 
 
 @pytest.fixture
-def comap(tmp_path: Path) -> Path:
+def comap(tmp_path):
     described = {
         "config": CoMapTraining(wmsd=False, tau_wm=0.6).describe(),
         "preset": "paper",
@@ -168,7 +167,7 @@ def _write_episodes(stage: Path) -> None:
 
 
 @pytest.fixture
-def paw(tmp_path: Path) -> Path:
+def paw(tmp_path):
     place = tmp_path / "paw"
     place.mkdir()
     repeated = [UPDATES[0], {**UPDATES[1], "success": 0.99}, *UPDATES[1:]]  # killed after update 2
@@ -192,12 +191,12 @@ BOTH = pytest.mark.parametrize("name", ["comap", "paw"])
 
 
 @pytest.fixture
-def folder(name: str, request: pytest.FixtureRequest) -> Path:
+def folder(name, request):
     place: Path = request.getfixturevalue(name)
     return place
 
 
-def test_results_have_their_numbers_and_n(comap: Path) -> None:
+def test_results_have_their_numbers_and_n(comap):
     training = read_training(comap)
     table = results_table(training)
     heads = ("round", "success, valid_seen", "Delta-F1, frozen", "Delta-F1, on-policy")
@@ -224,7 +223,7 @@ def test_results_have_their_numbers_and_n(comap: Path) -> None:
     assert ("world model", "warmup-world-model", "warmup", 7) in samples
 
 
-def test_curves_have_their_points_and_n(comap: Path) -> None:
+def test_curves_have_their_points_and_n(comap):
     training = read_training(comap)
     plots = {plot.title: plot for plot in plots_of(training)["Results"]}
     (success,) = plots["Success of evaluations, with 95 % intervals"].series
@@ -249,7 +248,7 @@ def test_curves_have_their_points_and_n(comap: Path) -> None:
     assert losses["Policy: refinement probability (cross-entropy)"][0].y == (0.7,)
 
 
-def test_cost_and_faults_are_told(comap: Path) -> None:
+def test_cost_and_faults_are_told(comap):
     training = read_training(comap)
     phases, stages = cost_tables(training)
     shares = ("3,600.0", "33.3 %", "2.000")  # 2 x 1800 s on 2 GPUs
@@ -267,7 +266,7 @@ def test_cost_and_faults_are_told(comap: Path) -> None:
     assert ("wmsd", "false", "true") in settings and ("distillation / eta", "0.5", "") in settings
 
 
-def test_tables_of_a_paw_training(paw: Path) -> None:
+def test_tables_of_a_paw_training(paw):
     record = read_training(paw)
     table = results_table(record)
     heads = ("update", "success, valid_seen", "score, valid_seen", f"success, {HOSTILE}")
@@ -288,7 +287,7 @@ def test_tables_of_a_paw_training(paw: Path) -> None:
     assert ("loss / alpha", "0.75", "") in settings
 
 
-def test_plots_of_figures_10_and_11(paw: Path) -> None:
+def test_plots_of_figures_10_and_11(paw):
     record = read_training(paw)
     drawn: dict[str, dict[str, Any]] = {
         plot.title: {series.name: (series.x, series.y) for series in plot.series}
@@ -321,7 +320,7 @@ def test_plots_of_figures_10_and_11(paw: Path) -> None:
 
 
 @pytest.mark.parametrize("method", BASELINES)
-def test_a_baseline_has_a_report(method: str, tmp_path: Path) -> None:
+def test_a_baseline_has_a_report(method, tmp_path):
     described = {"method": method, "config": BASELINES[method](seed=7).describe()}
     with RunFolder(tmp_path).open(described, {}) as run:
         splits = {"dev": split(0.5, 2), "test": {**split(0.25, 4), "score": 0.5}}
@@ -339,7 +338,7 @@ def test_a_baseline_has_a_report(method: str, tmp_path: Path) -> None:
 
 
 @BOTH
-def test_the_page_is_whole_and_nothing_in_it_runs(folder: Path, name: str) -> None:
+def test_the_page_is_whole_and_nothing_in_it_runs(folder, name):
     source = write_report(folder).read_text("utf-8")
     page = KIT.Page(source)
     page.check_safe()
@@ -359,7 +358,7 @@ def test_the_page_is_whole_and_nothing_in_it_runs(folder: Path, name: str) -> No
     assert write_report(folder).read_text("utf-8") == source
 
 
-def test_metrics_of_stages_are_flat_lines(comap: Path) -> None:
+def test_metrics_of_stages_are_flat_lines(comap):
     write_report(comap)
     lines = [json.loads(line) for line in (comap / "metrics.jsonl").read_text("ascii").splitlines()]
     assert [line["stage"] for line in lines] == [name for name, result in STAGES if result]
@@ -371,7 +370,7 @@ def test_metrics_of_stages_are_flat_lines(comap: Path) -> None:
     assert lines == flat_metrics(read_training(comap))
 
 
-def test_a_training_that_has_just_begun_has_a_report(paw: Path) -> None:
+def test_a_training_that_has_just_begun_has_a_report(paw):
     for name in ("metrics.jsonl", "evaluations.jsonl", "faults.jsonl"):
         (paw / name).unlink()
     assert "No fault is on record." in write_report(paw).read_text("utf-8")
@@ -382,7 +381,7 @@ def test_a_training_that_has_just_begun_has_a_report(paw: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "x", [], math.nan, True, -1e300])
-def test_strange_results_are_no_fault_of_the_report(comap: Path, paw: Path, value: object) -> None:
+def test_strange_results_are_no_fault_of_the_report(comap, paw, value):
     for file in sorted(comap.glob("stages/*/done.json")):
         told = json.loads(file.read_bytes())
         kept = {"stage": told["stage"], "role": told.get("role")}
@@ -395,7 +394,7 @@ def test_strange_results_are_no_fault_of_the_report(comap: Path, paw: Path, valu
     assert write_report(comap).is_file() and write_report(paw).is_file()
 
 
-def test_what_is_no_training_is_refused(comap: Path, paw: Path, tmp_path: Path) -> None:
+def test_what_is_no_training_is_refused(comap, paw, tmp_path):
     with pytest.raises(DataNotFound, match=r"found no run\.json"):
         read_training(tmp_path / "nothing")
     for name, text in (
@@ -442,9 +441,7 @@ UPDATE_EVENTS: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def lines(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[list[dict[str, Any]]], list[str]]:
+def lines(capsys, monkeypatch):
     """Return what is shown of events without a terminal; each look at the clock is 11 s later."""
     clock = iter(range(0, 100_000, 11))
     monkeypatch.setattr("comap.benchmarks.display.time.monotonic", lambda: next(clock))
@@ -461,7 +458,7 @@ def lines(
     return shown_of
 
 
-def test_lines_without_a_terminal(lines: Callable[[list[dict[str, Any]]], list[str]]) -> None:
+def test_lines_without_a_terminal(lines):
     said = lines(STAGE_EVENTS)
     assert said[:3] == [
         "demonstrations: 1 of 2 1 succeeded",
@@ -484,7 +481,7 @@ def test_lines_without_a_terminal(lines: Callable[[list[dict[str, Any]]], list[s
     ]
 
 
-def test_bars_on_a_terminal() -> None:
+def test_bars_on_a_terminal():
     progress = pytest.importorskip("rich.progress")
     console = pytest.importorskip("rich.console")
     screen = io.StringIO()
@@ -508,9 +505,7 @@ def test_bars_on_a_terminal() -> None:
     assert "evaluation after update 0: valid_seen 20.0 %" in plain
 
 
-def test_only_the_first_process_shows_anything(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_first_process_shows_anything(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with training_progress() as shown:

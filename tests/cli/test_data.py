@@ -28,13 +28,7 @@ def opened(name: str, folder: Path) -> object:
 @pytest.mark.parametrize(
     ("name", "file"), [("webshop", "products.bin"), ("searchqa", "passages.db")]
 )
-def test_changed_files_are_told(
-    name: str,
-    file: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_changed_files_are_told(name, file, tmp_path, capsys, monkeypatch):
     folder = folder_of(name, tmp_path)
     words = ["data", "verify", name, "--path", str(folder)]
     assert main(words) == 0 and "all as they were made" in capsys.readouterr().out
@@ -52,9 +46,7 @@ def test_changed_files_are_told(
 
 
 @pytest.mark.parametrize("name", ["webshop", "searchqa"])
-def test_older_folders_have_none(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_older_folders_have_none(name, tmp_path, capsys):
     folder = folder_of(name, tmp_path)
     path = folder / ("manifest.json" if name == "webshop" else "index.json")
     told = json.loads(path.read_bytes())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ ASKING = ("comap", "paw", "wkm")
 @pytest.mark.parametrize(
     ("words", "split"), [(SHOP, "test"), ([*TOOLS, "--split", "G3_instruction"], "G3_instruction")]
 )
-def test_an_expert_plays_the_split_for_tests(words: list[str], split: str, tmp_path: Path) -> None:
+def test_an_expert_plays_the_split_for_tests(words, split, tmp_path):
     out = tmp_path / "run"
     assert main(["run", *words, "--agent", "expert", "--episodes", "3", "--out", str(out)]) == 0
     episodes = list(read_trajectories(out / "trajectories.jsonl"))
@@ -31,7 +30,7 @@ def test_an_expert_plays_the_split_for_tests(words: list[str], split: str, tmp_p
 
 
 @pytest.mark.parametrize("agent", ASKING)
-def test_agents_ask_language_models_about_a_shop(agent: str, tmp_path: Path) -> None:
+def test_agents_ask_language_models_about_a_shop(agent, tmp_path):
     """An untrained model wins nothing; every agent reads its answers and goes on."""
     pytest.importorskip("transformers")
     words = ["--agent", agent, "--model", "tiny", *SMALLEST, "--episodes", "1"]
@@ -44,7 +43,7 @@ def test_agents_ask_language_models_about_a_shop(agent: str, tmp_path: Path) -> 
     ("env", "split"),
     [("WebShop", "test"), ("StableToolBench", "G3_instruction"), ("ScienceWorld", "test")],
 )
-def test_paw_trains_on_other_environments(env: str, split: str, tmp_path: Path) -> None:
+def test_paw_trains_on_other_environments(env, split, tmp_path):
     pytest.importorskip("trl")
     words = ["--updates", "1", "--groups", "2", "--members", "2", "--evaluation-tasks", "1"]
     words += ["--warmup-tokens", "0", "--demonstrations", "2", "--max-episode-steps", "2"]

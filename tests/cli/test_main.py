@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -45,12 +44,8 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("arguments", "told"), MISTAKES, ids=[" ".join(a) for a, _ in MISTAKES])
 def test_mistakes_are_told_in_a_line_before_any_work(
-    arguments: list[str],
-    told: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    arguments, told, tmp_path, capsys, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -58,7 +53,7 @@ def test_mistakes_are_told_in_a_line_before_any_work(
     assert not list(tmp_path.iterdir())
 
 
-def test_corrupt_and_missing_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_corrupt_and_missing_data(tmp_path, capsys):
     (tmp_path / "a" / "json_2.1.1" / "train").mkdir(parents=True)
     out = ["--out", str(tmp_path / "out")]
     assert main(["demo", "--data-dir", str(tmp_path / "a"), *out]) == 2
@@ -72,9 +67,7 @@ def test_corrupt_and_missing_data(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "game.tw-pddl" in error and "Traceback" not in error
 
 
-def test_faults_of_comap_itself_and_a_user_who_stops_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_faults_of_comap_itself_and_a_user_who_stops_it(monkeypatch, capsys):
     run_demo = Mock(side_effect=KeyError("two\nlines"))
     monkeypatch.setattr(comap.benchmarks.demo, "run_demo", run_demo)
     assert main(["demo"]) == 70
@@ -87,7 +80,7 @@ def test_faults_of_comap_itself_and_a_user_who_stops_it(
     assert capsys.readouterr().err == "comap: stopped\n"
 
 
-def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_commands(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"comap {__version__}\n"
     assert main(["--help"]) == 0
@@ -101,9 +94,7 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_of_a_command_fits_two_screens(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_of_a_command_fits_two_screens(name, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main([*name.split(), "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -112,7 +103,7 @@ def test_help_of_a_command_fits_two_screens(
     assert all(action.help for action in parser._actions), "an option that nothing explains"
 
 
-def test_completion_names_commands_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_names_commands_and_options(capsys):
     assert main(["--print-completion", "bash"]) == 0
     script = capsys.readouterr().out
     assert "--train-tasks" in script and "scienceworld-demos" in script
@@ -120,7 +111,7 @@ def test_completion_names_commands_and_options(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("word", ["--help", "--version"])
-def test_help_and_version_import_nothing_heavy(word: str) -> None:
+def test_help_and_version_import_nothing_heavy(word):
     program = f"import sys; from comap.cli import main; main(['{word}']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert not HEAVY & set(done.stdout.decode().splitlines()[-1].split())
@@ -129,9 +120,7 @@ def test_help_and_version_import_nothing_heavy(word: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code"), [("--env Nowhere-v0", 2), ("--agent expert --episodes 2", 0)]
 )
-def test_a_process_at_a_terminal_that_knows_ascii_alone(
-    words: str, code: int, tmp_path: Path
-) -> None:
+def test_a_process_at_a_terminal_that_knows_ascii_alone(words, code, tmp_path):
     command = [sys.executable, "-m", "comap", "run", *words.split(), "--out", str(tmp_path / "out")]
     env = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, capture_output=True, env=env, encoding="ascii", check=False)
@@ -140,7 +129,7 @@ def test_a_process_at_a_terminal_that_knows_ascii_alone(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell's pipe")
-def test_a_reader_that_goes_away() -> None:
+def test_a_reader_that_goes_away():
     command = [sys.executable, "-m", "comap", "data", "list"]
     reader, writer = os.pipe()
     os.close(reader)

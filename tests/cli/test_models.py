@@ -36,7 +36,7 @@ def made(monkeypatch: pytest.MonkeyPatch, spec: str, **options: Any) -> dict[str
     return found[0]
 
 
-def test_options_of_models_go_to_models_of_their_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_models_go_to_models_of_their_kind(monkeypatch):
     tiny = {"model": "tiny", "world_model": SERVER, "dtype": "float32"}
     assert made(monkeypatch, "tiny", **tiny) == {"dtype": "float32"}
     assert made(monkeypatch, SERVER, **tiny) == {}, "what a server computes with is its affair"
@@ -50,7 +50,7 @@ def test_options_of_models_go_to_models_of_their_kind(monkeypatch: pytest.Monkey
     assert made(monkeypatch, "tiny", **alone) == {"dtype": "float32"}
 
 
-def test_adapters_go_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adapters_go_where_they_are_asked_for(monkeypatch):
     given: dict[str, Any] = {"adapter": {"actor": "a", "wm": "w"}, "world_model_adapter": "wm"}
     both = {"actor": "a", "wm": "w"}
     shared = given | {"model": "tiny", "world_model": "tiny"}
@@ -68,22 +68,20 @@ SHORT = ["--env-option", "max_episode_steps=2", "--device", "cpu"]
 
 
 @pytest.fixture(scope="module")
-def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stand_ins(tmp_path_factory):
     pytest.importorskip("torch")
     place: Path = load(STAND_IN)(tmp_path_factory.mktemp("models"))
     return place
 
 
 @pytest.fixture
-def shipping(stand_ins: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shipping(stand_ins, monkeypatch):
     """Tiny models in the place of those that comap ships."""
     monkeypatch.setattr(create, "_package_folder", lambda: stand_ins)
     return stand_ins
 
 
-def test_comap_plays_out_of_the_box(
-    shipping: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_comap_plays_out_of_the_box(shipping, tmp_path, capsys):
     assert run("--agent", "comap", *SHORT, "--out", str(tmp_path)) == 0
     told = capsys.readouterr().out
     assert "model: the small one that comap ships (0.2 M parameters" in told
@@ -102,9 +100,7 @@ def test_comap_plays_out_of_the_box(
     assert "the small one" not in told and "4 of 4 tasks had ended before" in told, "the same run"
 
 
-def test_what_is_asked_for_wins_over_what_ships(
-    shipping: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_asked_for_wins_over_what_ships(shipping, tmp_path, capsys):
     words = ["--agent", "comap", "--tau-p", "0.9", "--decoding", "scored", "--world-model", "null"]
     assert run(*words, *SHORT, "--p-source", "verbalizer", "--out", str(tmp_path / "a")) == 0
     made = json.loads((tmp_path / "a" / "run.json").read_text())
@@ -119,9 +115,7 @@ def test_what_is_asked_for_wins_over_what_ships(
     assert world["max_new_tokens"] == 2 and world["prompts"] == "standard"
 
 
-def test_other_agents_play_out_of_the_box_too(
-    shipping: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_agents_play_out_of_the_box_too(shipping, tmp_path, capsys):
     words = ["--agent", "react", "--decoding", "masked", *SHORT]
     assert run(*words, "--out", str(tmp_path / "react")) == 0
     made = json.loads((tmp_path / "react" / "run.json").read_text())
@@ -137,9 +131,7 @@ def test_other_agents_play_out_of_the_box_too(
         assert bool(set(told) - {"seed"}) == (name not in ("expert", "random"))
 
 
-def test_without_shipped_models_a_model_must_be_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_shipped_models_a_model_must_be_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(create, "_package_folder", lambda: tmp_path / "none")
     for agent in ("react", "comap"):
         assert run("--agent", agent, "--out", str(tmp_path / "run")) == 2

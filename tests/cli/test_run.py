@@ -23,7 +23,7 @@ HOSTILE = (
 )
 
 
-def test_an_expert_plays_and_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_expert_plays_and_is_shown(tmp_path, capsys):
     out = str(tmp_path / "run")
     assert run("--agent", "expert", "--out", out) == 0
     said = capsys.readouterr()
@@ -42,7 +42,7 @@ def test_an_expert_plays_and_is_shown(tmp_path: Path, capsys: pytest.CaptureFixt
     assert len(viewed(tmp_path / "other.html")[0]) == 2
 
 
-def test_runs_are_viewed_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_viewed_together(tmp_path, capsys):
     folders = [tmp_path / "a" / "run", tmp_path / "b" / "run"]
     for agent, folder in zip(("expert", "random"), folders, strict=True):
         assert (
@@ -63,7 +63,7 @@ def test_runs_are_viewed_together(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "twice" in capsys.readouterr().err
 
 
-def test_tasks_may_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tasks_may_be_named(tmp_path, capsys):
     tasks = ALFWorldEnv(split="valid_unseen", source="generated").tasks.ids[5:8]
     listed = tmp_path / "tasks.txt"
     listed.write_text("\n".join(["", *tasks, " "]))
@@ -74,7 +74,7 @@ def test_tasks_may_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("world_model", ["oracle", "null", "noisy", "retrieval"])
-def test_imagination(world_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_imagination(world_model, tmp_path, capsys):
     words = ["--agent", "expert", "--imagined", "--world-model", world_model, "--fit-tasks", "2"]
     for _ in range(2):  # the second time it goes on
         assert run(*words, "--env-option", "expert=explore", "--out", str(tmp_path)) == 0
@@ -86,9 +86,7 @@ def test_imagination(world_model: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert said["imagined"]["world_model"] and str(tmp_path) not in json.dumps(said)
 
 
-def test_a_language_agent_and_world_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_language_agent_and_world_model(tmp_path, capsys):
     pytest.importorskip("torch")
     words = ["--agent", "react", "--model", "tiny", "--decoding", "masked", "--prompts", "brief"]
     words += ["--tiny-parameters", "200000", "--env-option", "max_episode_steps=3"]
@@ -113,9 +111,7 @@ def test_a_language_agent_and_world_model(
     assert {t.world_model for t in episodes(tmp_path / "dream")} == {"LanguageWorldModel"}
 
 
-def test_failed_episodes_are_told_and_are_no_failure(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_episodes_are_told_and_are_no_failure(tmp_path, capsys, monkeypatch):
     def broken(self: Any, action: str) -> Any:
         raise RuntimeError(HOSTILE)
 
@@ -135,7 +131,7 @@ def test_failed_episodes_are_told_and_are_no_failure(
     assert all(t.error is None for t in episodes(tmp_path))
 
 
-def test_hostile_episodes_are_viewed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_episodes_are_viewed(tmp_path, capsys):
     from comap.facts import State
 
     hostile = Trajectory(
@@ -204,13 +200,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("arguments", "told"), MISTAKES, ids=[" ".join(a) for a, _ in MISTAKES])
-def test_mistakes_are_told_in_a_line(
-    arguments: list[str],
-    told: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_mistakes_are_told_in_a_line(arguments, told, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) in (1, 2)
     output = capsys.readouterr()
@@ -218,9 +208,7 @@ def test_mistakes_are_told_in_a_line(
     assert not (tmp_path / "runs" / "random" / "run.json").exists()
 
 
-def test_each_agent_has_its_own_settings(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_agent_has_its_own_settings(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     further = {"comap": "head", "random": "mixed", "itp": "k_head", "wkm": "knowledge"}
     further["comap-selective"] = "history"
@@ -237,7 +225,7 @@ def test_each_agent_has_its_own_settings(
     assert "comap run --agent NAME --help" in told and all(agent in told for agent in AGENTS)
 
 
-def test_options_come_from_files_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_come_from_files_too(tmp_path, capsys):
     words = ["run", "--agent", "comap", "--agent-seed", "4", "--tau-p", "0.3", "--episodes", "2"]
     words += ["--history-turns", "none", "--no-future-state", "--env-option", "source=generated"]
     assert main([*words, "--env-option", "max_episode_steps=7", "--print-config"]) == 0

@@ -22,14 +22,14 @@ TOOLS = ["--env", "comap/StableToolBench-v0", "--env-option", "source=generated"
 
 
 @pytest.fixture
-def official() -> Path:
+def official():
     if not (SHARED / "example_answers").is_dir():
         pytest.skip(f"no StableToolBench data at {SHARED}")
     return SHARED
 
 
 @pytest.fixture(autouse=True)
-def _no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_data(tmp_path, monkeypatch):
     monkeypatch.setenv("COMAP_HOME", str(tmp_path / "home"))
 
 
@@ -93,7 +93,7 @@ def score(*words: object, code: int = 0) -> None:
     assert main(["score", "tools", *map(str, words)]) == code
 
 
-def test_reference_answers_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reference_answers_are_scored(tmp_path, capsys):
     mine = reference(tmp_path / "mine" / "G1_instruction", {"1": "x", "2": "y", "3": "", "4": "z"})
     recorded = verdicts(
         tmp_path / "v.json",
@@ -116,7 +116,7 @@ def test_reference_answers_are_scored(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "43.8 % [" in printed and "recorded: v.json" in printed
 
 
-def test_sowr_by_verdicts_on_both(tmp_path: Path) -> None:
+def test_sowr_by_verdicts_on_both(tmp_path):
     mine = reference(tmp_path / "mine", {"1": "x", "2": "y", "3": "z"})
     other = reference(tmp_path / "other", {"1": "x", "2": "y", "3": "z", "9": "n"}, "DFS@1")
     ours = verdicts(tmp_path / "o.json", dict.fromkeys("123", ("solved",)))
@@ -133,9 +133,7 @@ def test_sowr_by_verdicts_on_both(tmp_path: Path) -> None:
     score(*words, code=2)
 
 
-def test_runs_are_scored_by_their_checkers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_are_scored_by_their_checkers(tmp_path, capsys):
     for agent in ("expert", "random"):
         words = ["--agent", agent, "--episodes", "4", "--split", "G1_tool"]
         more = ["--env-option", "admissible_actions=true", "--env-option", "generator_seed=5"]
@@ -169,7 +167,7 @@ def judging(server: Any) -> Any:
     return reply
 
 
-def test_a_model_behind_a_server_judges(tmp_path: Path) -> None:
+def test_a_model_behind_a_server_judges(tmp_path):
     pytest.importorskip("openai")
     server = load(HOSTILE)
     mine = reference(tmp_path / "mine", {"1": "good", "2": "bad", "3": "middling"})
@@ -194,9 +192,7 @@ def test_a_model_behind_a_server_judges(tmp_path: Path) -> None:
     }
 
 
-def test_a_judge_that_never_answers_is_an_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_judge_that_never_answers_is_an_error(tmp_path, capsys):
     pytest.importorskip("openai")
     server = load(HOSTILE)
     mine = reference(tmp_path / "mine", {"1": "good"})
@@ -207,7 +203,7 @@ def test_a_judge_that_never_answers_is_an_error(
     assert not (tmp_path / "s.json").exists()
 
 
-def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_told(tmp_path, capsys):
     mine = reference(tmp_path / "answer" / "cot", {"1": "x"})
     reference(tmp_path / "answer" / "dfs", {"2": "x"})
     (tmp_path / "empty").mkdir()
@@ -242,7 +238,7 @@ def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     "task", ["../../etc/1", "G1_tool/\0/1", "/1", "\x1b[31m/7", "G1_tool/" + "9" * 5000, ""]
 )
-def test_ids_are_not_paths(tmp_path: Path, task: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ids_are_not_paths(tmp_path, task, capsys):
     episode = Trajectory(
         "comap/StableToolBench-v0", task, "G1_tool", "?", "me", "", State(), fingerprint={}
     )
@@ -269,9 +265,7 @@ def test_ids_are_not_paths(tmp_path: Path, task: str, capsys: pytest.CaptureFixt
         ("generated/G1_tool/1", {"compat": "no such"}),
     ],
 )
-def test_strange_records_are_told(
-    tmp_path: Path, task: str, fingerprint: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_strange_records_are_told(tmp_path, task, fingerprint, capsys):
     episode = Trajectory(
         "comap/StableToolBench-v0", task, "x", "?", "me", "", State(), fingerprint=fingerprint
     )
@@ -281,7 +275,7 @@ def test_strange_records_are_told(
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("cot", 2 / 3), ("dfs", 1.0)])
-def test_the_example_answers(official: Path, tmp_path: Path, kind: str, expected: float) -> None:
+def test_the_example_answers(official, tmp_path, kind, expected):
     base, name, out = official / "example_answers", f"virtual_chatgpt_{kind}", tmp_path / "s.json"
     recorded = base / "pass_rate_results" / name / f"G1_instruction_{name}.json"
     for folder in ("answer", "model_predictions_converted"):

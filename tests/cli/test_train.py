@@ -61,7 +61,7 @@ def paw(*words: str) -> PaWTraining:
 # -- settings ------------------------------------------------------------------------------------
 
 
-def test_every_setting_of_comap_is_an_option(tmp_path: Path) -> None:
+def test_every_setting_of_comap_is_an_option(tmp_path):
     assert comap() == CoMapTraining()
     assert comap("--no-wmsd", "--no-expert-sft").ablations() == ("w/o Expert SFT", "w/o WMSD")
     assert comap("--batch-tokens", "512").optimization.batch_rows is None
@@ -79,12 +79,7 @@ def test_every_setting_of_comap_is_an_option(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["comap", "paw", "sft", "iwm", "wkm", "itp"])
-def test_what_is_printed_can_be_read(
-    method: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_printed_can_be_read(method, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     words = ["--preset", "tiny", "--seed", "3", "--out", str(tmp_path)]
     assert say("train", method, *words, "--print-config")[0] == 0
@@ -95,7 +90,7 @@ def test_what_is_printed_can_be_read(
     assert say("train", method, "--preset", "tiny", "--help")[1].count("\n") <= 100
 
 
-def test_every_setting_of_paw_is_an_option() -> None:
+def test_every_setting_of_paw_is_an_option():
     assert paw() == PaWTraining()
     assert paw("--algorithm", "gigpo", "--no-paw").title == "GiGPO"
     assert paw("--micro-batch-rows", "4").optimization.micro_batch_tokens is None
@@ -112,7 +107,7 @@ def test_every_setting_of_paw_is_an_option() -> None:
     assert paw("--algorithm", "ppo", "--members", "2").groups == 16
 
 
-def test_preset_and_environment_follow_each_other() -> None:
+def test_preset_and_environment_follow_each_other():
     def resolved(*words: str) -> tuple[str | None, str | None]:
         found = command("paw", *words)
         return found.preset, found.env
@@ -125,7 +120,7 @@ def test_preset_and_environment_follow_each_other() -> None:
     assert paw("--env", "comap/WebShop-v0").optimization.mini_batch_rows == 64
 
 
-def test_options_of_the_environment() -> None:
+def test_options_of_the_environment():
     def made(*words: str) -> dict[str, Any]:
         return command("paw", *words).env_options()
 
@@ -168,7 +163,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("words", "told"), MISTAKES, ids=[words for words, _ in MISTAKES])
-def test_mistakes_are_told_in_a_line(words: str, told: str, tmp_path: Path) -> None:
+def test_mistakes_are_told_in_a_line(words, told, tmp_path):
     pytest.importorskip("transformers")
     found, _, err = say("train", *words.split(), "--out", str(tmp_path / "out"))
     assert found == 2 and told in err, err
@@ -176,7 +171,7 @@ def test_mistakes_are_told_in_a_line(words: str, told: str, tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_extra_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_told_at_once(monkeypatch):
     known = train.find_spec
     monkeypatch.setattr(train, "find_spec", lambda n: None if n == "jinja2" else known(n))
     for method in ("comap", "paw"):
@@ -187,7 +182,7 @@ def test_a_missing_extra_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+def trained(tmp_path_factory):
     """A training of the smallest size, and what was said of it."""
     for package in PACKAGES:
         pytest.importorskip(package)
@@ -202,7 +197,7 @@ def episodes(folder: Path) -> dict[str, Trajectory]:
     return {one.task: one for path in files for one in read_trajectories(path)}
 
 
-def test_a_training_is_shown_and_written(trained: tuple[Path, str, str]) -> None:
+def test_a_training_is_shown_and_written(trained):
     place, out, err = trained
     lines = out.splitlines()
     stages = [int(found[1]) for line in lines if (found := re.match(r"\[(\d+)/12\] .* s$", line))]
@@ -224,9 +219,7 @@ def test_a_training_is_shown_and_written(trained: tuple[Path, str, str]) -> None
     assert str(place.parent) not in (place / "report.html").read_text("utf-8")
 
 
-def test_the_models_play_as_they_were_evaluated(
-    trained: tuple[Path, str, str], tmp_path: Path
-) -> None:
+def test_the_models_play_as_they_were_evaluated(trained, tmp_path):
     place, out, _ = trained
     words = shlex.split(out.splitlines()[-1])
     assert words[:2] == ["comap", "run"]
@@ -243,7 +236,7 @@ def test_the_models_play_as_they_were_evaluated(
             assert here.notes == there.notes
 
 
-def test_a_training_goes_on_only_as_it_was(trained: tuple[Path, str, str]) -> None:
+def test_a_training_goes_on_only_as_it_was(trained):
     place = str(trained[0])
     code, out, err = say(*SMALL, "--out", place, "--live", "2")
     assert (code, err) == (0, "")
@@ -256,7 +249,7 @@ def test_a_training_goes_on_only_as_it_was(trained: tuple[Path, str, str]) -> No
     assert code == 2 and "expected the tiny model" in err
 
 
-def test_a_baseline_is_trained_and_goes_on(tmp_path: Path) -> None:
+def test_a_baseline_is_trained_and_goes_on(tmp_path):
     for package in PACKAGES:
         pytest.importorskip(package)
     place = tmp_path / "out"
@@ -280,7 +273,7 @@ def test_a_baseline_is_trained_and_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def asked(monkeypatch):
     """What `train` was asked; it writes a training's files, and trains nothing."""
     for package in PACKAGES:
         pytest.importorskip(package)
@@ -310,7 +303,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_paw_training_is_asked_for_and_shown(asked: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_a_paw_training_is_asked_for_and_shown(asked, tmp_path):
     out, model = tmp_path / "out", tmp_path / "policy-1"
     model.mkdir()
     words = ("--preset", "tiny", "--algorithm", "gigpo", "--seed", "3", "--max-updates", "2")
@@ -340,9 +333,7 @@ def test_a_paw_training_is_asked_for_and_shown(asked: list[dict[str, Any]], tmp_
     assert "{" not in said
 
 
-def test_the_models_of_paw(
-    asked: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_models_of_paw(asked, tmp_path, monkeypatch):
     tiny = ("train", "paw", "--preset", "tiny")
     assert say(*tiny, "--out", str(tmp_path / "a"))[0] == 0
     assert asked[-1]["about"]["model"]["name"] == "shipped:agent"
@@ -366,7 +357,7 @@ def test_the_models_of_paw(
     assert said.splitlines()[0].startswith(f"loading {name} from the hub")
 
 
-def test_a_simulator_is_passed_on(asked: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_a_simulator_is_passed_on(asked, tmp_path):
     def trained_with(*words: str) -> dict[str, Any]:
         out = tmp_path / str(len(asked))
         code, _, err = say("train", "paw", *words, "--out", str(out))
@@ -399,7 +390,7 @@ def played(words: list[str]) -> Play:
     return found
 
 
-def test_adapters_are_played_with_their_base() -> None:
+def test_adapters_are_played_with_their_base():
     config = CoMapTraining(seed=3, agent=CoMapConfig(future_state=False), predict_tokens=9)
     base = "Qwen/Qwen3-4B"
     options = {"data_dir": "my data", "dialect": "put"}
@@ -418,7 +409,7 @@ def test_adapters_are_played_with_their_base() -> None:
 
 
 @pytest.mark.parametrize("method", BASELINES)
-def test_baselines_play_as_in_evaluations(method: str) -> None:
+def test_baselines_play_as_in_evaluations(method):
     config = baseline_preset(method, "paper", seed=3)
     told = played(play_command(config, Path("m"), "comap/ALFWorld-v0", {}, "base"))
     assert told.agent == {"sft": "react"}.get(method, method) and told.model == "base"
@@ -428,11 +419,11 @@ def test_baselines_play_as_in_evaluations(method: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
-def test_the_policy_plays_as_in_evaluations(name: str) -> None:
+def test_the_policy_plays_as_in_evaluations(name):
     config = preset(name, seed=3)
     place = ("comap/ALFWorld-v0", {"dialect": "put"})
     told = played(play_command(config, Path("my models"), *place))
     assert (told.agent, told.model) == ("paw", "my models/agent")
     assert told.split == config.evaluation_splits[-1] and told.env_option == {"dialect": "put"}
     made = create_agent("paw", **{**told.config, **told.agent_option})
-    assert made.config == config.acting(config.evaluation_temperature)  # type: ignore[attr-defined]
+    assert made.config == config.acting(config.evaluation_temperature)

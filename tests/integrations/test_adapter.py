@@ -58,13 +58,13 @@ def lake(**options: Any) -> AdaptedEnv:
 
 
 @pytest.fixture
-def hanoi() -> AdaptedEnv:
+def hanoi():
     pytest.importorskip("textarena")
     env: AdaptedEnv = load(f"{EXAMPLE}:make_env")(HANOI)
     return env
 
 
-def test_a_game_of_textarena_has_facts(hanoi: AdaptedEnv) -> None:
+def test_a_game_of_textarena_has_facts(hanoi):
     observation, info = hanoi.reset(options={"task": "seeds/3"})
     assert (
         observation.startswith("You are playing Tower of Hanoi") and len(info["facts"].facts) == 3
@@ -82,7 +82,7 @@ def test_a_game_of_textarena_has_facts(hanoi: AdaptedEnv) -> None:
     assert again == run_episode(hanoi, RandomAgent(), task="seeds/4")
 
 
-def test_the_oracle_foresees_everything() -> None:
+def test_the_oracle_foresees_everything():
     """It goes back and forth in the adapted environment, so that restoring must be exact."""
     env = lake()
     env.reset(seed=0)
@@ -99,7 +99,7 @@ def test_the_oracle_foresees_everything() -> None:
     assert told == [True, False, True]
 
 
-def test_a_moment_comes_back() -> None:
+def test_a_moment_comes_back():
     env = lake()
     env.reset(seed=0)
     env.step("right")
@@ -116,7 +116,7 @@ def test_a_moment_comes_back() -> None:
         slippery.restore(slippery.snapshot())
 
 
-def test_their_limits_and_ours_truncate() -> None:
+def test_their_limits_and_ours_truncate():
     env = lake(max_episode_steps=3)
     for _ in range(2):
         env.reset(seed=0)
@@ -150,7 +150,7 @@ class Dice(gym.Env[str, str]):
 @pytest.mark.parametrize(
     ("action", "said"), [("break", "RuntimeError: it broke"), ("number", "Wording(observe=...)")]
 )
-def test_a_fault_ends_the_episode_alone(action: str, said: str) -> None:
+def test_a_fault_ends_the_episode_alone(action, said):
     env = adapt(Dice(), CellCanonicalizer())
     env.reset(seed=0)
     observation, _, terminated, truncated, info = env.step(action)
@@ -158,7 +158,7 @@ def test_a_fault_ends_the_episode_alone(action: str, said: str) -> None:
     assert "error" not in env.reset(seed=0)[1]
 
 
-def test_the_global_random_numbers_are_left_alone() -> None:
+def test_the_global_random_numbers_are_left_alone():
     pytest.importorskip("textarena")
     from comap.integrations.adapter import TextArenaGame
 

@@ -6,7 +6,6 @@ import http.client
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,12 +32,12 @@ def offered(**options: Any) -> Offered:
 
 
 @pytest.fixture(scope="module")
-def sessions() -> Sessions:
+def sessions():
     return Sessions(offered(), limit=40)
 
 
 @pytest.fixture(scope="module")
-def base(sessions: Sessions) -> Iterator[str]:
+def base(sessions):
     """The address of a server in a thread."""
     with Server(agentgym_app(sessions)) as server:
         yield server.base
@@ -85,7 +84,7 @@ class Remote:
         self.post("close", id=self.number)
 
 
-def test_an_episode_is_the_same_as_here(base: str) -> None:
+def test_an_episode_is_the_same_as_here(base):
     """An expert's episode through the server: the same texts, rewards and facts as without it."""
     env = gym.make(ALFWORLD, source="generated", split="valid_seen")
     task = env.unwrapped.tasks.ids[3]
@@ -111,7 +110,7 @@ def test_an_episode_is_the_same_as_here(base: str) -> None:
     remote.close()
 
 
-def test_many_clients_at_once(base: str, sessions: Sessions) -> None:
+def test_many_clients_at_once(base, sessions):
     def play(place: int) -> list[str]:
         remote = Remote(base)
         texts = [remote.reset(data_idx=place % 4)["observation"]]
@@ -127,7 +126,7 @@ def test_many_clients_at_once(base: str, sessions: Sessions) -> None:
     assert len(sessions) == 0
 
 
-def test_a_limit_and_idle_environments() -> None:
+def test_a_limit_and_idle_environments():
     now = [0.0]
     sessions = Sessions(offered(), limit=2, idle=10.0, clock=lambda: now[0])
     first, _ = sessions.create()
@@ -169,7 +168,7 @@ def test_a_limit_and_idle_environments() -> None:
         ("/observation", {}, 405, "expected GET"),
     ],
 )
-def test_wrong_requests_are_told(path: str, body: Any, status: int, said: str, base: str) -> None:
+def test_wrong_requests_are_told(path, body, status, said, base):
     _, created = ask(base, "POST", "/create", {})
     if isinstance(body, dict) and body.get("id") == "ID":
         body = body | {"id": created["id"]}
@@ -178,13 +177,13 @@ def test_wrong_requests_are_told(path: str, body: Any, status: int, said: str, b
     assert ask(base, "POST", "/close", {"id": created["id"]})[1]["closed"]
 
 
-def test_web_pages_are_kept_out(base: str) -> None:
+def test_web_pages_are_kept_out(base):
     assert ask(base, "POST", "/create", {}, origin="http://a.example")[0] == 403
     assert ask(base, "GET", "/", host="a.example:80")[0] == 403
     assert ask(base, "POST", "/create", {}, content_type="text/plain")[0] == 415
 
 
-def test_a_token_is_wanted() -> None:
+def test_a_token_is_wanted():
     with Server(agentgym_app(Sessions(offered(), limit=2), token=TOKEN)) as server:
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {TOKEN}"}):
             status, told = ask(server.base, "POST", "/create", {}, **headers)
@@ -192,7 +191,7 @@ def test_a_token_is_wanted() -> None:
         assert Remote(server.base, token=TOKEN).reset(seed=0)["step"] == 0
 
 
-def test_other_machines_need_a_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_other_machines_need_a_token(monkeypatch, tmp_path):
     monkeypatch.delenv("COMAP_SERVE_TOKEN", raising=False)
     for host in ("0.0.0.0", "::", "a.example"):
         with pytest.raises(OptionError, match="token"):
@@ -207,7 +206,7 @@ def test_other_machines_need_a_token(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert main(["serve", "env", "--env", "CartPole-v1"]) == 2
 
 
-def test_the_command_serves(tmp_path: Path) -> None:
+def test_the_command_serves(tmp_path):
     token = tmp_path / "token"
     token.write_text(f"{TOKEN}\n")
     words = [sys.executable, "-m", "comap", "serve", "env", "--env", ALFWORLD, "--port", "0"]
@@ -225,7 +224,7 @@ def test_the_command_serves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["http://127.0.0.1:9/retrieve", "/etc", "..\\up", "host:80"])
-def test_no_client_names_a_place_or_an_address(given: str) -> None:
+def test_no_client_names_a_place_or_an_address(given):
     """An allowed option may be a word or an address: the address is not a client's to choose."""
     made = Offered(["comap/SearchQA-v0"], {"source": "generated"}, ["retriever"])
     with pytest.raises(OptionError, match="a place or an address"):

@@ -66,12 +66,12 @@ async def play(session: Any, task: str) -> tuple[list[str], Any]:
 
 
 @pytest.fixture(scope="module")
-def tools() -> Any:
+def tools():
     with served(http_app(Offered([TOOLS], GENERATED), host="127.0.0.1", token=TOKEN)) as base:
         yield f"{base}/mcp"
 
 
-def test_the_official_client_solves_tasks(tools: str) -> None:
+def test_the_official_client_solves_tasks(tools):
     """A whole episode, tool by tool, with their schemas; then another one with other tools."""
 
     async def talk(session: Any) -> None:
@@ -92,7 +92,7 @@ def test_the_official_client_solves_tasks(tools: str) -> None:
     ask(tools, talk)
 
 
-def test_what_is_wrong_is_told_to_the_model(tools: str) -> None:
+def test_what_is_wrong_is_told_to_the_model(tools):
     async def talk(session: Any) -> None:
         cases = [
             ("nothing", {}, "expected one of the tools"),
@@ -123,7 +123,7 @@ def post(url: str, body: bytes, **headers: str) -> int:
         return response.status_code
 
 
-def test_requests_are_checked(tools: str) -> None:
+def test_requests_are_checked(tools):
     right = {"authorization": f"Bearer {TOKEN}"}
     assert post(tools, b"{}") == 401
     assert post(tools, b"{}", authorization="Bearer wrong") == 401
@@ -136,7 +136,7 @@ def test_requests_are_checked(tools: str) -> None:
         http_app(Offered([TOOLS]), host="0.0.0.0")
 
 
-def test_other_environments_have_one_tool() -> None:
+def test_other_environments_have_one_tool():
     tools = EpisodeTools(Offered([ALFWORLD], GENERATED | {"split": "valid_seen"}))
     assert [tool["name"] for tool in tools.listed()] == ["reset", "observe", "act"]
     assert "Your task is to" in tools.call("observe", {}).text
@@ -153,7 +153,7 @@ def test_other_environments_have_one_tool() -> None:
     tools.close()
 
 
-def test_a_client_at_standard_input_and_output() -> None:
+def test_a_client_at_standard_input_and_output():
     """The command as an MCP host starts it; the official client finds its tools and plays."""
     from mcp.client.stdio import StdioServerParameters, stdio_client
 

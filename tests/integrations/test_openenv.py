@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ RIGHT = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture(scope="module")
-def base() -> Iterator[str]:
+def base():
     app = openenv_app(
         Offered([ALFWORLD], GENERATED, ["split"]), host="127.0.0.1", token=TOKEN, limit=3
     )
@@ -55,7 +54,7 @@ def expert_plays(env: Any, **asked: Any) -> Any:
     return result
 
 
-def test_openenvs_client_solves_tasks(base: str) -> None:
+def test_openenvs_client_solves_tasks(base):
     with client(base) as env:
         result = expert_plays(env, split="valid_unseen", index=4, episode_id="an episode")
         assert result.observation["success"] and result.reward == 1.0
@@ -65,7 +64,7 @@ def test_openenvs_client_solves_tasks(base: str) -> None:
         assert expert_plays(env, seed=5).observation["split"] == "valid_unseen"
 
 
-def test_a_seed_is_a_seed(base: str) -> None:
+def test_a_seed_is_a_seed(base):
     with client(base) as one, client(base) as other:
         first = [one.reset(seed=seed).observation["task"] for seed in (1, 2, 3)]
         assert first == [other.reset(seed=seed).observation["task"] for seed in (1, 2, 3)]
@@ -83,7 +82,7 @@ def test_a_seed_is_a_seed(base: str) -> None:
         ({"seed": "x"}, "seed"),
     ],
 )
-def test_what_is_wrong_is_told(asked: dict[str, Any], said: str, base: str) -> None:
+def test_what_is_wrong_is_told(asked, said, base):
     with client(base) as env:
         with pytest.raises(RuntimeError, match=said):
             env.reset(**asked)
@@ -94,7 +93,7 @@ def test_what_is_wrong_is_told(asked: dict[str, Any], said: str, base: str) -> N
         assert env.reset(index=0).observation["step"] == 0
 
 
-def test_a_limit_and_a_token(base: str) -> None:
+def test_a_limit_and_a_token(base):
     with client(base) as one, client(base) as two, client(base) as three:
         for env in (one, two, three):
             env.reset(index=0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ ALFWORLD, TOOLS, SEARCH = "comap/ALFWorld-v0", "comap/StableToolBench-v0", "coma
 GENERATED = {"source": "generated"}
 
 
-def test_an_expert_solves_a_task_by_tools() -> None:
+def test_an_expert_solves_a_task_by_tools():
     environment = environment_factory(ALFWORLD, reward="success", split="valid_seen")()
     rows = task_rows(ALFWORLD, 3, split="valid_seen")
     for row in rows:
@@ -30,7 +29,7 @@ def test_an_expert_solves_a_task_by_tools() -> None:
             environment.act("look")
 
 
-def test_functions_are_called_by_name() -> None:
+def test_functions_are_called_by_name():
     environment = environment_factory(TOOLS, **GENERATED)()
     environment.reset(**task_rows(TOOLS, 1, **GENERATED)[0])
     assert environment.call("nothing", {}).startswith('{"error": "No such function name')
@@ -40,7 +39,7 @@ def test_functions_are_called_by_name() -> None:
     assert environment.get_reward() == 1.0
 
 
-def test_questions_are_searched_and_answered() -> None:
+def test_questions_are_searched_and_answered():
     for actions in ("tags", "react"):
         options = GENERATED | {"actions": actions}
         environment = environment_factory(SEARCH, reward="success", **options)()
@@ -53,7 +52,7 @@ def test_questions_are_searched_and_answered() -> None:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     """A tiny model with Qwen3's chat template that says one of two calls, whatever it is asked.
 
     Each call is one token, and only the last token counts for the next: layers add nothing yet, and
@@ -105,9 +104,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_trl_trains_in_our_environment(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trl_trains_in_our_environment(model, tmp_path, monkeypatch):
     """Two steps of the real trainer: tools are called, episodes advance, rewards arrive."""
     monkeypatch.setitem(os.environ, "TRL_EXPERIMENTAL_SILENCE", "1")
     from datasets import Dataset

@@ -60,7 +60,7 @@ def evaluate(env: Any, url: str, **how: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
+def key(monkeypatch):
     monkeypatch.setenv("NO_SUCH_KEY", "none")
 
 
@@ -68,7 +68,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     ("env_id", "split", "written"),
     [(ALFWORLD, "valid_seen", "Hm. <action>ACTION</action>"), (TOOLS, "G1_tool", "ACTION")],
 )
-def test_experts_solve_all_tasks(env_id: str, split: str, written: str) -> None:
+def test_experts_solve_all_tasks(env_id, split, written):
     env = load_environment(
         env_id, eval_split=split, num_eval_examples=3, reward="success", **GENERATED
     )
@@ -87,7 +87,7 @@ def test_experts_solve_all_tasks(env_id: str, split: str, written: str) -> None:
         assert one["comap"]["facts"] and one["comap"]["task"] in tasks
 
 
-def test_what_is_no_action_is_told_and_counted() -> None:
+def test_what_is_no_action_is_told_and_counted():
     env = load_environment(
         ALFWORLD, num_eval_examples=1, max_turns=3, reward="score", show_actions=False, **GENERATED
     )
@@ -98,7 +98,7 @@ def test_what_is_no_action_is_told_and_counted() -> None:
     assert one["metrics"]["success"] == 0.0
 
 
-def test_a_fault_is_the_rollouts_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_the_rollouts_error(monkeypatch):
     from comap.envs.alfworld.env import ALFWorldEnv
 
     def broken(self: Any, action: str) -> Any:
@@ -112,7 +112,7 @@ def test_a_fault_is_the_rollouts_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all("the engine broke" in str(one["error"]) for one in outputs)
 
 
-def test_the_rows_to_train_on() -> None:
+def test_the_rows_to_train_on():
     env = load_environment(ALFWORLD, num_train_examples=5, **GENERATED)
     rows = env.get_dataset()
     assert len(rows) == 5 and rows[0]["prompt"][0]["role"] == "system"

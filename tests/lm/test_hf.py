@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ WORDS = PLACES.split()
 
 
 @pytest.fixture(scope="module")
-def lm(folder: Path) -> HFLanguageModel:
+def lm(folder):
     return HFLanguageModel(folder, device="cpu")
 
 
@@ -77,7 +76,7 @@ def plain(lm: HFLanguageModel, request: Any, tokens: list[int]) -> list[float]:
     return [float(table[len(prompt) - 1 + i, token]) for i, token in enumerate(tokens)]
 
 
-def test_an_answer_depends_neither_on_its_batch_nor_on_the_order(folder: Path) -> None:
+def test_an_answer_depends_neither_on_its_batch_nor_on_the_order(folder):
     lm, small = (HFLanguageModel(folder, device="cpu", batch_rows=rows) for rows in (64, 5))
     requests = mixed()
     together = [rounded(reply) for reply in lm.generate(requests)]
@@ -88,9 +87,7 @@ def test_an_answer_depends_neither_on_its_batch_nor_on_the_order(folder: Path) -
 
 
 @pytest.mark.parametrize("shared", [40, 64, 90])
-def test_a_common_beginning_is_read_once_and_changes_nothing(
-    lm: HFLanguageModel, monkeypatch: pytest.MonkeyPatch, shared: int
-) -> None:
+def test_a_common_beginning_is_read_once_and_changes_nothing(lm, monkeypatch, shared):
     """Also where a prompt is the beginning of another, and where prompts are of one length."""
     beginning = "go " * shared
     tails = ["", "to", "to cabinet", "to shelf 2 and", "take", "take"]
@@ -111,7 +108,7 @@ def test_a_common_beginning_is_read_once_and_changes_nothing(
     assert (widths[0] < whole) == (shared >= 64), "the common part was read for every prompt"
 
 
-def test_generation_is_that_of_the_library(lm: HFLanguageModel) -> None:
+def test_generation_is_that_of_the_library(lm):
     requests = [Generate(talk(text), Sampling(12)) for text in ("go", "You see a cabinet 1", "")]
     for request, reply in zip(requests, lm.generate(requests), strict=True):
         text = lm.tokenizer.apply_chat_template(
@@ -130,7 +127,7 @@ def test_generation_is_that_of_the_library(lm: HFLanguageModel) -> None:
         assert reply.token_ids == tuple(found[0, reply.prompt_tokens :].tolist())
 
 
-def test_logprobs_are_those_of_the_model_whatever_the_sampling(lm: HFLanguageModel) -> None:
+def test_logprobs_are_those_of_the_model_whatever_the_sampling(lm):
     for request in mixed(8):
         (reply,) = lm.generate([request])
         assert isinstance(reply, Completion) and reply.token_ids and reply.logprobs
@@ -138,13 +135,13 @@ def test_logprobs_are_those_of_the_model_whatever_the_sampling(lm: HFLanguageMod
         assert reply.logprobs == pytest.approx(expected, abs=1e-9)
 
 
-def test_seeds_matter_and_large_ones_are_told_apart(lm: HFLanguageModel) -> None:
+def test_seeds_matter_and_large_ones_are_told_apart(lm):
     hot = [Sampling(10, temperature=1.5, seed=seed) for seed in (0, 1, -1, 2**32, 2**63 + 5)]
     texts = [rounded(reply)[1] for reply in lm.generate([Generate(talk("go"), s) for s in hot])]
     assert len(set(texts)) == len(hot)
 
 
-def test_samples_follow_the_model(lm: HFLanguageModel) -> None:
+def test_samples_follow_the_model(lm):
     """The number of times a token is sampled is its probability, with temperature and top-p."""
     count, temperature, top_p = 1000, 0.9, 0.7
     sampling = [Sampling(1, temperature=temperature, top_p=top_p, seed=i) for i in range(count)]
@@ -164,7 +161,7 @@ def test_samples_follow_the_model(lm: HFLanguageModel) -> None:
         assert abs(drawn.count(token) / count - probability) < error + 1e-9
 
 
-def test_text_ends_before_a_stop_text(lm: HFLanguageModel) -> None:
+def test_text_ends_before_a_stop_text(lm):
     whole = lm.generate([Generate(talk("You see"), Sampling(30, temperature=2, seed=7))])[0]
     assert isinstance(whole, Completion) and len(whole.text) > 12
     stop = whole.text[5:8]
@@ -180,7 +177,7 @@ CHOICES = ("go to shelf 1", "go to shelf", "go to shelf 12", "take", "", "go to 
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0, 5.0])
-def test_the_text_is_exactly_one_of_the_choices(lm: HFLanguageModel, temperature: float) -> None:
+def test_the_text_is_exactly_one_of_the_choices(lm, temperature):
     requests = [
         Generate(
             talk("go " * i), Sampling(1, temperature, seed=i, stop=("shelf",)), choices=CHOICES
@@ -193,7 +190,7 @@ def test_the_text_is_exactly_one_of_the_choices(lm: HFLanguageModel, temperature
         assert reply.token_ids == (*lm._chat.tokens([reply.text])[0], lm._chat.end)
 
 
-def test_choices_are_drawn_by_their_probability_token_by_token(lm: HFLanguageModel) -> None:
+def test_choices_are_drawn_by_their_probability_token_by_token(lm):
     choices, count = ("take", "open", "take apple"), 600
     asked = [Generate(talk("x"), Sampling(9, 1.0, seed=i), choices=choices) for i in range(count)]
     texts = [reply.text for reply in lm.generate(asked) if isinstance(reply, Completion)]
@@ -207,7 +204,7 @@ def test_choices_are_drawn_by_their_probability_token_by_token(lm: HFLanguageMod
     assert abs(texts.count("open") / count - opened) < error
 
 
-def test_the_context_bounds_prompt_and_answer(lm: HFLanguageModel) -> None:
+def test_the_context_bounds_prompt_and_answer(lm):
     fits, full = talk("go " * 120), talk("go " * 300)
     choices = Generate(talk("go " * 245), choices=("take apple from shelf 1 " * 2,))
     long, over, chosen = lm.generate(
@@ -222,9 +219,7 @@ def test_the_context_bounds_prompt_and_answer(lm: HFLanguageModel) -> None:
     assert isinstance(score, LanguageModelError)
 
 
-def test_equal_requests_are_computed_once(
-    lm: HFLanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_requests_are_computed_once(lm, monkeypatch):
     rows = []
     plain = lm.model.forward
 
@@ -242,9 +237,7 @@ def test_equal_requests_are_computed_once(
     assert rows[0] == 1 and max(rows) > 1
 
 
-def test_a_batch_too_large_for_the_memory_is_halved(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_too_large_for_the_memory_is_halved(folder, monkeypatch):
     lm = HFLanguageModel(folder, device="cpu")
     requests = mixed(12)
     expected = [rounded(reply) for reply in lm.generate(requests)]
@@ -268,29 +261,29 @@ def test_a_batch_too_large_for_the_memory_is_halved(
         assert isinstance(reply, LanguageModelError) and "memory" in str(reply)
 
 
-def test_a_wrong_request_does_not_cost_the_others(lm: HFLanguageModel) -> None:
+def test_a_wrong_request_does_not_cost_the_others(lm):
     good = Generate(talk("go"), Sampling(3))
     wrong = [
         Generate(()),
         Generate((Message("tool", "x"),)),
         Generate(talk("x"), choices=()),
         Generate(talk("x"), adapter="nobody"),
-        Generate((Message("user", None),)),  # type: ignore[arg-type]
-        Generate(talk("x"), prefix=b"x"),  # type: ignore[arg-type]
+        Generate((Message("user", None),)),
+        Generate(talk("x"), prefix=b"x"),
     ]
     replies = lm.generate([good, *wrong, good])
     assert rounded(replies[0]) == rounded(replies[-1])
     assert all(isinstance(reply, LanguageModelError) for reply in replies[1:-1])
 
 
-def test_weights_that_are_not_numbers_are_an_error(folder: Path) -> None:
+def test_weights_that_are_not_numbers_are_an_error(folder):
     lm = HFLanguageModel(folder, device="cpu")
     lm.model.get_input_embeddings().weight.data.fill_(float("nan"))
     (reply,) = lm.generate([Generate(talk("go"), Sampling(3))])
     assert isinstance(reply, LanguageModelError) and "not a number" in str(reply)
 
 
-def test_usage_counts_what_was_done(folder: Path) -> None:
+def test_usage_counts_what_was_done(folder):
     lm = HFLanguageModel(folder, device="cpu")
     replies = lm.generate([*mixed(5), Generate(())])
     done = [reply for reply in replies if isinstance(reply, Completion)]
@@ -299,7 +292,7 @@ def test_usage_counts_what_was_done(folder: Path) -> None:
     assert lm.usage.completion_tokens == sum(reply.completion_tokens for reply in done)
 
 
-def test_a_model_in_training_is_in_training_afterwards(folder: Path) -> None:
+def test_a_model_in_training_is_in_training_afterwards(folder):
     own = HFLanguageModel(folder, device="cpu")
     model = own.model.train()
     model.model.norm.eval()
@@ -343,9 +336,7 @@ REQUESTS = [
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize(("dtype", "error"), [("float64", 1e-9), ("float32", 1e-5)])
-def test_scores_are_those_of_separate_passes(
-    folder: Path, attention: str, dtype: str, error: float
-) -> None:
+def test_scores_are_those_of_separate_passes(folder, attention, dtype, error):
     lm = HFLanguageModel(folder, device="cpu", dtype=dtype)
     lm.model.set_attn_implementation(attention)
     if attention == "eager":  # it looks at double precision in single
@@ -357,9 +348,7 @@ def test_scores_are_those_of_separate_passes(
             assert logprobs == pytest.approx(plain(lm, request, tokens), abs=error)
 
 
-def test_all_completions_are_one_forward_pass(
-    lm: HFLanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_completions_are_one_forward_pass(lm, monkeypatch):
     sizes = []
     forward = lm.model.forward
 
@@ -373,9 +362,7 @@ def test_all_completions_are_one_forward_pass(
 
 
 @pytest.mark.parametrize("limit", [3, 40])
-def test_large_trees_are_split_and_score_the_same(
-    folder: Path, limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_trees_are_split_and_score_the_same(folder, limit, monkeypatch):
     lm = HFLanguageModel(folder, device="cpu", batch_tokens=limit)
     whole = HFLanguageModel(folder, device="cpu").score(REQUESTS)
     for found, expected in zip(lm.score(REQUESTS), whole, strict=True):
@@ -388,7 +375,7 @@ def test_large_trees_are_split_and_score_the_same(
         assert found.totals == pytest.approx(expected.totals, abs=1e-9)
 
 
-def test_words_that_begin_differently_are_next_tokens(lm: HFLanguageModel) -> None:
+def test_words_that_begin_differently_are_next_tokens(lm):
     ask = NextWord(talk("x"), (" cabinet", " fridge", " cabinet"))
     (reply,) = lm.words([ask])
     assert isinstance(reply, WordProbabilities)
@@ -396,7 +383,7 @@ def test_words_that_begin_differently_are_next_tokens(lm: HFLanguageModel) -> No
     assert reply.probabilities == pytest.approx([math.exp(value) for value in first], abs=1e-9)
 
 
-def test_words_that_begin_alike_are_followed_to_where_they_part(lm: HFLanguageModel) -> None:
+def test_words_that_begin_alike_are_followed_to_where_they_part(lm):
     ask = NextWord(talk("x"), ("zab", "zac", "zacd", "q"), prefix=">")
     tokens = lm._chat.tokens(ask.words)
     assert tokens[0][:2] == tokens[1][:2] == tokens[2][:2] and len(tokens[1]) == 3
@@ -408,7 +395,7 @@ def test_words_that_begin_alike_are_followed_to_where_they_part(lm: HFLanguageMo
     assert q <= reply.probabilities[3]
 
 
-def test_the_vector_is_the_last_hidden_state(lm: HFLanguageModel) -> None:
+def test_the_vector_is_the_last_hidden_state(lm):
     requests = [Encode(talk("go " * n), prefix="so" * (n % 3)) for n in (1, 30, 4)]
     replies = lm.encode(requests)
     for request, reply in zip(requests, replies, strict=True):

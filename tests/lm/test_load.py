@@ -25,14 +25,14 @@ pytest.importorskip("transformers")
 
 
 @pytest.fixture
-def copy(folder: Path, tmp_path: Path) -> Path:
+def copy(folder, tmp_path):
     """A copy that may be changed, as models of others: nothing tells what it was."""
     shutil.copytree(folder, tmp_path / "model")
     return tmp_path / "model"
 
 
 @pytest.fixture(autouse=True)
-def no_network(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def no_network(monkeypatch):
     """Fail every connection, and record it."""
     tried: list[Any] = []
 
@@ -60,7 +60,7 @@ def refused(place: str | Path, match: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_is_loaded_without_the_network(folder: Path, no_network: list[Any]) -> None:
+def test_a_folder_is_loaded_without_the_network(folder, no_network):
     lm = load(str(folder))
     assert not no_network
     config = lm.config()
@@ -72,13 +72,13 @@ def test_a_folder_is_loaded_without_the_network(folder: Path, no_network: list[A
     assert load(folder, name="mine").name == "mine"
 
 
-def test_auto_is_single_precision_unless_the_config_says_double(copy: Path) -> None:
+def test_auto_is_single_precision_unless_the_config_says_double(copy):
     for declared, expected in (("float64", "float64"), ("bfloat16", "float32")):
         edit(copy / "config.json", dtype=declared)
         assert load(copy).config()["dtype"] == expected
 
 
-def test_a_place_that_is_no_model(tmp_path: Path) -> None:
+def test_a_place_that_is_no_model(tmp_path):
     refused(tmp_path / "missing", "found none at")
     refused(str(tmp_path / "missing"), "found none at")
     refused("../../nowhere-at-all", "found none at")
@@ -98,7 +98,7 @@ class Bomb:
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
-def test_pickled_weights_are_not_read(copy: Path, name: str) -> None:
+def test_pickled_weights_are_not_read(copy, name):
     sign = copy.parent / "exploded"
     (copy / "model.safetensors").unlink()
     (copy / name).write_bytes(pickle.dumps(Bomb(sign)))
@@ -107,14 +107,14 @@ def test_pickled_weights_are_not_read(copy: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("shard", ["pytorch_model.bin", "../../other.safetensors", 3])
-def test_an_index_that_leads_elsewhere_is_refused(copy: Path, shard: Any) -> None:
+def test_an_index_that_leads_elsewhere_is_refused(copy, shard):
     index = {"metadata": {}, "weight_map": {"model.norm.weight": shard}}
     (copy / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(LanguageModelError, match=r"index"):
         load(copy)
 
 
-def test_code_in_the_folder_is_not_run(copy: Path) -> None:
+def test_code_in_the_folder_is_not_run(copy):
     sign = copy.parent / "ran"
     (copy / "own.py").write_text(f"import os; os.mkdir({str(sign)!r})")
     edit(copy / "config.json", model_type="own", auto_map={"AutoConfig": "own.Config"})
@@ -122,7 +122,7 @@ def test_code_in_the_folder_is_not_run(copy: Path) -> None:
     assert not sign.exists()
 
 
-def test_damaged_files(copy: Path) -> None:
+def test_damaged_files(copy):
     whole = (copy / "model.safetensors").read_bytes()
     for wrong in (whole[: len(whole) // 2], b"", b"\xff" * 64):
         (copy / "model.safetensors").write_bytes(wrong)
@@ -132,7 +132,7 @@ def test_damaged_files(copy: Path) -> None:
     refused(copy, "tokenizer of 'model' cannot be loaded")
 
 
-def test_weights_that_are_missing_are_not_made_up(copy: Path) -> None:
+def test_weights_that_are_missing_are_not_made_up(copy):
     from safetensors.torch import load_file, save_file
 
     weights = load_file(copy / "model.safetensors")
@@ -141,7 +141,7 @@ def test_weights_that_are_missing_are_not_made_up(copy: Path) -> None:
     refused(copy, "lack 1 of its weights")
 
 
-def test_a_tokenizer_of_another_model(copy: Path) -> None:
+def test_a_tokenizer_of_another_model(copy):
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(copy)
@@ -150,7 +150,7 @@ def test_a_tokenizer_of_another_model(copy: Path) -> None:
     refused(copy, "token ids below")
 
 
-def test_models_without_a_past_of_keys_and_values_are_refused(copy: Path) -> None:
+def test_models_without_a_past_of_keys_and_values_are_refused(copy):
     from transformers import BloomConfig, BloomForCausalLM, MambaConfig, Qwen3Config
 
     with pytest.raises(LanguageModelError, match="attention in all layers"):
@@ -163,7 +163,7 @@ def test_models_without_a_past_of_keys_and_values_are_refused(copy: Path) -> Non
         load(copy)
 
 
-def test_a_sliding_window_bounds_the_context() -> None:
+def test_a_sliding_window_bounds_the_context():
     from transformers import Qwen3Config
 
     window = Qwen3Config(
@@ -177,7 +177,7 @@ def test_a_sliding_window_bounds_the_context() -> None:
     assert context_of(Qwen3Config(max_position_embeddings=4096)) == 4096
 
 
-def test_a_missing_library_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named(folder, monkeypatch):
     for library in ("torch", "transformers"):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, library, None)
@@ -197,7 +197,7 @@ def lora(**options: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def saved(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def saved(folder, tmp_path_factory):
     """Two adapters with random weights, as peft saves them."""
     made = {}
     for seed, name in enumerate(("agent", "wm")):
@@ -213,7 +213,7 @@ def saved(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 
 
 @pytest.fixture
-def lm(folder: Path, saved: dict[str, Path]) -> HFLanguageModel:
+def lm(folder, saved):
     return HFLanguageModel(folder, adapters=saved, device="cpu")
 
 
@@ -226,15 +226,13 @@ def totals(lm: HFLanguageModel, *names: str | None) -> list[tuple[float, ...]]:
     return [reply.totals for reply in replies if isinstance(reply, Scores)]
 
 
-def test_adapters_answer_differently_and_the_base_is_as_without(
-    lm: HFLanguageModel, folder: Path
-) -> None:
+def test_adapters_answer_differently_and_the_base_is_as_without(lm, folder):
     base, agent, wm = totals(lm, None, "agent", "wm")
     assert len({base, agent, wm}) == 3
     assert base == totals(HFLanguageModel(folder, device="cpu"), None)[0]
 
 
-def test_mixed_in_one_call_is_as_asked_one_by_one(lm: HFLanguageModel) -> None:
+def test_mixed_in_one_call_is_as_asked_one_by_one(lm):
     names = ["wm", None, "agent", "wm", None, "agent"]
     assert totals(lm, *names) == [totals(lm, name)[0] for name in names]
     hot = Sampling(9, temperature=1.0, seed=4)
@@ -245,7 +243,7 @@ def test_mixed_in_one_call_is_as_asked_one_by_one(lm: HFLanguageModel) -> None:
     assert len(set(mixed)) == 3
 
 
-def test_an_adapter_answers_as_peft_does(lm: HFLanguageModel, saved: dict[str, Path]) -> None:
+def test_an_adapter_answers_as_peft_does(lm, saved):
     (prompt,) = lm._chat.prompts([SCORE])
     tokens = lm._chat.tokens(["take apple"])[0] + [lm._chat.end]
     assert isinstance(prompt, list)
@@ -256,7 +254,7 @@ def test_an_adapter_answers_as_peft_does(lm: HFLanguageModel, saved: dict[str, P
     assert totals(lm, "wm")[0][1] == pytest.approx(plain, abs=1e-9)
 
 
-def test_the_default_adapter_answers_who_names_none(folder: Path, saved: dict[str, Path]) -> None:
+def test_the_default_adapter_answers_who_names_none(folder, saved):
     lm = HFLanguageModel(folder, adapters=saved, adapter="wm", device="cpu")
     assert totals(lm, None) == totals(lm, "wm") != totals(lm, "agent")
     assert lm.config()["adapter"] == "wm" and lm.config()["adapters"] == ["agent", "wm"]
@@ -264,7 +262,7 @@ def test_the_default_adapter_answers_who_names_none(folder: Path, saved: dict[st
         HFLanguageModel(folder, adapters=saved, adapter="wn", device="cpu")
 
 
-def test_asking_leaves_a_training_as_it_was(lm: HFLanguageModel) -> None:
+def test_asking_leaves_a_training_as_it_was(lm):
     lm.add_adapter("student", lora(lora_dropout=0.5))
     model = lm.model
     model.set_adapter("student")
@@ -293,7 +291,7 @@ def test_asking_leaves_a_training_as_it_was(lm: HFLanguageModel) -> None:
     assert trainable and all(".student." in key for key in trainable)
 
 
-def test_what_a_trainer_changes_is_what_answers(lm: HFLanguageModel) -> None:
+def test_what_a_trainer_changes_is_what_answers(lm):
     lm.add_adapter("student", lora())
     before = totals(lm, None, "student")
     assert before[0] == pytest.approx(before[1], abs=1e-9)
@@ -324,9 +322,7 @@ def changed(source: Path, target: Path, change: Callable[[dict[str, Any]], Any])
         ("target_modules", ["nowhere"]),
     ],
 )
-def test_what_changes_the_base_or_does_not_fit_is_refused(
-    folder: Path, saved: dict[str, Path], tmp_path: Path, option: str, value: Any
-) -> None:
+def test_what_changes_the_base_or_does_not_fit_is_refused(folder, saved, tmp_path, option, value):
     wrong = changed(saved["wm"], tmp_path / "wrong", lambda config: config.update({option: value}))
     lm = HFLanguageModel(folder, device="cpu")
     before = totals(lm, None)
@@ -340,9 +336,7 @@ def test_what_changes_the_base_or_does_not_fit_is_refused(
     assert list(lm.adapters) == ["agent", "wm"] and len(set(totals(lm, None, "agent", "wm"))) == 3
 
 
-def test_folders_that_are_no_adapters_are_refused(
-    folder: Path, saved: dict[str, Path], tmp_path: Path
-) -> None:
+def test_folders_that_are_no_adapters_are_refused(folder, saved, tmp_path):
     lm = HFLanguageModel(folder, device="cpu")
     with pytest.raises(LanguageModelError, match=r"adapter_config\.json"):
         lm.add_adapter("wm", tmp_path / "missing")

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ def build(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def served(tmp_path_factory):
     """Return the model's name on a server in a thread of this process, and the server's base URL."""
     from transformers.cli.serve import Serve
 
@@ -79,7 +78,7 @@ def sampled(seed: int, **options: Any) -> Generate:
     return Generate(LOOK, Sampling(max_new_tokens=24, temperature=1.0, seed=seed, **options))
 
 
-def test_text_and_counts(served: tuple[str, str]) -> None:
+def test_text_and_counts(served):
     model = made(served, concurrency=4)
     request = Generate(LOOK, Sampling(max_new_tokens=6))
     first, second = model.generate([request, request])
@@ -91,14 +90,14 @@ def test_text_and_counts(served: tuple[str, str]) -> None:
     assert model.name == "tiny"
 
 
-def test_seeds_repeat_one_at_a_time(served: tuple[str, str]) -> None:
+def test_seeds_repeat_one_at_a_time(served):
     model = made(served)
     once = texts(model, *(sampled(seed) for seed in range(4)))
     assert once == texts(model, *(sampled(seed) for seed in range(4)))
     assert len(set(once)) == 4
 
 
-def test_a_stop_string_cuts(served: tuple[str, str]) -> None:
+def test_a_stop_string_cuts(served):
     model = made(served)
     (whole,) = texts(model, sampled(1))
     stop = whole[len(whole) // 2]
@@ -107,7 +106,7 @@ def test_a_stop_string_cuts(served: tuple[str, str]) -> None:
     assert reply.text == whole[: whole.index(stop)] and reply.finish == "stop"
 
 
-def test_a_prefix_is_asked_for_and_cannot_be_continued(served: tuple[str, str]) -> None:
+def test_a_prefix_is_asked_for_and_cannot_be_continued(served):
     request = Generate(LOOK, Sampling(max_new_tokens=4), prefix="Action:")
     assert len(texts(made(served), request)) == 1
     (error,) = made(served, prefix_mode="continue").generate([request])

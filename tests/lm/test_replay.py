@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,7 +92,7 @@ def said(text: str, **fields: Any) -> Generate:
     return Generate((Message("user", text),), **fields)
 
 
-def test_a_record_replays_exactly(tmp_path: Path) -> None:
+def test_a_record_replays_exactly(tmp_path):
     file, model = tmp_path / "deep" / "record.jsonl", Model()
     recorder: LanguageModel = ReplayLanguageModel(file, model)
     recorded = answer(recorder, REQUESTS)
@@ -106,7 +105,7 @@ def test_a_record_replays_exactly(tmp_path: Path) -> None:
     assert ReplayLanguageModel(file, name="other").name == "other"
 
 
-def test_usage_is_what_recording_counted_without_cost(tmp_path: Path) -> None:
+def test_usage_is_what_recording_counted_without_cost(tmp_path):
     file, model = tmp_path / "r.jsonl", Model()
     recorder = ReplayLanguageModel(file, model)
     answer(recorder, REQUESTS)
@@ -118,7 +117,7 @@ def test_usage_is_what_recording_counted_without_cost(tmp_path: Path) -> None:
     assert replay.usage.completion_tokens == 4
 
 
-def test_the_purpose_does_not_matter_and_all_else_does(tmp_path: Path) -> None:
+def test_the_purpose_does_not_matter_and_all_else_does(tmp_path):
     base = DRAFT
     others: list[LMRequest] = [
         replace(base, purpose="reflect"),
@@ -140,12 +139,12 @@ def test_the_purpose_does_not_matter_and_all_else_does(tmp_path: Path) -> None:
     assert request_key(zero) == request_key(Generate(LOOK))
 
 
-def test_the_key_stays_the_same_over_versions() -> None:
+def test_the_key_stays_the_same_over_versions():
     key = "b15d6bec3808556bb2648a8907446231e934b9dd1702fec7d382a4e57b8dd805"
     assert request_key(DRAFT) == key, "records made before would no longer be found"
 
 
-def test_a_missing_record_is_told(tmp_path: Path) -> None:
+def test_a_missing_record_is_told(tmp_path):
     file = tmp_path / "r.jsonl"
     answer(ReplayLanguageModel(file, Model()), [*REQUESTS, said("far off")])
     asked = replace(DRAFT, sampling=Sampling(8, 0.7, 0.9, ("\n",), seed=4), purpose="reflect")
@@ -160,7 +159,7 @@ def test_a_missing_record_is_told(tmp_path: Path) -> None:
     assert isinstance(none, LanguageModelError)
 
 
-def test_token_counts_are_recorded(tmp_path: Path) -> None:
+def test_token_counts_are_recorded(tmp_path):
     file, model = tmp_path / "r.jsonl", Model()
     recorder = ReplayLanguageModel(file, model)
     assert recorder.count_tokens("a b c") == recorder.count_tokens("a b c") == 3
@@ -171,7 +170,7 @@ def test_token_counts_are_recorded(tmp_path: Path) -> None:
         replay.count_tokens("a b c d")
 
 
-def test_a_record_goes_on(tmp_path: Path) -> None:
+def test_a_record_goes_on(tmp_path):
     file = tmp_path / "r.jsonl"
     first = ReplayLanguageModel(file, Model()).generate([said("a")])
     model = Model()
@@ -183,7 +182,7 @@ def test_a_record_goes_on(tmp_path: Path) -> None:
     assert header["schema"] == 2 and header["config"] == {"id": "model"}
 
 
-def test_another_model_does_not_mix_in(tmp_path: Path) -> None:
+def test_another_model_does_not_mix_in(tmp_path):
     file = tmp_path / "r.jsonl"
     ReplayLanguageModel(file, Model()).generate([said("a")])
     before = file.read_bytes()
@@ -192,7 +191,7 @@ def test_another_model_does_not_mix_in(tmp_path: Path) -> None:
     assert file.read_bytes() == before
 
 
-def test_a_header_that_was_cut_is_written_again(tmp_path: Path) -> None:
+def test_a_header_that_was_cut_is_written_again(tmp_path):
     file = tmp_path / "r.jsonl"
     file.write_bytes(b'{"schema": "hea')
     with pytest.raises(DataCorrupt, match=r"found the header \{\}"):
@@ -211,7 +210,7 @@ BAD_LINES = [
 
 
 @pytest.mark.parametrize("bad", BAD_LINES, ids=lambda line: line[:20].decode("latin-1"))
-def test_a_corrupt_line_is_named(tmp_path: Path, bad: bytes) -> None:
+def test_a_corrupt_line_is_named(tmp_path, bad):
     file = tmp_path / "r.jsonl"
     recorder = ReplayLanguageModel(file, Model())
     recorder.generate([said("a"), said("b")])
@@ -224,7 +223,7 @@ def test_a_corrupt_line_is_named(tmp_path: Path, bad: bytes) -> None:
     assert file.read_bytes() == before
 
 
-def test_a_changed_record_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_record_is_noticed(tmp_path):
     file = tmp_path / "r.jsonl"
     ReplayLanguageModel(file, Model()).generate([said("a")])
     good = file.read_text()
@@ -234,7 +233,7 @@ def test_a_changed_record_is_noticed(tmp_path: Path) -> None:
             ReplayLanguageModel(file)
 
 
-def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_or_written(tmp_path):
     with pytest.raises(DataNotFound, match="give a model"):
         ReplayLanguageModel(tmp_path / "none.jsonl")
     with pytest.raises(DataNotFound):
@@ -243,7 +242,7 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
         ReplayLanguageModel(tmp_path, Model())
 
 
-def test_threads_share_a_recorder(tmp_path: Path) -> None:
+def test_threads_share_a_recorder(tmp_path):
     recorder = ReplayLanguageModel(tmp_path / "r.jsonl", Model())
     work = [
         threading.Thread(target=lambda i=i: recorder.generate([said(f"{i % 5}"), said(f"own {i}")]))
@@ -279,7 +278,7 @@ REPLIES: st.SearchStrategy[LMReply] = st.one_of(
 
 
 @given(REPLIES)
-def test_replies_come_back_exactly(reply: LMReply) -> None:
+def test_replies_come_back_exactly(reply):
     back = reply_from_json(json.loads(json.dumps(reply_to_json(reply))))
     assert back == reply and repr(back) == repr(reply)
 
@@ -296,7 +295,7 @@ def test_replies_come_back_exactly(reply: LMReply) -> None:
     ],
     ids=str,
 )
-def test_replies_that_are_none(data: Any) -> None:
+def test_replies_that_are_none(data):
     with pytest.raises(DataCorrupt):
         reply_from_json(data)
 
@@ -308,7 +307,7 @@ def texts(replies: Sequence[Any]) -> list[str]:
     return [getattr(reply, "text", str(reply)) for reply in replies]
 
 
-def test_each_request_goes_to_its_model_and_the_order_is_kept() -> None:
+def test_each_request_goes_to_its_model_and_the_order_is_kept():
     models = {"agent": Model("A"), "wm": Model("W")}
     routed = RoutedLanguageModel(models, "agent")
     asked = [
@@ -331,7 +330,7 @@ class Broken(Model):
         raise LanguageModelError("the server is gone")
 
 
-def test_what_fails_costs_only_its_own_requests() -> None:
+def test_what_fails_costs_only_its_own_requests():
     routed = RoutedLanguageModel({"agent": Model("A"), "wm": Broken("W")}, "agent")
     asked = [said("a", adapter=adapter) for adapter in ("agnt", "agent", "wm")]
     assert texts(routed.generate(asked)) == [
@@ -342,7 +341,7 @@ def test_what_fails_costs_only_its_own_requests() -> None:
     assert routed.generate([]) == []
 
 
-def test_a_model_of_several_names_gets_one_batch_and_is_counted_once() -> None:
+def test_a_model_of_several_names_gets_one_batch_and_is_counted_once():
     shared, other = Model("S"), Model("O")
     routed = RoutedLanguageModel({"agent": shared, "agent_ema": shared, "wm": other}, "wm")
     routed.generate([said("a", adapter=name) for name in ("agent", "agent_ema", "wm")])
@@ -350,7 +349,7 @@ def test_a_model_of_several_names_gets_one_batch_and_is_counted_once() -> None:
     assert routed.usage == Usage(retries=3, cost=1.5)
 
 
-def test_a_routed_model_has_what_all_of_its_models_have() -> None:
+def test_a_routed_model_has_what_all_of_its_models_have():
     both = (frozenset({"generate", "score"}), frozenset({"generate", "encode"}))
     models = {"wm": Model("W", both[0]), "agent": Model("AA", both[1])}
     routed = RoutedLanguageModel(models, "agent", name="both")

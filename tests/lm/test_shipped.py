@@ -35,14 +35,14 @@ needs_weights = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     place: Path = load(STAND_IN)(tmp_path_factory.mktemp("models"))
     return place
 
 
-def test_everything_is_found(root: Path) -> None:
+def test_everything_is_found(root):
     from safetensors.torch import load_file
 
     found = shipped_models("alfworld", root)
@@ -53,7 +53,7 @@ def test_everything_is_found(root: Path) -> None:
     assert found.parameters == sum(weight.numel() for weight in weights.values())
 
 
-def test_they_are_language_models_by_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_are_language_models_by_name(root, monkeypatch):
     monkeypatch.setattr(module, "_package_folder", lambda: root)
     ask = Generate((Message("user", "Is the fridge open?"),), Sampling(2))
     for spec, name in {
@@ -67,7 +67,7 @@ def test_they_are_language_models_by_name(root: Path, monkeypatch: pytest.Monkey
     assert create_language_model("shipped", name="mine", dtype="float32").name == "mine"
 
 
-def test_other_names_are_no_shipped_models() -> None:
+def test_other_names_are_no_shipped_models():
     for spec in ("shipped:", "shipped:head", "shipped:../agent"):
         with pytest.raises(OptionError, match="shipped:agent or shipped:wm"):
             create_language_model(spec)
@@ -79,7 +79,7 @@ def test_other_names_are_no_shipped_models() -> None:
 @pytest.mark.parametrize(
     "file", ["settings.json", "agent/model.safetensors", "wm/model.safetensors", "head.safetensors"]
 )
-def test_a_package_without_them_says_so(root: Path, tmp_path: Path, file: str) -> None:
+def test_a_package_without_them_says_so(root, tmp_path, file):
     folder = tmp_path / "alfworld"
     for part in ("agent", "wm"):
         (folder / part).mkdir(parents=True)
@@ -92,7 +92,7 @@ def test_a_package_without_them_says_so(root: Path, tmp_path: Path, file: str) -
         shipped_models(root=tmp_path)
 
 
-def test_the_package_data_covers_every_file() -> None:
+def test_the_package_data_covers_every_file():
     toml: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     project = toml.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     patterns = project["tool"]["setuptools"]["package-data"]["comap.lm"]
@@ -105,7 +105,7 @@ def test_the_package_data_covers_every_file() -> None:
 
 
 @needs_weights
-def test_the_real_ones_are_small_and_safe() -> None:
+def test_the_real_ones_are_small_and_safe():
     files = [path for path in REAL.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 10 * 1024**2
     assert {path.suffix for path in files} <= {".safetensors", ".json", ".jinja", ".md"}
@@ -120,7 +120,7 @@ def test_the_real_ones_are_small_and_safe() -> None:
 
 
 @needs_weights
-def test_the_real_ones_play() -> None:
+def test_the_real_ones_play():
     pytest.importorskip("torch")
     found = shipped_models()
     make_env = partial(

@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     """A model of a few words, for trainings on rows that are made up."""
     folder: Path = load(f"{HERE / 'learning.py'}:model_folder")(
         tmp_path_factory.mktemp("a") / "tiny"
@@ -21,7 +21,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def player(tmp_path_factory):
     """A model that knows the words of ALFWorld, for whole trainings."""
     folder: Path = load(f"{HERE / 'training_kit.py'}:model_at")(
         tmp_path_factory.mktemp("b") / "model"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from comap.errors import OptionError
@@ -34,18 +32,18 @@ from comap.trainers.comap.config import ABLATIONS, PRESETS, Distillation
         (LoRA, {"dropout": 1.0}, "lora.dropout must be"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(made: Any, settings: Any, message: str) -> None:
+def test_what_cannot_be_is_refused_by_name(made, settings, message):
     with pytest.raises(OptionError, match=message):
         made(**settings)
 
 
-def test_what_is_at_the_edge_is_accepted() -> None:
+def test_what_is_at_the_edge_is_accepted():
     preset("paper", rounds=0, mu=1, tau_p=0, temperature=0, eta=0.0, save_steps=0, delta=None)
     frozen = CoMapTraining(wmsd=False, real_ce=False, world_model_evolution=False)
     assert frozen.ablations() == ("Frozen WM", "w/o Real CE", "w/o WMSD")
 
 
-def test_settings_are_given_by_name_or_by_their_config() -> None:
+def test_settings_are_given_by_name_or_by_their_config():
     by_name = preset("tiny", tau_p=0.3, accumulate=4, rounds=1)
     nested = preset("tiny", agent={"tau_p": 0.3}, optimization={"accumulate": 4}, rounds=1)
     assert by_name == nested and by_name.agent.decoding == "masked"
@@ -57,13 +55,13 @@ def test_settings_are_given_by_name_or_by_their_config() -> None:
         preset("paper", round=3)
 
 
-def test_each_ablation_is_one_switch() -> None:
+def test_each_ablation_is_one_switch():
     assert len(ABLATIONS) == 10
     for name, label in ABLATIONS.items():
         assert preset("tiny", **{name.split(".")[-1]: False}).ablations() == (label,)
 
 
-def test_table_5() -> None:
+def test_table_5():
     """The hyperparameters of the paper's Table 5."""
     told = preset("paper")
     agent, optimization = told.agent, told.optimization
@@ -79,7 +77,7 @@ def test_table_5() -> None:
     assert (told.predict_tokens, agent.temperature, agent.top_p) == (192, 0.7, 0.9)
 
 
-def test_baselines() -> None:
+def test_baselines():
     assert baseline_preset("sft", "paper").roles() == ("agent",)
     assert baseline_preset("sft", "paper", world_model=True).roles() == ("agent", "wm")
     assert baseline_preset("iwm", "tiny").roles() == ("agent", "explorer")

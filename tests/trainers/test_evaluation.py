@@ -78,7 +78,7 @@ class Said:
         return [Prediction(self.texts[query.action]) for query in queries]
 
 
-def test_scores_by_hand() -> None:
+def test_scores_by_hand():
     model = Said()
     found = score_transitions(model, SET, CANON, batch=2)
     assert model.asked == [2, 2, 1]
@@ -167,7 +167,7 @@ def branch(steps: int, action: str, seed: int = 7) -> Branch:
     return Branch(task="task/1", prefix=TAKEN[:steps], action=action, seed=seed)
 
 
-def test_decisions_that_can_be_tried() -> None:
+def test_decisions_that_can_be_tried():
     assert revision_branches([EPISODE], 10, seed=0) == [
         RevisionPair(branch(0, "look"), branch(0, "go to desk 1"), True),
         RevisionPair(branch(1, "look"), branch(1, "go to desk 1"), True),
@@ -176,7 +176,7 @@ def test_decisions_that_can_be_tried() -> None:
     ]
 
 
-def test_decisions_are_drawn_by_the_seed_alone() -> None:
+def test_decisions_are_drawn_by_the_seed_alone():
     many = [replace(EPISODE, task=f"task/{n}", seed=None) for n in range(9)]
     pairs = revision_branches(many, 12, seed=5)
     assert len(pairs) == 12 and {pair.draft.seed for pair in pairs} == {5}
@@ -189,7 +189,7 @@ def ended(success: bool, error: str | None = None) -> Outcome:
     return Outcome(success=success, ret=float(success), steps=1, observation="", error=error)
 
 
-def test_rates_by_hand() -> None:
+def test_rates_by_hand():
     """Good drafts: 4, revised 3, into failure 1. Revisions: 5, of which 1 saves a bad draft."""
     cases = [
         (True, True, False),
@@ -221,7 +221,7 @@ def test_rates_by_hand() -> None:
 # -- gates ---------------------------------------------------------------------------------------
 
 
-def test_gates_by_hand() -> None:
+def test_gates_by_hand():
     def of(r: float | None, p: float | None, q: float | None, **notes: Any) -> dict[str, Any]:
         return {"agreement": r, "p": p, "q": q, "wm_gate": r is not None and r >= 0.5, **notes}
 
@@ -308,9 +308,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("facts", "action", "text", "expected"), CASES)
-def test_what_follows_from_the_belief(
-    facts: tuple[tuple[str, ...], ...], action: str, text: str, expected: bool | None
-) -> None:
+def test_what_follows_from_the_belief(facts, action, text, expected):
     query = Query(ENV, "goal", (), State(frozenset({HERE, *facts})), action)
     assert is_predictable(query, text, CANON) is expected
 
@@ -320,20 +318,18 @@ def test_what_follows_from_the_belief(
 
 def played(seeds: range, expert: bool) -> Iterator[Trajectory]:
     env = gymnasium.make(ENV, source="generated", max_episode_steps=6)
-    tasks = env.unwrapped.tasks.ids  # type: ignore[attr-defined]
+    tasks = env.unwrapped.tasks.ids
     for seed in seeds:
         agent = ExpertAgent() if expert else RandomAgent()
         yield run_episode(env, agent, task=tasks[seed], seed=seed)
 
 
 @pytest.fixture(scope="module")
-def episodes() -> tuple[list[Trajectory], list[Trajectory]]:
+def episodes():
     return list(played(range(4), True)), list(played(range(4, 8), False))
 
 
-def test_half_is_the_expert_and_half_the_policy(
-    episodes: tuple[list[Trajectory], list[Trajectory]],
-) -> None:
+def test_half_is_the_expert_and_half_the_policy(episodes):
     expert, policy = episodes
     for n in (0, 1, 7, 10):
         frozen = frozen_set(expert, policy, n=n, seed=3)
@@ -343,9 +339,7 @@ def test_half_is_the_expert_and_half_the_policy(
     assert len(frozen_set(expert, [], n=10)) == 5, "the other gives no more"
 
 
-def test_a_set_does_not_depend_on_the_order_of_episodes(
-    episodes: tuple[list[Trajectory], list[Trajectory]],
-) -> None:
+def test_a_set_does_not_depend_on_the_order_of_episodes(episodes):
     expert, _ = episodes
     chosen = freeze(expert, 9, seed=1)
     assert chosen == freeze(reversed(expert), 9, seed=1) == freeze(iter(expert), 9, seed=1)
@@ -369,9 +363,7 @@ QUERIES = st.builds(
 
 
 @given(st.lists(st.builds(Transition, QUERIES, TEXTS), max_size=3))
-def test_files_give_back_what_was_written(
-    tmp_path_factory: pytest.TempPathFactory, transitions: list[Transition]
-) -> None:
+def test_files_give_back_what_was_written(tmp_path_factory, transitions):
     path = tmp_path_factory.getbasetemp() / "sets" / "set.jsonl"
     save_transitions(path, transitions)
     assert load_transitions(path) == transitions
@@ -395,7 +387,7 @@ def saved(path: Path) -> list[str]:
         (lambda lines: [*lines[:2], lines[2].replace("B.", "C.")], "cut or changed"),
     ],
 )
-def test_other_files_are_refused(tmp_path: Path, change: object, message: str) -> None:
+def test_other_files_are_refused(tmp_path, change, message):
     path = tmp_path / "set.jsonl"
     lines = saved(path)
     assert callable(change)

@@ -88,9 +88,7 @@ def play(
         (RolloutAgent, "brief", "belief", 2048),
     ],
 )
-def test_prompts_are_built_again(
-    agent_type: Any, prompts: str, state_text: str, max_length: int
-) -> None:
+def test_prompts_are_built_again(agent_type, prompts, state_text, max_length):
     options: dict[str, Any] = {
         "prompts": prompts,
         "state_text": state_text,
@@ -103,7 +101,7 @@ def test_prompts_are_built_again(
     assert sum(count["reflect"] for count in counts) >= 8
 
 
-def test_views_are_what_the_agent_had() -> None:
+def test_views_are_what_the_agent_had():
     seen: list[Any] = []
 
     class Watching(CoMapAgent):

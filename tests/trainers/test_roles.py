@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ LORA = LoRA(r=2, targets=("q_proj", "down_proj"))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return build_tiny(
         tmp_path_factory.mktemp("models") / "tiny", CORPUS, parameters=200_000, max_length=256
     )
@@ -96,7 +95,7 @@ def answers(lm: LanguageModel, asked: Sequence[Any]) -> list[Any]:
 
 @KINDS
 @pytest.mark.parametrize("role", ["agent", "wm"])
-def test_training_one_role_leaves_all_else_bit_for_bit(folder: Path, kind: str, role: str) -> None:
+def test_training_one_role_leaves_all_else_bit_for_bit(folder, kind, role):
     roles = opened(folder, kind)
     before = everything(roles)
     learn(roles, role)
@@ -109,7 +108,7 @@ def test_training_one_role_leaves_all_else_bit_for_bit(folder: Path, kind: str, 
 
 
 @KINDS
-def test_the_teacher_begins_as_its_student_and_follows_it(folder: Path, kind: str) -> None:
+def test_the_teacher_begins_as_its_student_and_follows_it(folder, kind):
     roles = opened(folder, kind)
     assert same(roles.state("wm"), roles.state("wm_ema"))
     assert not same(roles.state("wm"), roles.state("agent")) or kind == "full"
@@ -125,7 +124,7 @@ def test_the_teacher_begins_as_its_student_and_follows_it(folder: Path, kind: st
 
 
 @KINDS
-def test_using_puts_everything_back(folder: Path, kind: str) -> None:
+def test_using_puts_everything_back(folder, kind):
     roles = opened(folder, kind)
     roles.train_only("wm")
     roles.module("wm").train()
@@ -145,7 +144,7 @@ def test_using_puts_everything_back(folder: Path, kind: str) -> None:
         pass
 
 
-def test_new_adapters_depend_on_seed_and_role_alone(folder: Path) -> None:
+def test_new_adapters_depend_on_seed_and_role_alone(folder):
     torch.manual_seed(1)
     one = opened(folder, "lora", seed=3)
     torch.manual_seed(2)
@@ -162,7 +161,7 @@ def test_new_adapters_depend_on_seed_and_role_alone(folder: Path) -> None:
         assert "lora_B" in name or float(weight.abs().max()) > inside / 2
 
 
-def test_adapters_are_as_asked_for(folder: Path) -> None:
+def test_adapters_are_as_asked_for(folder):
     roles = opened(folder, "lora", lora=LoRA(r=3, alpha=12, dropout=0.25, targets=("v_proj",)))
     config = roles.module("wm_ema").peft_config["wm_ema"]
     assert (config.r, config.lora_alpha, config.lora_dropout) == (3, 12, 0.25)
@@ -170,7 +169,7 @@ def test_adapters_are_as_asked_for(folder: Path) -> None:
     assert names == {"v_proj"}
 
 
-def test_adapters_have_single_precision_on_a_model_of_half(folder: Path) -> None:
+def test_adapters_have_single_precision_on_a_model_of_half(folder):
     roles = opened(folder, "lora", dtype="bfloat16")
     assert roles.base("wm").dtype == torch.bfloat16
     for role in roles.names:
@@ -178,7 +177,7 @@ def test_adapters_have_single_precision_on_a_model_of_half(folder: Path) -> None
 
 
 @KINDS
-def test_answers_are_those_of_the_role_that_is_named(folder: Path, kind: str) -> None:
+def test_answers_are_those_of_the_role_that_is_named(folder, kind):
     roles = opened(folder, kind)
     lm = roles.language_model()
     learn(roles, "wm", steps=6)
@@ -192,7 +191,7 @@ def test_answers_are_those_of_the_role_that_is_named(folder: Path, kind: str) ->
 
 
 @KINDS
-def test_exact_answers_do_not_depend_on_the_batch(folder: Path, kind: str) -> None:
+def test_exact_answers_do_not_depend_on_the_batch(folder, kind):
     roles = opened(folder, kind)
     learn(roles, "wm", steps=6)
     before, state = everything(roles), torch.random.get_rng_state()
@@ -213,9 +212,7 @@ def test_exact_answers_do_not_depend_on_the_batch(folder: Path, kind: str) -> No
 
 
 @KINDS
-def test_exact_answers_are_those_of_the_model_in_double_precision(
-    folder: Path, kind: str, tmp_path: Path
-) -> None:
+def test_exact_answers_are_those_of_the_model_in_double_precision(folder, kind, tmp_path):
     roles = opened(folder, kind)
     learn(roles, "wm", steps=6)
     exact = roles.language_model(exact=True)
@@ -241,12 +238,12 @@ def test_exact_answers_are_those_of_the_model_in_double_precision(
         ({"dtype": "int8"}, "dtype must be"),
     ],
 )
-def test_bad_arguments_are_refused(folder: Path, options: dict[str, Any], words: str) -> None:
+def test_bad_arguments_are_refused(folder, options, words):
     with pytest.raises(CoMapError, match=words):
         Roles.open(folder, **{"kind": "lora", "device": "cpu", **options})
 
 
-def test_models_that_do_not_fit_together_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_models_that_do_not_fit_together_are_refused(folder, tmp_path):
     other = build_tiny(tmp_path / "other", ["another word"] * 2, parameters=200_000)
     with pytest.raises(OptionError, match="to have one vocabulary, found that of wm"):
         opened({"agent": folder, "wm": other}, "full")
@@ -267,9 +264,7 @@ def test_models_that_do_not_fit_together_are_refused(folder: Path, tmp_path: Pat
 
 
 @KINDS
-def test_saved_roles_are_the_same_and_replace_older_ones(
-    folder: Path, tmp_path: Path, kind: str
-) -> None:
+def test_saved_roles_are_the_same_and_replace_older_ones(folder, tmp_path, kind):
     roles = opened(folder, kind)
     roles.save(tmp_path / "out")
     learn(roles, "wm")
@@ -281,7 +276,7 @@ def test_saved_roles_are_the_same_and_replace_older_ones(
         assert same(again.state(role), roles.state(role)), role
 
 
-def test_a_saved_adapter_of_other_settings_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_saved_adapter_of_other_settings_is_refused(folder, tmp_path):
     out = opened(folder, "lora").save(tmp_path / "out")
     with pytest.raises(OptionError, match=r"lora.r=4, found 2"):
         opened(folder, "lora", lora=LoRA(r=4), saved={"agent": out / "agent"})

@@ -96,7 +96,7 @@ def labelled(row: Example) -> list[int]:
 
 
 @EACH
-def test_exactly_the_scored_segments_and_the_end_carry_loss(name: str) -> None:
+def test_exactly_the_scored_segments_and_the_end_carry_loss(name):
     tokenizer, end = made(name), TEMPLATES[name][2]
     (row,) = encode_samples(tokenizer, [sample()])
     assert tokenizer.decode(labelled(row)) == " go to shelf 2!" + end
@@ -109,7 +109,7 @@ def test_exactly_the_scored_segments_and_the_end_carry_loss(name: str) -> None:
 
 
 @EACH
-def test_the_prompt_ends_where_the_assistant_begins(name: str) -> None:
+def test_the_prompt_ends_where_the_assistant_begins(name):
     tokenizer, begins = made(name), TEMPLATES[name][3]
     (row,) = encode_samples(tokenizer, [sample()])
     prompt = tokenizer.decode(row.prompt)
@@ -119,7 +119,7 @@ def test_the_prompt_ends_where_the_assistant_begins(name: str) -> None:
 
 
 @EACH
-def test_generation_continues_from_the_very_prompt_of_training(name: str) -> None:
+def test_generation_continues_from_the_very_prompt_of_training(name):
     tokenizer = made(name)
     config = transformers.Qwen3Config(
         vocab_size=len(tokenizer),
@@ -146,7 +146,7 @@ def test_generation_continues_from_the_very_prompt_of_training(name: str) -> Non
 
 
 @EACH
-def test_plain_fine_tuning_has_the_same_tokens(name: str) -> None:
+def test_plain_fine_tuning_has_the_same_tokens(name):
     one = sample(reply=((" go to shelf 2", True),))
     (row,) = encode_samples(made(name), [one])
     (other,) = encode_rows(made(name), [Row(TALK, " go to shelf 2")])
@@ -162,7 +162,7 @@ TEXTS = st.text("ab 1\né漢<|>[/INST]endimst_", min_size=0, max_size=12)
     st.lists(st.tuples(TEXTS, st.booleans()), min_size=1, max_size=4),
     st.sampled_from(["chatml", "mistral"]),
 )
-def test_any_reply_is_labelled_by_segments(reply: list[tuple[str, bool]], name: str) -> None:
+def test_any_reply_is_labelled_by_segments(reply, name):
     tokenizer = made(name)
     (row,) = encode_samples(tokenizer, [sample(reply=tuple(reply))], 1000)
     alone = [encode_samples(tokenizer, [sample(reply=(part,))], 1000)[0] for part in reply]
@@ -181,7 +181,7 @@ DECIDED = (("Decision:", False), (" REVISE", True), ("\nFinal Action:", False), 
 
 @EACH
 @pytest.mark.parametrize("word", [" REVISE", " KEEP"])
-def test_the_label_is_read_where_the_words_first_differ(name: str, word: str) -> None:
+def test_the_label_is_read_where_the_words_first_differ(name, word):
     reply = (DECIDED[0], (word, True), *DECIDED[2:])
     (row,) = encode_samples(made(name), [sample(reply=reply, label=1.0, label_weight=0.1)])
     assert row.decision is not None
@@ -191,14 +191,14 @@ def test_the_label_is_read_where_the_words_first_differ(name: str, word: str) ->
     assert before.startswith("Decision:") and "Final" not in before
 
 
-def test_without_a_label_or_a_decision_there_is_no_place_for_it() -> None:
+def test_without_a_label_or_a_decision_there_is_no_place_for_it():
     plain, other = encode_samples(
         made("tiny"), [sample(reply=DECIDED), sample(label=1.0, label_weight=0.1)]
     )
     assert plain.decision is None and other.decision is None and other.label == 1.0
 
 
-def test_a_reply_without_room_is_cut_and_does_not_end() -> None:
+def test_a_reply_without_room_is_cut_and_does_not_end():
     (whole,) = encode_samples(made("tiny"), [sample(reply=DECIDED, label=0.0, label_weight=1.0)])
     assert whole.decision is not None
     size = len(whole.prompt) + whole.decision[0]
@@ -209,7 +209,7 @@ def test_a_reply_without_room_is_cut_and_does_not_end() -> None:
     assert cut.decision is None and cut.scored == whole.scored[: whole.decision[0]]
 
 
-def test_the_teacher_s_prompt_takes_room_too_and_is_never_an_answer() -> None:
+def test_the_teacher_s_prompt_takes_room_too_and_is_never_an_answer():
     longer = (*TALK[:-1], Message("user", "It is dark. You see a shelf 2 " * 5))
     short, wide = encode_samples(made("tiny"), [sample(), sample(messages=longer)])
     (row,) = encode_samples(
@@ -219,7 +219,7 @@ def test_the_teacher_s_prompt_takes_room_too_and_is_never_an_answer() -> None:
     assert row.answer == short.answer[:3] and row.distill_weight == 0.5
 
 
-def test_what_cannot_be_encoded_says_why() -> None:
+def test_what_cannot_be_encoded_says_why():
     (row,) = encode_samples(made("tiny"), [sample()])
     with pytest.raises(OptionError, match=r"prompts of less than \d+ tokens.*raise max_length"):
         encode_samples(made("tiny"), [sample(task="t1")], len(row.prompt))
@@ -237,7 +237,7 @@ def test_what_cannot_be_encoded_says_why() -> None:
 
 @pytest.mark.parametrize("batch", [{"batch_rows": 3}, {"batch_rows": None, "batch_tokens": 40}])
 @pytest.mark.parametrize("accumulate", [1, 4])
-def test_each_row_passes_once_an_epoch(batch: dict[str, Any], accumulate: int) -> None:
+def test_each_row_passes_once_an_epoch(batch, accumulate):
     rng = random.Random(0)
     lengths = [[rng.randint(1, 30) for _ in range(17)] for _ in range(2)]
     optimization = Optimization(accumulate=accumulate, **batch)
@@ -255,7 +255,7 @@ def test_each_row_passes_once_an_epoch(batch: dict[str, Any], accumulate: int) -
             assert len(one.rows) <= 3
 
 
-def test_samples() -> None:
+def test_samples():
     sample = Sample(kind="anchor", messages=TALK, reply=(("a", False), (" b", True)), weight=2.0)
     assert (sample.text, sample.scored, sample.scaled(0.5).weight) == ("a b", " b", 1.0)
     assert count_samples([sample, sample]) == {"anchor": 2}

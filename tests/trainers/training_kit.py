@@ -136,7 +136,7 @@ def build_elsewhere(folder: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-class Answers(HashedModel):  # type: ignore[misc]
+class Answers(HashedModel):
     """Answers by a hash; world models say one of two observations, and teachers often the same."""
 
     name = "answers"
@@ -149,7 +149,7 @@ class Answers(HashedModel):  # type: ignore[misc]
         if request.adapter in ("wm", "wm_ema"):
             text = SEEN[self._draw(request.messages[-1].content, request.adapter) % 2]
             return Completion(text, (1, 2), (-0.25, -0.5), "stop", 9, 2)
-        return super()._one(request)  # type: ignore[no-any-return]
+        return super()._one(request)
 
     def encode(self, requests: Sequence[Any]) -> list[Any]:
         self._took(requests)

@@ -91,7 +91,7 @@ def rows_of(name: str, out: Path) -> list[ResultRow]:
     return measured(found, name, paths)
 
 
-def test_a_table_has_the_last_round_and_a_figure_every_one(tmp_path: Path) -> None:
+def test_a_table_has_the_last_round_and_a_figure_every_one(tmp_path):
     (row,) = rows_of("comap-t2", tmp_path)
     assert (row.method, row.env, row.metric, row.value) == ("CoMap", AW, "delta_f1", 60.0)
     assert row.low == pytest.approx(60 - 1.96 * 2, abs=0.01) and row.n == 50 and row.x is None
@@ -118,16 +118,14 @@ SPENT = {"coevolution.wm": 3.0, "coevolution.policy": 4.0, "evaluation.all": 2.0
         ("comap-t6", "CoMap", {(f"seconds.{name}", spent, None) for name, spent in SPENT.items()}),
     ],
 )
-def test_diagnostics_samples_and_costs(
-    name: str, method: str, expected: set[tuple[str, float, int | None]], tmp_path: Path
-) -> None:
+def test_diagnostics_samples_and_costs(name, method, expected, tmp_path):
     """A rate of nothing is left out."""
     rows = [row for row in rows_of(name, tmp_path) if method in ("", row.method)]
     found = {(row.metric, row.value, row.n) for row in rows}
     assert expected <= found and (name in ("comap-f7", "comap-t6") or found == expected)
 
 
-def test_a_point_is_placed_by_parameters_or_by_its_method(tmp_path: Path) -> None:
+def test_a_point_is_placed_by_parameters_or_by_its_method(tmp_path):
     assert {row.x for row in rows_of("comap-f8", tmp_path)} == {300_000.0}
     found, paths = planned("paw-f6"), Paths(tmp_path / "2")
     paw_training(done(paths, job_named(found, "grpo+paw-alpha-0.25")), {"a": 1, "b": 0}, 0.7)
@@ -145,7 +143,7 @@ def paw_training(folder: Path, won: dict[str, int], score: float) -> None:
     write(folder / "metrics.jsonl", {"update": 1, "success": 0.1, "return": 1.0})
 
 
-def test_search_is_shown_by_data_set(tmp_path: Path) -> None:
+def test_search_is_shown_by_data_set(tmp_path):
     found, paths = planned("paw-t2", "paper"), Paths(tmp_path)
     won = {"nq/test_1": 1, "nq/test_2": 0, "musique/2hop": 1, "popqa/1": 0}
     paw_training(done(paths, job_named(found, "grpo+paw-searchqa")), won, 0.5)
@@ -156,7 +154,7 @@ def test_search_is_shown_by_data_set(tmp_path: Path) -> None:
     }
 
 
-def test_success_on_tools_is_the_judges(tmp_path: Path) -> None:
+def test_success_on_tools_is_the_judges(tmp_path):
     found, paths = planned("comap-t1", "paper"), Paths(tmp_path)
     job = job_named(found, "play-react-stabletoolbench-Qwen3-4B")
     folder = done(paths, job)
@@ -178,7 +176,7 @@ def test_success_on_tools_is_the_judges(tmp_path: Path) -> None:
     assert "expected SoPR with its interval" in str(row.error)
 
 
-def test_what_is_not_there_says_why(tmp_path: Path) -> None:
+def test_what_is_not_there_says_why(tmp_path):
     found, paths = planned("comap-t2"), Paths(tmp_path)
     rows = collect(found, [experiment("comap-t2")], paths)
     assert {row.error for row in rows} == {"not run yet"} and {row.value for row in rows} == {None}
@@ -189,9 +187,7 @@ def test_what_is_not_there_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"n": "x"}', '{"n": 2, "success": 3}'])
-def test_results_that_are_not_understood_fail_their_cell_alone(
-    tmp_path: Path, content: str
-) -> None:
+def test_results_that_are_not_understood_fail_their_cell_alone(tmp_path, content):
     found, paths = planned("comap-t1"), Paths(tmp_path)
     job = job_named(found, "play-react-alfworld")
     folder = done(paths, job) / "valid_seen"
@@ -201,7 +197,7 @@ def test_results_that_are_not_understood_fail_their_cell_alone(
     assert any(row.job == job.id and str(row.error).startswith("failed") for row in rows)
 
 
-def test_facts_need_no_run() -> None:
+def test_facts_need_no_run():
     settings = measures_of(next(iter(planned("comap-t5").jobs.values())), Path("nowhere"))
     texts = {one.method: one.text for one in settings}
     assert texts["tau_p, tau_q"] == "0.5, 0.6" and texts["eta, mu, tau_wm"] == "0.5, 0.99, 0.6"
@@ -210,11 +206,11 @@ def test_facts_need_no_run() -> None:
     assert all(one.value and one.value > 0 for one in sizes)
 
 
-def test_rows_come_back_from_their_file(tmp_path: Path) -> None:
+def test_rows_come_back_from_their_file(tmp_path):
     about = {"experiment": "x", "metric": "m"}
     rows = [
-        ResultRow(**about, method="\u202e<b>", value=1.5, cost={"cpu_seconds": 1}),  # type: ignore[arg-type]
-        ResultRow(**about, method="y", error="failed: \ud800"),  # type: ignore[arg-type]
+        ResultRow(**about, method="\u202e<b>", value=1.5, cost={"cpu_seconds": 1}),
+        ResultRow(**about, method="y", error="failed: \ud800"),
     ]
     write_rows(tmp_path / "rows.jsonl", rows)
     assert list(read_rows(tmp_path / "rows.jsonl")) == rows
@@ -223,7 +219,7 @@ def test_rows_come_back_from_their_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", ['"metric":3', '"a":1', '"value":NaN', '"value":true', '"x":"y"'])
-def test_a_line_that_is_no_row_is_named(tmp_path: Path, more: str) -> None:
+def test_a_line_that_is_no_row_is_named(tmp_path, more):
     path = tmp_path / "rows.jsonl"
     for line in ("{", "3", '{"experiment":"x"}', f'{{"experiment":"x","method":"y",{more}}}'):
         path.write_text(line + "\n")

@@ -35,7 +35,7 @@ ENV = "comap/ALFWorld-v0"
 
 
 @pytest.fixture(autouse=True)
-def _light(monkeypatch: pytest.MonkeyPatch) -> None:
+def _light(monkeypatch):
     monkeypatch.setattr(runner, "PRELOADED", ("comap.cli",))
 
 
@@ -78,7 +78,7 @@ EXPERIMENT = Experiment(
 )
 
 
-def test_jobs_run_past_one_that_fails_and_what_needs_it_is_left_out(tmp_path: Path) -> None:
+def test_jobs_run_past_one_that_fails_and_what_needs_it_is_left_out(tmp_path):
     good, bad = job("good", "expert"), job("bad", "nobody")
     after = job("after", "expert", {"bad": "bad"})
     second = job("second", "random", {"good": "good"})
@@ -104,7 +104,7 @@ def test_jobs_run_past_one_that_fails_and_what_needs_it_is_left_out(tmp_path: Pa
     assert str(tmp_path) not in json.dumps(record) and record["cost"]["cpu_seconds"] > 0
 
 
-def test_what_has_ended_is_not_run_again_and_what_failed_is(tmp_path: Path) -> None:
+def test_what_has_ended_is_not_run_again_and_what_failed_is(tmp_path):
     paths = Paths(tmp_path)
     run_jobs(plan_of(job("one", "expert"), job("two", "nobody")), paths, main, workers=2)
     first = (tmp_path / "jobs" / "one" / "job.json").read_bytes()
@@ -123,7 +123,7 @@ def test_what_has_ended_is_not_run_again_and_what_failed_is(tmp_path: Path) -> N
     assert job_record(paths, dataclasses.replace(mended, config_hash="other")) is None
 
 
-def test_a_worker_that_is_killed_is_told_and_its_job_goes_on_later(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_is_told_and_its_job_goes_on_later(tmp_path):
     paths = Paths(tmp_path)
     lines = paths.of("long") / "valid_seen" / "trajectories.jsonl"
 
@@ -140,7 +140,7 @@ def test_a_worker_that_is_killed_is_told_and_its_job_goes_on_later(tmp_path: Pat
     assert len(lines.read_bytes().splitlines()) > played
 
 
-def test_one_runner_at_a_time_works_in_a_folder_of_sound_records(tmp_path: Path) -> None:
+def test_one_runner_at_a_time_works_in_a_folder_of_sound_records(tmp_path):
     with locked(tmp_path / "lock", wait=0), pytest.raises(OptionError, match="at work in it"):
         run_jobs(plan_of(job("one", "expert")), Paths(tmp_path), main)
     (tmp_path / "jobs" / "one").mkdir(parents=True)
@@ -162,7 +162,7 @@ runner.run_jobs(plan_of(job("long", "expert", episodes=400, live=1)), Paths(Path
 """
 
 
-def test_workers_end_when_the_runner_is_killed(tmp_path: Path) -> None:
+def test_workers_end_when_the_runner_is_killed(tmp_path):
     code = RUNNER.format(tests=str(Path(__file__).parent), out=str(tmp_path))
     started = subprocess.Popen([sys.executable, "-c", code])
     lines = tmp_path / "jobs" / "long" / "out" / "valid_seen" / "trajectories.jsonl"

@@ -64,7 +64,7 @@ def training(method: str, model: Path, out: Path, **told: Any) -> Any:
 
 
 @pytest.mark.parametrize("method", STAGES)
-def test_a_training_and_its_second_start(method: str, player: Path, tmp_path: Path) -> None:
+def test_a_training_and_its_second_start(method, player, tmp_path):
     summary = training(method, player, tmp_path / "run").run()
     assert list(summary["stages"]) == [*STAGES[method], "evaluation"]
     assert summary["results"]["valid_seen"]["episodes"] == 1
@@ -76,21 +76,21 @@ def test_a_training_and_its_second_start(method: str, player: Path, tmp_path: Pa
     assert KIT.files_of(tmp_path / "run") == files
 
 
-def test_demonstrations_of_another_split_are_refused(player: Path, tmp_path: Path) -> None:
+def test_demonstrations_of_another_split_are_refused(player, tmp_path):
     config = baseline_preset("sft", "tiny", train_split="valid_seen")
     roles = KIT.opened(config, player, config.roles())
     with pytest.raises(OptionError, match="learns from nothing else"):
         run_class("sft")(config, roles, KIT.make_env, KIT.demos_of(1), tmp_path)
 
 
-def test_itp_by_hand() -> None:
+def test_itp_by_hand():
     assert td_targets([1.0, 2.0, 3.0], [10.0, 20.0, 30.0], 0.5) == [11.0, 17.0, 3.0]
     found = [observation_at(["a", "b", "c"], 1, k) for k in range(4)]
     assert found == [None, "b", "c", "c"]
 
 
 @pytest.fixture
-def roles(tmp_path: Path) -> Any:
+def roles(tmp_path):
     """Small models whose weights are doubles, and the log-probabilities of a plain forward pass."""
     return learning.opened(learning.model_folder(tmp_path / "tiny"), "full")
 
@@ -116,7 +116,7 @@ ROWS = [
 ]
 
 
-def test_the_supervised_loss_of_itp_by_hand(roles: Any, tmp_path: Path) -> None:
+def test_the_supervised_loss_of_itp_by_hand(roles, tmp_path):
     """The mean over rows of ``weight nll + 0.5 CE(K)``."""
     head = layer(roles, 3)
     told = learning.settings(roles, tmp_path, [], role="agent", accumulate=1)
@@ -130,7 +130,7 @@ def test_the_supervised_loss_of_itp_by_hand(roles: Any, tmp_path: Path) -> None:
     trainer.close()
 
 
-def test_the_online_loss_of_itp_by_hand(roles: Any, tmp_path: Path) -> None:
+def test_the_online_loss_of_itp_by_hand(roles, tmp_path):
     """The mean over steps of ``-A (log pi(a) + log p(K)) + (target - V)^2 / 2 - 0.01 H(K)``."""
     head = torch.nn.ModuleDict({"depth": layer(roles, 3), "value": layer(roles, 1)})
     worth: dict[str, Any] = {"target": 0.7, "advantage": -0.4, "depth": 2, "control": (9, 7, 8)}

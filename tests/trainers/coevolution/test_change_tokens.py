@@ -26,7 +26,7 @@ def told(text: str, added: Any = (), removed: Any = (), previous: str = "") -> l
     return [text[start:end] for start, end in change_spans(text, delta, previous)]
 
 
-def test_names_and_states_by_hand() -> None:
+def test_names_and_states_by_hand():
     assert told(
         "You arrive at shelf 1. On the shelf 1, you see a cd 2, and a pen 11.",
         [("at", "agent", "shelf 1"), ("seen", "shelf 1"), ("in", "pen 11", "shelf 1")],
@@ -49,7 +49,7 @@ def test_names_and_states_by_hand() -> None:
 
 
 @pytest.mark.parametrize("delta", [None, Delta(frozenset({("page", "results")}))])
-def test_else_the_new_words_are_the_change(delta: Delta | None) -> None:
+def test_else_the_new_words_are_the_change(delta):
     """Where facts are not known, or the text has none of their words."""
     text = "A page of 12 mugs, red."
     found = change_spans(text, delta, "A page of 3 mugs.")
@@ -71,7 +71,7 @@ def test_else_the_new_words_are_the_change(delta: Delta | None) -> None:
     ),
     st.text(max_size=30),
 )
-def test_spans_are_sorted_and_apart(text: str, delta: Delta | None, previous: str) -> None:
+def test_spans_are_sorted_and_apart(text, delta, previous):
     spans = change_spans(text, delta, previous)
     places = [place for span in spans for place in span]
     assert places == sorted(places) and all(0 <= low < high <= len(text) for low, high in spans)
@@ -105,7 +105,7 @@ def transitions() -> list[Transition]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> LanguageWorldModel:
+def model(tmp_path_factory):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     from comap.lm.hf import HFLanguageModel
@@ -119,7 +119,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LanguageWorldModel:
 
 
 def tokenizer_of(model: LanguageWorldModel) -> Any:
-    return model.lm.tokenizer  # type: ignore[attr-defined]
+    return model.lm.tokenizer
 
 
 def by_hand(model: LanguageWorldModel, number: int) -> tuple[list[str], list[float]]:
@@ -145,7 +145,7 @@ def chosen(model: LanguageWorldModel, number: int, places: list[int], told: str)
     return [values[place] for place in places]
 
 
-def test_the_likelihood_is_that_of_the_change_tokens(model: LanguageWorldModel) -> None:
+def test_the_likelihood_is_that_of_the_change_tokens(model):
     found = change_token_nll(
         model, transitions()[:3], CANON, tokenizer=tokenizer_of(model), batch=2
     )
@@ -160,7 +160,7 @@ def test_the_likelihood_is_that_of_the_change_tokens(model: LanguageWorldModel) 
     assert found["nll"] != found["nll_all"]
 
 
-def test_control_tokens_and_unknown_facts(model: LanguageWorldModel) -> None:
+def test_control_tokens_and_unknown_facts(model):
     """What is written like a control token is broken up; unread text is compared word by word."""
     query, text = transitions()[3]
     found = change_token_nll(model, [Transition(query, text)], CANON, tokenizer=tokenizer_of(model))
@@ -170,7 +170,7 @@ def test_control_tokens_and_unknown_facts(model: LanguageWorldModel) -> None:
     assert found["failed"] == 0
 
 
-def test_the_truth_is_in_no_prompt(model: LanguageWorldModel) -> None:
+def test_the_truth_is_in_no_prompt(model):
     asked: list[Score] = []
 
     class Full:
@@ -193,7 +193,7 @@ def test_the_truth_is_in_no_prompt(model: LanguageWorldModel) -> None:
         assert not any(text in message.content for message in request.messages)
 
 
-def test_empty_observations_and_sets(model: LanguageWorldModel) -> None:
+def test_empty_observations_and_sets(model):
     query, _ = transitions()[0]
     for some in ([], [Transition(query, "")]):
         found = change_token_nll(model, some, CANON, tokenizer=tokenizer_of(model))

@@ -60,7 +60,7 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def plain(player: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+def plain(player, tmp_path_factory):
     return Ended(player, tmp_path_factory.mktemp("plain") / "run", **PLAIN)
 
 
@@ -69,7 +69,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return all(bool((one[name] == other[name]).all()) for name in one)
 
 
-def test_stages_and_results(plain: Ended) -> None:
+def test_stages_and_results(plain):
     begun = [event["stage"] for event in plain.events if event["event"] == "stage"]
     assert begun == STAGES == list(plain.summary["stages"])
     assert read_json(plain.out / "summary.json") == plain.summary
@@ -90,7 +90,7 @@ def test_stages_and_results(plain: Ended) -> None:
     assert prints[0] == prints[1]
 
 
-def test_each_stage_changes_its_own_roles_alone(plain: Ended) -> None:
+def test_each_stage_changes_its_own_roles_alone(plain):
     saved = {name: sorted(plain.result(name).get("weights", {})) for name in STAGES}
     world, policy = ["wm", "wm_ema"], ["agent", "head"]
     assert {name: files for name, files in saved.items() if files} == {
@@ -103,7 +103,7 @@ def test_each_stage_changes_its_own_roles_alone(plain: Ended) -> None:
     assert not plain.weights("warmup-policy", "head")["weight"].any()
 
 
-def test_the_teacher_follows_by_mu(plain: Ended) -> None:
+def test_the_teacher_follows_by_mu(plain):
     before, teacher = (plain.weights("warmup-world-model", role) for role in ("wm", "wm_ema"))
     assert same(before, teacher), "it begins as a copy"
     student, after = (plain.weights("round-1-world-model", role) for role in ("wm", "wm_ema"))
@@ -112,7 +112,7 @@ def test_the_teacher_follows_by_mu(plain: Ended) -> None:
         assert float((weight - wanted).abs().max()) < 1e-15
 
 
-def test_saved_models_play_as_in_the_last_evaluation(plain: Ended, tmp_path: Path) -> None:
+def test_saved_models_play_as_in_the_last_evaluation(plain, tmp_path):
     models = plain.out / "models"
     places = {"agent": models / "agent", "wm": models / "wm"}
     roles = Roles.open(places, kind="full", roles=("agent", "wm"), dtype="float64", device="cpu")
@@ -139,7 +139,7 @@ def test_saved_models_play_as_in_the_last_evaluation(plain: Ended, tmp_path: Pat
         ]
 
 
-def test_a_training_that_has_ended_is_known(plain: Ended) -> None:
+def test_a_training_that_has_ended_is_known(plain):
     files = KIT.files_of(plain.out)
     events = plain.again(**{**PLAIN, "concurrency": 1})
     assert [event["event"] for event in events] == ["known"] * len(STAGES)
@@ -149,9 +149,7 @@ def test_a_training_that_has_ended_is_known(plain: Ended) -> None:
 
 
 @pytest.mark.parametrize("buffer", ["last", "all"])
-def test_rounds_and_buffers(
-    player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buffer: str
-) -> None:
+def test_rounds_and_buffers(player, tmp_path, monkeypatch, buffer):
     few = {"frozen_transitions": 0, "diagnosed": 0, "rounds": 2, "reflection_init": False}
     config = KIT.small(**few, buffer=buffer, evaluation_tasks=1, final_tasks=2)
     found = KIT.Recorded(config, player, tmp_path, monkeypatch)
@@ -164,7 +162,7 @@ def test_rounds_and_buffers(
         ]
 
 
-def test_stages_that_are_left_out(player: Path, tmp_path: Path) -> None:
+def test_stages_that_are_left_out(player, tmp_path):
     warmed = KIT.training(KIT.small(), player, tmp_path, warmed_up=True)
     assert [name for name, _ in warmed.stages()] == STAGES[3:]
     none = KIT.training(KIT.small(rounds=0), player, tmp_path)

@@ -45,13 +45,13 @@ def main(place: Path) -> None:
     attempt(place / "whole", lambda: False)
     out, kills = place / "killed", []
     for pattern in BOUNDARIES:
-        if not attempt(out, lambda pattern=pattern: any(out.glob(pattern))):  # type: ignore[misc]
+        if not attempt(out, lambda pattern=pattern: any(out.glob(pattern))):
             kills.append(pattern)
     attempt(out, lambda: False)
     (place / "report.json").write_text(json.dumps(kills))
 
 
-def test_killed_at_boundaries(tmp_path: Path) -> None:
+def test_killed_at_boundaries(tmp_path):
     pytest.importorskip("trl")
     kills = processes.report_of(__file__, tmp_path)
     assert len(kills) >= len(BOUNDARIES) - 1  # the last one may come too late

@@ -32,7 +32,7 @@ def make_env(limit: int = 60) -> gymnasium.Env[str, str]:
 
 
 @pytest.fixture(scope="module")
-def expert() -> Trajectory:
+def expert():
     env = make_env()
     task = env.get_wrapper_attr("tasks").ids[0]
     return run_episode(env, ExpertAgent(), task=task, seed=0)
@@ -54,7 +54,7 @@ def drafted(expert: Trajectory, drafts: dict[int, Any]) -> Trajectory:
     return replace(expert, steps=tuple(steps))
 
 
-def test_branches_are_played_to_their_end(expert: Trajectory) -> None:
+def test_branches_are_played_to_their_end(expert):
     """A wasted step is one too many where the expert just makes it."""
     length, last = len(expert.steps), len(expert.steps) - 1
     shown = drafted(expert, {last: "look", 0: expert.steps[0].action, 1: None})
@@ -77,14 +77,14 @@ def test_branches_are_played_to_their_end(expert: Trajectory) -> None:
     assert {sample.label_weight for sample in samples} == {TINY.beta}
 
 
-def test_a_prefix_that_ends_the_episode_is_a_failure(expert: Trajectory) -> None:
+def test_a_prefix_that_ends_the_episode_is_a_failure(expert):
     shown = drafted(expert, {3: "look"})
     outcomes = dict(suffix_outcomes(lambda: make_env(2), ExpertAgent(), branches_of([shown])))
     assert all("ended at action 2" in str(one.error) for one in outcomes.values())
     assert label_states([shown], outcomes)[1] == {"unparsed": 0, "failed": 1}
 
 
-def test_labels_by_hand(expert: Trajectory) -> None:
+def test_labels_by_hand(expert):
     shown = drafted(expert, {2: "look"})
     draft, other = branches_of([shown])
 
@@ -101,7 +101,7 @@ def test_labels_by_hand(expert: Trajectory) -> None:
     assert y((False, 0.2), (False, 0.3)) == 1 and y((False, 0.2), (False, 0.3), 0.2) == 0
 
 
-def test_balance_and_steps(expert: Trajectory) -> None:
+def test_balance_and_steps(expert):
     shown = drafted(expert, dict.fromkeys(range(6), "look"))
     outcomes = {
         branch: Outcome(branch.action != "look" and not branch.prefix, 0.0, 1, "", None)
@@ -118,7 +118,7 @@ def test_balance_and_steps(expert: Trajectory) -> None:
 
 @pytest.mark.parametrize("p_source", ["head", "verbal"])
 @pytest.mark.parametrize("prompts", ["standard", "brief"])
-def test_which_parts_of_a_reply_carry_loss(p_source: Any, prompts: Any) -> None:
+def test_which_parts_of_a_reply_carry_loss(p_source, prompts):
     config = CoMapConfig(prompts=prompts, p_source=p_source)
     reply = reflect_reply(config, True, "go to desk 1", "It is dark.")
     text = "".join(part for part, _ in reply)
@@ -147,7 +147,7 @@ def decided(expert: Trajectory, **changed: Any) -> Trajectory:
     return replace(expert, steps=steps)
 
 
-def test_decisions_become_samples(expert: Trajectory) -> None:
+def test_decisions_become_samples(expert):
     def made(**changed: Any) -> list[tuple[str, float | None]]:
         config = preset("tiny", p_source="head", require_success_for_hq=True)
         shown = decided(expert, **changed)
@@ -165,7 +165,7 @@ def test_decisions_become_samples(expert: Trajectory) -> None:
     assert "A bright room." in sample.messages[-1].content
 
 
-def test_anchors_and_weights(expert: Trajectory) -> None:
+def test_anchors_and_weights(expert):
     whole = list(imitation_samples([expert], TINY.agent))
     assert [sample.text for sample in whole] == [f"Action: {step.action}" for step in expert.steps]
     assert all(sample.scored == sample.text for sample in whole)

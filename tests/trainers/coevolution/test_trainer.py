@@ -103,9 +103,7 @@ def distilled(**fields: Any) -> list[Example]:
 
 
 @KINDS
-def test_likelihood_and_distillation_are_those_worked_by_hand(
-    model: Path, tmp_path: Path, kind: str
-) -> None:
+def test_likelihood_and_distillation_are_those_worked_by_hand(model, tmp_path, kind):
     roles, rows = learning.opened(model, kind), distilled()
     stir(roles, "wm", "wm_ema")
     said = [(31, 32, 5), (), (33,)]
@@ -126,7 +124,7 @@ def test_likelihood_and_distillation_are_those_worked_by_hand(
         trainer.close()
 
 
-def test_the_label_of_a_head_is_worked_by_hand(model: Path, tmp_path: Path) -> None:
+def test_the_label_of_a_head_is_worked_by_hand(model, tmp_path):
     roles = learning.opened(model, "lora")
     stir(roles, "agent")
     decision = (0, 20, 21)  # it is there and does not matter where there is a head
@@ -159,7 +157,7 @@ def test_the_label_of_a_head_is_worked_by_hand(model: Path, tmp_path: Path) -> N
     trainer.close()
 
 
-def test_the_label_of_two_words_is_worked_by_hand(model: Path, tmp_path: Path) -> None:
+def test_the_label_of_two_words_is_worked_by_hand(model, tmp_path):
     roles = learning.opened(model, "lora")
     stir(roles, "agent")
     rows = [
@@ -178,9 +176,7 @@ def test_the_label_of_two_words_is_worked_by_hand(model: Path, tmp_path: Path) -
 
 
 @KINDS
-def test_distillation_is_zero_exactly_where_teacher_and_student_are_one(
-    model: Path, tmp_path: Path, kind: str
-) -> None:
+def test_distillation_is_zero_exactly_where_teacher_and_student_are_one(model, tmp_path, kind):
     roles = learning.opened(model, kind)
     stir(roles, "wm")
     roles.copy("wm", "wm_ema")
@@ -204,9 +200,7 @@ def test_distillation_is_zero_exactly_where_teacher_and_student_are_one(
 
 
 @KINDS
-def test_no_gradient_reaches_the_teacher_or_any_other_role(
-    model: Path, tmp_path: Path, kind: str
-) -> None:
+def test_no_gradient_reaches_the_teacher_or_any_other_role(model, tmp_path, kind):
     roles = learning.opened(model, kind)
     stir(roles, "wm_ema")
     before = {role: roles.state(role) for role in roles.names}
@@ -222,9 +216,7 @@ def test_no_gradient_reaches_the_teacher_or_any_other_role(
 
 
 @KINDS
-def test_the_teacher_is_exactly_the_moving_average_of_the_student(
-    model: Path, tmp_path: Path, kind: str
-) -> None:
+def test_the_teacher_is_exactly_the_moving_average_of_the_student(model, tmp_path, kind):
     roles = learning.opened(model, kind)
     expected = list(roles.state("wm_ema").values())
     seen = []
@@ -242,7 +234,7 @@ def test_the_teacher_is_exactly_the_moving_average_of_the_student(
         assert torch.equal(one, other)
 
 
-def test_the_teacher_has_no_dropout_and_the_student_has(model: Path, tmp_path: Path) -> None:
+def test_the_teacher_has_no_dropout_and_the_student_has(model, tmp_path):
     roles = learning.opened(model, "lora", dropout=0.5)
     stir(roles, "wm", "wm_ema")
     trainer = trainer_of(roles, tmp_path, distilled(), teacher=teacher_of())
@@ -258,9 +250,7 @@ def test_the_teacher_has_no_dropout_and_the_student_has(model: Path, tmp_path: P
     trainer.close()
 
 
-def test_a_text_is_asked_for_once_an_epoch_even_where_a_process_has_no_row(
-    model: Path, tmp_path: Path
-) -> None:
+def test_a_text_is_asked_for_once_an_epoch_even_where_a_process_has_no_row(model, tmp_path):
     roles = learning.opened(model, "lora")
     asked: list[int] = []
 
@@ -278,7 +268,7 @@ def test_a_text_is_asked_for_once_an_epoch_even_where_a_process_has_no_row(
     assert asked == [0, 1, 2]
 
 
-def test_rows_that_need_more_than_was_given_are_refused(model: Path, tmp_path: Path) -> None:
+def test_rows_that_need_more_than_was_given_are_refused(model, tmp_path):
     roles = learning.opened(model, "lora")
     row = Example((9, 8), (5,), (True,))
     for more, message in (
@@ -292,10 +282,10 @@ def test_rows_that_need_more_than_was_given_are_refused(model: Path, tmp_path: P
         ),
     ):
         with pytest.raises(OptionError, match=message):
-            trainer_of(roles, tmp_path, [replace(row, **more)])  # type: ignore[arg-type]
+            trainer_of(roles, tmp_path, [replace(row, **more)])
 
 
-def test_the_head_learns_with_its_own_rate(model: Path, tmp_path: Path) -> None:
+def test_the_head_learns_with_its_own_rate(model, tmp_path):
     roles = learning.opened(model, "lora")
     trainer = learning.make("policy", roles, tmp_path, rate=0.0)
     before = roles.state("agent")
@@ -308,7 +298,7 @@ def test_the_head_learns_with_its_own_rate(model: Path, tmp_path: Path) -> None:
     assert not hasattr(roles.base("agent"), "refinement_head")
 
 
-def test_a_shared_prompt_changes_no_loss_and_no_gradient(model: Path) -> None:
+def test_a_shared_prompt_changes_no_loss_and_no_gradient(model):
     """A reply and a continuation as branches of one prompt are what they are apart."""
     rows = [
         Example((1, 2, 3), (4, 5), (True, True), teacher=(3, 1), distill_weight=0.5),

@@ -64,7 +64,7 @@ def shuffled(count: int, seed: int) -> list[int]:
     return random.Random(seed).sample(range(count), count)
 
 
-def test_grpo_worked_by_hand_over_rows_and_over_trajectories() -> None:
+def test_grpo_worked_by_hand_over_rows_and_over_trajectories():
     returns, groups, trajectories = [10.0, 10.0, 10.0, 0.0], [7, 7, 7, 7], [1, 1, 1, 2]
     rows = grpo_advantages(returns, groups)
     assert rows.tolist() == pytest.approx([0.5, 0.5, 0.5, -1.5], rel=1e-6)  # mean 7.5, std 5
@@ -75,7 +75,7 @@ def test_grpo_worked_by_hand_over_rows_and_over_trajectories() -> None:
     assert rloo.tolist() == pytest.approx([4.5, 4.5, -4.5, 0.0])
 
 
-def test_a_penalty_outweighs_nothing_where_trajectories_tie() -> None:
+def test_a_penalty_outweighs_nothing_where_trajectories_tie():
     """Upstream divides by epsilon there, so that one of these rows has the advantage 5,000."""
     returns, trajectories = [0.0, -0.01, -0.01, 0.0], [0, 0, 1, 1]
     found = grpo_advantages(returns, [0] * 4, trajectories=trajectories, over="trajectories")
@@ -87,7 +87,7 @@ def test_a_penalty_outweighs_nothing_where_trajectories_tie() -> None:
 
 
 @given(RETURNS)
-def test_grpo_and_rloo_are_what_their_formulas_say(rows: list[tuple[int, int, float]]) -> None:
+def test_grpo_and_rloo_are_what_their_formulas_say(rows):
     groups, _, returns = ([row[index] for row in rows] for index in range(3))
     grpo, rloo = grpo_advantages(returns, groups), rloo_advantages(returns, groups)
     for index, (group, value) in enumerate(zip(groups, returns, strict=True)):
@@ -100,9 +100,7 @@ def test_grpo_and_rloo_are_what_their_formulas_say(rows: list[tuple[int, int, fl
 
 
 @given(RETURNS, st.integers(0, 9), st.sampled_from(["rows", "trajectories"]))
-def test_the_order_of_rows_changes_no_bit(
-    rows: list[tuple[int, int, float]], seed: int, over: Any
-) -> None:
+def test_the_order_of_rows_changes_no_bit(rows, seed, over):
     groups, trajectories, returns = (np.array([row[index] for row in rows]) for index in range(3))
     order = shuffled(len(rows), seed)
     for make in (grpo_advantages, rloo_advantages):
@@ -116,7 +114,7 @@ def test_the_order_of_rows_changes_no_bit(
     )
 
 
-def test_step_returns_worked_by_hand() -> None:
+def test_step_returns_worked_by_hand():
     rows = [
         step(trajectory=5, t=2, reward=4.0),
         step(trajectory=5, t=0, reward=1.0, valid=False),
@@ -132,7 +130,7 @@ def test_step_returns_worked_by_hand() -> None:
 
 @pytest.mark.parametrize("mode", ["mean_std_norm", "mean_norm"])
 @pytest.mark.parametrize("seed", range(4))
-def test_gigpo_is_what_its_formulas_say(seed: int, mode: Any) -> None:
+def test_gigpo_is_what_its_formulas_say(seed, mode):
     rows = played(seed)
     found = gigpo_advantages(rows, omega=0.7, gamma=0.9, mode=mode, penalty=0.1)
     own, discounted = row_returns(rows, 0.1), step_returns(rows, 0.9, 0.1)
@@ -171,14 +169,14 @@ def greedy(rows: list[Any], least: float) -> list[int]:
     return found
 
 
-def test_anchors_are_told_apart_by_group_and_exact_text() -> None:
+def test_anchors_are_told_apart_by_group_and_exact_text():
     rows = [step(0, anchor="a"), step(1, anchor="a"), step(0, anchor="a "), step(1, anchor="a")]
     assert anchor_groups(rows).tolist() == [0, 1, 2, 1]
     assert anchor_groups(rows).dtype == np.int64
     assert anchor_groups([]).shape == (0,)
 
 
-def test_a_text_joins_the_first_group_that_is_alike_not_the_most_alike() -> None:
+def test_a_text_joins_the_first_group_that_is_alike_not_the_most_alike():
     texts = ["aaaaaaaaaa", "aaaaaaabbb", "aaaaaaaabb"]
     rows = [step(anchor=text) for text in texts]
     assert SequenceMatcher(None, texts[2], texts[1]).ratio() == 0.9
@@ -195,13 +193,13 @@ def test_a_text_joins_the_first_group_that_is_alike_not_the_most_alike() -> None
     st.lists(st.tuples(st.integers(0, 1), st.text("abc ", max_size=10)), max_size=14),
     st.sampled_from([0.3, 0.6, 0.8, 0.9, 1.0]),
 )
-def test_similar_anchors_are_grouped_greedily(seen: list[tuple[int, str]], least: float) -> None:
+def test_similar_anchors_are_grouped_greedily(seen, least):
     rows = [step(group, anchor=text) for group, text in seen]
     assert anchor_groups(rows, least).tolist() == greedy(rows, least)
 
 
 @pytest.mark.parametrize(("gamma", "lam"), [(1.0, 1.0), (0.9, 0.95), (0.5, 0.0)])
-def test_gae_is_the_sum_of_discounted_differences(gamma: float, lam: float) -> None:
+def test_gae_is_the_sum_of_discounted_differences(gamma, lam):
     generator = torch.Generator().manual_seed(0)
     rewards, values = (
         torch.randn(5, 7, generator=generator, dtype=torch.float64) for _ in range(2)
@@ -224,7 +222,7 @@ def test_gae_is_the_sum_of_discounted_differences(gamma: float, lam: float) -> N
         assert (found[~mask] == 0).all()
 
 
-def test_whitened_advantages_have_mean_zero_and_variance_one() -> None:
+def test_whitened_advantages_have_mean_zero_and_variance_one():
     generator = torch.Generator().manual_seed(0)
     advantages = 3 + 5 * torch.randn(6, 9, generator=generator, dtype=torch.float64)
     mask = torch.rand(6, 9, generator=generator) < 0.6
@@ -235,7 +233,7 @@ def test_whitened_advantages_have_mean_zero_and_variance_one() -> None:
     assert (found[~mask] == 0).all()
 
 
-def test_whitening_over_ranks_is_that_of_all_tokens() -> None:
+def test_whitening_over_ranks_is_that_of_all_tokens():
     advantages = torch.arange(24, dtype=torch.float64).reshape(4, 6).square()
     mask = torch.ones(4, 6, dtype=torch.bool)
     mask[2:] = False  # another rank has no token at all

@@ -62,13 +62,13 @@ def wrong_values(kind: type, name: str) -> Iterator[Any]:
     yield from OUT_OF_RANGE.get(name, ())
 
 
-def test_every_number_has_a_range() -> None:
+def test_every_number_has_a_range():
     numbers = {name for kind, name in OWN if {int, float} & {*kinds_of(kind, name)}}
     assert numbers == set(OUT_OF_RANGE)
 
 
 @pytest.mark.parametrize(("kind", "name"), OWN, ids=lambda one: getattr(one, "__name__", one))
-def test_what_a_setting_cannot_be_is_refused_by_name(kind: type, name: str) -> None:
+def test_what_a_setting_cannot_be_is_refused_by_name(kind, name):
     for value in wrong_values(kind, name):
         with pytest.raises(OptionError, match=rf"{name} must be .*, not "):
             kind(**{name: value})
@@ -89,12 +89,12 @@ def test_what_a_setting_cannot_be_is_refused_by_name(kind: type, name: str) -> N
         ({"prompts": "brief", "entropy_span": "action_tag"}, "prompts='standard'"),
     ],
 )
-def test_settings_that_do_not_go_together(settings: dict[str, Any], named: str) -> None:
+def test_settings_that_do_not_go_together(settings, named):
     with pytest.raises(OptionError, match=named):
         preset("alfworld", **settings)
 
 
-def test_all_presets() -> None:
+def test_all_presets():
     assert preset("alfworld") == preset("paper") == PaWTraining()
     assert set(PRESETS) == set(ENVIRONMENTS)
     for name in PRESETS:
@@ -113,7 +113,7 @@ def test_all_presets() -> None:
         preset("tiny", loss={"alpha": 0.0})
 
 
-def test_hyperparameters_of_the_paper() -> None:
+def test_hyperparameters_of_the_paper():
     """PaW's table of hyper-parameters, column by column: ALFWorld, WebShop, search."""
     columns = {
         "agent.max_length": (2048 + 512, 4096 + 512, 4096 + 512),
@@ -156,7 +156,7 @@ def test_hyperparameters_of_the_paper() -> None:
         assert tuple(reduce(getattr, name.split("."), one) for one in presets) == values, name
 
 
-def test_baselines_of_search() -> None:
+def test_baselines_of_search():
     for prefix in ("", "tiny_"):
         r1, zero = preset(f"{prefix}search_r1"), preset(f"{prefix}zerosearch")
         assert (r1.title, zero.title) == ("Search-R1", "ZeroSearch")
@@ -168,7 +168,7 @@ def test_baselines_of_search() -> None:
     assert (noise.noise_start, noise.noise_end, noise.noise_base) == (0.25, 0.5, 4.0)
 
 
-def test_ppo_plays_each_task_once() -> None:
+def test_ppo_plays_each_task_once():
     config = preset("alfworld", algorithm="ppo")
     assert (config.groups, config.members) == (128, 1)
     kept = preset("alfworld", algorithm="ppo", groups=16)
@@ -176,7 +176,7 @@ def test_ppo_plays_each_task_once() -> None:
     assert preset("tiny", algorithm="ppo").groups == 16
 
 
-def test_titles_of_the_tables() -> None:
+def test_titles_of_the_tables():
     def named(algorithm: Any = "grpo", paw: bool = True, **loss: Any) -> str:
         return PaWTraining(algorithm=algorithm, paw=paw, loss=WorldModelLoss(**loss)).title
 
@@ -192,7 +192,7 @@ def test_titles_of_the_tables() -> None:
     assert preset("webshop").title == preset("search").title == "GRPO+PaW"
 
 
-def test_presets_by_environment() -> None:
+def test_presets_by_environment():
     assert preset_of_env("comap/ALFWorld-v0") == "alfworld"
     assert preset_of_env("comap/WebShop-v1") == "webshop"
     assert preset_of_env("comap/SearchQA-v0") == "search"

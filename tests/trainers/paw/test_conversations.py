@@ -21,7 +21,7 @@ from comap.lm.chat import ChatTokenizer
 from comap.lm.replay import request_key, request_to_json
 from comap.lm.tiny import Row, encode_rows, tokenizer_of
 from comap.trainers.paw.rollouts import Group, roll_out
-from comap.trainers.paw.rows import PaWRow, Serializer, TurnTokenizer
+from comap.trainers.paw.rows import Serializer, TurnTokenizer
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -54,14 +54,14 @@ def parts(name: str, response: list[int], text: str = TEXT, longest: int = 500) 
 
 
 @EACH_TEMPLATE
-def test_a_reply_that_ended_is_followed_by_the_user_s_message(name: str) -> None:
+def test_a_reply_that_ended_is_followed_by_the_user_s_message(name):
     before, behind = FOLLOWS[name]
     assert parts(name, [5, turns(name).end]) == [before, TEXT, behind]
 
 
 @EACH_TEMPLATE
 @pytest.mark.parametrize("response", [[5], []])
-def test_a_reply_that_was_cut_is_ended_first(name: str, response: list[int]) -> None:
+def test_a_reply_that_was_cut_is_ended_first(name, response):
     before, behind = FOLLOWS[name]
     assert parts(name, response) == [TEMPLATES[name][2] + before, TEXT, behind]
     assert turns(name).following(response, TEXT, 500).header[0] == turns(name).end
@@ -69,9 +69,7 @@ def test_a_reply_that_was_cut_is_ended_first(name: str, response: list[int]) -> 
 
 @EACH_TEMPLATE
 @pytest.mark.parametrize("system", [(), (Message("system", "Act well."),)])
-def test_a_conversation_that_goes_on_reads_as_the_template_writes_it(
-    name: str, system: tuple[Message, ...]
-) -> None:
+def test_a_conversation_that_goes_on_reads_as_the_template_writes_it(name, system):
     chat, tokenizer = turns(name), made_tokenizer(name)
     turn = (Message("assistant", REPLY), Message("user", TEXT))
     talk = (*system, Message("user", "You see a shelf 1."), *turn, *turn)
@@ -98,9 +96,7 @@ HOSTILE = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(HOSTILE, st.sampled_from(NAMES), st.booleans(), st.integers(1, 40))
-def test_no_observation_writes_a_control_token(
-    said: list[str], name: str, ended: bool, longest: int
-) -> None:
+def test_no_observation_writes_a_control_token(said, name, ended, longest):
     chat, text = turns(name), "".join(said)
     response = [5, chat.end] if ended else [5]
     found, plain = chat.following(response, text, longest), chat.following(response, "x", longest)
@@ -113,7 +109,7 @@ def test_no_observation_writes_a_control_token(
         assert found == ((), (), ()) and not text.strip()
 
 
-def test_a_template_that_does_not_show_the_talk_is_refused() -> None:
+def test_a_template_that_does_not_show_the_talk_is_refused():
     lower = made_tokenizer("tiny").chat_template.replace("['content']", "['content']|lower")
     for template in ("{{ messages[0].content }}", "{{ messages[-1].content }}", lower):
         silent = copy.deepcopy(made_tokenizer("tiny"))
@@ -128,7 +124,7 @@ def make(**options: Any) -> gym.Env[str, str]:
 
 
 @pytest.fixture(scope="module")
-def lm(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def lm(tmp_path_factory):
     """An untrained model: what it writes is hardly ever what its text would be tokenised as."""
     from comap.lm.hf import HFLanguageModel
 
@@ -136,15 +132,15 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="module")
-def rows(lm: Any) -> list[PaWRow]:
-    task = make().unwrapped.tasks.ids[0]  # type: ignore[attr-defined]
+def rows(lm):
+    task = make().unwrapped.tasks.ids[0]
     agent = create_agent("paw", **SIZES)
     played = roll_out(make, agent, [Group(0, task, 3)], Serializer(lm.tokenizer), lm=lm, seed=2)
     assert not played.dropped
     return played.rows
 
 
-def test_each_prompt_is_the_row_before_it_and_what_follows(lm: Any, rows: list[PaWRow]) -> None:
+def test_each_prompt_is_the_row_before_it_and_what_follows(lm, rows):
     opening = ChatTokenizer(lm.tokenizer).turns.opening
     assert len(rows) == 12 and {row.t for row in rows} == {0, 1, 2, 3}
     for before, row in pairwise(rows):
@@ -155,8 +151,8 @@ def test_each_prompt_is_the_row_before_it_and_what_follows(lm: Any, rows: list[P
         assert before.observation_ids and before.header_ids and before.footer_ids
 
 
-def test_prompts_are_those_of_generation(lm: Any) -> None:
-    task = make().unwrapped.tasks.ids[1]  # type: ignore[attr-defined]
+def test_prompts_are_those_of_generation(lm):
+    task = make().unwrapped.tasks.ids[1]
     options: dict[str, Any] = {"lm": lm, "seed": 3, "concurrency": 2}
     with load(f"{KIT}:watched_generation")() as seen:
         agent, serializer = create_agent("paw", **SIZES), Serializer(lm.tokenizer)
@@ -164,7 +160,7 @@ def test_prompts_are_those_of_generation(lm: Any) -> None:
     assert {(row.prompt_ids, row.response_ids) for row in found} == set(seen) and len(found) == 8
 
 
-def test_requests_in_other_tokens_are_other_requests(lm: Any) -> None:
+def test_requests_in_other_tokens_are_other_requests(lm):
     talk = (Message("user", "?"), Message("assistant", "look"), Message("user", "It"))
     (look,) = ChatTokenizer(lm.tokenizer).tokens(["look"])
     letters = tuple(token for letter in "look" for token in lm.tokenizer.encode(letter))
@@ -176,14 +172,14 @@ def test_requests_in_other_tokens_are_other_requests(lm: Any) -> None:
 
 
 @pytest.mark.parametrize("roles", ["user assistant", "user", "user assistant assistant user"])
-def test_a_conversation_takes_turns(roles: str) -> None:
+def test_a_conversation_takes_turns(roles):
     chat = ChatTokenizer(tokenizer_of(["It is dark."] * 2, 320))
     talk = tuple(Message(role, "It") for role in roles.split())
     (found,) = chat.prompts([Generate(talk, reply_ids=((5,),))])
     assert isinstance(found, LanguageModelError) and "expected 1 replies" in str(found)
 
 
-def test_what_is_taught_goes_on_in_the_same_tokens() -> None:
+def test_what_is_taught_goes_on_in_the_same_tokens():
     tokenizer = tokenizer_of(["It is dark. look"] * 2, 320)
     chat = ChatTokenizer(tokenizer)
     talk = (Message("user", "?"), Message("assistant", "look"), Message("user", "It"))

@@ -45,7 +45,7 @@ def drawn(rows: int, tokens: int, seed: int = 0) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_cmae_worked_by_hand(dtype: Any) -> None:
+def test_cmae_worked_by_hand(dtype):
     found = observation_losses(logs_of([0.1, 0.3, 0.2], dtype=dtype), torch.ones(1, 3))
     assert float(found.rows[0]) == pytest.approx((0.9 + 0 + 0.8) / 3, rel=1e-6)
     assert (found.clipped.tolist(), found.tokens.tolist()) == ([1], [3])
@@ -54,7 +54,7 @@ def test_cmae_worked_by_hand(dtype: Any) -> None:
 
 @pytest.mark.parametrize("rho", [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_probability_of_exactly_rho_is_learned(rho: float, dtype: Any) -> None:
+def test_a_probability_of_exactly_rho_is_learned(rho, dtype):
     found = observation_losses(logs_of([rho, rho], dtype=dtype), torch.ones(1, 2), rho=rho)
     assert found.clipped.tolist() == [0]
     assert float(found.rows[0]) == pytest.approx(1 - rho, abs=1e-6)
@@ -62,7 +62,7 @@ def test_a_probability_of_exactly_rho_is_learned(rho: float, dtype: Any) -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rho", [0.2, 0.6, 1.0])
-def test_each_loss_is_what_its_formula_says(kind: Any, rho: float) -> None:
+def test_each_loss_is_what_its_formula_says(kind, rho):
     logps, mask = drawn(6, 8)
     found = observation_losses(logps, mask, kind=kind, rho=rho)
     for row in range(6):
@@ -90,7 +90,7 @@ def gradients(kind: Any, rho: float = 0.2) -> tuple[Any, Any, Any, Any]:
 
 
 @pytest.mark.parametrize("kind", ["cmae", "mae"])
-def test_gradient_of_the_targets_logit_is_minus_p_times_one_minus_p(kind: Any) -> None:
+def test_gradient_of_the_targets_logit_is_minus_p_times_one_minus_p(kind):
     _, targets, gradient, p = gradients(kind)
     told = 0
     for place in range(6):
@@ -103,7 +103,7 @@ def test_gradient_of_the_targets_logit_is_minus_p_times_one_minus_p(kind: Any) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_outside_of_the_mask_is_looked_at(kind: Any) -> None:
+def test_nothing_outside_of_the_mask_is_looked_at(kind):
     logps, mask = drawn(4, 5)
     clean = observation_losses(logps, mask, kind=kind)
     spoilt = logps.masked_fill(~mask, math.nan).requires_grad_()
@@ -119,9 +119,7 @@ def test_nothing_outside_of_the_mask_is_looked_at(kind: Any) -> None:
     st.floats(0.5, 20),
     st.booleans(),
 )
-def test_lambda_is_one_less_the_share_of_the_greatest_return(
-    played: list[tuple[float, int]], r_max: float, enabled: bool
-) -> None:
+def test_lambda_is_one_less_the_share_of_the_greatest_return(played, r_max, enabled):
     returns, groups = [r for r, _ in played], [g for _, g in played]
     found = adaptive_coefficients(returns, groups, r_max, enabled=enabled, count=5)
     assert found.shape == (5,) and ((found >= 0) & (found <= 1)).all()
@@ -131,7 +129,7 @@ def test_lambda_is_one_less_the_share_of_the_greatest_return(
         assert found[group] == pytest.approx(wanted if enabled else float(bool(own)), abs=1e-12)
 
 
-def test_weights_worked_by_hand() -> None:
+def test_weights_worked_by_hand():
     selected = np.array([True, True, False, True, False])
     found = row_weights(selected, [0, 0, 0, 1, 2], [0.5, 1.0, 0.25])
     assert found.tolist() == pytest.approx([0.5 / 6, 0.5 / 6, 0.0, 1 / 3, 0.0])
@@ -149,7 +147,7 @@ def picked(entropies: Any, share: float, eligible: Any = None, **options: Any) -
     return np.flatnonzero(found).tolist()
 
 
-def test_all_definitions_on_one_distribution() -> None:
+def test_all_definitions_on_one_distribution():
     p = torch.tensor([[[0.5, 0.25, 0.25], [0.8, 0.1, 0.1]]], dtype=torch.float64)
     sampled = torch.tensor([[1, 0]])
     logps = p.log().gather(-1, sampled.unsqueeze(-1)).squeeze(-1)
@@ -161,12 +159,12 @@ def test_all_definitions_on_one_distribution() -> None:
         "full": (1.5 * math.log(2) - (0.8 * math.log(0.8) + 0.2 * math.log(0.1))) / 2,
     }
     for mode, value in wanted.items():
-        found = row_entropies(mode, logps, entropies, mask)  # type: ignore[arg-type]
+        found = row_entropies(mode, logps, entropies, mask)
         assert float(found[0]) == pytest.approx(value, rel=1e-12), mode
 
 
 @pytest.mark.parametrize("mode", ["sampled_plogp", "neg_logp", "full"])
-def test_only_tokens_of_the_mask_count_and_a_row_without_any_is_last(mode: Any) -> None:
+def test_only_tokens_of_the_mask_count_and_a_row_without_any_is_last(mode):
     numbers = torch.tensor([[-0.5, math.nan, -1.5], [math.inf, -math.inf, math.nan]])
     mask = torch.tensor([[1, 0, 1], [0, 0, 0]])
     found = row_entropies(mode, numbers, -numbers, mask)
@@ -177,7 +175,7 @@ def test_only_tokens_of_the_mask_count_and_a_row_without_any_is_last(mode: Any) 
     assert float(found[1]) == -math.inf
 
 
-def test_an_impossible_token_has_no_entropy_by_the_papers_formula() -> None:
+def test_an_impossible_token_has_no_entropy_by_the_papers_formula():
     logps = torch.tensor([[-math.inf, -1.0]])
     ones = torch.ones(1, 2)
     found = float(row_entropies("sampled_plogp", logps, None, ones))
@@ -185,7 +183,7 @@ def test_an_impossible_token_has_no_entropy_by_the_papers_formula() -> None:
     assert float(row_entropies("neg_logp", logps, None, ones)) == math.inf
 
 
-def test_equal_entropies_are_taken_in_their_order() -> None:
+def test_equal_entropies_are_taken_in_their_order():
     assert picked([0.5] * 6, 0.5) == [0, 1, 2]
     assert picked([0.5] * 6, 0.5, how="bottom") == [0, 1, 2]
     assert picked([0.1, 0.5, 0.9, 0.5, 0.5], 0.6) == [1, 2, 3]
@@ -195,12 +193,12 @@ def test_equal_entropies_are_taken_in_their_order() -> None:
     ("share", "rows", "count"),
     [(0.07, 100, 7), (0.29, 100, 29), (0.1, 30, 3), (0.55, 100, 55), (1e-9, 7, 1), (1.0, 7, 7)],
 )
-def test_the_share_is_a_decimal_number(share: float, rows: int, count: int) -> None:
+def test_the_share_is_a_decimal_number(share, rows, count):
     assert len(picked(list(range(rows)), share)) == count
     assert len(picked(list(range(rows)), np.float64(share))) == count
 
 
-def test_rows_without_an_action_come_last_either_way() -> None:
+def test_rows_without_an_action_come_last_either_way():
     entropies = [-math.inf, 0.2, 0.1, math.inf]
     assert picked(entropies, 0.75) == [1, 2, 3]
     assert picked(entropies, 0.75, how="bottom") == [1, 2, 3]
@@ -209,9 +207,7 @@ def test_rows_without_an_action_come_last_either_way() -> None:
 
 
 @given(POOLS, SHARES)
-def test_top_rows_have_at_least_the_entropy_of_the_others(
-    pool: list[tuple[float, bool]], share: float
-) -> None:
+def test_top_rows_have_at_least_the_entropy_of_the_others(pool, share):
     entropies, eligible = [e for e, _ in pool], [p for _, p in pool]
     candidates = [place for place, inside in enumerate(eligible) if inside]
     count = math.ceil(share * len(candidates))
@@ -221,14 +217,14 @@ def test_top_rows_have_at_least_the_entropy_of_the_others(
     assert picked(entropies, share, eligible, how="bottom") == sorted(ordered[:count])
 
 
-def test_random_selection_depends_on_the_seed_and_not_on_entropies() -> None:
+def test_random_selection_depends_on_the_seed_and_not_on_entropies():
     one = picked([0.0] * 40, 0.5, how="random", seed=3)
     assert one == picked(list(range(40)), 0.5, how="random", seed=3)
     assert len(one) == 20 and one != picked([0.0] * 40, 0.5, how="random", seed=4)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=20))
-def test_rank_correlation_is_that_of_mean_ranks(pairs: list[tuple[int, int]]) -> None:
+def test_rank_correlation_is_that_of_mean_ranks(pairs):
     both = [[float(pair[place]) for pair in pairs] for place in range(2)]
     found = rank_correlation(*both)
     if any(len(set(values)) == 1 for values in both):
@@ -268,7 +264,7 @@ def tokens_of(text: str) -> tuple[list[int], tuple[str, ...]]:
         ("<action>one\ntwo</action>", "one\ntwo"),
     ],
 )
-def test_tokens_between_the_first_tags_count(text: str, inside: str) -> None:
+def test_tokens_between_the_first_tags_count(text, inside):
     ids, texts = tokens_of(text)
     kept = [token for token, on in zip(ids, action_tokens(texts), strict=True) if on]
     assert chat().tokenizer.decode(kept) == inside
@@ -277,6 +273,6 @@ def test_tokens_between_the_first_tags_count(text: str, inside: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "go to desk 1", "<action> go", "<action></action> go", "</action>"]
 )
-def test_without_a_whole_tag_all_tokens_count(text: str) -> None:
+def test_without_a_whole_tag_all_tokens_count(text):
     ids, texts = tokens_of(text)
     assert action_tokens(texts) == [True] * len(ids)

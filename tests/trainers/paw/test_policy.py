@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +32,7 @@ def tiny(**changed: Any) -> PaWTraining:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("policy") / "tiny"
     return build_tiny(place, WORDS, parameters=200_000, seed=0, vocabulary=320)
 
@@ -64,7 +64,7 @@ def said(policy: Policy) -> Any:
     return reply.token_ids, reply.logprobs
 
 
-def test_a_saved_policy_is_opened_as_it_was(folder: Path, tmp_path: Path) -> None:
+def test_a_saved_policy_is_opened_as_it_was(folder, tmp_path):
     policy = opened(folder)
     before = said(policy)
     weights, target = moved(policy.model), tmp_path / "agent"
@@ -97,7 +97,7 @@ def followed(folder: Path) -> Policy:
     return policy
 
 
-def test_an_adapter_acts_is_saved_and_loaded(folder: Path, tmp_path: Path) -> None:
+def test_an_adapter_acts_is_saved_and_loaded(folder, tmp_path):
     policy = followed(folder)
     model = policy.model
     tokens, logprobs = said(policy)
@@ -135,9 +135,7 @@ def foreign(path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:Found missing adapter keys")
 @pytest.mark.parametrize("damage", [Path.unlink, half, foreign])
 @pytest.mark.parametrize("kind", ["full", "lora"])
-def test_a_damaged_checkpoint_is_told(
-    kind: str, damage: Callable[[Path], None], folder: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_checkpoint_is_told(kind, damage, folder, tmp_path):
     saved = followed(folder) if kind == "lora" else opened(folder)
     place = tmp_path / "checkpoint-1"
     saved.save(place)
@@ -147,7 +145,7 @@ def test_a_damaged_checkpoint_is_told(
         opened(folder, weights=kind).load(place)
 
 
-def test_weights_have_the_precision_of_the_settings(folder: Path) -> None:
+def test_weights_have_the_precision_of_the_settings(folder):
     """What is trained is kept in single precision at least."""
     for weights, precision, wanted in (
         ("full", "auto", "float32"),
@@ -167,7 +165,7 @@ def refused(model: Any, make_env: Any, out: Path, **changed: Any) -> str:
     return str(told.value)
 
 
-def test_a_warm_up_that_cannot_be_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_warm_up_that_cannot_be_is_refused(folder, tmp_path):
     assert "add --model" in refused(None, GENERATED, tmp_path, warmup_tokens=0)
     tags = {"prompts": "standard", "state_text": "history", "form": "asked"}
     assert "prompts='brief'" in refused(folder, GENERATED, tmp_path, warmup_tokens=9, **tags)
@@ -175,7 +173,7 @@ def test_a_warm_up_that_cannot_be_is_refused(folder: Path, tmp_path: Path) -> No
     assert "'Qwen/Qwen3-4B'" in refused("Qwen/Qwen3-4B", GENERATED, tmp_path, warmup_tokens=9)
 
 
-def test_a_model_is_warmed_up_once(folder: Path, tmp_path: Path) -> None:
+def test_a_model_is_warmed_up_once(folder, tmp_path):
     config = preset("tiny", warmup_tokens=2000, demonstrations=2)
     told: list[Mapping[str, Any]] = []
     (tmp_path / "model.part").mkdir()
@@ -196,9 +194,7 @@ def test_a_model_is_warmed_up_once(folder: Path, tmp_path: Path) -> None:
     assert same(weights_of(opened(Path(found)).model), weights_of(first.model)), "the same again"
 
 
-def test_every_process_is_there_where_a_model_is_built(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_process_is_there_where_a_model_is_built(folder, tmp_path, monkeypatch):
     """Building waits for all processes: one that did not build would be waited for, for ever."""
     calls: list[str] = []
     monkeypatch.setenv("RANK", "1")
@@ -209,9 +205,7 @@ def test_every_process_is_there_where_a_model_is_built(
     assert found == tmp_path / "model" and calls == ["build", "wait"]
 
 
-def test_demonstrations_may_come_from_a_file(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_demonstrations_may_come_from_a_file(folder, tmp_path, monkeypatch):
     told: list[Mapping[str, Any]] = []
     given = (preset("tiny", warmup_tokens=500), folder, GENERATED, tmp_path, told.append)
     path = tmp_path / "demos.jsonl"

@@ -54,7 +54,7 @@ def make_home() -> gym.Env[str, str]:
     return gym.make("comap/ALFWorld-v0", source="generated", split="train", max_episode_steps=3)
 
 
-TASKS = make_home().unwrapped.tasks.ids[:2]  # type: ignore[attr-defined]
+TASKS = make_home().unwrapped.tasks.ids[:2]
 GROUPS = [Group(number, task, 3) for number, task in enumerate(TASKS)]
 
 
@@ -85,17 +85,17 @@ def digest_of_rows(folder: str, live: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("paw") / "model"
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path) -> HFLanguageModel:
+def model(folder):
     return open_model(folder)
 
 
 @EACH_AGENT
-def test_rows_have_the_tokens_of_generation(model: HFLanguageModel, kind: str) -> None:
+def test_rows_have_the_tokens_of_generation(model, kind):
     with watched_generation() as seen:
         played = rolled(model, kind, seed=1)
     assert len(played.rows) == 18 and not played.dropped
@@ -109,7 +109,7 @@ def test_rows_have_the_tokens_of_generation(model: HFLanguageModel, kind: str) -
     assert set(begins) == {kind == "given"}
 
 
-def test_members_begin_alike_and_are_sampled_apart(model: HFLanguageModel) -> None:
+def test_members_begin_alike_and_are_sampled_apart(model):
     agent = create_agent("react", **AGENTS["given"])
     played = play_groups(make_home, agent, GROUPS, lm=model, seed=2)
     rows = rolled(model, "given", seed=2).rows
@@ -130,14 +130,14 @@ def test_members_begin_alike_and_are_sampled_apart(model: HFLanguageModel) -> No
     assert len({row.anchor for row in rows if row.t == 0}) == 2
 
 
-def test_a_group_is_the_same_with_others_and_alone(model: HFLanguageModel) -> None:
+def test_a_group_is_the_same_with_others_and_alone(model):
     whole = rolled(model, "given", seed=4, concurrency=6).rows
     for live in (1, 2):
         alone = rolled(model, "given", [GROUPS[1]], seed=4, concurrency=live).rows
         assert alone == [row for row in whole if row.group == 1]
 
 
-def test_rows_are_the_same_in_every_process(folder: Path, model: HFLanguageModel) -> None:
+def test_rows_are_the_same_in_every_process(folder, model):
     program = (
         "import sys; from comap.envs.conformance.transcripts import load;"
         f"print(load({f'{__file__}:digest_of_rows'!r})(*sys.argv[1:]))"
@@ -152,7 +152,7 @@ def test_rows_are_the_same_in_every_process(folder: Path, model: HFLanguageModel
     assert done.stdout.strip() == digest_of_rows(str(folder), "6")
 
 
-def test_admissible_actions_are_noted_and_predicted(model: HFLanguageModel) -> None:
+def test_admissible_actions_are_noted_and_predicted(model):
     serializer = Serializer(model.tokenizer, include_admissible=True)
     agent = create_agent("react", **AGENTS["given"])
     told: dict[str, Any] = {"lm": model, "seed": 3, "include_admissible": True}
@@ -183,7 +183,7 @@ class Knowing:
         return Decision(action, notes={"valid": view.step > 0})
 
 
-class Drawing(ToyEnv):  # type: ignore[misc, valid-type]
+class Drawing(ToyEnv):
     """Draws its first words, and notes what it was reset with."""
 
     resets: list[int | None] = []  # noqa: RUF012
@@ -198,7 +198,7 @@ class Drawing(ToyEnv):  # type: ignore[misc, valid-type]
         return split, goal, outcome._replace(observation=f"{outcome.observation} {number}")
 
 
-class Careless(ToyEnv):  # type: ignore[misc, valid-type]
+class Careless(ToyEnv):
     """Begins in another way each time."""
 
     count = 0
@@ -215,7 +215,7 @@ def toy_rows(groups: list[Group], env: Any = ToyEnv, agent: Any = None, **told: 
     return roll_out(make, agent or Knowing(), groups, serializer, lm=HashedModel(), **told)
 
 
-def test_returns_lengths_and_validity_are_those_of_the_episodes() -> None:
+def test_returns_lengths_and_validity_are_those_of_the_episodes():
     rows = toy_rows([Group(4, "toy/1", 2)], success_reward=10).rows
     waiting, knowing = rows[:3], rows[3:]
     assert [row.trajectory for row in rows] == [8, 8, 8, 9, 9] and {row.group for row in rows} == {
@@ -231,7 +231,7 @@ def test_returns_lengths_and_validity_are_those_of_the_episodes() -> None:
     assert [row.valid for row in rows] == [False, True, True, False, True]
 
 
-def test_a_group_is_reset_with_one_seed_and_samples_with_others() -> None:
+def test_a_group_is_reset_with_one_seed_and_samples_with_others():
     agent, Drawing.resets = Knowing(), []
     groups = [Group(0, "toy/1", 4), Group(1, "toy/2", 4)]
     first = {
@@ -245,7 +245,7 @@ def test_a_group_is_reset_with_one_seed_and_samples_with_others() -> None:
     assert not first & {row.anchor for row in other if row.t == 0}, "another update draws anew"
 
 
-def test_an_environment_that_does_not_keep_to_its_seed_is_found_out() -> None:
+def test_an_environment_that_does_not_keep_to_its_seed_is_found_out():
     with pytest.raises(EngineError, match=r"'toy/1' to begin alike, found 'Day 1\.' and 'Day 2\.'"):
         toy_rows([Group(0, "toy/1", 2)], Careless)
 
@@ -261,7 +261,7 @@ class Failing(Knowing):
         return (yield from super().decide(view))
 
 
-def test_what_a_fault_ended_is_dropped_and_told() -> None:
+def test_what_a_fault_ended_is_dropped_and_told():
     groups = [Group(0, "toy/1", 4), Group(1, "toy/none", 4)]
     done: list[Trajectory] = []
     played = toy_rows(groups, agent=Failing(), on_done=done.append)
@@ -274,7 +274,7 @@ def test_what_a_fault_ended_is_dropped_and_told() -> None:
 
 
 @given(st.integers(1, 12), st.data(), st.integers(0, 3))
-def test_groups_walk_through_all_tasks(size: int, data: st.DataObject, seed: int) -> None:
+def test_groups_walk_through_all_tasks(size, data, seed):
     tasks = [f"t{number}" for number in range(size)]
     groups = data.draw(st.integers(1, size))
     drawn = [groups_of(tasks, groups, 2, seed, update) for update in range(2 * size)]
@@ -289,7 +289,7 @@ def test_groups_walk_through_all_tasks(size: int, data: st.DataObject, seed: int
         groups_of(tasks, size + 1, 2, seed, 0)
 
 
-def test_statistics_are_those_of_episodes_and_rows() -> None:
+def test_statistics_are_those_of_episodes_and_rows():
     def row(trajectory: int, t: int, **fields: Any) -> PaWRow:
         ids: dict[str, Any] = {"prompt_ids": (1, 2), "response_ids": (3,)}
         return PaWRow(group=0, trajectory=trajectory, t=t, **ids, **fields)

@@ -23,7 +23,7 @@ ALGORITHMS = ("grpo", "rloo", "gigpo", "ppo")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     folder: Path = kit.model_folder(tmp_path_factory.mktemp("models") / "tiny")
     return folder
 
@@ -43,9 +43,7 @@ def gradient(config: Any, model: Path, out: Path, **options: Any) -> dict[str, A
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_gradient_does_not_depend_on_micro_batches(
-    algorithm: str, model: Path, tmp_path: Path
-) -> None:
+def test_the_gradient_does_not_depend_on_micro_batches(algorithm, model, tmp_path):
     """Exact normalization, whatever a micro-batch holds."""
     config = kit.settings(algorithm=algorithm, save_updates=0)
     whole = gradient(kit.changed(config, micro_batch_tokens=100_000), model, tmp_path / "whole")
@@ -56,7 +54,7 @@ def test_the_gradient_does_not_depend_on_micro_batches(
         assert apart(whole, split) < 1e-5, change
 
 
-def test_mini_batches_are_steps_of_the_optimizer(model: Path, tmp_path: Path) -> None:
+def test_mini_batches_are_steps_of_the_optimizer(model, tmp_path):
     """Each has an even share of the rows, and the last one's gradient is that of its rows alone."""
     config = kit.settings(save_updates=0, learning_rate=1e-12, micro_batch_rows=4)
     config = kit.changed(
@@ -78,9 +76,7 @@ def test_mini_batches_are_steps_of_the_optimizer(model: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_observations_behind_actions_leave_their_gradient_alone(
-    algorithm: str, model: Path, tmp_path: Path
-) -> None:
+def test_observations_behind_actions_leave_their_gradient_alone(algorithm, model, tmp_path):
     """With a weight of 0 the observations are read and not learned: the gradient is the plain one."""
     config = kit.settings(algorithm=algorithm, save_updates=0)
     read = gradient(kit.changed(config, wm_coef=0.0), model, tmp_path / "read")
@@ -90,9 +86,7 @@ def test_observations_behind_actions_leave_their_gradient_alone(
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("kind", ["cmae", "ce"])
-def test_the_gradient_is_that_of_both_losses(
-    algorithm: str, kind: str, model: Path, tmp_path: Path
-) -> None:
+def test_the_gradient_is_that_of_both_losses(algorithm, kind, model, tmp_path):
     """Against a forward pass of our own of each row by itself."""
     config = kit.settings(algorithm=algorithm, save_updates=0, wm_loss=kind, rho=0.004)
     _, _, both = kit.trained(kit.changed(config, clip=1e9), model, tmp_path / "both")
@@ -140,9 +134,7 @@ def by_hand(config: Any, model: Path, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "rloo"])
-def test_without_paw_the_loss_is_trls_to_the_last_bit(
-    algorithm: str, model: Path, tmp_path: Path
-) -> None:
+def test_without_paw_the_loss_is_trls_to_the_last_bit(algorithm, model, tmp_path):
     from trl import GRPOTrainer, RLOOTrainer
 
     config = kit.settings(algorithm=algorithm, paw=False, save_updates=0, entropy_bonus=0.0)
@@ -192,9 +184,7 @@ def passes_of(config: Any, model: Path, out: Path) -> tuple[Any, list[bool]]:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("paw", [True, False])
-def test_each_micro_batch_is_one_forward_pass(
-    algorithm: str, paw: bool, model: Path, tmp_path: Path
-) -> None:
+def test_each_micro_batch_is_one_forward_pass(algorithm, paw, model, tmp_path):
     config = kit.settings(algorithm=algorithm, paw=paw, micro_batch_rows=4)
     trainer, passes = passes_of(config, model, tmp_path)
     (batch,) = trainer._mini_batches(trainer._prepare(1))
@@ -205,7 +195,7 @@ def test_each_micro_batch_is_one_forward_pass(
     assert scored == (once if paw or algorithm == "rloo" else 0)
 
 
-def test_sampled_log_probabilities_save_a_pass(model: Path, tmp_path: Path) -> None:
+def test_sampled_log_probabilities_save_a_pass(model, tmp_path):
     config = kit.settings(old_logprobs="sampled", micro_batch_rows=4)
     trainer, passes = passes_of(config, model, tmp_path)
     assert not passes.count(False)
@@ -215,9 +205,7 @@ def test_sampled_log_probabilities_save_a_pass(model: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("algorithm", ["gigpo", "ppo", "rloo"])
-def test_a_stopped_training_ends_as_one_that_was_not(
-    algorithm: str, model: Path, tmp_path: Path
-) -> None:
+def test_a_stopped_training_ends_as_one_that_was_not(algorithm, model, tmp_path):
     config = kit.settings(
         algorithm=algorithm, mini_batch_rows=12, micro_batch_rows=5, save_updates=1
     )
@@ -239,7 +227,7 @@ def plain(line: dict[str, Any]) -> dict[str, Any]:
     return {n: value for n, value in line.items() if not any(part in n for part in left_out)}
 
 
-def test_the_critic_is_taught_what_episodes_return(model: Path, tmp_path: Path) -> None:
+def test_the_critic_is_taught_what_episodes_return(model, tmp_path):
     """A new critic says 0 everywhere: its targets are the returns, its error half their square."""
     config = kit.settings(algorithm="ppo", save_updates=0, learning_rate=1e-12, value_clip=None)
     trainer, (told,), _ = kit.trained(config, model, tmp_path / "run")
@@ -255,7 +243,7 @@ def test_the_critic_is_taught_what_episodes_return(model: Path, tmp_path: Path) 
     assert trainer.critic.head.bias.item() == pytest.approx(step, rel=1e-3)
 
 
-def test_a_round_without_rows_says_what_to_do(model: Path, tmp_path: Path) -> None:
+def test_a_round_without_rows_says_what_to_do(model, tmp_path):
     from comap.errors import OptionError
 
     with pytest.raises(OptionError, match="every episode failed"):
@@ -268,7 +256,7 @@ TOGETHER = ("gigpo-12", "rloo-12", "ppo-12")
 
 
 @pytest.fixture(scope="module")
-def together(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def together(model, tmp_path_factory):
     out = tmp_path_factory.mktemp("two")
     processes.together(SCRIPT, ",".join(TOGETHER), str(model), str(out))
     return out
@@ -276,9 +264,7 @@ def together(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @processes.needs_gloo
 @pytest.mark.parametrize("what", TOGETHER)
-def test_two_processes_update_as_one_does(
-    what: str, model: Path, together: Path, tmp_path: Path
-) -> None:
+def test_two_processes_update_as_one_does(what, model, together, tmp_path):
     kit.run(what, model, tmp_path)
     one, two = (json.loads((out / f"{what}.json").read_text()) for out in (tmp_path, together))
     for line, other in zip(one, two, strict=True):

@@ -165,7 +165,7 @@ class Unsafe(Environments):
 
 
 @pytest.fixture(scope="module")
-def model() -> Path:
+def model():
     """A policy that wins now and then, so that there is something to compare."""
     try:
         return folder_of("shipped:agent")
@@ -174,17 +174,17 @@ def model() -> Path:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     return tmp_path_factory.mktemp("trainings")
 
 
 @pytest.fixture(scope="module")
-def straight(place: Path, model: Path) -> Run:
+def straight(place, model):
     return trained(place / "straight", small(**STRAIGHT), model, about={"model": "shipped"})
 
 
 @pytest.fixture(scope="module")
-def runs(place: Path, model: Path) -> dict[str, Run]:
+def runs(place, model):
     """One update of each algorithm, and of GRPO without PaW."""
     changes: dict[str, dict[str, Any]] = {
         "grpo": {},
@@ -198,7 +198,7 @@ def runs(place: Path, model: Path) -> dict[str, Run]:
     }
 
 
-def test_a_training_leaves_its_folder(straight: Run) -> None:
+def test_a_training_leaves_its_folder(straight):
     record = json.loads((straight.out / "run.json").read_text())
     described = record["described"]
     assert (described["method"], described["model"]) == ("paw", "shipped")
@@ -212,7 +212,7 @@ def test_a_training_leaves_its_folder(straight: Run) -> None:
     assert [path.parent.name for path in complete] == ["checkpoint-1", "checkpoint-2"]
 
 
-def test_each_update_has_a_line(straight: Run) -> None:
+def test_each_update_has_a_line(straight):
     lines = straight.lines()
     assert [line["update"] for line in lines] == [1, 2]
     for line, rows in zip(lines, straight.rows, strict=True):
@@ -235,9 +235,7 @@ def test_each_update_has_a_line(straight: Run) -> None:
     ]
 
 
-def test_episodes_that_a_fault_ended_are_told_and_nothing_is_learned_from_them(
-    place: Path, model: Path
-) -> None:
+def test_episodes_that_a_fault_ended_are_told_and_nothing_is_learned_from_them(place, model):
     unsafe = Unsafe(ENV.env_id, ENV.options)
     run = trained(place / "faults", small(groups=6, updates=1), model, make_env=unsafe)
     faults, (line,) = run.lines("faults.jsonl"), run.lines()
@@ -249,7 +247,7 @@ def test_episodes_that_a_fault_ended_are_told_and_nothing_is_learned_from_them(
     assert ended | left == set(range(12)) and not ended & left
 
 
-def test_a_policy_is_evaluated_first_and_last(straight: Run) -> None:
+def test_a_policy_is_evaluated_first_and_last(straight):
     lines = straight.lines(EVALUATIONS)
     assert [(one["update"], one["split"], one["n"]) for one in lines] == [
         (0, "valid_seen", 4),
@@ -271,7 +269,7 @@ def test_a_policy_is_evaluated_first_and_last(straight: Run) -> None:
     assert 0 <= seconds - straight.seconds[0] < (ended - begun) / 2
 
 
-def test_a_training_that_was_stopped_goes_on(straight: Run, place: Path, model: Path) -> None:
+def test_a_training_that_was_stopped_goes_on(straight, place, model):
     """The number of updates to stop after may grow; nothing else may change."""
     out, told = place / "stopped", []
     for stop in (1, None):
@@ -284,7 +282,7 @@ def test_a_training_that_was_stopped_goes_on(straight: Run, place: Path, model: 
     assert len(json.loads((out / "run.json").read_text())["sessions"]) == 2
 
 
-def test_a_training_that_has_ended_is_left_as_it_is(straight: Run, model: Path) -> None:
+def test_a_training_that_has_ended_is_left_as_it_is(straight, model):
     names = ("metrics.jsonl", "evaluations.jsonl")
     before = [(straight.out / name).read_bytes() for name in names]
     weights = straight.weights()
@@ -295,7 +293,7 @@ def test_a_training_that_has_ended_is_left_as_it_is(straight: Run, model: Path) 
     assert [(straight.out / name).read_bytes() for name in names] == before
 
 
-def test_evaluations_of_updates_that_are_lost_are_forgotten(place: Path, model: Path) -> None:
+def test_evaluations_of_updates_that_are_lost_are_forgotten(place, model):
     """Their weights may have come out other, and so may the number of processes be another."""
     out = place / "lost"
     run = trained(out, small(updates=1, evaluation_tasks=2), model)
@@ -311,7 +309,7 @@ def test_evaluations_of_updates_that_are_lost_are_forgotten(place: Path, model: 
     assert not begun.exists() and [path.name for path in played.iterdir()] == ["rank-0-of-1"]
 
 
-def test_other_settings_are_refused_in_the_same_folder(straight: Run, model: Path) -> None:
+def test_other_settings_are_refused_in_the_same_folder(straight, model):
     before = straight.plain()
     changes: tuple[dict[str, Any], ...] = ({"learning_rate": 1e-4}, {"paw": False}, {"updates": 3})
     for change in (*changes, {}):
@@ -322,9 +320,7 @@ def test_other_settings_are_refused_in_the_same_folder(straight: Run, model: Pat
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "rloo", "ppo"])
-def test_each_algorithm_updates_its_policy(
-    algorithm: str, runs: dict[str, Run], model: Path
-) -> None:
+def test_each_algorithm_updates_its_policy(algorithm, runs, model):
     run = runs[algorithm]
     (line,) = run.lines()
     more = {"value_loss"} if algorithm == "ppo" else set()
@@ -337,7 +333,7 @@ def test_each_algorithm_updates_its_policy(
     assert critic.is_dir() == (algorithm == "ppo")
 
 
-def test_without_paw_the_same_is_played_and_no_observation_is_read(runs: dict[str, Run]) -> None:
+def test_without_paw_the_same_is_played_and_no_observation_is_read(runs):
     off, on = runs["off"], runs["grpo"]
     assert off.rows == on.rows == runs["rloo"].rows and off.weights() != on.weights()
     assert set(off.lines()[0]) == PLAIN
@@ -345,7 +341,7 @@ def test_without_paw_the_same_is_played_and_no_observation_is_read(runs: dict[st
     assert on.shown.count(True) == on.lines()[0]["wm_rows"]
 
 
-def test_adapters_are_trained_and_gone_on_with(place: Path, model: Path) -> None:
+def test_adapters_are_trained_and_gone_on_with(place, model):
     config: dict[str, Any] = {
         "weights": "lora",
         "learning_rate": 1e-2,
@@ -367,7 +363,7 @@ def test_adapters_are_trained_and_gone_on_with(place: Path, model: Path) -> None
 @pytest.mark.parametrize(
     "damage", ["not JSON", "[1]", '"text"', "{}", '{"update": "1"}', "null", "\x00\x00", "\xff"]
 )
-def test_a_damaged_line_is_told_with_its_number(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_line_is_told_with_its_number(tmp_path, damage):
     journal = Journal(tmp_path)
     for update in (1, 2, 3):
         journal.add(METRICS, {"update": update})
@@ -417,9 +413,7 @@ def left(run: Run) -> dict[str, Any]:
     return {METRICS: run.plain(), **files}
 
 
-def test_a_training_killed_at_each_boundary_ends_as_one_that_was_not(
-    model: Path, tmp_path: Path
-) -> None:
+def test_a_training_killed_at_each_boundary_ends_as_one_that_was_not(model, tmp_path):
     killed = processes.report_of(__file__, tmp_path, str(model))
     assert len(killed) >= len(BOUNDARIES) - 1, "the last one may come too late"
     wanted, found = (left(Run(tmp_path / name)) for name in ("straight", "killed"))
@@ -454,7 +448,7 @@ def begin(out: Path) -> None:
 
 
 @processes.needs_gloo
-def test_two_processes_train_as_one_does(model: Path, tmp_path: Path) -> None:
+def test_two_processes_train_as_one_does(model, tmp_path):
     processes.together(Path(__file__), str(model), str(tmp_path))
     share(model, tmp_path / "one")
     one, two = (Run(tmp_path / out) for out in ("one", "two"))

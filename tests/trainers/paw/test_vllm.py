@@ -118,7 +118,7 @@ class VLLM:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     from comap.lm.tiny import build_tiny
 
     place = tmp_path_factory.mktemp("vllm") / "tiny"
@@ -126,12 +126,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def local(folder: Path) -> HFLanguageModel:
+def local(folder):
     return HFLanguageModel(folder, device="cpu", max_length=64)
 
 
 @pytest.fixture(autouse=True)
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def stand_in(monkeypatch):
     """Let TRL's client be made without vLLM, and reach this machine without a proxy."""
     monkeypatch.setattr(vllm_client, "is_vllm_available", lambda *args, **told: True)
     monkeypatch.setattr(vllm_client, "get_ip", lambda: "127.0.0.1", raising=False)
@@ -141,7 +141,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def server(local: HFLanguageModel) -> Iterator[Any]:
+def server(local):
     pytest.importorskip("requests")  # TRL's client is made of it
     running = VLLM(copy.deepcopy(local.model), local.tokenizer)
     with running.server:
@@ -162,9 +162,7 @@ def generated(lm: ServerLanguageModel, *requests: Generate) -> list[Completion]:
     return [one for one in found if isinstance(one, Completion)]
 
 
-def test_answers_are_those_of_the_same_model_in_this_process(
-    server: Any, local: HFLanguageModel
-) -> None:
+def test_answers_are_those_of_the_same_model_in_this_process(server, local):
     lm = opened(server)
     assert isinstance(lm, LanguageModel)
     requests = [
@@ -184,7 +182,7 @@ def test_answers_are_those_of_the_same_model_in_this_process(
     assert lm.usage == local.usage
 
 
-def test_the_server_is_told_tokens_and_how_to_sample(server: Any) -> None:
+def test_the_server_is_told_tokens_and_how_to_sample(server):
     lm = opened(server)
     sampling = Sampling(5, 0.7, 0.9, ("\nTask:",), seed=2**70 + 11)
     request = asked(sampling=sampling, prefix="Action:")
@@ -199,7 +197,7 @@ def test_the_server_is_told_tokens_and_how_to_sample(server: Any) -> None:
     assert server.tokenizer.eos_token_id in body["stop_token_ids"]
 
 
-def test_a_stop_text_and_an_end_token_end_a_text(server: Any, local: HFLanguageModel) -> None:
+def test_a_stop_text_and_an_end_token_end_a_text(server, local):
     lm = opened(server)
     (free,) = generated(lm, asked())
     assert free.finish == "length" and len(free.token_ids or ()) == 12
@@ -212,7 +210,7 @@ def test_a_stop_text_and_an_end_token_end_a_text(server: Any, local: HFLanguageM
     assert ended.text == local.tokenizer.decode((ended.token_ids or ())[:-1])
 
 
-def test_the_context_bounds_prompt_and_reply(server: Any) -> None:
+def test_the_context_bounds_prompt_and_reply(server):
     size = generated(opened(server), asked())[0].prompt_tokens
     server.settings["max_model_len"] = size + 4
     lm = opened(server)
@@ -223,7 +221,7 @@ def test_the_context_bounds_prompt_and_reply(server: Any) -> None:
     assert isinstance(error, LanguageModelError) and "shorten the conversation" in str(error)
 
 
-def test_processed_logprobs_are_told_only_where_they_are_the_models_own(server: Any) -> None:
+def test_processed_logprobs_are_told_only_where_they_are_the_models_own(server):
     server.settings["logprobs_mode"] = "processed_logprobs"
     lm = opened(server)
     plain, *others = generated(
@@ -239,7 +237,7 @@ def test_processed_logprobs_are_told_only_where_they_are_the_models_own(server: 
         opened(server)
 
 
-def test_one_bad_request_costs_no_other(server: Any) -> None:
+def test_one_bad_request_costs_no_other(server):
     def picky(body: Any) -> tuple[Any, int]:
         if body["seed"] == 1:
             return {"error": "<b>too\nhot</b>" + "x" * 999}, 400
@@ -288,9 +286,7 @@ def tell(choice: dict[str, Any], value: float) -> None:
         lambda choice: choice.update(logprobs=None),
     ],
 )
-def test_an_answer_that_is_not_exact_is_none(
-    server: Any, spoil: Callable[[dict[str, Any]], object]
-) -> None:
+def test_an_answer_that_is_not_exact_is_none(server, spoil):
     def wrong(body: Any) -> tuple[Any, int]:
         reply, status = server.complete(body)
         spoil(reply["choices"][0])
@@ -301,7 +297,7 @@ def test_an_answer_that_is_not_exact_is_none(
     assert isinstance(error, LanguageModelError) and "vLLM server" in str(error)
 
 
-def test_an_address_without_a_server_is_told_in_time(server: Any, folder: Path) -> None:
+def test_an_address_without_a_server_is_told_in_time(server, folder):
     start = time.monotonic()
     with pytest.raises(LanguageModelError, match="vllm serve MODEL"):
         ServerLanguageModel("http://127.0.0.1:9", server.tokenizer, timeout=0.1)
@@ -317,7 +313,7 @@ def test_an_address_without_a_server_is_told_in_time(server: Any, folder: Path) 
         ServerLanguageModel("ftp://127.0.0.1", server.tokenizer)
 
 
-def test_missing_packages_are_named(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named(server, monkeypatch):
     monkeypatch.setattr(vllm_client, "is_vllm_available", lambda *args, **options: False)
     with pytest.raises(MissingExtra, match=r'vLLM is not installed.*pip install "trl\[vllm\]"'):
         opened(server)
@@ -326,7 +322,7 @@ def test_missing_packages_are_named(server: Any, monkeypatch: pytest.MonkeyPatch
         opened(server)
 
 
-def test_it_waits_for_a_server_that_starts_and_leaves_out_v1(server: Any) -> None:
+def test_it_waits_for_a_server_that_starts_and_leaves_out_v1(server):
     illness = iter([503])
     server.routes["/health"] = lambda body: (None, next(illness, 200))
     lm = ServerLanguageModel(f"{server.url}/v1/", server.tokenizer, timeout=5)
@@ -355,8 +351,8 @@ def join_by_hand(monkeypatch: pytest.MonkeyPatch, server: Any) -> None:
 
 @pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
 def test_after_synchronizing_the_server_answers_as_the_trained_model(
-    server: Any, local: HFLanguageModel, monkeypatch: pytest.MonkeyPatch, lora: bool
-) -> None:
+    server, local, monkeypatch, lora
+):
     join_by_hand(monkeypatch, server)
     lm, model = opened(server), local.model
     (before,) = generated(lm, asked())
@@ -386,9 +382,7 @@ def test_after_synchronizing_the_server_answers_as_the_trained_model(
     assert len(server.bodies("/init_weight_transfer_engine")) == 1
 
 
-def test_an_adapter_is_unmerged_where_the_server_fails(
-    server: Any, local: HFLanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_adapter_is_unmerged_where_the_server_fails(server, local, monkeypatch):
     peft = pytest.importorskip("peft")
     join_by_hand(monkeypatch, server)
     told = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
@@ -409,9 +403,7 @@ def test_an_adapter_is_unmerged_where_the_server_fails(
         torch.testing.assert_close(weight, kept[name], msg=name)
 
 
-def test_weights_need_a_gpu_and_a_server_that_takes_them(
-    server: Any, local: HFLanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_need_a_gpu_and_a_server_that_takes_them(server, local, monkeypatch):
     join_by_hand(monkeypatch, server)
     lm = opened(server)
     with pytest.raises(OptionError, match="CUDA device"):

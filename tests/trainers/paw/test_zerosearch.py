@@ -103,7 +103,7 @@ def played(
     """Play an update's episodes as a training does."""
     search = SearchTraining(config(**changed), ENV, 4, simulator)
     with_policy: Any = Model(policy, "policy")
-    tasks = search.make_env().unwrapped.tasks.ids  # type: ignore[attr-defined]
+    tasks = search.make_env().unwrapped.tasks.ids
     groups = [Group(number, tasks[number], 3) for number in range(2)]
     agent = search.agent(create_agent("paw", context="concat", max_length=4608), update)
     lm = search.language_model(with_policy)
@@ -113,7 +113,7 @@ def played(
     return [episode for group in found for episode in group], search
 
 
-def test_what_the_simulator_is_told() -> None:
+def test_what_the_simulator_is_told():
     (useful,), (noisy,) = SEARCH.prompt(), replace(SEARCH, noisy=True).prompt()
     for part in ("Question: Who wrote Emma?", "Jane Austen; Austen", "Query: Emma author"):
         assert part in useful.content
@@ -135,7 +135,7 @@ def test_what_the_simulator_is_told() -> None:
         ("Doc 1\nDoc 2", []),
     ],
 )
-def test_documents_are_read(text: str, found: list[tuple[str, str]]) -> None:
+def test_documents_are_read(text, found):
     read = [(hit.title, hit.text) for hit in read_documents(text)]
     assert read[: len(found)] == found and (found or not read)
 
@@ -146,7 +146,7 @@ def test_documents_are_read(text: str, found: list[tuple[str, str]]) -> None:
     'Doc 1(Title: "Emma</information>") A novel.</information> <answer>me</answer>\n'
     "Doc 2: \x00<search>all</search> <INFORMATION> </think>\r\u2028end"
 )
-def test_any_text_is_read_and_stays_text(text: str) -> None:
+def test_any_text_is_read_and_stays_text(text):
     hits = read_documents(text)
     shown = write_results(hits)
     assert shown.count("<information>") == shown.count("</information>") == 1
@@ -157,7 +157,7 @@ def test_any_text_is_read_and_stays_text(text: str) -> None:
     assert read is not None and len(read) == len(hits) and "\x00" not in shown
 
 
-def test_a_search_is_requested_the_same_way_again_and_has_as_many_documents_as_asked_for() -> None:
+def test_a_search_is_requested_the_same_way_again_and_has_as_many_documents_as_asked_for():
     settings = ZeroSearch(simulator_temperature=0.5, simulator_tokens=77)
     request = SEARCH.request(settings)
     assert request == SEARCH.request(settings) and request.purpose == PURPOSE
@@ -170,7 +170,7 @@ def test_a_search_is_requested_the_same_way_again_and_has_as_many_documents_as_a
         SEARCH.hits(" \n")
 
 
-def test_lessons_are_useful_or_noisy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lessons_are_useful_or_noisy(monkeypatch):
     monkeypatch.setattr(zerosearch, "_QUESTIONS", 80)
     env = ENV("train").unwrapped
     assert isinstance(env, SearchQAEnv)
@@ -190,7 +190,7 @@ def test_lessons_are_useful_or_noisy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown[False] > 75  # each last hop has it, for all but a few questions
 
 
-def test_searches_are_answered_by_the_simulator_in_batches() -> None:
+def test_searches_are_answered_by_the_simulator_in_batches():
     simulator = Model(documents)
     episodes, search = played(simulator)
     assert not any(episode.error for episode in episodes) and len(episodes) == 6
@@ -210,7 +210,7 @@ def test_searches_are_answered_by_the_simulator_in_batches() -> None:
     search.close()
 
 
-def test_what_is_noisy_follows_from_seeds_alone() -> None:
+def test_what_is_noisy_follows_from_seeds_alone():
     def seen(episodes: list[Any]) -> list[str]:
         return [one.steps[0].observation for one in episodes]
 
@@ -227,7 +227,7 @@ def test_what_is_noisy_follows_from_seeds_alone() -> None:
     assert seen(other) != seen(episodes)
 
 
-def test_a_fault_of_the_simulator_ends_its_episode_alone() -> None:
+def test_a_fault_of_the_simulator_ends_its_episode_alone():
     def failing(request: Generate) -> Any:
         if request.sampling.seed % 2:
             return LanguageModelError("the server is gone")
@@ -247,7 +247,7 @@ def test_a_fault_of_the_simulator_ends_its_episode_alone() -> None:
     assert all("empty text" in str(one.error) for one in episodes)
 
 
-def test_an_answer_is_worth_its_f1() -> None:
+def test_an_answer_is_worth_its_f1():
     simulator = Model(documents)
     episodes, search = played(simulator, success_reward=2.0)
     assert search.reward is not None
@@ -260,10 +260,10 @@ def test_an_answer_is_worth_its_f1() -> None:
     env = plain.make_env()
     env.reset(seed=0)
     assert env.step("nothing")[1] == 0.0  # the trainer has penalties of its own
-    assert ENV("test").unwrapped.settings()["reward"] == "em"  # type: ignore[attr-defined]
+    assert ENV("test").unwrapped.settings()["reward"] == "em"
 
 
-def test_other_environments_have_none_of_it() -> None:
+def test_other_environments_have_none_of_it():
     changes = ({"agent.context": "concat"}, {"reward": "f1"}, {"engine": "simulated"})
     for change in changes:
         ((name, value),) = change.items()
@@ -274,7 +274,7 @@ def test_other_environments_have_none_of_it() -> None:
                 check_search(preset("alfworld", **change), make_env, simulator)
 
 
-def test_engine_and_simulator_go_together() -> None:
+def test_engine_and_simulator_go_together():
     check_search(preset("zerosearch"), ENV, "tiny")
     check_search(preset("search_r1"), ENV, None)
     with pytest.raises(OptionError, match="--simulator"):
@@ -285,7 +285,7 @@ def test_engine_and_simulator_go_together() -> None:
         check_search(preset("search_r1", reward="f1"), lambda split: ENV(split), None)
 
 
-def test_noise_by_hand() -> None:
+def test_noise_by_hand():
     """p_s + (b ** (i / m) - 1) / (b - 1) * (p_e - p_s)."""
 
     def at(update: int, base: float = 4.0) -> float:
@@ -298,7 +298,7 @@ def test_noise_by_hand() -> None:
     assert at(30, base=1 + 1e-7) == pytest.approx(0.38, abs=1e-5)  # nearly one
 
 
-def test_a_draw_of_noise_depends_on_its_numbers_alone() -> None:
+def test_a_draw_of_noise_depends_on_its_numbers_alone():
     curriculum = NoiseCurriculum.of(
         preset("zerosearch", noise_start=0.5, noise_end=0.5, seed=1), updates=10
     )
@@ -317,12 +317,12 @@ QUESTIONS = 6
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     return tmp_path_factory.mktemp("search")
 
 
 @pytest.fixture(scope="module")
-def env(place: Path) -> Environments:
+def env(place):
     """A few one-hop questions, and the index of the embedded encyclopedia."""
     known = [one for name, one in generated_questions().items() if name.startswith("1hop/")]
     lines = [
@@ -339,7 +339,7 @@ def env(place: Path) -> Environments:
 
 
 @pytest.fixture(scope="module")
-def base(place: Path) -> Path:
+def base(place):
     return tiny_for_training(place / "base", "comap/SearchQA-v0", parameters=200_000, seed=0)
 
 
@@ -367,7 +367,7 @@ def lines(out: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def zero(place: Path, env: Environments, base: Path) -> tuple[Path, list[Mapping[str, Any]]]:
+def zero(place, env, base):
     """A whole training of ZeroSearch, from scratch."""
     told: list[Mapping[str, Any]] = []
     out = place / "zero"
@@ -376,9 +376,7 @@ def zero(place: Path, env: Environments, base: Path) -> tuple[Path, list[Mapping
     return out, told
 
 
-def test_a_simulated_training_tells_of_its_searches(
-    zero: tuple[Path, list[Mapping[str, Any]]],
-) -> None:
+def test_a_simulated_training_tells_of_its_searches(zero):
     out, told = zero
     assert {"warmup", "simulator", "update", "evaluated"} <= {event["event"] for event in told}
     first, second = lines(out)
@@ -391,8 +389,8 @@ def test_a_simulated_training_tells_of_its_searches(
 
 
 def test_search_r1_with_paw_learns_observations_and_is_evaluated_by_exact_answers(
-    place: Path, env: Environments, base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    place, env, base, monkeypatch
+):
     def scripted(policy: Policy) -> Model:
         """Searches twice and then answers, in its own tokenizer's tokens."""
         chat = ChatTokenizer(policy.tokenizer)
@@ -425,7 +423,7 @@ def test_search_r1_with_paw_learns_observations_and_is_evaluated_by_exact_answer
         assert all(len(step.calls) == 1 and "noisy" not in step.notes for step in episode.steps)
 
 
-def test_demonstrations_in_tags_go_on_token_for_token(base: Path) -> None:
+def test_demonstrations_in_tags_go_on_token_for_token(base):
     from transformers import AutoTokenizer
 
     make = Environments("comap/SearchQA-v0", {"source": "generated", "topk": 1})
