@@ -50,8 +50,7 @@ SMALL = ["--train-tasks", "2", "--test-tasks", "1", "--lengths", "1", "4"]
 
 
 def results(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "results.json").read_text("utf-8"))
-    return found
+    return json.loads((out / "results.json").read_text("utf-8"))
 
 
 def lasting(found: dict[str, Any]) -> dict[str, Any]:
@@ -157,8 +156,7 @@ def test_rollouts_of_the_oracle_are_exact_to_the_end(episodes):
 def root(tmp_path_factory):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    place: Path = load(STAND_IN)(tmp_path_factory.mktemp("models"))
-    return place
+    return load(STAND_IN)(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture

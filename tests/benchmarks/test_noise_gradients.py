@@ -196,8 +196,7 @@ def played(folder: Path, result: Path, *words: str) -> dict[str, Any]:
     plain = ("--env-option", "source=generated", "--env-option", "max_episode_steps=6")
     masked = ("--agent-option", "decoding=masked", "--transitions", "5")
     assert bench("--model", str(folder), *plain, *masked, "--out", str(result), *words) == 0
-    told: dict[str, Any] = json.loads(result.read_text("utf-8"))
-    return told
+    return json.loads(result.read_text("utf-8"))
 
 
 def test_the_benchmark_plays_draws_and_records(folder, tmp_path, capsys):

@@ -192,8 +192,7 @@ BOTH = pytest.mark.parametrize("name", ["comap", "paw"])
 
 @pytest.fixture
 def folder(name, request):
-    place: Path = request.getfixturevalue(name)
-    return place
+    return request.getfixturevalue(name)
 
 
 def test_results_have_their_numbers_and_n(comap):

@@ -70,8 +70,7 @@ SHORT = ["--env-option", "max_episode_steps=2", "--device", "cpu"]
 @pytest.fixture(scope="module")
 def stand_ins(tmp_path_factory):
     pytest.importorskip("torch")
-    place: Path = load(STAND_IN)(tmp_path_factory.mktemp("models"))
-    return place
+    return load(STAND_IN)(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture

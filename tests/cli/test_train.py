@@ -49,13 +49,11 @@ def command(method: str, *words: str) -> train.Training:
 
 
 def comap(*words: str) -> CoMapTraining:
-    config: CoMapTraining = command("comap", *words).config
-    return config
+    return command("comap", *words).config
 
 
 def paw(*words: str) -> PaWTraining:
-    config: PaWTraining = command("paw", *words).config
-    return config
+    return command("paw", *words).config
 
 
 # -- settings ------------------------------------------------------------------------------------

@@ -53,8 +53,7 @@ def first_of(result: dict[str, Any]) -> dict[str, Any]:
     """The first difference of a result."""
     for entry in (*result["episodes"], *result["files"]):
         if entry["difference"] is not None:
-            found: dict[str, Any] = entry["difference"]
-            return found
+            return entry["difference"]
     raise AssertionError("no difference")
 
 
@@ -298,7 +297,6 @@ def test_predictions_are_read_again(tmp_path):
     assert verify(tmp_path)["agree"]
     episodes = lines(tmp_path)
     said = episodes[0]["steps"][1]["prediction"]
-    assert said is not None
     said["delta"]["added"] = [["in", "moon 1", "fridge 1"]]
     write(tmp_path, episodes)
     assert first_of(verify(tmp_path))["field"] == "prediction"

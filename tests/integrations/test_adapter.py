@@ -60,8 +60,7 @@ def lake(**options: Any) -> AdaptedEnv:
 @pytest.fixture
 def hanoi():
     pytest.importorskip("textarena")
-    env: AdaptedEnv = load(f"{EXAMPLE}:make_env")(HANOI)
-    return env
+    return load(f"{EXAMPLE}:make_env")(HANOI)
 
 
 def test_a_game_of_textarena_has_facts(hanoi):

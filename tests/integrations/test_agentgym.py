@@ -213,7 +213,6 @@ def test_the_command_serves(tmp_path):
     words += ["--token-file", str(token), "--env-option", "source=generated"]
     process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("serving http://127.0.0.1:") and TOKEN not in line
         remote = Remote(line.split()[1], token=TOKEN)

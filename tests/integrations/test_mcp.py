@@ -147,7 +147,6 @@ def test_other_environments_have_one_tool():
     assert tools.call("act", {"action": 3}).told is None
     while not told["done"]:
         told = tools.call("act", {"action": env.unwrapped.expert_action()}).told
-        assert told is not None
         env.step(env.unwrapped.expert_action())
     assert told["success"]
     tools.close()

@@ -38,8 +38,7 @@ needs_weights = pytest.mark.skipif(
 def root(tmp_path_factory):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    place: Path = load(STAND_IN)(tmp_path_factory.mktemp("models"))
-    return place
+    return load(STAND_IN)(tmp_path_factory.mktemp("models"))
 
 
 def test_everything_is_found(root):

@@ -14,16 +14,10 @@ HERE = Path(__file__).parent
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
     """A model of a few words, for trainings on rows that are made up."""
-    folder: Path = load(f"{HERE / 'learning.py'}:model_folder")(
-        tmp_path_factory.mktemp("a") / "tiny"
-    )
-    return folder
+    return load(f"{HERE / 'learning.py'}:model_folder")(tmp_path_factory.mktemp("a") / "tiny")
 
 
 @pytest.fixture(scope="session")
 def player(tmp_path_factory):
     """A model that knows the words of ALFWorld, for whole trainings."""
-    folder: Path = load(f"{HERE / 'training_kit.py'}:model_at")(
-        tmp_path_factory.mktemp("b") / "model"
-    )
-    return folder
+    return load(f"{HERE / 'training_kit.py'}:model_at")(tmp_path_factory.mktemp("b") / "model")

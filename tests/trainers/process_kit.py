@@ -73,7 +73,6 @@ def forked(
         out, errors = Path(own, "out"), Path(own, "errors")
         job = {"words": list(words), "env": dict(env), "place": str(place or own)}
         server = _server()
-        assert server.stdin is not None and server.stdout is not None
         server.stdin.write(json.dumps(job | {"out": str(out), "errors": str(errors)}) + "\n")
         server.stdin.flush()
         if not select.select([server.stdout], [], [], PATIENCE)[0]:

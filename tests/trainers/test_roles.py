@@ -200,12 +200,10 @@ def test_exact_answers_do_not_depend_on_the_batch(folder, kind):
     together = roles.language_model(exact=True)
     one, other = together.generate(asked), [together.generate([one])[0] for one in asked]
     for a, b in zip(one, other, strict=True):
-        assert isinstance(a, Completion) and isinstance(b, Completion)
         assert a.token_ids == b.token_ids
         assert a.logprobs == pytest.approx(b.logprobs, rel=1e-12)
     forth, back = together.score(scored), together.score(scored[::-1])[::-1]
     for here, there in zip(forth, back, strict=True):
-        assert isinstance(here, Scores) and isinstance(there, Scores)
         assert here.totals == pytest.approx(there.totals, rel=1e-12)
     assert all(same(before[name], after) for name, after in everything(roles).items())
     assert torch.equal(state, torch.random.get_rng_state())
@@ -225,7 +223,6 @@ def test_exact_answers_are_those_of_the_model_in_double_precision(folder, kind, 
     else:
         double = opened(places, kind, dtype="float64")
     for one, other in zip(double.language_model().score(asked), expected, strict=True):
-        assert isinstance(one, Scores) and isinstance(other, Scores)
         assert one.totals == pytest.approx(other.totals, rel=1e-12)
     learn(roles, "wm", steps=2)
     assert exact.score(asked) == expected, "the copies were taken then"

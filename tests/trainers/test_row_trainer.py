@@ -217,7 +217,6 @@ def test_a_damaged_checkpoint_is_told_and_not_taken(model, tmp_path, damage):
     roles = learning.opened(model, "lora")
     learning.make("warm_up", roles, tmp_path, save=2).fit()
     last = last_checkpoint(tmp_path / "checkpoints")
-    assert last is not None
     file = Path(last) / "weights.safetensors"
     if damage == "bytes":
         file.write_bytes(file.read_bytes()[:200])

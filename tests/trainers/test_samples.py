@@ -184,7 +184,6 @@ DECIDED = (("Decision:", False), (" REVISE", True), ("\nFinal Action:", False), 
 def test_the_label_is_read_where_the_words_first_differ(name, word):
     reply = (DECIDED[0], (word, True), *DECIDED[2:])
     (row,) = encode_samples(made(name), [sample(reply=reply, label=1.0, label_weight=0.1)])
-    assert row.decision is not None
     place, revise, keep = row.decision
     assert row.answer[place] == (revise if word == " REVISE" else keep) and revise != keep
     before = made(name).decode(row.answer[:place])
@@ -200,7 +199,6 @@ def test_without_a_label_or_a_decision_there_is_no_place_for_it():
 
 def test_a_reply_without_room_is_cut_and_does_not_end():
     (whole,) = encode_samples(made("tiny"), [sample(reply=DECIDED, label=0.0, label_weight=1.0)])
-    assert whole.decision is not None
     size = len(whole.prompt) + whole.decision[0]
     (cut,) = encode_samples(
         made("tiny"), [sample(reply=DECIDED, label=0.0, label_weight=1.0)], size

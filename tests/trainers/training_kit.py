@@ -206,15 +206,13 @@ class Recorded:
         return {"role": role, "rows": sum(map(len, epochs)), "updates": 1, "log": []}
 
     def samples(self, stage: str) -> list[Sample]:
-        found: list[Sample] = self.learned[stage]["epochs"][0]
-        return found
+        return self.learned[stage]["epochs"][0]
 
     def kinds(self, stage: str) -> Counter[str]:
         return Counter(sample.kind for sample in self.samples(stage))
 
     def played(self, stage: str = "round-1-rollouts") -> list[Trajectory]:
-        found: list[Trajectory] = self.session.episodes(stage)
-        return found
+        return self.session.episodes(stage)
 
     def notes(self) -> list[Mapping[str, Any]]:
         return [step.notes for episode in self.played() for step in episode.steps]

@@ -9,7 +9,7 @@ import pytest
 
 import comap  # noqa: F401  registers the environments
 from comap.benchmarks.experiments import definition
-from comap.benchmarks.experiments.cited import CitedTable, cited_ids, cited_tables, load_cited
+from comap.benchmarks.experiments.cited import cited_ids, cited_tables, load_cited
 from comap.benchmarks.experiments.definition import (
     KINDS,
     SCALES,
@@ -102,15 +102,9 @@ PAPERS = {"comap": ("CoMap", "2606.02372"), "paw": ("PaW", "2606.02388")}
 EACH = pytest.mark.parametrize("name", cited_ids())
 
 
-def table(name: str) -> CitedTable:
-    found = load_cited(name)
-    assert found is not None
-    return found
-
-
 @EACH
 def test_a_file_says_what_its_numbers_are_of_and_where_they_were_seen(name):
-    found = table(name)
+    found = load_cited(name)
     kind = "Table" if "-t" in name else "Figure"
     prefix, _, number = name.partition("-")
     assert name in experiment_ids() and found.id == name and found.rows and found.source
@@ -126,7 +120,7 @@ def test_a_file_says_what_its_numbers_are_of_and_where_they_were_seen(name):
 
 @EACH
 def test_rows_are_numbers_of_our_environments_and_splits(name):
-    for row in table(name).rows:
+    for row in load_cited(name).rows:
         smallest = -LARGEST.get(row.unit, math.inf) if row.unit in ("points", "") else 0
         assert row.unit in (*LARGEST, "points", "") and type(row.value) in (int, float)
         assert math.isfinite(row.value) and smallest <= row.value <= LARGEST.get(row.unit, math.inf)
@@ -142,11 +136,11 @@ def test_rows_are_numbers_of_our_environments_and_splits(name):
 
 @EACH
 def test_each_value_is_shown_once_in_a_column_or_in_the_list(name):
-    in_columns, others = cited_tables(experiment(name), table(name))
+    in_columns, others = cited_tables(experiment(name), load_cited(name))
     entries = [row.entries[1:] for b in in_columns.blocks for row in b.rows] if in_columns else []
     shown = sum(entry.status == "value" for line in entries for entry in line)
     listed = len(others.blocks[0].rows) if others else 0
-    assert shown + listed == len(table(name).rows)
+    assert shown + listed == len(load_cited(name).rows)
     assert all(one.title.startswith("Cited: ") for one in (in_columns, others) if one)
 
 

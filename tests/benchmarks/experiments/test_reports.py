@@ -117,8 +117,7 @@ def test_the_terminal(capsys, folder, hostile):
 
 
 def page_of(path: Path) -> Any:
-    found: Any = PAGES.Page(path.read_text("utf-8"))
-    return found
+    return PAGES.Page(path.read_text("utf-8"))
 
 
 def links(page: Any) -> list[str]:

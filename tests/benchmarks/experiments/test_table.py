@@ -42,7 +42,6 @@ def test_three_seeds_by_hand():
     found = cell(seed_rows(40.0, 48.0, 50.0, n=100)[::-1])
     assert found.value == pytest.approx(46.0)
     assert found.sd == pytest.approx(math.sqrt((36 + 4 + 16) / 2))
-    assert found.sd is not None
     half = 4.303 * found.sd / math.sqrt(3)  # 97.5 % of Student's t with two degrees of freedom
     assert found.low == pytest.approx(46 - half) and found.high == pytest.approx(46 + half)
     assert found.interval == "t over seeds" and found.values == (40.0, 48.0, 50.0)
@@ -134,7 +133,6 @@ def test_an_error_is_about_its_split_alone_if_it_names_one():
     about = {"backbone": "b", "seed": 0, "job": "j", "env": KIT.AW, "error": "killed"}
     for more, failed in (({}, 2), ({"split": "valid_seen"}, 1)):
         found = measured_table(TABLE, [row(**about, **more)])
-        assert found is not None
         entries = found.blocks[0].rows[0].entries[1:]
         assert [entry.status for entry in entries] == ["failed"] * failed + ["missing"] * (
             4 - failed
@@ -145,7 +143,6 @@ def test_footnotes_say_how_a_cell_differs_from_most():
     rows = KIT._table_rows()
     rows += [row(method="RAP", backbone="tiny-M", env=KIT.WS, split="test", value=5.0, seed=7, n=3)]
     found = measured_table(TABLE, rows)
-    assert found is not None
     assert {text for _, text in found.footnotes} == {
         "failed: EngineError: out of memory after 3 tasks",
         "seed 0",
@@ -157,7 +154,6 @@ def test_footnotes_say_how_a_cell_differs_from_most():
 
 def test_cited_values_have_tables_of_their_own():
     found, others = cited_tables(TABLE, KIT.cited(TABLE.id))
-    assert found is not None and others is not None
     (block,) = found.blocks
     assert block.name == "Qwen3-4B"
     assert {line.name: [entry.text for entry in line.entries[1:]] for line in block.rows} == {

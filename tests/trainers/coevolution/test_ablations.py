@@ -26,8 +26,7 @@ ALL = [*WARMUP, *INIT, "round-0-evaluation", *ROUND]
 def settings(**changed: Any) -> CoMapTraining:
     """The smallest training, with enough episodes for all kinds of samples to occur."""
     told = {"frozen_transitions": 0, "diagnosed": 0, "tasks_per_round": 4, "tau_wm": 0.6}
-    found: CoMapTraining = KIT.small(**{**told, **changed})
-    return found
+    return KIT.small(**{**told, **changed})
 
 
 @pytest.fixture(scope="module")

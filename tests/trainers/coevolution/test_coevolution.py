@@ -45,8 +45,7 @@ class Ended:
         self.summary = self.training.run()
 
     def result(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.training.folders[name].result()
-        return found
+        return self.training.folders[name].result()
 
     def weights(self, stage: str, role: str) -> dict[str, Any]:
         from safetensors.torch import load_file

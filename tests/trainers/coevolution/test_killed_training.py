@@ -39,8 +39,7 @@ def main(place: Path) -> None:
         def train() -> None:
             kit.training(kit.small(weights="lora", **FEW), place / "model", out).run()
 
-        ended: bool = processes.attempt(train, out.with_suffix(".log"), now)
-        return ended
+        return processes.attempt(train, out.with_suffix(".log"), now)
 
     attempt(place / "whole", lambda: False)
     out, kills = place / "killed", []

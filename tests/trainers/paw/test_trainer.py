@@ -24,8 +24,7 @@ ALGORITHMS = ("grpo", "rloo", "gigpo", "ppo")
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    folder: Path = kit.model_folder(tmp_path_factory.mktemp("models") / "tiny")
-    return folder
+    return kit.model_folder(tmp_path_factory.mktemp("models") / "tiny")
 
 
 def flat(gradients: dict[str, Any]) -> Any:
@@ -38,8 +37,7 @@ def apart(one: dict[str, Any], two: dict[str, Any]) -> float:
 
 
 def gradient(config: Any, model: Path, out: Path, **options: Any) -> dict[str, Any]:
-    found: dict[str, Any] = kit.trained(kit.changed(config, clip=1e9), model, out, **options)[2]
-    return found
+    return kit.trained(kit.changed(config, clip=1e9), model, out, **options)[2]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
