@@ -17,41 +17,6 @@ from comap.cli.options import Options
 
 HEAVY = {"torch", "transformers", "jsonargparse", "comap.benchmarks", "comap.envs.alfworld"}
 
-MISTAKES = [
-    (["demo", "--env", "comap/ALFWord-v0"], "ALFWorld"),
-    (["demo", "--env", "Nowhere-v0"], "Nowhere"),
-    (["demo", "--env", "CartPole-v1"], "CartPole"),
-    (["demo", "--test-split", "valid_sen"], "valid_seen"),
-    (["demo", "--data-dir", "no/such/folder"], "json_2.1.1"),
-    (["demo", "--train-tasks", "0"], "train_tasks"),
-    (["demo", "--error-rates", "2"], "error_rate"),
-    (["demo", "--lengths", "3", "-4"], "lengths"),
-    (["data", "get", "alfwold"], "alfworld"),
-    (["data", "verify", "alfworld", "--path", "no/such/folder"], "folder"),
-    (["bench", "parity", "alfworld", "--reference", "no/such/folder"], "folder"),
-    (["fly"], "there is no command 'fly'"),
-    (["data", "lst"], "did you mean 'data list'?"),
-    (["--verbose"], "there is no option --verbose here"),
-    (["demo", "--train-tasks", "many"], "expected a whole number or none as --train-tasks"),
-    (["demo", "--train-task", "3"], "did you mean '--train-tasks'?"),
-    (["demo", "--seed", "1e3"], "expected a whole number as --seed"),
-    (["demo", "--seed"], "--seed: expected one argument"),
-    (["data", "get"], "required: DATA_SET"),
-    (["hub", "push", "models", "a", "b"], "expected one of trajectories, model"),
-    (["--print-completion", "ksh"], "there is no shell 'ksh'"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "told"), MISTAKES, ids=[" ".join(a) for a, _ in MISTAKES])
-def test_mistakes_are_told_in_a_line_before_any_work(
-    arguments, told, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("comap") and told in line
-    assert not list(tmp_path.iterdir())
-
 
 def test_corrupt_and_missing_data(tmp_path, capsys):
     (tmp_path / "a" / "json_2.1.1" / "train").mkdir(parents=True)

@@ -145,69 +145,6 @@ def test_hostile_episodes_are_viewed(tmp_path, capsys):
     assert record["texts"] == [HOSTILE], "and it is all there"
 
 
-MISTAKES = [
-    (["run", "--agent", "random", "--live", "0"], "--live must be at least 1"),
-    (["run", "--agent", "random", "--seed", "-1"], "--seed must be at least 0"),
-    (["run", "--agent", "random", "--horizon", "3"], "add --imagined"),
-    (["run", "--agent", "random", "--real-every", "2"], "add --imagined"),
-    (["run", "--agent", "random", "--env-option", "split=dev"], "give split as --split"),
-    (
-        ["run", "--agent", "random", "--env-option", "max_episode_steps=x"],
-        "'max_episode_steps': 'x'",
-    ),
-    (["run", "--agent", "random", "--world-model", "orcle"], "did you mean 'oracle'"),
-    (["run", "--agent", "react", "--model", "tny"], "did you mean 'tiny'"),
-    (
-        ["run", "--agent", "react", "--model", "http://127.0.0.1:9/v1#m", "--decoding", "masked"],
-        "set decoding='free', or if the server is vLLM say so (--model-option choices_mode=vllm)",
-    ),
-    (["run", "--agent", "rap", "--model", "http://127.0.0.1:9/v1#m"], "evaluation_weight=0"),
-    (
-        ["run", "--agent", "react", "--model", "http://127.0.0.1:9/v1#m", "--agent-adapter", "a"],
-        "--adapter a=",
-    ),
-    (["run", "--agent", "random", "--episodes", "0"], "--episodes must be at least 1"),
-    (["run", "--agent", "random", "--split", "valid_sen"], "valid_seen"),
-    (["run", "--agent", "random", "--tasks", "generated/none"], "generated/none"),
-    (["run", "--agent", "random", "--env-option", "expert"], "--env-option expects NAME=VALUE"),
-    (["run", "--agent", "random", "--env-option", "exprt=plan"], "expert"),
-    (["run", "--agent", "random", "--agent-option", "sed=3"], "seed"),
-    (["run", "--agent", "random", "--imagined"], "--world-model"),
-    (["run", "--agent", "random", "--world-model", "no.jsonl"], "no.jsonl"),
-    (["run", "--agent", "random", "--world-model", "noisy", "--error-rate", "2"], "error_rate"),
-    (["run", "--agent", "react", "--base-url", "http://127.0.0.1:9/v1"], "--model"),
-    (["run", "--agent", "react", "--model", "shiped"], "did you mean 'shipped'"),
-    (["run", "--agent", "react", "--model", "shipped:world"], "shipped:agent or shipped:wm"),
-    (["run", "--agent", "react", "--model", ""], "empty text"),
-    (["run", "--agent", "react", "--model", "replay:no/such/file"], "found no file"),
-    (["run", "--agent", "react", "--model", "http://127.0.0.1:9/v1"], "#NAME"),
-    (["run", "--agent", "react", "--model", "m", "--base-url", "ftp://x"], "another scheme"),
-    (["run", "--agent", "react", "--model", "http://h/v1#m", "--device", "cpu"], "device"),
-    (["view", "no/such/run"], "comap run"),
-    (["view", "."], "trajectories.jsonl"),
-    (["view", ".", "--max", "0"], "max must be at least 1"),
-    (["run"], "--agent"),
-    (["run", "--agent", "react", "--decodin", "free"], "did you mean '--decoding'?"),
-    (["run", "--agent", "random", "free"], "free"),
-    (["run", "--agent", "random", "--seed", "x"], "a whole number as --seed"),
-    (["run", "--agent", "raect"], "did you mean 'react'"),
-    (["run", "--agent", "random", "--decoding", "free"], "--decoding"),
-    (["run", "--agent", "react", "--decoding", "fre"], "masked"),
-    (["run", "--agent", "random", "--keep", "all"], "expected one of replies, prompts, tokens"),
-    (["run", "--agent", "react", "--max-length", "long"], "--max-length"),
-    (["view"], "RUNS"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "told"), MISTAKES, ids=[" ".join(a) for a, _ in MISTAKES])
-def test_mistakes_are_told_in_a_line(arguments, told, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(arguments) in (1, 2)
-    output = capsys.readouterr()
-    assert len(output.err.splitlines()) == 1 and told in output.err, output.err
-    assert not (tmp_path / "runs" / "random" / "run.json").exists()
-
-
 def test_each_agent_has_its_own_settings(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     further = {"comap": "head", "random": "mixed", "itp": "k_head", "wkm": "knowledge"}

@@ -135,40 +135,6 @@ def test_options_of_the_environment():
         assert paw("--preset", name).evaluation_splits == ("test",)
 
 
-MISTAKES = [
-    ("comap", "add --model"),
-    ("comap --preset tny", "did you mean 'tiny'?"),
-    ("comap --preset tiny --no-wmds", "did you mean '--no-wmsd'?"),
-    ("comap --preset tiny --rounds many", "expected a whole number as --rounds"),
-    ("comap --preset tiny --weights fll", "one of lora, full"),
-    ("comap --preset tiny --batch-rows 2 --batch-tokens 9", "either batch_rows or batch_tokens"),
-    ("comap --preset tiny --data-dir no/such/folder", "json_2.1.1"),
-    ("comap --preset tiny --env comap/ALFWord-v0", "ALFWorld"),
-    ("comap --preset tiny --env-option split=train", "--train-split"),
-    ("comap --preset tiny --train-split trin", "did you mean 'train'?"),
-    ("comap --preset tiny --model http://127.0.0.1:1/v1#m", "cannot be trained"),
-    ("comap --preset tiny --weights lora --policy a", "two adapters or none"),
-    ("comap --preset tiny --report-to wnadb", "did you mean 'wandb'?"),
-    ("itp --episods 3", "there is no option --episods; did you mean '--episodes'"),
-    ("sft --preset small", "there is no preset 'small'"),
-    ("wkm --preset tiny --task-knowledge", "a knowledge model is an adapter"),
-    ("paw --preset tiny --loss.alpha 2", "alpha must be"),
-    ("paw --preset tiny --vllm-server 127.0.0.1:8000", "expected a URL"),
-    ("paw --preset zerosearch --model some/model", "add --simulator"),
-    ("paw --preset tiny_search_r1 --simulator tiny", "--engine simulated"),
-    ("paw --env comap/NoSuchBench-v0 --model some/model", "NoSuchBench"),
-]
-
-
-@pytest.mark.parametrize(("words", "told"), MISTAKES, ids=[words for words, _ in MISTAKES])
-def test_mistakes_are_told_in_a_line(words, told, tmp_path):
-    pytest.importorskip("transformers")
-    found, _, err = say("train", *words.split(), "--out", str(tmp_path / "out"))
-    assert found == 2 and told in err, err
-    assert len(err.strip().splitlines()) == 1 and "Traceback" not in err
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_missing_extra_is_told_at_once(monkeypatch):
     known = train.find_spec
     monkeypatch.setattr(train, "find_spec", lambda n: None if n == "jinja2" else known(n))

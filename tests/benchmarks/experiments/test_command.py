@@ -63,25 +63,6 @@ def test_tables_that_need_no_run_are_there_at_once_and_what_a_folder_held_stays(
     assert "found one of scale tiny" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["run", "comap-t9"], "there is no experiment 'comap-t9'; did you mean"),
-        (["run", "comap-t4", "--scale", "tinny"], "there is no scale 'tinny'; did you mean 'tiny'"),
-        (["run", "comap-t2", "--scale", "paper"], "expected official data for comap/ALFWorld-v0"),
-        (["run", "comap-t4", "--data", "games"], "--data expects NAME=VALUE, found 'games'"),
-        (["run", "comap-t4", "--seeds", "-1"], "expected seeds of 0 or more"),
-        (["run", "comap-t5", "--workers", "0"], "--workers must be at least 1"),
-        (["report", "nowhere"], "expected results of 'comap bench run' in nowhere, found none"),
-    ],
-)
-def test_mistakes_are_told_in_a_line(words, told, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["bench", *words]) == 2
-    error = capsys.readouterr().err
-    assert told in error and error.count("\n") == 1 and "fault of comap" not in error
-
-
 @pytest.mark.parametrize("content", ["{", "[]", '{"scale": 3}', '{"scale": "tiny"}'])
 def test_a_damaged_plan_is_told(tmp_path, content, capsys):
     (tmp_path / "plan.json").write_text(content)
