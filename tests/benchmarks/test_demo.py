@@ -11,7 +11,6 @@ import sys
 import zlib
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -22,7 +21,6 @@ from comap.benchmarks import demo
 from comap.benchmarks.demo import (
     MOST,
     DemoConfig,
-    chosen,
     learned_models,
     learned_table,
     play_learned,
@@ -31,11 +29,9 @@ from comap.benchmarks.demo import (
     run_demo,
 )
 from comap.cli import main
-from comap.envs.conformance.transcripts import load
-from comap.errors import DataNotFound, MissingExtra, OptionError
-from comap.facts import Delta, State
+from comap.errors import DataNotFound, MissingExtra
 from comap.lm import create
-from comap.trajectory import Step, Trajectory, read_trajectories
+from comap.trajectory import read_trajectories
 from comap.worldmodel import (
     NoisyWorldModel,
     NullWorldModel,
@@ -43,22 +39,21 @@ from comap.worldmodel import (
     RetrievalWorldModel,
 )
 
-STAND_IN = f"{Path(__file__).parents[1] / 'lm' / 'shipped_stand_in.py'}:stand_in"
 ENV = "comap/ALFWorld-v0"
 LEAST = {"train_tasks": 1, "test_tasks": 1, "lengths": (1,), "error_rates": ()}
 SMALL = ["--train-tasks", "2", "--test-tasks", "1", "--lengths", "1", "4"]
 
 
-def results(out: Path) -> dict[str, Any]:
+def results(out):
     return json.loads((out / "results.json").read_text("utf-8"))
 
 
-def lasting(found: dict[str, Any]) -> dict[str, Any]:
+def lasting(found):
     """Return the results without what may differ from run to run."""
     return {key: value for key, value in found.items() if key not in ("date", "seconds")}
 
 
-def no_models(env_id: str) -> Any:
+def no_models(env_id):
     raise DataNotFound("no models here")
 
 
@@ -102,19 +97,10 @@ def test_the_demo_writes_everything_and_repeats_itself(tmp_path, monkeypatch):
     assert lasting(results(second)) == lasting(found)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("train_tasks", 0), ("lengths", ()), ("lengths", (2, 0)), ("error_rates", (1.5,))],
-)
-def test_bad_numbers_are_explained(name, value):
-    with pytest.raises(OptionError, match=name):
-        DemoConfig(**{name: value})
-
-
 # -- what is scored ----
 
 
-def real(**options: Any) -> gym.Env[str, str]:
+def real(**options):
     return gym.make("comap/ALFWorld-v0", split="valid_seen", source="generated", **options)
 
 
@@ -152,23 +138,16 @@ def test_rollouts_of_the_oracle_are_exact_to_the_end(episodes):
 # -- the learned agent, with models that stand in for the shipped ones ----
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
-    return load(STAND_IN)(tmp_path_factory.mktemp("models"))
-
-
 @pytest.fixture
-def models(root, monkeypatch):
-    monkeypatch.setattr(create, "_package_folder", lambda: root)
+def models(stand_ins, monkeypatch):
+    monkeypatch.setattr(create, "_package_folder", lambda: stand_ins)
     return learned_models(ENV)
 
 
 def test_both_agents_play_with_the_shipped_policy(models):
     make_env = partial(gym.make, ENV, source="generated", max_episode_steps=2)
     tasks = make_env().get_wrapper_attr("tasks").ids[: MOST + 5]
-    done: list[None] = []
+    done = []
     found, episodes = play_learned(make_env, tasks, models, advance=lambda: done.append(None))
     assert [one["agent"] for one in found] == ["comap", "react"]
     assert [episode.agent for episode in episodes] == ["comap"] * MOST + ["react"] * MOST
@@ -187,24 +166,6 @@ def test_both_agents_play_with_the_shipped_policy(models):
     table = learned_table(found, models.parameters)
     assert all(f"(n={MOST})" in str(row[1]) for row in table.rows) and table.rows[1][-1] is None
     assert "0.2 M parameters" in table.note and "failed" not in table.note
-
-
-def test_what_shows_most_comes_first():
-    def episode(task: str, agent: str, success: bool, *gates: bool) -> Trajectory:
-        notes = [{"path": "reflected", "gate": gate} for gate in gates]
-        notes.append({"path": "draft_only_fallback", "gate": False})
-        usual = ("look", "", 0.0, False, False, False, State(), Delta())
-        steps = [Step(t, *usual, success=success, notes=note) for t, note in enumerate(notes, 1)]
-        return Trajectory(ENV, task, "dev", "", agent, "", State(), tuple(steps))
-
-    some = [
-        episode("lost", "comap", False, True),
-        episode("won, never revised", "comap", True, False),
-        episode("another agent's", "react", True),
-        episode("won, revised", "comap", True, False, True),
-    ]
-    assert [e.task for e in chosen(some)] == ["won, revised", "won, never revised"]
-    assert [e.task for e in chosen(some, 9)][-1] == "lost" and len(chosen(some, 9)) == 3
 
 
 @pytest.fixture
@@ -230,11 +191,13 @@ def test_the_demo_shows_it(models, tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("short")
-def test_without_packages_or_models_a_line_says_what_adds_it(root, tmp_path, monkeypatch, capsys):
+def test_without_packages_or_models_a_line_says_what_adds_it(
+    stand_ins, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(create, "_package_folder", lambda: tmp_path)
     with pytest.raises(DataNotFound, match="comap bench shipped"):
         learned_models(ENV)
-    monkeypatch.setattr(create, "_package_folder", lambda: root)
+    monkeypatch.setattr(create, "_package_folder", lambda: stand_ins)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "torch", None)
         with pytest.raises(MissingExtra):

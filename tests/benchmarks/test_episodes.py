@@ -6,7 +6,6 @@ import base64
 import json
 import zlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,7 +27,7 @@ compared, foreseen = KIT.compared, KIT.foreseen
 step, trajectory = KIT.step, KIT.trajectory
 
 
-def folded(data: dict[str, Any], side: dict[str, Any]) -> list[set[str]]:
+def folded(data, side):
     facts = set(side["facts"])
     beliefs = [set(facts)]
     for record in side["steps"]:
@@ -68,7 +67,7 @@ def test_what_was_asked_and_noted_is_in_the_data():
     texts = episode["texts"]
     first, second, third = episode["real"]["steps"]
 
-    def named(pairs: list[list[int]]) -> dict[str, str]:
+    def named(pairs):
         return {texts[name]: texts[value] for name, value in pairs}
 
     notes = named(first["notes"])
@@ -85,8 +84,8 @@ def test_what_was_asked_and_noted_is_in_the_data():
     assert len(episode["real"]["review"]) == 1 and named(episode["settings"])["tau_p"] == "0.5"
 
 
-SETTINGS: dict[str, Any] = {**KIT.SETTINGS, "tau_wm": 0.7}
-NOTES: dict[str, Any] = {
+SETTINGS = {**KIT.SETTINGS, "tau_wm": 0.7}
+NOTES = {
     **{name: value for name, value in KIT.GATES.items() if name != TOLD},
     **{"path": "reflected", "decision": "REVISE", "q_source": "token_geo_mean"},
     **{"agreement": 0.4, "wm_gate": False, "context_source": "env"},
@@ -136,7 +135,7 @@ def test_kinds_of_tasks():
     assert task_type("comap/WebShop-v0", "generated/synthetic/7", "train") == "synthetic"
 
 
-def one_step(notes: dict[str, Any] | None = None, calls: tuple[Call, ...] = ()) -> Trajectory:
+def one_step(notes=None, calls=()):
     step = Step(
         *(1, "look", "dark", 0.0, False, False, False, State(), Delta()),
         calls=calls,

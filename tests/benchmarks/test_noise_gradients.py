@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from comap.agents.create import tiny_folder
 from comap.benchmarks.noise_gradients import (
-    Found,
     code_spans,
     content_spans,
     find_noise,
@@ -83,7 +79,7 @@ def test_codes_and_capitals_are_noise(text, noise):
     assert [text[start:end] for start, end in code_spans(text)] == noise
 
 
-def contents_after(state: State, action: str, text: str) -> tuple[State, list[str]]:
+def contents_after(state, action, text):
     after = ALFWorldCanonicalizer().update(state, action, text)
     assert after.parsed
     spans = content_spans(diff(state, after), text)
@@ -104,11 +100,10 @@ def test_only_first_seen_contents_are_noise_in_alfworld():
         assert noise == []
 
 
-Scored = tuple[Sequence[float], Sequence[bool]]
-TWO: list[Scored] = [([0.1, 0.5], [True, False]), ([0.9, 0.2, 0.6], [False, True, False])]
+TWO = [([0.1, 0.5], [True, False]), ([0.9, 0.2, 0.6], [False, True, False])]
 
 
-def shares_of(scored: Sequence[Scored], **options: Any) -> dict[str, Any]:
+def shares_of(scored, **options):
     """Return the shares of observations, each given by probabilities and marks of its tokens."""
     logprobs = [[math.log(p) for p in probabilities] for probabilities, _ in scored]
     return noise_shares(logprobs, [noisy for _, noisy in scored], **options)
@@ -134,11 +129,11 @@ def test_the_interval_is_of_whole_observations():
     assert count["low"] < narrow["low"] < 0.4 < narrow["high"] < count["high"]
 
 
-def row(lm: HFLanguageModel, prompt: str, text: str, **changes: Any) -> PaWRow:
-    def ids(part: str) -> tuple[int, ...]:
+def row(lm, prompt, text, **changes):
+    def ids(part):
         return tuple(lm.tokenizer(part, add_special_tokens=False)["input_ids"])
 
-    parts: dict[str, Any] = {
+    parts = {
         "prompt_ids": ids(prompt),
         "response_ids": ids(" look"),
         "header_ids": ids("<|end|><|user|>"),
@@ -148,7 +143,7 @@ def row(lm: HFLanguageModel, prompt: str, text: str, **changes: Any) -> PaWRow:
     return PaWRow(group=0, trajectory=0, t=0, **{**parts, **changes})
 
 
-def rows_for(lm: HFLanguageModel) -> list[PaWRow]:
+def rows_for(lm):
     return [
         row(lm, "You are at a desk 1.", "You see a pen 1."),
         row(lm, "You", "On the desk 1, you see nothing at all, and that is all there is."),
@@ -176,7 +171,7 @@ def test_scores_are_those_of_one_row_at_a_time(lm):
 
 
 def test_numbers_that_are_none_are_told(lm):
-    def spoil(module: Any, args: Any, output: Any) -> Any:
+    def spoil(module, args, output):
         output.logits = output.logits * float("nan")
         return output
 
@@ -188,11 +183,11 @@ def test_numbers_that_are_none_are_told(lm):
         handle.remove()
 
 
-def bench(*words: str) -> int:
+def bench(*words):
     return main(["bench", "noise-gradients", *words])
 
 
-def played(folder: Path, result: Path, *words: str) -> dict[str, Any]:
+def played(folder, result, *words):
     plain = ("--env-option", "source=generated", "--env-option", "max_episode_steps=6")
     masked = ("--agent-option", "decoding=masked", "--transitions", "5")
     assert bench("--model", str(folder), *plain, *masked, "--out", str(result), *words) == 0
@@ -225,14 +220,6 @@ def test_the_benchmark_says_what_it_cannot_measure(folder, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_the_benchmark_measures_lists_of_embedded_products(folder, tmp_path):
-    words = "--env comap/WebShop-v0 --max-observation 200 --transitions 2 --episodes 2"
-    told = played(folder, tmp_path / "shop.json", *words.split(), "--noise", "listings")
-    assert told["noise"] == "listings" and told["env"] == "comap/WebShop-v0"
-    assert told["transitions"] == told["episodes"] == 2 and told["max_observation"] == 200
-    assert 0 < told["noisy_tokens"] < told["tokens"]
-
-
 SHOP = (
     "Instruction: [SEP] find me a rug [SEP] Back to Search [SEP] Page 2 (Total results: 12) [SEP] "
     "< Prev [SEP] Next > [SEP] B07XYZ1234 [SEP] It's a 'Rug' [SEP] $5.00 to $7.00 [SEP] "
@@ -243,7 +230,7 @@ QUOTED = " [SEP] ".join(f"'{part}'" for part in SHOP.split(" [SEP] ")[2:])
 
 @pytest.mark.parametrize("page", [SHOP, QUOTED])
 def test_codes_titles_and_prices_of_new_products_are_noise(page):
-    def said(known: set[str]) -> list[str]:
+    def said(known):
         return [page[start:end] for start, end in listing_spans(known, page)]
 
     first = ["B07XYZ1234", "It's a 'Rug'", "$5.00 to $7.00"]
@@ -267,14 +254,14 @@ def test_a_page_without_codes_lists_nothing(page):
     assert listing_spans(set(), page) == [] and listed_codes(page) == set()
 
 
-def marked(found: Found, serializer: Serializer) -> str:
+def marked(found, serializer):
     """Return the text of the tokens that are noise."""
     texts = serializer.chat.texts(found.row.observation_ids)
     return "".join(text for text, flag in zip(texts, found.noisy, strict=True) if flag)
 
 
 def test_listed_products_are_noise_once_an_episode():
-    def page(number: int, *products: str) -> str:
+    def page(number, *products):
         head = (
             f"Instruction: [SEP] a mug [SEP] Back to Search [SEP] Page {number} (Total results: 3)"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +53,7 @@ def test_the_large_model_has_the_size_and_settings_of_the_published_one():
     assert (small.precision, small.optimization.mini_batch_rows) == ("float32", None)
 
 
-def line(paw: bool, whole: float, peak: int | None = 100) -> dict[str, Any]:
+def line(paw, whole, peak=100):
     parts = {"old_logps": 1.0, "advantages": 0.0, "update": whole - 1.0, "all": whole}
     return {"paw": paw, **parts, "cpu": 2 * whole, "peak_bytes": peak}
 

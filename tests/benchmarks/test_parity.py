@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 import lzma
 import tarfile
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -54,7 +52,7 @@ def reference(tmp_path):
     return folder
 
 
-def record(path: Path, *rows: dict[str, Any]) -> None:
+def record(path, *rows):
     path.write_bytes(lzma.compress("\n".join(map(json.dumps, rows)).encode()))
 
 

@@ -7,11 +7,9 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -46,7 +44,7 @@ def test_actions_of_all_kinds_lose_nothing():
 def test_an_engine_that_breaks_is_a_loss(monkeypatch):
     act = NativeEngine.act
 
-    def breaking(self: Any, action: str) -> Any:
+    def breaking(self, action):
         if "\x1b" in action or "<" in action:
             raise RuntimeError("odd")
         return act(self, action)
@@ -97,7 +95,7 @@ def test_a_full_disk(name, tmp_path):
 # -- servers -------------------------------------------------------------------------------------
 
 
-def asked(kind: str, url: str, rounds: int, seeds: int = 1) -> list[Findings]:
+def asked(kind, url, rounds, seeds=1):
     """What clients of a kind find when they ask a server at the same time."""
     clients = [CLIENTS[kind](url, TOKEN, seed) for seed in range(seeds)]
     threads = [threading.Thread(target=client.run, args=(rounds,)) for client in clients]
@@ -109,7 +107,7 @@ def asked(kind: str, url: str, rounds: int, seeds: int = 1) -> list[Findings]:
 
 
 @contextmanager
-def serving(style: str) -> Iterator[str]:
+def serving(style):
     offered, limit = Offered([servers.ENVIRONMENT], servers.OPTIONS), 3
     if style == "agentgym":
         with Server(agentgym_app(Sessions(offered, limit, 60), token=TOKEN)) as server:
@@ -117,7 +115,7 @@ def serving(style: str) -> Iterator[str]:
         return
     pytest.importorskip("uvicorn")
     pytest.importorskip(style)
-    served: Any = load(f"{Path(__file__).parents[1] / 'integrations' / 'serving_kit.py'}:served")
+    served = load(f"{Path(__file__).parents[1] / 'integrations' / 'serving_kit.py'}:served")
     if style == "openenv":
         from comap.integrations.openenv import openenv_app as app
     else:
@@ -140,7 +138,7 @@ def test_clients_play_whole_episodes_and_need_the_token(style):
 def test_a_wrong_answer_is_found_out(monkeypatch):
     step = Session.step
 
-    def wrong(self: Session, action: Any) -> dict[str, Any]:
+    def wrong(self, action):
         answer = step(self, action)
         return answer | ({"reward": 2.0} if answer["step"] == 5 else {})
 
@@ -165,7 +163,7 @@ def test_a_server_that_answers_wrongly_is_found_out(right):
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):
-    def part(lost: int, scale: float, seed: int, progress: Any) -> dict[str, Any]:
+    def part(lost, scale, seed, progress):
         return {"counts": {}, "lost": lost, "losses": ["a run"] * lost}
 
     monkeypatch.setattr(files, "run_disk", partial(part, 0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from comap.lm.create import model_folder
 from comap.trainers.comap.config import preset
 
 RECORD = model_folder() / "training.json"
-SMALL: dict[str, Any] = {
+SMALL = {
     "concurrency": 8,
     "logging_steps": 1,
     "reflection_tasks": 2,
@@ -45,9 +44,9 @@ def test_the_shipped_models_can_be_made_again():
     assert settings["suffix_temperature"] == 0.0
 
 
-def leaves(described: dict[str, Any]) -> dict[str, Any]:
+def leaves(described):
     """Return nested settings by their last names."""
-    found: dict[str, Any] = {}
+    found = {}
     for name, value in described.items():
         found |= leaves(value) if isinstance(value, dict) else {name: value}
     return found

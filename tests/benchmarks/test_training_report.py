@@ -7,7 +7,6 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,11 +39,11 @@ HOSTILE = "</td><script>alert(1)</script>\x1b[2J\u202e{{ 7*7 }}"
 KIT = load(f"{Path(__file__).with_name('pages_kit.py')}:KIT")
 
 
-def split(success: float, n: int) -> dict[str, Any]:
+def split(success, n):
     return {"episodes": n, "success": success, "success_low": 0.1, "success_high": 0.9}
 
 
-def scored(value: float) -> dict[str, Any]:
+def scored(value):
     group = {"n": 40, "delta_f1": value, "stderr": 2.0, "exact_text": 12.5}
     return {
         "transitions": 42,
@@ -59,7 +58,7 @@ def scored(value: float) -> dict[str, Any]:
     }
 
 
-def evaluation(number: int, success: float) -> dict[str, Any]:
+def evaluation(number, success):
     return {
         "round": number,
         "splits": {"valid_seen": split(success, 16)},
@@ -87,14 +86,14 @@ ROLLOUTS = {
 }
 
 
-def learned(role: str, updates: int, samples: dict[str, int], **lines: list[float]) -> Any:
+def learned(role, updates, samples, **lines):
     rows = zip(*lines.values(), strict=True)
     log = [dict(zip(lines, row, strict=True)) for row in rows]
     told = {"role": role, "updates": updates, "rows": 9, "tokens": 1234, "log": log}
     return {**told, "samples": samples}
 
 
-STAGES: list[tuple[str, dict[str, Any] | None]] = [
+STAGES = [
     ("warmup-world-model", learned("wm", 4, {"warmup": 7}, step=[2, 4], loss=[6.0, 5.0])),
     ("round-0-evaluation", evaluation(0, 0.25)),
     ("round-1-rollouts", ROLLOUTS),
@@ -111,7 +110,7 @@ STAGES: list[tuple[str, dict[str, Any] | None]] = [
 ]
 
 
-UPDATES: list[dict[str, Any]] = [
+UPDATES = [
     {
         "update": 1,
         **{"success": 0.25, "return": 2.5, "invalid": 0.5, "rows": 40, "steps": 12.5},
@@ -124,7 +123,7 @@ UPDATES: list[dict[str, Any]] = [
     {"update": 2, "success": 0.75, "return": 7.5, "wm_loss": 0.5, "wm_lambda": 0.25},
     {"update": 3, "success": 0.5, "seconds_rollout": 4.0, "seconds_update": 1.0, "ratio": 1.5},
 ]
-EVALUATIONS: list[dict[str, Any]] = [
+EVALUATIONS = [
     {"update": 0, "split": "valid_seen", "n": 10, "success": 0.2, "score": 0.25},
     {"update": 0, "split": HOSTILE, "n": 4, "success": 0.5, "score": None},
     {"update": 2, "split": "valid_seen", "n": 10, "success": 0.8, "score": 0.875},
@@ -132,7 +131,7 @@ EVALUATIONS: list[dict[str, Any]] = [
 ]
 
 
-def write_lines(path: Path, lines: list[dict[str, Any]], cut: str = "") -> None:
+def write_lines(path, lines, cut=""):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines) + cut)
 
 
@@ -156,7 +155,7 @@ def comap(tmp_path):
     return place
 
 
-def _write_episodes(stage: Path) -> None:
+def _write_episodes(stage):
     asked = {"all": {"calls": 10, "prompt_tokens": 100, "completion_tokens": 7}}
     for rank in (0, 1):
         place = stage / "episodes" / f"rank-{rank}-of-2"
@@ -288,12 +287,12 @@ def test_tables_of_a_paw_training(paw):
 
 def test_plots_of_figures_10_and_11(paw):
     record = read_training(paw)
-    drawn: dict[str, dict[str, Any]] = {
+    drawn = {
         plot.title: {series.name: (series.x, series.y) for series in plot.series}
         for plots in plots_of(record).values()
         for plot in plots
     }
-    expected: dict[str, tuple[str, Any]] = {
+    expected = {
         "Success of rollouts": ("success", ((1, 2, 3), (25.0, 75.0, 50.0))),
         "Reward of an episode": ("return", ((1, 2), (2.5, 7.5))),
         "Policy loss": ("policy loss", ((1,), (-0.5,))),
@@ -414,7 +413,7 @@ def test_what_is_no_training_is_refused(comap, paw, tmp_path):
         read_training(comap)
 
 
-STAGE_EVENTS: list[dict[str, Any]] = [
+STAGE_EVENTS = [
     {"event": "demonstration", "done": 1, "of": 2, "won": 1},
     {"event": "known", "stage": "warmup-policy", "number": 1, "of": 3},
     {"event": "stage", "stage": "round-1-rollouts", "number": 2, "of": 3},
@@ -427,7 +426,7 @@ STAGE_EVENTS: list[dict[str, Any]] = [
 ]
 
 
-UPDATE_EVENTS: list[dict[str, Any]] = [
+UPDATE_EVENTS = [
     {"event": "demonstration", "done": 2, "of": 2, "won": 1},
     *({"event": "warmup", "done": n, "of": 40, "loss": 2.0} for n in range(1, 41)),
     {"event": "evaluation", "update": 0, "split": "valid_seen"},
@@ -445,7 +444,7 @@ def lines(capsys, monkeypatch):
     clock = iter(range(0, 100_000, 11))
     monkeypatch.setattr("comap.benchmarks.display.time.monotonic", lambda: next(clock))
 
-    def shown_of(events: list[dict[str, Any]]) -> list[str]:
+    def shown_of(events):
         with training_progress() as shown:
             for event in events:
                 print("{'loss': 1.0}")

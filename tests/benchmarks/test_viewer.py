@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ EVIL, GOING, evil_of, plain = KIT.EVIL, KIT.GOING, KIT.evil_of, KIT.plain
 looked_for, shown, text, texts = KIT.looked_for, KIT.shown, KIT.text, KIT.texts
 
 
-def choose(browser: Any, label: str, option: str) -> None:
+def choose(browser, label, option):
     """Choose what begins with a text in the filter of that name."""
     script = """
       const box = [...document.querySelectorAll("#filters label")]

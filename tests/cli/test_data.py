@@ -16,12 +16,12 @@ from comap.envs.webshop.generate import embedded_catalog
 from comap.errors import DataCorrupt
 
 
-def folder_of(name: str, tmp_path: Path) -> Path:
+def folder_of(name, tmp_path):
     known = embedded_catalog().folder if name == "webshop" else generated_folder() / "index"
     return Path(shutil.copytree(known, tmp_path / "copy"))
 
 
-def opened(name: str, folder: Path) -> object:
+def opened(name, folder):
     return Catalog.open(folder) if name == "webshop" else open_index(folder)
 
 

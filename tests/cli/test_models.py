@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,11 +21,11 @@ run, episodes = kit.run, kit.episodes
 SERVER, OTHER = "http://127.0.0.1:9/v1#m", "http://127.0.0.1:9/v1#other"
 
 
-def made(monkeypatch: pytest.MonkeyPatch, spec: str, **options: Any) -> dict[str, Any]:
+def made(monkeypatch, spec, **options):
     """What a model is made with."""
-    found: list[dict[str, Any]] = []
+    found = []
 
-    def make(spec: str, **given: Any) -> str:
+    def make(spec, **given):
         del given["build_tiny"]
         found.append({name: value for name, value in given.items() if value is not None})
         return spec
@@ -51,7 +50,7 @@ def test_options_of_models_go_to_models_of_their_kind(monkeypatch):
 
 
 def test_adapters_go_where_they_are_asked_for(monkeypatch):
-    given: dict[str, Any] = {"adapter": {"actor": "a", "wm": "w"}, "world_model_adapter": "wm"}
+    given = {"adapter": {"actor": "a", "wm": "w"}, "world_model_adapter": "wm"}
     both = {"actor": "a", "wm": "w"}
     shared = given | {"model": "tiny", "world_model": "tiny"}
     assert made(monkeypatch, "tiny", **shared) == {"adapters": both}
@@ -63,14 +62,7 @@ def test_adapters_go_where_they_are_asked_for(monkeypatch):
     }
 
 
-STAND_IN = f"{Path(__file__).parents[1] / 'lm' / 'shipped_stand_in.py'}:stand_in"
 SHORT = ["--env-option", "max_episode_steps=2", "--device", "cpu"]
-
-
-@pytest.fixture(scope="module")
-def stand_ins(tmp_path_factory):
-    pytest.importorskip("torch")
-    return load(STAND_IN)(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -112,7 +111,7 @@ def test_a_language_agent_and_world_model(tmp_path, capsys):
 
 
 def test_failed_episodes_are_told_and_are_no_failure(tmp_path, capsys, monkeypatch):
-    def broken(self: Any, action: str) -> Any:
+    def broken(self, action):
         raise RuntimeError(HOSTILE)
 
     monkeypatch.setattr(ALFWorldEnv, "_act", broken)

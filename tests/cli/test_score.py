@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -44,7 +43,7 @@ API = {
 }
 
 
-def reference(folder: Path, answers: dict[str, str], method: str = "CoT@1") -> Path:
+def reference(folder, answers, method="CoT@1"):
     """Write answer files as the reference pipeline does: one call, then Finish with an answer."""
     folder.mkdir(parents=True, exist_ok=True)
     for key, answer in answers.items():
@@ -65,7 +64,7 @@ def reference(folder: Path, answers: dict[str, str], method: str = "CoT@1") -> P
     return folder
 
 
-def queries(folder: Path, keys: str, group: str = "G1_instruction") -> Path:
+def queries(folder, keys, group="G1_instruction"):
     (folder / "test_instruction").mkdir(parents=True, exist_ok=True)
     records = [
         {
@@ -80,7 +79,7 @@ def queries(folder: Path, keys: str, group: str = "G1_instruction") -> Path:
     return folder
 
 
-def verdicts(path: Path, said: dict[str, tuple[str, ...]]) -> Path:
+def verdicts(path, said):
     rows = {
         key: {"is_solved": {str(n): f"AnswerStatus.{one.title()}" for n, one in enumerate(row)}}
         for key, row in said.items()
@@ -89,7 +88,7 @@ def verdicts(path: Path, said: dict[str, tuple[str, ...]]) -> Path:
     return path
 
 
-def score(*words: object, code: int = 0) -> None:
+def score(*words, code=0):
     assert main(["score", "tools", *map(str, words)]) == code
 
 
@@ -153,10 +152,10 @@ def test_runs_are_scored_by_their_checkers(tmp_path, capsys):
     score(tmp_path / "expert" / "trajectories.jsonl")
 
 
-def judging(server: Any) -> Any:
+def judging(server):
     """A server that finds short answers solved and long ones unsolved, and prefers the first."""
 
-    def reply(handler: Any) -> None:
+    def reply(handler):
         asked = handler.body["messages"][-1]["content"]
         if "good" in asked and "bad" in asked:
             text = "1" if asked.index("good") < asked.index("bad") else "2"
@@ -211,7 +210,7 @@ def test_mistakes_are_told(tmp_path, capsys):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
     other_verdicts = verdicts(tmp_path / "v.json", {"7": ("solved",)})
-    cases: list[tuple[list[object], str]] = [
+    cases = [
         ([tmp_path / "none"], "found nothing there"),
         ([tmp_path / "answer"], "cot, dfs: name one of these"),
         ([tmp_path / "run"], "no task has ended"),

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +20,7 @@ from comap.trainers.baselines.config import BASELINES, baseline_preset
 from comap.trainers.comap.config import CoMapTraining
 from comap.trainers.paw.config import PRESETS, PaWTraining, preset
 from comap.trainers.run_folder import FORMAT
-from comap.trajectory import Trajectory, read_trajectories
+from comap.trajectory import read_trajectories
 
 say = load(f"{Path(__file__).with_name('cli_kit.py')}:say")
 PACKAGES = ("torch", "trl", "peft", "jinja2", "matplotlib")
@@ -42,17 +40,17 @@ UPDATE = {"update": 1, "success": 0.25, "return": 2.5, "policy_loss": 0.125}
 EVALUATION = {"update": 1, "split": "valid_seen", "n": 4, "success": 0.5, "score": 0.625}
 
 
-def command(method: str, *words: str) -> train.Training:
+def command(method, *words):
     found = understood(["train", method, *words])
     assert isinstance(found, train.Training)
     return found
 
 
-def comap(*words: str) -> CoMapTraining:
+def comap(*words):
     return command("comap", *words).config
 
 
-def paw(*words: str) -> PaWTraining:
+def paw(*words):
     return command("paw", *words).config
 
 
@@ -106,7 +104,7 @@ def test_every_setting_of_paw_is_an_option():
 
 
 def test_preset_and_environment_follow_each_other():
-    def resolved(*words: str) -> tuple[str | None, str | None]:
+    def resolved(*words):
         found = command("paw", *words)
         return found.preset, found.env
 
@@ -119,7 +117,7 @@ def test_preset_and_environment_follow_each_other():
 
 
 def test_options_of_the_environment():
-    def made(*words: str) -> dict[str, Any]:
+    def made(*words):
         return command("paw", *words).env_options()
 
     assert made() == {"max_episode_steps": 50}
@@ -156,7 +154,7 @@ def trained(tmp_path_factory):
     return place, out, err
 
 
-def episodes(folder: Path) -> dict[str, Trajectory]:
+def episodes(folder):
     files = sorted(folder.glob("**/trajectories.jsonl"))
     return {one.task: one for path in files for one in read_trajectories(path)}
 
@@ -241,15 +239,9 @@ def asked(monkeypatch):
     """What `train` was asked; it writes a training's files, and trains nothing."""
     for package in PACKAGES:
         pytest.importorskip(package)
-    found: list[dict[str, Any]] = []
+    found = []
 
-    def train_nothing(
-        config: PaWTraining,
-        *,
-        out: Path,
-        tell: Callable[[Mapping[str, Any]], None],
-        **given: Any,
-    ) -> Path:
+    def train_nothing(config, *, out, tell, **given):
         found.append({"config": config, "out": out, **given})
         described = {"method": "paw", "config": config.describe(), **given["about"]}
         out.mkdir(parents=True, exist_ok=True)
@@ -302,9 +294,9 @@ def test_the_models_of_paw(asked, tmp_path, monkeypatch):
     assert say(*tiny, "--out", str(tmp_path / "a"))[0] == 0
     assert asked[-1]["about"]["model"]["name"] == "shipped:agent"
     assert asked[-1]["config"].warmup.warmup_tokens == 0
-    built: list[tuple[Any, ...]] = []
+    built = []
 
-    def build(folder: Path, env_id: str, *, parameters: int, seed: int) -> Path:
+    def build(folder, env_id, *, parameters, seed):
         built.append((folder, env_id, parameters, seed))
         return folder
 
@@ -322,7 +314,7 @@ def test_the_models_of_paw(asked, tmp_path, monkeypatch):
 
 
 def test_a_simulator_is_passed_on(asked, tmp_path):
-    def trained_with(*words: str) -> dict[str, Any]:
+    def trained_with(*words):
         out = tmp_path / str(len(asked))
         code, _, err = say("train", "paw", *words, "--out", str(out))
         assert code == 0, err
@@ -348,7 +340,7 @@ def test_a_simulator_is_passed_on(asked, tmp_path):
 # -- what lets the models play -------------------------------------------------------------------
 
 
-def played(words: list[str]) -> Play:
+def played(words):
     found = understood(words[1:])
     assert isinstance(found, Play)
     return found

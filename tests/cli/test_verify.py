@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 import pytest
 
 import comap  # noqa: F401
-from comap.agents import Decision, RandomAgent, Reply, Request, Run, View, run_to
+from comap.agents import Decision, RandomAgent, Run, run_to
 from comap.benchmarks.verify import verify
 from comap.cli import main
 from comap.envs.registry import env_class
@@ -26,22 +24,21 @@ from comap.jsonl import read
 HOUSE = ["--env-option", "source=generated", "--episodes", "3"]
 ENVS = ("ALFWorld", "WebShop", "StableToolBench", "SearchQA", "ScienceWorld")
 HOSTILE = "\x1b[2J<script>\u202e"
-Change = Callable[[dict[str, Any]], object]
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
+def lines(folder):
     """The episodes of a file."""
     return [json.loads(line) for line in (folder / "trajectories.jsonl").read_text().splitlines()]
 
 
-def write(folder: Path, episodes: list[dict[str, Any]]) -> None:
+def write(folder, episodes):
     """Change a file on purpose: what has its SHA-256 no longer does."""
     forget(folder)
     text = "".join(json.dumps(one) + "\n" for one in episodes)
     (folder / "trajectories.jsonl").write_text(text)
 
 
-def forget(folder: Path) -> None:
+def forget(folder):
     summary = folder / "summary.json"
     if summary.exists():
         told = json.loads(summary.read_text())
@@ -49,7 +46,7 @@ def forget(folder: Path) -> None:
         summary.write_text(json.dumps(told))
 
 
-def first_of(result: dict[str, Any]) -> dict[str, Any]:
+def first_of(result):
     """The first difference of a result."""
     for entry in (*result["episodes"], *result["files"]):
         if entry["difference"] is not None:
@@ -117,11 +114,11 @@ def test_embedded_tasks_verify(name, agent, idle, tmp_path):
         assert result["counts"] == {"agrees": int(number)}, result["episodes"]
 
 
-def changed(step: int, name: str, value: object) -> Change:
+def changed(step, name, value):
     return lambda episode: episode["steps"][step].update({name: value})
 
 
-CHANGES: dict[str, tuple[Change, str, int]] = {
+CHANGES = {
     "observation": (changed(4, "observation", "You win."), "observation", 5),
     "a space": (
         lambda e: changed(4, "observation", e["steps"][4]["observation"] + " ")(e),
@@ -278,10 +275,10 @@ class Says:
 
     name = "says"
 
-    def __init__(self, *actions: str):
+    def __init__(self, *actions):
         self.actions = actions
 
-    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+    def decide(self, view):
         """Take the next action."""
         yield []
         over = view.step >= len(self.actions)
@@ -327,7 +324,7 @@ def test_faults_are_no_differences(tmp_path):
     """An agent that fails, and a task that did not start."""
 
     class Fails(RandomAgent):
-        def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+        def decide(self, view):
             """Fail at the third step."""
             if view.step == 2:
                 raise KeyError("boxes")

@@ -6,7 +6,6 @@ import random
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -16,7 +15,7 @@ from comap.envs import restore, snapshot
 from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError, SnapshotError
 from comap.facts import State
-from comap.integrations.adapter import AdaptedEnv, Wording, adapt
+from comap.integrations.adapter import Wording, adapt
 from comap.metrics import delta_f1_report
 from comap.spaces import Unicode
 from comap.worldmodel import ImaginedEnv, imagine
@@ -30,16 +29,16 @@ class CellCanonicalizer:
 
     version = "cells-1"
 
-    def initial(self, goal: str, observation: str) -> State:
+    def initial(self, goal, observation):
         return self.update(State(), "", observation)
 
-    def update(self, state: State, action: str, observation: str) -> State:
+    def update(self, state, action, observation):
         found = re.fullmatch(r"You stand on cell (\d+)\.", observation)
         if found is None:
             return State(state.facts, parsed=observation == "Nothing happens.")
         return State(frozenset({("at", "agent", f"cell {found[1]}")}))
 
-    def action(self, text: str) -> str:
+    def action(self, text):
         return text.strip().lower()
 
 
@@ -53,7 +52,7 @@ LAKE = Wording(
 )
 
 
-def lake(**options: Any) -> AdaptedEnv:
+def lake(**options):
     return adapt(gym.make("FrozenLake-v1", is_slippery=False, **options), CellCanonicalizer(), LAKE)
 
 
@@ -134,11 +133,11 @@ class Dice(gym.Env[str, str]):
     observation_space = Unicode(100)
     action_space = Unicode(100)
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[str, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return "You stand on cell 0.", {}
 
-    def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action):
         if action == "break":
             raise RuntimeError("it broke")
         if action == "number":

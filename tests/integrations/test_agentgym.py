@@ -8,7 +8,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -27,7 +26,7 @@ TOKEN = "a-token-of-some-length"
 ROOT = Path(comap.__file__).parent.parent
 
 
-def offered(**options: Any) -> Offered:
+def offered(**options):
     return Offered([ALFWORLD, "comap/WebShop-v0"], {"source": "generated"}, ["split"], **options)
 
 
@@ -43,9 +42,7 @@ def base(sessions):
         yield server.base
 
 
-def ask(
-    base: str, method: str, path: str, body: Any = None, **headers: str
-) -> tuple[int, dict[str, Any]]:
+def ask(base, method, path, body=None, **headers):
     connection = http.client.HTTPConnection(base.removeprefix("http://"), timeout=10)
     sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -59,28 +56,28 @@ def ask(
 class Remote:
     """An environment of a server, by plain requests."""
 
-    def __init__(self, base: str, options: Any = None, token: str = ""):
+    def __init__(self, base, options=None, token=""):
         self.base, self.headers = base, {"authorization": f"Bearer {token}"} if token else {}
         told = self.post("create", env=ALFWORLD, options=options or {})
         self.number, self.tasks = told["id"], told["tasks"]
 
-    def post(self, what: str, **body: Any) -> Any:
+    def post(self, what, **body):
         status, told = ask(self.base, "POST", f"/{what}", body, **self.headers)
         assert status == 200, told
         return told
 
-    def get(self, what: str) -> Any:
+    def get(self, what):
         status, told = ask(self.base, "GET", f"/{what}?id={self.number}", **self.headers)
         assert status == 200, told
         return told
 
-    def reset(self, **chosen: Any) -> Any:
+    def reset(self, **chosen):
         return self.post("reset", id=self.number, **chosen)
 
-    def step(self, action: str) -> Any:
+    def step(self, action):
         return self.post("step", id=self.number, action=action)
 
-    def close(self) -> None:
+    def close(self):
         self.post("close", id=self.number)
 
 
@@ -111,7 +108,7 @@ def test_an_episode_is_the_same_as_here(base):
 
 
 def test_many_clients_at_once(base, sessions):
-    def play(place: int) -> list[str]:
+    def play(place):
         remote = Remote(base)
         texts = [remote.reset(data_idx=place % 4)["observation"]]
         for _ in range(5):

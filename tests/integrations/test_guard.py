@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from comap.envs.http import MAX_REQUEST_BYTES, Guard
 TOKEN = "a-token-of-some-length"
 
 
-async def echo(scope: Any, receive: Any, send: Any) -> None:
+async def echo(scope, receive, send):
     """Send a body back; fail where it says so."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.accept"})
@@ -27,20 +26,20 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def ask(parts: Any, kind: str = "http", extensions: Any = None, token: str = TOKEN) -> list[Any]:
+def ask(parts, kind="http", extensions=None, token=TOKEN):
     """Return what a guarded application sends after a body that comes in parts."""
-    sent: list[Any] = []
+    sent = []
     waiting = [
         {"type": "http.request", "body": part, "more_body": place < len(parts) - 1}
         for place, part in enumerate(parts)
     ]
 
-    async def receive() -> Any:
+    async def receive():
         if not waiting:
             await asyncio.sleep(60)
         return waiting.pop(0)
 
-    async def send(message: Any) -> None:
+    async def send(message):
         sent.append(message)
 
     headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {token}".encode())]

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -153,32 +151,32 @@ def test_models_come_back_without_pickles_and_places(trained, played, tmp_path, 
     assert HFLanguageModel(back / "agent").count_tokens("put apple 1 in fridge 1") > 0
 
 
-def named(name: str) -> Callable[[Path], None]:
-    def do(place: Path) -> None:
+def named(name):
+    def do(place):
         (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_text("hello")
 
     return do
 
 
-def pickled(place: Path) -> None:
+def pickled(place):
     (place / "data.safetensors").write_bytes(b"\x80\x04\x95pickle" * 9)
 
 
-def linked(place: Path) -> None:
+def linked(place):
     (place / "README.md").unlink()
     (place / "README.md").symlink_to("/etc/hostname")
 
 
-def nonsense(place: Path) -> None:
+def nonsense(place):
     (place / "comap.json").write_text('{"format": "comap hub 1", "kind": "model", "files": [1]}')
 
 
-def half(place: Path) -> None:
+def half(place):
     (place / "agent" / "config.json").write_text('{"a": ')
 
 
-def overlapping(place: Path) -> None:
+def overlapping(place):
     header = json.dumps({"a": {"dtype": "F32", "shape": [9], "data_offsets": [0, 36]}}).encode()
     (place / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"1234")
 
@@ -260,24 +258,24 @@ class FakeHub:
     commits: ClassVar[list[dict[str, bytes]]] = []
     refusal = ""
 
-    def create_repo(self, name: str, **about: Any) -> None:
+    def create_repo(self, name, **about):
         if self.refusal:
             raise OSError(self.refusal)
 
-    def upload_folder(self, *, repo_id: str, folder_path: Path, **about: Any) -> Any:
+    def upload_folder(self, *, repo_id, folder_path, **about):
         assert about["delete_patterns"] == "*"
         files = {p.relative_to(folder_path).as_posix(): p for p in folder_path.rglob("*.*")}
         self.commits.append({name: path.read_bytes() for name, path in files.items()})
         return SimpleNamespace(oid=f"{len(self.commits) - 1:040}")
 
-    def repo_info(self, name: str, *, revision: str | None, **about: Any) -> Any:
+    def repo_info(self, name, *, revision, **about):
         if self.refusal:
             raise OSError(self.refusal)
         number = len(self.commits) - 1 if revision is None else int(revision)
         sizes = [SimpleNamespace(size=len(content)) for content in self.commits[number].values()]
         return SimpleNamespace(sha=f"{number:040}", siblings=sizes)
 
-    def snapshot_download(self, name: str, *, revision: str, local_dir: Path, **about: Any) -> None:
+    def snapshot_download(self, name, *, revision, local_dir, **about):
         assert "*.pt" not in about["allow_patterns"]
         for file, content in self.commits[int(revision)].items():
             (local_dir / file).parent.mkdir(parents=True, exist_ok=True)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -20,7 +18,7 @@ from comap.integrations.mcp import EpisodeTools, http_app
 
 mcp = pytest.importorskip("mcp")
 pytest.importorskip("uvicorn")
-served: Any = load(f"{Path(__file__).parent / 'serving_kit.py'}:served")
+served = load(f"{Path(__file__).parent / 'serving_kit.py'}:served")
 
 TOOLS, ALFWORLD = "comap/StableToolBench-v0", "comap/ALFWorld-v0"
 GENERATED = {"source": "generated"}
@@ -28,12 +26,12 @@ TOKEN = "a-token-of-some-length"
 ROOT = Path(comap.__file__).parent.parent
 
 
-def ask(url: str, talk: Callable[[Any], Coroutine[Any, Any, Any]], token: str = TOKEN) -> Any:
+def ask(url, talk, token=TOKEN):
     """Connect the official client to a server and let it talk."""
     import httpx
     from mcp.client.streamable_http import streamable_http_client
 
-    async def run() -> Any:
+    async def run():
         headers = {"authorization": f"Bearer {token}"}
         async with (
             httpx.AsyncClient(headers=headers, trust_env=False, timeout=20) as client,
@@ -46,7 +44,7 @@ def ask(url: str, talk: Callable[[Any], Coroutine[Any, Any, Any]], token: str = 
     return asyncio.run(run())
 
 
-async def play(session: Any, task: str) -> tuple[list[str], Any]:
+async def play(session, task):
     """Play a task of StableToolBench with the expert's calls; what tools said, and the last answer."""
     twin = gym.make(TOOLS, **GENERATED)
     twin.reset(options={"task": task})
@@ -74,7 +72,7 @@ def tools():
 def test_the_official_client_solves_tasks(tools):
     """A whole episode, tool by tool, with their schemas; then another one with other tools."""
 
-    async def talk(session: Any) -> None:
+    async def talk(session):
         listed = {tool.name: tool for tool in (await session.list_tools()).tools}
         first = (await session.call_tool("observe", {})).structuredContent
         twin = gym.make(TOOLS, **GENERATED)
@@ -93,7 +91,7 @@ def test_the_official_client_solves_tasks(tools):
 
 
 def test_what_is_wrong_is_told_to_the_model(tools):
-    async def talk(session: Any) -> None:
+    async def talk(session):
         cases = [
             ("nothing", {}, "expected one of the tools"),
             ("act", {"action": "look"}, "expected one of the tools"),
@@ -112,7 +110,7 @@ def test_what_is_wrong_is_told_to_the_model(tools):
     ask(tools, talk)
 
 
-def post(url: str, body: bytes, **headers: str) -> int:
+def post(url, body, **headers):
     import httpx
 
     named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -160,7 +158,7 @@ def test_a_client_at_standard_input_and_output():
     words += ["--env-option", "source=generated"]
     where = StdioServerParameters(command=sys.executable, args=words, cwd=ROOT)
 
-    async def run() -> None:
+    async def run():
         async with (
             stdio_client(where) as (reading, writing),
             mcp.ClientSession(reading, writing) as session,

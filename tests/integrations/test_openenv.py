@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -15,7 +14,7 @@ from comap.integrations.openenv import openenv_app
 
 pytest.importorskip("openenv")
 pytest.importorskip("uvicorn")
-served: Any = load(f"{Path(__file__).parent / 'serving_kit.py'}:served")
+served = load(f"{Path(__file__).parent / 'serving_kit.py'}:served")
 
 ALFWORLD = "comap/ALFWorld-v0"
 GENERATED = {"source": "generated"}
@@ -32,13 +31,13 @@ def base():
         yield url
 
 
-def client(url: str, headers: Any = RIGHT) -> Any:
+def client(url, headers=RIGHT):
     from openenv.core.generic_client import GenericEnvClient
 
     return GenericEnvClient(base_url=url, headers=headers).sync()
 
 
-def expert_plays(env: Any, **asked: Any) -> Any:
+def expert_plays(env, **asked):
     """Play a task by the expert, and compare each step with our own environment."""
     result = env.reset(**asked)
     twin = gym.make(ALFWORLD, split=result.observation["split"], **GENERATED)

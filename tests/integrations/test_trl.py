@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
@@ -110,15 +109,15 @@ def test_trl_trains_in_our_environment(model, tmp_path, monkeypatch):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    made: list[Any] = []
-    seen: list[tuple[str, int, float]] = []
+    made = []
+    seen = []
     factory = environment_factory(ALFWORLD, reward="score", max_episode_steps=3)
 
-    def counted() -> Any:
+    def counted():
         made.append(factory())
         return made[-1]
 
-    def looked(environments: list[Any], **row: Any) -> list[float]:
+    def looked(environments, **row):
         """Another reward, of the share of steps that looked; it also notes what happened."""
         seen.extend((one.info["task"], one.info["step"], one.get_reward()) for one in environments)
         turns = [one.env.unwrapped.history()[1:] for one in environments]

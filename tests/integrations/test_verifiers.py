@@ -6,7 +6,6 @@ import json
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -16,13 +15,13 @@ from comap.integrations.verifiers import load_environment
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="verifiers needs Python 3.11")
 vf = pytest.importorskip("verifiers")
-hostile: Any = load(f"{Path(__file__).parents[1] / 'lm' / 'hostile_server.py'}:KIT")
+hostile = load(f"{Path(__file__).parents[1] / 'lm' / 'hostile_server.py'}:KIT")
 
 ALFWORLD, TOOLS = "comap/ALFWorld-v0", "comap/StableToolBench-v0"
 GENERATED = {"source": "generated"}
 
 
-def says(text: str) -> Any:
+def says(text):
     """Answer as OpenAI's server does."""
     return hostile.sends(hostile.completion(text) | {"created": 0, "model": "a model"})
 
@@ -30,7 +29,7 @@ def says(text: str) -> Any:
 class Experts:
     """Answers chats as experts would: each chat's own, found by the first observation."""
 
-    def __init__(self, env_id: str, split: str, written: str, tasks: list[str]):
+    def __init__(self, env_id, split, written, tasks):
         self._env = gym.make(env_id, split=split, **GENERATED)
         self._written, self._starts = written, dict[str, str]()
         self._lock = threading.Lock()
@@ -38,12 +37,12 @@ class Experts:
             observation, _ = self._env.reset(options={"task": task})
             self._starts[observation] = task
 
-    def __call__(self, handler: Any) -> None:
+    def __call__(self, handler):
         with self._lock:
             text = self._said(handler.body["messages"])
         says(self._written.replace("ACTION", text))(handler)
 
-    def _said(self, said: list[dict[str, Any]]) -> str:
+    def _said(self, said):
         first = said[1]["content"].partition("\n\nAvailable actions:")[0]
         self._env.reset(options={"task": self._starts[first]})
         for message in said[2:]:
@@ -52,7 +51,7 @@ class Experts:
         return str(self._env.unwrapped.expert_action())
 
 
-def evaluate(env: Any, url: str, **how: Any) -> Any:
+def evaluate(env, url, **how):
     from verifiers.types import ClientConfig
 
     config = ClientConfig(api_base_url=url, api_key_var="NO_SUCH_KEY", max_retries=0, timeout=20)
@@ -101,7 +100,7 @@ def test_what_is_no_action_is_told_and_counted():
 def test_a_fault_is_the_rollouts_error(monkeypatch):
     from comap.envs.alfworld.env import ALFWorldEnv
 
-    def broken(self: Any, action: str) -> Any:
+    def broken(self, action):
         raise RuntimeError("the engine broke")
 
     env = load_environment(ALFWORLD, num_eval_examples=2, **GENERATED)

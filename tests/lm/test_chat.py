@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +27,7 @@ DROPS_SYSTEM = NO_SYSTEM.replace(
 ).replace("{% endfor %}", "{% endif %}{% endfor %}")
 
 
-def tokenizer(template: str | None = None, more: tuple[str, ...] = ()) -> Any:
+def tokenizer(template=None, more=()):
     made = tokenizer_of(CORPUS, 400)
     made.chat_template = template or made.chat_template
     made.add_special_tokens({"extra_special_tokens": [*made.all_special_tokens[2:], *more]})
@@ -43,14 +41,14 @@ QWEN = ChatTokenizer(QWEN, [1])
 CONTROL = sorted(QWEN._control)
 
 
-def prompt(chat: ChatTokenizer, *messages: tuple[str, str], prefix: str = "") -> list[int]:
+def prompt(chat, *messages, prefix=""):
     asked = Generate(tuple(Message(*message) for message in messages), prefix=prefix)
     (found,) = chat.prompts([asked])
     assert isinstance(found, list), found
     return found
 
 
-def controls(chat: ChatTokenizer, tokens: list[int]) -> list[int]:
+def controls(chat, tokens):
     return [token for token in tokens if token in chat._control.values()]
 
 

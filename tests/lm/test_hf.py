@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any
 
 import pytest
 
@@ -33,11 +32,11 @@ def lm(folder):
     return HFLanguageModel(folder, device="cpu")
 
 
-def talk(text: str) -> tuple[Message, ...]:
+def talk(text):
     return (Message("user", text),)
 
 
-def mixed(count: int = 24) -> list[Generate]:
+def mixed(count=24):
     """Requests of many lengths: greedy, sampled, with top-p, with stop texts and with choices."""
     draw = random.Random(1)
     requests = []
@@ -55,14 +54,14 @@ def mixed(count: int = 24) -> list[Generate]:
     return requests
 
 
-def rounded(reply: Any) -> tuple[Any, ...]:
+def rounded(reply):
     assert isinstance(reply, Completion), reply
     assert len(reply.logprobs) == len(reply.token_ids) == reply.completion_tokens
     logprobs = tuple(round(value, 9) for value in reply.logprobs)
     return reply.text, reply.token_ids, logprobs, reply.finish, reply.prompt_tokens
 
 
-def plain(lm: HFLanguageModel, request: Any, tokens: list[int]) -> list[float]:
+def plain(lm, request, tokens):
     """The log-probabilities of some tokens after a request's prompt, by a forward pass of their own."""
     (prompt,) = lm._chat.prompts([request])
     with torch.inference_mode():
@@ -90,10 +89,10 @@ def test_a_common_beginning_is_read_once_and_changes_nothing(lm, monkeypatch, sh
     requests = [Generate(talk(beginning + tail), sampling) for tail in tails]
     requests += [Generate(talk(beginning + tail), sampling, choices=("a", "to")) for tail in tails]
     alone = [rounded(lm.generate([request])[0]) for request in requests]
-    widths: list[int] = []
+    widths = []
     forward = type(lm.model).forward
 
-    def counting(self: Any, *args: Any, **options: Any) -> Any:
+    def counting(self, *args, **options):
         widths.append(options["input_ids"].numel())
         return forward(self, *args, **options)
 
@@ -214,7 +213,7 @@ def test_equal_requests_are_computed_once(lm, monkeypatch):
     rows = []
     plain = lm.model.forward
 
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    def forward(*args, **kwargs):
         rows.append(len(kwargs["input_ids"]))
         return plain(*args, **kwargs)
 
@@ -234,7 +233,7 @@ def test_a_batch_too_large_for_the_memory_is_halved(folder, monkeypatch):
     expected = [rounded(reply) for reply in lm.generate(requests)]
     plain = lm.model.forward
 
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    def forward(*args, **kwargs):
         if len(kwargs["input_ids"]) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return plain(*args, **kwargs)
@@ -244,7 +243,7 @@ def test_a_batch_too_large_for_the_memory_is_halved(folder, monkeypatch):
         found = lm.generate(requests)
     assert [rounded(reply) for reply in found] == expected
 
-    def never(*args: Any, **kwargs: Any) -> Any:
+    def never(*args, **kwargs):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(lm.model, "forward", never)
@@ -272,15 +271,6 @@ def test_weights_that_are_not_numbers_are_an_error(folder):
     lm.model.get_input_embeddings().weight.data.fill_(float("nan"))
     (reply,) = lm.generate([Generate(talk("go"), Sampling(3))])
     assert isinstance(reply, LanguageModelError) and "not a number" in str(reply)
-
-
-def test_usage_counts_what_was_done(folder):
-    lm = HFLanguageModel(folder, device="cpu")
-    replies = lm.generate([*mixed(5), Generate(())])
-    done = [reply for reply in replies if isinstance(reply, Completion)]
-    assert lm.usage.requests == len(done) == 5
-    assert lm.usage.prompt_tokens == sum(reply.prompt_tokens for reply in done)
-    assert lm.usage.completion_tokens == sum(reply.completion_tokens for reply in done)
 
 
 def test_a_model_in_training_is_in_training_afterwards(folder):
@@ -342,7 +332,7 @@ def test_all_completions_are_one_forward_pass(lm, monkeypatch):
     sizes = []
     forward = lm.model.forward
 
-    def counted(*args: Any, **kwargs: Any) -> Any:
+    def counted(*args, **kwargs):
         sizes.append(tuple(kwargs["input_ids"].shape))
         return forward(*args, **kwargs)
 

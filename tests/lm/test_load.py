@@ -8,9 +8,6 @@ import pickle
 import shutil
 import socket
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,9 +31,9 @@ def copy(folder, tmp_path):
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch):
     """Fail every connection, and record it."""
-    tried: list[Any] = []
+    tried = []
 
-    def refuse(*args: Any, **_: Any) -> Any:
+    def refuse(*args, **_):
         tried.append(args)
         raise OSError("no network in tests")
 
@@ -45,16 +42,16 @@ def no_network(monkeypatch):
     return tried
 
 
-def load(place: str | Path, **options: Any) -> HFLanguageModel:
+def load(place, **options):
     return HFLanguageModel(place, device="cpu", **options)
 
 
-def edit(path: Path, **changes: Any) -> None:
+def edit(path, **changes):
     data = json.loads(path.read_text())
     path.write_text(json.dumps({**data, **changes}))
 
 
-def refused(place: str | Path, match: str) -> None:
+def refused(place, match):
     with pytest.raises(LanguageModelError, match=match) as caught:
         load(place)
     assert "\n" not in str(caught.value)
@@ -90,10 +87,10 @@ def test_a_place_that_is_no_model(tmp_path):
 class Bomb:
     """Makes a folder when it is unpickled."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return os.mkdir, (str(self.path),)
 
 
@@ -191,7 +188,7 @@ TALK = (Message("user", "You see a cabinet 1."),)
 SCORE = Score(TALK, ("go to shelf 2", "take apple"))
 
 
-def lora(**options: Any) -> Any:
+def lora(**options):
     options = {"r": 4, "target_modules": ["q_proj", "down_proj"], **options}
     return peft.LoraConfig(task_type="CAUSAL_LM", **options)
 
@@ -217,11 +214,11 @@ def lm(folder, saved):
     return HFLanguageModel(folder, adapters=saved, device="cpu")
 
 
-def with_adapter(name: str | None) -> Score:
+def with_adapter(name):
     return Score(SCORE.messages, SCORE.completions, adapter=name)
 
 
-def totals(lm: HFLanguageModel, *names: str | None) -> list[tuple[float, ...]]:
+def totals(lm, *names):
     replies = lm.score([with_adapter(name) for name in names])
     return [reply.totals for reply in replies if isinstance(reply, Scores)]
 
@@ -268,7 +265,7 @@ def test_asking_leaves_a_training_as_it_was(lm):
     next(w for w in model.parameters() if w.requires_grad).requires_grad_(False)
     model.train()
 
-    def state() -> list[Any]:
+    def state():
         flags = [weight.requires_grad for weight in model.parameters()]
         modes = [module.training for module in model.modules()]
         layers = [
@@ -304,7 +301,7 @@ def test_what_a_trainer_changes_is_what_answers(lm):
     assert totals(served, None)[0] == after[1]
 
 
-def changed(source: Path, target: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
+def changed(source, target, change):
     shutil.copytree(source, target)
     config = json.loads((target / "adapter_config.json").read_text())
     change(config)

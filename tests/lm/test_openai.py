@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -47,18 +46,18 @@ def key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
-def made(server: Any, **options: Any) -> OpenAILanguageModel:
+def made(server, **options):
     options = {"timeout": 5, "max_retries": 1, **options}
     return OpenAILanguageModel("tiny", server.url, **options)
 
 
-def ask(model: OpenAILanguageModel, **fields: Any) -> Completion:
+def ask(model, **fields):
     (reply,) = model.generate([Generate(MESSAGES, **fields)])
     assert isinstance(reply, Completion), reply
     return reply
 
 
-def error_of(model: OpenAILanguageModel, *requests: Any) -> str:
+def error_of(model, *requests):
     replies = answer(model, requests or [Generate(MESSAGES)])
     assert all(isinstance(reply, LanguageModelError) for reply in replies)
     text = str(replies[0])
@@ -66,14 +65,14 @@ def error_of(model: OpenAILanguageModel, *requests: Any) -> str:
     return text
 
 
-def logprobs_of(*values: float) -> dict[str, Any]:
+def logprobs_of(*values):
     return {"content": [{"token": "x", "logprob": value} for value in values]}
 
 
-def refuses(field: str, message: str) -> Any:
+def refuses(field, message):
     refusal = hostile.sends({"error": {"message": message}}, 400)
 
-    def behavior(handler: Any) -> None:
+    def behavior(handler):
         (refusal if field in handler.body else GOOD)(handler)
 
     return behavior
@@ -121,7 +120,7 @@ def test_after_a_fork():
         model = made(server)
         ask(model)
         context = multiprocessing.get_context("fork")
-        queue: Any = context.SimpleQueue()
+        queue = context.SimpleQueue()
         child = context.Process(target=lambda: queue.put(ask(model).text), daemon=True)
         child.start()
         child.join(20)
@@ -293,7 +292,7 @@ def test_logprobs_and_token_ids():
     assert reply.logprobs == (-0.5, -1.25) and reply.token_ids == (4, 2)
 
 
-def written(*tokens: Any) -> Any:
+def written(*tokens):
     content = [{"token": token, "logprob": -1.0} for token in tokens]
     return hostile.says("go north", logprobs={"content": content})
 
@@ -333,7 +332,7 @@ def test_refused_logprobs_are_not_asked_for_again():
         assert asked == [True, False, False] and model.usage.retries == 1
 
 
-def tops(**probabilities: float) -> Any:
+def tops(**probabilities):
     listed = [
         {"token": token.replace("_", " "), "logprob": math.log(p), "bytes": None}
         for token, p in probabilities.items()
@@ -410,7 +409,7 @@ def test_refusals_are_final(status):
 
 
 def test_the_batch_goes_on():
-    def sometimes(handler: Any) -> None:
+    def sometimes(handler):
         refused = "bad" in handler.body["messages"][-1]["content"]
         (hostile.sends({}, 400) if refused else hostile.repeats_last_message)(handler)
 

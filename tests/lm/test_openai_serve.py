@@ -6,8 +6,6 @@ import importlib.util
 import json
 import socket
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +21,7 @@ CORPUS = ["You are in a room. You see a shelf 1 and a desk 2. go to shelf 1"] * 
 LOOK = (Message("user", "You are in a room. What do you do?"),)
 
 
-def build(folder: Path) -> Path:
+def build(folder):
     """Build a tiny model that this server reads and samples as it should."""
     from comap.lm.tiny import build_tiny
 
@@ -64,17 +62,17 @@ def served(tmp_path_factory):
         serve.kill_server()
 
 
-def made(served: tuple[str, str], **options: Any) -> OpenAILanguageModel:
+def made(served, **options):
     return OpenAILanguageModel(*served, **{"concurrency": 1, "max_retries": 0, **options})
 
 
-def texts(model: OpenAILanguageModel, *requests: Generate) -> list[str]:
+def texts(model, *requests):
     replies = model.generate(requests)
     assert all(isinstance(reply, Completion) for reply in replies), replies
     return [reply.text for reply in replies if isinstance(reply, Completion)]
 
 
-def sampled(seed: int, **options: Any) -> Generate:
+def sampled(seed, **options):
     return Generate(LOOK, Sampling(max_new_tokens=24, temperature=1.0, seed=seed, **options))
 
 

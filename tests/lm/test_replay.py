@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +18,6 @@ from comap.lm import (
     Encode,
     Encoding,
     Generate,
-    LanguageModel,
-    LMReply,
-    LMRequest,
     Message,
     NextWord,
     Sampling,
@@ -42,7 +38,7 @@ from comap.lm.replay import (
 
 LOOK = (Message("system", "Be brief."), Message("user", "You are in a room."))
 DRAFT = Generate(LOOK, Sampling(8, 0.7, 0.9, ("\n",), seed=3), "Action:", purpose="draft")
-REQUESTS: tuple[LMRequest, ...] = (
+REQUESTS = (
     DRAFT,
     Generate(LOOK, choices=("go", "stay"), adapter="wm"),
     Score(LOOK, ("go", "stay"), ended=False),
@@ -54,17 +50,17 @@ REQUESTS: tuple[LMRequest, ...] = (
 class Model(BaseLanguageModel):
     """Answers with its name and the number of the request; fails where it is told to."""
 
-    def __init__(self, name: str = "model", capabilities: frozenset[str] = CAPABILITIES):
+    def __init__(self, name="model", capabilities=CAPABILITIES):
         self.name, self.capabilities, self.usage = name, capabilities, Usage()
         self.batches: list[list[Any]] = []
         self.asked: list[Any] = []
         self.counted = 0
 
-    def _answer(self, requests: Sequence[Any]) -> list[Any]:
+    def _answer(self, requests):
         self.batches.append(list(requests))
         return [self._reply(request) for request in requests]
 
-    def _reply(self, request: Any) -> Any:
+    def _reply(self, request):
         self.asked.append(request)
         self.usage.retries += 1
         self.usage.cost += 0.5
@@ -72,7 +68,7 @@ class Model(BaseLanguageModel):
         if request.messages and "fail" in request.messages[-1].content:
             return LanguageModelError(f"{n}")
         text = f"{self.name}{n}: {request.messages[-1].content}"
-        replies: dict[type, Any] = {
+        replies = {
             Generate: Completion(text, (1, 2), (-n, -0.1), "length", 5, 2),
             Score: Scores(((-n, -1 / 3), (-2.5,)), 4),
             NextWord: WordProbabilities((1 / (3 + n), 0.0), 3),
@@ -80,23 +76,23 @@ class Model(BaseLanguageModel):
         }
         return replies[type(request)]
 
-    def count_tokens(self, text: str) -> int:
+    def count_tokens(self, text):
         self.counted += 1
         return len(text.split())
 
-    def config(self) -> dict[str, Any]:
+    def config(self):
         return {"id": self.name}
 
 
-def said(text: str, **fields: Any) -> Generate:
+def said(text, **fields):
     return Generate((Message("user", text),), **fields)
 
 
 def test_a_record_replays_exactly(tmp_path):
     file, model = tmp_path / "deep" / "record.jsonl", Model()
-    recorder: LanguageModel = ReplayLanguageModel(file, model)
+    recorder = ReplayLanguageModel(file, model)
     recorded = answer(recorder, REQUESTS)
-    replay: LanguageModel = ReplayLanguageModel(file)
+    replay = ReplayLanguageModel(file)
     assert answer(replay, REQUESTS) == recorded == answer(recorder, REQUESTS)
     assert len(model.asked) == len(REQUESTS)
     assert replay.name == "model" and replay.capabilities == CAPABILITIES
@@ -119,7 +115,7 @@ def test_usage_is_what_recording_counted_without_cost(tmp_path):
 
 def test_the_purpose_does_not_matter_and_all_else_does(tmp_path):
     base = DRAFT
-    others: list[LMRequest] = [
+    others = [
         replace(base, purpose="reflect"),
         replace(base, prefix=""),
         replace(base, adapter="x"),
@@ -259,7 +255,7 @@ def test_threads_share_a_recorder(tmp_path):
 FLOATS = st.floats(allow_nan=False)
 LOGPROBS = st.lists(FLOATS, max_size=4).map(tuple)
 COUNTS = st.integers(0, 10**9)
-REPLIES: st.SearchStrategy[LMReply] = st.one_of(
+REPLIES = st.one_of(
     st.builds(
         Completion,
         st.text(),
@@ -303,7 +299,7 @@ def test_replies_that_are_none(data):
 # The router.
 
 
-def texts(replies: Sequence[Any]) -> list[str]:
+def texts(replies):
     return [getattr(reply, "text", str(reply)) for reply in replies]
 
 
@@ -326,7 +322,7 @@ def test_each_request_goes_to_its_model_and_the_order_is_kept():
 class Broken(Model):
     """A language model that can answer nothing."""
 
-    def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
+    def _answer(self, requests):
         raise LanguageModelError("the server is gone")
 
 

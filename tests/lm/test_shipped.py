@@ -8,7 +8,6 @@ import re
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -16,7 +15,6 @@ import pytest
 import comap
 from comap.agents import run_episodes
 from comap.agents.create import create_agent
-from comap.envs.conformance.transcripts import load
 from comap.envs.panel import evenly
 from comap.errors import DataNotFound, OptionError
 from comap.lm import Generate, Message, Sampling, create_language_model, shipped_models
@@ -24,7 +22,6 @@ from comap.lm import create as module
 from comap.lm.create import model_folder
 from comap.worldmodel.language import LanguageWorldModel
 
-STAND_IN = f"{Path(__file__).with_name('shipped_stand_in.py')}:stand_in"
 ROOT = Path(comap.__file__).parent
 REAL = model_folder()
 STEPS = 4
@@ -34,26 +31,19 @@ needs_weights = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
-    return load(STAND_IN)(tmp_path_factory.mktemp("models"))
-
-
-def test_everything_is_found(root):
+def test_everything_is_found(stand_ins):
     from safetensors.torch import load_file
 
-    found = shipped_models("alfworld", root)
-    assert found.folder == root / "alfworld" == model_folder(root=root)
+    found = shipped_models("alfworld", stand_ins)
+    assert found.folder == stand_ins / "alfworld" == model_folder(root=stand_ins)
     assert found.agent.name == "agent" and found.world_model.name == "wm"
     assert found.head.is_file() and found.settings["agent"]["tau_p"] == 0.4
     weights = load_file(found.agent / "model.safetensors")
     assert found.parameters == sum(weight.numel() for weight in weights.values())
 
 
-def test_they_are_language_models_by_name(root, monkeypatch):
-    monkeypatch.setattr(module, "_package_folder", lambda: root)
+def test_they_are_language_models_by_name(stand_ins, monkeypatch):
+    monkeypatch.setattr(module, "_package_folder", lambda: stand_ins)
     ask = Generate((Message("user", "Is the fridge open?"),), Sampling(2))
     for spec, name in {
         "shipped": "shipped:agent",
@@ -62,7 +52,7 @@ def test_they_are_language_models_by_name(root, monkeypatch):
     }.items():
         lm = create_language_model(spec, device="cpu")
         assert lm.name == name and lm.config()["model"] == name.partition(":")[2]
-        assert str(root) not in json.dumps(lm.config()) and len(lm.generate([ask])) == 1
+        assert str(stand_ins) not in json.dumps(lm.config()) and len(lm.generate([ask])) == 1
     assert create_language_model("shipped", name="mine", dtype="float32").name == "mine"
 
 
@@ -78,7 +68,7 @@ def test_other_names_are_no_shipped_models():
 @pytest.mark.parametrize(
     "file", ["settings.json", "agent/model.safetensors", "wm/model.safetensors", "head.safetensors"]
 )
-def test_a_package_without_them_says_so(root, tmp_path, file):
+def test_a_package_without_them_says_so(tmp_path, file):
     folder = tmp_path / "alfworld"
     for part in ("agent", "wm"):
         (folder / part).mkdir(parents=True)
@@ -92,7 +82,7 @@ def test_a_package_without_them_says_so(root, tmp_path, file):
 
 
 def test_the_package_data_covers_every_file():
-    toml: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     project = toml.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     patterns = project["tool"]["setuptools"]["package-data"]["comap.lm"]
     covered = {path for pattern in patterns for path in (ROOT / "lm").glob(pattern)}

@@ -6,7 +6,6 @@ import hashlib
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -36,7 +35,7 @@ print(tokenizer_of([sys.argv[1]] * 3, 400).backend_tokenizer.to_str())
 WORDS = "a b c cabinet d e f fridge mug plate shelf"
 
 
-def digest(folder: Path) -> str:
+def digest(folder):
     files = sorted(path for path in folder.iterdir() if path.is_file())
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 

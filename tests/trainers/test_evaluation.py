@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import gymnasium
 import pytest
@@ -39,7 +36,7 @@ SAFE = State(frozenset({("at", "agent", "safe 1"), ("closed", "safe 1")}))
 HAND = State(frozenset({("at", "agent", "desk 1"), ("holding", "pen 1")}))
 
 
-def asked(state: State, action: str, observation: str) -> Transition:
+def asked(state, action, observation):
     return Transition(Query(ENV, "goal", (), state, action), observation)
 
 
@@ -68,12 +65,12 @@ SAID = [
 class Said:
     """Answers each action with its text, and remembers how many were asked at once."""
 
-    def __init__(self, texts: Sequence[str] = SAID):
+    def __init__(self, texts=SAID):
         pairs = zip(SET, texts, strict=True)
         self.texts = {transition.query.action: text for transition, text in pairs}
         self.asked: list[int] = []
 
-    def predict(self, queries: Sequence[Query]) -> list[Prediction]:
+    def predict(self, queries):
         self.asked.append(len(queries))
         return [Prediction(self.texts[query.action]) for query in queries]
 
@@ -111,7 +108,7 @@ def test_scores_by_hand():
 # -- revisions -----------------------------------------------------------------------------------
 
 
-def step(t: int, action: str, imagined: bool = False, invalid: bool = False, **notes: Any) -> Step:
+def step(t, action, imagined=False, invalid=False, **notes):
     return Step(
         t,
         action,
@@ -127,7 +124,7 @@ def step(t: int, action: str, imagined: bool = False, invalid: bool = False, **n
     )
 
 
-def reflected(draft: str, ref: str | None, gate: bool = False, **notes: Any) -> dict[str, Any]:
+def reflected(draft, ref, gate=False, **notes):
     changed = ref is not None and draft != ref
     return {
         "path": "reflected",
@@ -163,7 +160,7 @@ EPISODE = Trajectory(
 TAKEN = ("look", "go to desk 1", "Look.", "look", "???", "look", "inventory")
 
 
-def branch(steps: int, action: str, seed: int = 7) -> Branch:
+def branch(steps, action, seed=7):
     return Branch(task="task/1", prefix=TAKEN[:steps], action=action, seed=seed)
 
 
@@ -185,7 +182,7 @@ def test_decisions_are_drawn_by_the_seed_alone():
     assert revision_branches(many, 0, seed=5) == []
 
 
-def ended(success: bool, error: str | None = None) -> Outcome:
+def ended(success, error=None):
     return Outcome(success=success, ret=float(success), steps=1, observation="", error=error)
 
 
@@ -222,7 +219,7 @@ def test_rates_by_hand():
 
 
 def test_gates_by_hand():
-    def of(r: float | None, p: float | None, q: float | None, **notes: Any) -> dict[str, Any]:
+    def of(r, p, q, **notes):
         return {"agreement": r, "p": p, "q": q, "wm_gate": r is not None and r >= 0.5, **notes}
 
     fine = {"canon_ok_student": True, "canon_ok_teacher": True}
@@ -316,7 +313,7 @@ def test_what_follows_from_the_belief(facts, action, text, expected):
 # -- frozen sets ---------------------------------------------------------------------------------
 
 
-def played(seeds: range, expert: bool) -> Iterator[Trajectory]:
+def played(seeds, expert):
     env = gymnasium.make(ENV, source="generated", max_episode_steps=6)
     tasks = env.unwrapped.tasks.ids
     for seed in seeds:
@@ -370,7 +367,7 @@ def test_files_give_back_what_was_written(tmp_path_factory, transitions):
     assert not path.with_name("set.jsonl.part").exists()
 
 
-def saved(path: Path) -> list[str]:
+def saved(path):
     query = Query(ENV, "goal", (Turn(None, "Hi."),), State(frozenset({HERE})), "look")
     save_transitions(path, [Transition(query, "A."), Transition(query, "B.")])
     return path.read_text("utf-8").splitlines()

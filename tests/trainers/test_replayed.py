@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -19,27 +18,27 @@ from comap.envs.alfworld import ALFWorldEnv
 from comap.envs.conformance.transcripts import load
 from comap.trainers.comap.rollouts import RolloutAgent, RolloutConfig
 from comap.trainers.sft import views_of
-from comap.trajectory import Step, Trajectory
+from comap.trajectory import Trajectory
 from comap.worldmodel import LanguageWorldModel, transitions_of
 
 HashedModel = load(f"{Path(__file__).parents[1] / 'agents' / 'scripted.py'}:HashedModel")
 TASKS = ALFWorldEnv(split="valid_seen", source="generated").tasks.ids
-GATES: dict[str, Any] = {"tau_p": 0.0, "tau_q": 0.0, "q_source": "min_token"}
+GATES = {"tau_p": 0.0, "tau_q": 0.0, "q_source": "min_token"}
 
 
-def make(steps: int = 6) -> gym.Env[str, str]:
-    options: dict[str, Any] = {"source": "generated", "split": "valid_seen"}
+def make(steps=6):
+    options = {"source": "generated", "split": "valid_seen"}
     return gym.make("comap/ALFWorld-v0", max_episode_steps=steps, **options)
 
 
-def draft_of(step: Step) -> Draft:
+def draft_of(step):
     notes = step.notes
     return Draft(
         notes["draft_response"], notes["draft_action"], notes["draft_parsed"], notes["decoding"]
     )
 
 
-def check_prompts(agent: CoMapAgent, trajectory: Trajectory, count: Any) -> dict[str, int]:
+def check_prompts(agent, trajectory, count):
     """Compare the prompts built again with those on record; return how many of each there were."""
     seen = {"draft": 0, "reflect": 0}
     known = "context" if isinstance(agent, RolloutAgent) else "predicted_next_state"
@@ -57,9 +56,7 @@ def check_prompts(agent: CoMapAgent, trajectory: Trajectory, count: Any) -> dict
     return seen
 
 
-def play(
-    agent_type: Any, lm: Any, options: dict[str, Any], tasks: int, steps: int, **sizes: Any
-) -> Any:
+def play(agent_type, lm, options, tasks, steps, **sizes):
     told = {key: options[key] for key in ("prompts", "state_text")}
     world_model = LanguageWorldModel(lm, **told, **sizes)
     further = () if agent_type is CoMapAgent else (None, world_model)
@@ -89,7 +86,7 @@ def play(
     ],
 )
 def test_prompts_are_built_again(agent_type, prompts, state_text, max_length):
-    options: dict[str, Any] = {
+    options = {
         "prompts": prompts,
         "state_text": state_text,
         "max_length": max_length,
@@ -102,10 +99,10 @@ def test_prompts_are_built_again(agent_type, prompts, state_text, max_length):
 
 
 def test_views_are_what_the_agent_had():
-    seen: list[Any] = []
+    seen = []
 
     class Watching(CoMapAgent):
-        def decide(self, view: Any) -> Any:
+        def decide(self, view):
             seen.append((view, dict(replies_in(view))))
             return (yield from super().decide(view))
 

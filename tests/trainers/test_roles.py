@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from comap.errors import CoMapError, LanguageModelError, OptionError
-from comap.lm import Generate, LanguageModel, Message, Sampling
+from comap.lm import Generate, Message, Sampling
 from comap.lm.base import Completion, Score, Scores
 from comap.lm.tiny import build_tiny
 from comap.trainers.comap.divergence import ema_update
@@ -33,11 +31,11 @@ def folder(tmp_path_factory):
     )
 
 
-def opened(folder: Any, kind: Any, **options: Any) -> Roles:
+def opened(folder, kind, **options):
     return Roles.open(folder, kind=kind, device="cpu", **{"lora": LORA, **options})
 
 
-def learn(roles: Roles, role: str, steps: int = 2) -> None:
+def learn(roles, role, steps=2):
     """Train a role on next tokens, with a rate at which all its weights move."""
     roles.train_only(role)
     own = list(roles.parameters(role).values())
@@ -49,7 +47,7 @@ def learn(roles: Roles, role: str, steps: int = 2) -> None:
         optimizer.step()
 
 
-def everything(roles: Roles) -> dict[str, dict[str, Any]]:
+def everything(roles):
     """Copies of all weights: of each role and, by the name "base", of what is beneath adapters."""
     found = {role: roles.state(role) for role in roles.names}
     beneath = {
@@ -60,11 +58,11 @@ def everything(roles: Roles) -> dict[str, dict[str, Any]]:
     return found | {"base": beneath}
 
 
-def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def same(one, other):
     return list(one) == list(other) and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def flags(roles: Roles) -> list[Any]:
+def flags(roles):
     model = roles.module("wm")
     layers = [m.active_adapters for m in model.modules() if hasattr(m, "active_adapters")]
     return [
@@ -75,15 +73,15 @@ def flags(roles: Roles) -> list[Any]:
     ]
 
 
-def batch_of(names: Sequence[str | None]) -> list[Any]:
+def batch_of(names):
     words = ["cabinet", "shelf 2", "fridge and a fridge and a shelf", "apple"]
     talks = [(Message("user", f"You see a {word}."),) for word in words]
     hot = Sampling(12, temperature=1.0, seed=4)
-    asked: list[Any] = [Generate(talk, hot, adapter=name) for talk in talks for name in names]
+    asked = [Generate(talk, hot, adapter=name) for talk in talks for name in names]
     return asked + [Score(talk, ("go to shelf 2",), adapter=n) for talk in talks for n in names]
 
 
-def answers(lm: LanguageModel, asked: Sequence[Any]) -> list[Any]:
+def answers(lm, asked):
     """Sampled tokens, and log-probabilities to 4 digits."""
     made = [request for request in asked if isinstance(request, Generate)]
     scored = [request for request in asked if isinstance(request, Score)]

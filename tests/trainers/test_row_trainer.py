@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ learning = load(f"{SCRIPT}:KIT")
 KINDS = pytest.mark.parametrize("kind", ["lora", "full"])
 
 
-def nll_sum(roles: Any, role: str, rows: Any) -> Any:
+def nll_sum(roles, role, rows):
     """The sum over scored tokens of a plain forward pass of each row by itself."""
     total = torch.zeros((), dtype=torch.float64)
     with torch.no_grad(), roles.using(role, training=False):
@@ -40,7 +39,7 @@ def nll_sum(roles: Any, role: str, rows: Any) -> Any:
     return total
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one, other):
     return list(one) == list(other) and all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -61,7 +60,7 @@ def test_the_loss_is_the_mean_over_the_scored_tokens_of_an_update(model, tmp_pat
 
 def test_each_line_of_the_log_tells_the_update_s_own_loss(model, tmp_path):
     roles = learning.opened(model, "full")
-    told: list[Any] = []
+    told = []
     trainer = learning.make("warm_up", roles, tmp_path, rate=0.0, epochs=1, tell=told.append)
     expected = []
     for at in (0, 2):
@@ -110,7 +109,7 @@ def test_an_update_does_not_depend_on_how_it_is_split(model, tmp_path, kind):
             assert (weight - other[name]).abs().max() < 1e-9, name
 
 
-def picture(roles: Any) -> Any:
+def picture(roles):
     """All that is not a weight's value: attributes, hooks, flags and configs."""
     found = []
     for role in roles.names:
@@ -152,7 +151,7 @@ def test_a_failure_leaves_the_models_as_before(model, tmp_path):
     roles = learning.opened(model, "lora")
     before = picture(roles)
 
-    def fail(line: Any) -> None:
+    def fail(line):
         raise RuntimeError("the disk is full")
 
     with pytest.raises(RuntimeError, match="the disk is full"):
@@ -176,8 +175,8 @@ class Interrupted(RuntimeError):
     ("what", "kind"), [("warm_up", "full"), ("evolve", "lora"), ("policy", "lora")]
 )
 def test_an_interrupted_training_ends_as_an_undisturbed_one(model, tmp_path, what, kind):
-    def run(out: Path, stop: int | None) -> Any:
-        def tell(line: Any) -> None:
+    def run(out, stop):
+        def tell(line):
             if line["step"] == stop:
                 raise Interrupted
 
@@ -232,7 +231,7 @@ def test_a_damaged_checkpoint_is_told_and_not_taken(model, tmp_path, damage):
     assert same(state, roles.state("wm"))
 
 
-def arguments(tmp_path: Path, **options: Any) -> Any:
+def arguments(tmp_path, **options):
     optimization = Optimization(accumulate=2)
     return trainer_arguments(tmp_path, optimization, 1e-3, seed=0, use_cpu=True, **options)
 
@@ -267,7 +266,7 @@ def test_who_cannot_be_trained(model, tmp_path):
 def test_nothing_is_sent_printed_or_warned(model, tmp_path, monkeypatch, capfd, recwarn):
     from trl.trainer import base_trainer
 
-    sent: list[Any] = []
+    sent = []
     monkeypatch.setattr(base_trainer, "send_telemetry", lambda *a, **k: sent.append(a))
     monkeypatch.delenv("CI", raising=False)
     roles = learning.opened(model, "full")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import random
 from functools import cache
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +15,7 @@ from comap.lm import Generate, Message, Sampling
 from comap.lm.hf import HFLanguageModel
 from comap.lm.tiny import Row, encode_rows, tokenizer_of
 from comap.trainers.config import Optimization
-from comap.trainers.samples import Example, Sample, count_samples, encode_samples, plan_updates
+from comap.trainers.samples import Sample, count_samples, encode_samples, plan_updates
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -43,7 +42,7 @@ GEMMA = (  # no system role, another name for the assistant
     "m.content|trim + '<end_of_turn>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
 )
-TEMPLATES: dict[str, tuple[str | None, tuple[str, ...], str, str]] = {
+TEMPLATES = {
     "tiny": (None, (), "<|end|>", "<|assistant|>"),
     "chatml": (
         CHATML,
@@ -76,7 +75,7 @@ REPLY = (("Thought: dark.\nAction:", False), (" go to shelf 2", True), ("\n", Fa
 
 
 @cache
-def made(name: str) -> Any:
+def made(name):
     template, special, end, _ = TEMPLATES[name]
     corpus = ["You see a shelf 1. It is dark. Thought Action go to Act well user assistant"] * 2
     tokenizer = tokenizer_of(corpus, 400)
@@ -87,11 +86,11 @@ def made(name: str) -> Any:
     return tokenizer
 
 
-def sample(**fields: Any) -> Sample:
+def sample(**fields):
     return Sample(**{"kind": "warmup", "messages": TALK, "reply": REPLY, **fields})
 
 
-def labelled(row: Example) -> list[int]:
+def labelled(row):
     return [token for token, flag in zip(row.answer, row.scored, strict=True) if flag]
 
 
@@ -132,9 +131,9 @@ def test_generation_continues_from_the_very_prompt_of_training(name):
         eos_token_id=tokenizer.eos_token_id,
     )
     model = transformers.Qwen3ForCausalLM(config).double().eval()
-    read: list[int] = []
+    read = []
 
-    def keep(_: Any, __: Any, given: dict[str, Any]) -> None:
+    def keep(_, __, given):
         read.extend(given["input_ids"].reshape(-1).tolist())
 
     model.model.register_forward_pre_hook(keep, with_kwargs=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from comap.benchmarks.experiments.definition import (
     scale_named,
     write_rows,
 )
-from comap.benchmarks.experiments.plan import Job, Paths, Plan, plan
+from comap.benchmarks.experiments.plan import Paths, plan
 from comap.benchmarks.experiments.table import cell
 from comap.errors import DataCorrupt, DataNotFound
 from comap.facts import State
@@ -25,15 +24,15 @@ from comap.trajectory import Trajectory, write_trajectories
 AW = "comap/ALFWorld-v0"
 
 
-def planned(name: str, scale: str = "tiny") -> Plan:
+def planned(name, scale="tiny"):
     return plan([experiment(name)], scale_named(scale), [0])
 
 
-def job_named(found: Plan, start: str) -> Job:
+def job_named(found, start):
     return next(job for name, job in found.jobs.items() if name.startswith(start))
 
 
-def done(paths: Paths, job: Job) -> Path:
+def done(paths, job):
     """Write the record of a job that has ended; return where its commands wrote."""
     folder = paths.of(job.id)
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,16 +47,16 @@ def done(paths: Paths, job: Job) -> Path:
     return folder
 
 
-def measured(found: Plan, name: str, paths: Paths) -> list[ResultRow]:
+def measured(found, name, paths):
     return [row for row in collect(found, [experiment(name)], paths) if row.error is None]
 
 
-def write(path: Path, content: object) -> None:
+def write(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content) + "\n")
 
 
-def evaluation(index: int, won: float, f1: float) -> dict[str, Any]:
+def evaluation(index, won, f1):
     group = {"n": 50, "delta_f1": f1, "stderr": 2.0}
     nll = {"nll": 1.5, "tokens": 9}
     return {
@@ -69,14 +68,14 @@ def evaluation(index: int, won: float, f1: float) -> dict[str, Any]:
     }
 
 
-def rows_of(name: str, out: Path) -> list[ResultRow]:
+def rows_of(name, out):
     """The rows of an experiment for which a CoMap training of one round has ended."""
     found, paths = planned(name), Paths(out)
     folder = done(paths, job_named(found, "comap-alfworld"))
     run = {"format": "comap training 2", "described": {"env": {"id": AW}}, "sessions": []}
     write(folder / "run.json", run)
     gates = {"adoption": {"0.4": 0.75, "0.6": 0.5, "0.8": None}}
-    learned: list[dict[str, Any]] = [
+    learned = [
         {"stage": "round-1-world-model", "role": "wm", "samples": {"world_model": 7}},
         {"stage": "round-1-policy", "role": "agent", "samples": {"keep_draft": 5}},
     ]
@@ -135,7 +134,7 @@ def test_a_point_is_placed_by_parameters_or_by_its_method(tmp_path):
     }
 
 
-def paw_training(folder: Path, won: dict[str, int], score: float) -> None:
+def paw_training(folder, won, score):
     config = {"config": {"algorithm": "grpo"}}
     write(folder / "run.json", {"format": "comap training 2", "described": config, "sessions": []})
     line = {"update": 4, "split": "test", "n": len(won), "success": 0.5, "won": won, "score": score}

@@ -8,9 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,7 +33,7 @@ def test_jobs_are_shared_between_experiments():
     together = plan(ALL, tiny).jobs
     assert set(together) == set().union(*alone)
     assert len(together) < 0.8 * sum(map(len, alone))
-    seen: set[str] = set()
+    seen = set()
     for name, job in together.items():
         assert set(job.needs.values()) <= seen  # what a job needs comes before it
         assert re.fullmatch(r"[\w.+-]{1,119}", name, re.ASCII)  # it is the name of a folder
@@ -46,13 +44,13 @@ def test_a_configuration_is_named_by_all_that_it_depends_on():
     tiny = scale_named("tiny")
     one = experiment("comap-t2")
 
-    def hashes(told: object) -> dict[str, str]:
+    def hashes(told):
         found = plan([one], told)
         return {
             f"{j.recipe.name} {j.setup and j.setup.env}": j.config_hash for j in found.jobs.values()
         }
 
-    def of_comap(**more: object) -> object:
+    def of_comap(**more):
         kinds = {**tiny.kinds, "comap": {**tiny.kinds["comap"], **more}}
         return dataclasses.replace(tiny, kinds=kinds)
 
@@ -92,7 +90,7 @@ def test_every_command_is_one_that_comap_understands():
         for job in found.jobs.values()
         for words in commands(found, job, paths)
     }
-    seen: set[tuple[str, ...]] = set()
+    seen = set()
     for words in sorted(all_words, key=lambda words: (-len(words), words)):
         new = set(said(words)) - seen
         if new:
@@ -101,7 +99,7 @@ def test_every_command_is_one_that_comap_understands():
     assert len(all_words) > 500 and len(seen) > 300
 
 
-def said(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def said(words):
     """Yield each option with its value, the command and its preset; paths and numbers are alike."""
     text = " ".join(re.sub(r"^OUT/.*|=OUT/.*", "OUT", word) for word in words)
     command, *options = text.split(" --")
@@ -122,7 +120,7 @@ def test_official_data_is_asked_for_before_anything_runs(tmp_path):
     assert words[words.index("--demos") + 1] == "/d"
 
 
-def command(name: str, *parts: str, scale: str = "paper") -> list[list[str]]:
+def command(name, *parts, scale="paper"):
     """The commands of the first job of an experiment whose id has these parts."""
     found = plan([experiment(name)], scale_named(scale), [0])
     job = next(job for job in found.jobs.values() if all(part in job.id for part in parts))
@@ -150,7 +148,7 @@ def test_models_servers_and_data_are_named_as_the_command_takes_them(name, job, 
 def test_what_a_server_is_given_is_what_its_client_takes(monkeypatch):
     monkeypatch.setenv("GEMINI_API_KEY", "not-a-key")
     (words,) = command("comap-t1", "play-react-webshop", "Gemini")
-    args: Any = understood(words)
+    args = understood(words)
     model = create_language_model(args.model, **args.model_option)
     assert model.name == "gemini-2.5-pro"
 

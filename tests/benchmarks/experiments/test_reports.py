@@ -11,11 +11,10 @@ import subprocess
 import sys
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from comap.benchmarks.experiments.report import escape, escape_latex, print_shown
+from comap.benchmarks.experiments.report import print_shown
 from comap.envs.conformance.transcripts import load
 
 pytest.importorskip("jinja2", reason="the extra viz is not installed")
@@ -85,7 +84,7 @@ def test_hostile_text_stays_text_in_latex(hostile):
     balanced_latex(found)
 
 
-def balanced_latex(text: str) -> None:
+def balanced_latex(text):
     """Check what a compiler would: braces, and the columns of each row."""
     bare = re.sub(r"(?m)%.*$", "", re.sub(r"\\[{}&%$#_\\]", " ", text))
     depths = list(accumulate({"{": 1, "}": -1}.get(char, 0) for char in bare))
@@ -94,16 +93,6 @@ def balanced_latex(text: str) -> None:
         for line in body.splitlines():
             if line.endswith(r"\\") and not line.startswith((r"\multicolumn", r"\addlinespace")):
                 assert len(re.findall(r"(?<!\\)&", line)) == len(shape) - 1, line
-
-
-def test_escapes():
-    assert escape("| a_b *c* `d` [e](f) <g> #1 https://h") == (
-        r"\| a\_b \*c\* \`d\` \[e\](f) \<g\> \#1 https\://h"
-    )
-    assert escape("- item") == r"\- item" and escape("two\nlines") == "two lines"
-    assert escape_latex("Δ-F1 50 % ± 1 é 漢 \u202e") == (
-        r"$\Delta${-}F1 50 \% $\pm$ 1 é \texttt{[U+6F22]} [U+202E]"
-    )
 
 
 def test_the_terminal(capsys, folder, hostile):
@@ -116,11 +105,11 @@ def test_the_terminal(capsys, folder, hostile):
     assert not HIDDEN.search(said.replace("\n", "")) and "[U+001B]" in said
 
 
-def page_of(path: Path) -> Any:
+def page_of(path):
     return PAGES.Page(path.read_text("utf-8"))
 
 
-def links(page: Any) -> list[str]:
+def links(page):
     """Return the addresses outside the page."""
     found = [given["href"] or "" for given, _ in page.all("a")]
     return [link for link in found if not link.startswith("#")]
@@ -290,7 +279,7 @@ def test_plots_are_drawn_when_they_come_into_view(window, mixed):
     clean(window)
 
 
-def clean(window: Any) -> None:
+def clean(window):
     """Nothing was said on the console, nothing but the page was asked for, and no text has run."""
     assert window.console() == []
     assert window.requests() == []

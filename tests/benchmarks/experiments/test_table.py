@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from comap.benchmarks.experiments.cited import CitedRow, cited_tables
-from comap.benchmarks.experiments.definition import Axis, Column, Method, ResultRow
+from comap.benchmarks.experiments.definition import Axis, Method
 from comap.benchmarks.experiments.report import results_of
 from comap.benchmarks.experiments.report_html import pairs
 from comap.benchmarks.experiments.table import (
@@ -29,11 +28,11 @@ KIT = load(f"{Path(__file__).with_name('reports_kit.py')}:KIT")
 TABLE, CURVES, BARS, row = KIT.TABLE, KIT.CURVES, KIT.BARS, KIT.row
 
 
-def seed_rows(*values: float, **more: Any) -> list[ResultRow]:
+def seed_rows(*values, **more):
     return [row(value=value, seed=seed, **more) for seed, value in enumerate(values)]
 
 
-def value(number: float, seeds: tuple[int, ...] = (0,), **more: Any) -> Cell:
+def value(number, seeds=(0,), **more):
     usual = {"values": (number,) * len(seeds), "counts": (10,) * len(seeds)}
     return Cell(**{"status": "value", "value": number, "seeds": seeds, **usual, **more})
 
@@ -178,7 +177,7 @@ def test_blocks_are_paired_in_order_and_by_name():
     )
     printed, _ = cited_tables(TABLE, replace(KIT.cited(TABLE.id), rows=rows))
 
-    def paired(ours: list[Any]) -> list[tuple[str | None, str | None]]:
+    def paired(ours):
         found = pairs(measured_table(TABLE, ours), printed)
         return [(a.name if a else None, b.name if b else None) for a, b in found]
 
@@ -207,20 +206,6 @@ def test_bars_of_methods():
     assert [(one.name, len(one.points)) for one in panel.curves] == [("tiny-S", 2), ("tiny-M", 1)]
     ((x, lost),) = panel.curves[1].lost
     assert (x, lost.status) == (1.0, "failed")
-
-
-def test_bars_of_many_columns_stand_side_by_side():
-    columns = [Column(label=f"phase {i}", metric=f"seconds.{i}", unit="s") for i in range(4)]
-    columns.append(Column(label="memory", metric="memory", unit="GiB", better="less"))
-    rows = [
-        row(experiment=BARS.id, method=name, metric=one.metric, unit=one.unit, value=2.0, seed=0)
-        for name in ("CoMap", "Frozen WM")
-        for one in columns
-    ]
-    seconds, other = panels(replace(BARS, columns=tuple(columns)), rows)
-    assert seconds.labels == ("phase 0", "phase 1", "phase 2", "phase 3")
-    names = [(one.name, len(one.points)) for one in seconds.curves]
-    assert names == [("CoMap", 4), ("Frozen WM", 4)] and other.column is columns[-1]
 
 
 def test_sizes_of_models_are_an_axis_and_no_curves():

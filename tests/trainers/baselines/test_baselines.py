@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ pytest.importorskip("trl")
 learning = load(f"{Path(__file__).parents[1] / 'learning.py'}:KIT")
 ITEM = {"index": torch.tensor([0])}
 KIT = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
-FEW: dict[str, dict[str, Any]] = {
+FEW = {
     "sft": {"world_model": True},
     "iwm": {"explored": 2, "alternatives": 2},
     "wkm": {},
@@ -52,8 +51,8 @@ LEFT = {
 }
 
 
-def training(method: str, model: Path, out: Path, **told: Any) -> Any:
-    shared: dict[str, Any] = {
+def training(method, model, out, **told):
+    shared = {
         "epochs": 1,
         "evaluation_tasks": 1,
         "evaluation_splits": ("valid_seen",),
@@ -70,7 +69,7 @@ def test_a_training_and_its_second_start(method, player, tmp_path):
     assert summary["results"]["valid_seen"]["episodes"] == 1
     assert {path.name for path in (tmp_path / "run" / "models").iterdir()} == LEFT[method]
     files = KIT.files_of(tmp_path / "run")
-    events: list[Any] = []
+    events = []
     assert training(method, player, tmp_path / "run", tell=events.append).run() == summary
     assert {event["event"] for event in events} == {"known"}
     assert KIT.files_of(tmp_path / "run") == files
@@ -95,7 +94,7 @@ def roles(tmp_path):
     return learning.opened(learning.model_folder(tmp_path / "tiny"), "full")
 
 
-def chances(roles: Any, row: Any) -> tuple[list[float], Any]:
+def chances(roles, row):
     """The log-probability of each token of a row's answer, and the state at its control's end."""
     with torch.no_grad(), roles.using("agent", training=False):
         model, start = roles.module("agent"), len(row.prompt)
@@ -105,7 +104,7 @@ def chances(roles: Any, row: Any) -> tuple[list[float], Any]:
     return each, read.hidden_states[-1][0, -1]
 
 
-def layer(roles: Any, outputs: int) -> Any:
+def layer(roles, outputs):
     torch.manual_seed(outputs)
     return torch.nn.Linear(roles.base("agent").config.hidden_size, outputs).double()
 
@@ -133,7 +132,7 @@ def test_the_supervised_loss_of_itp_by_hand(roles, tmp_path):
 def test_the_online_loss_of_itp_by_hand(roles, tmp_path):
     """The mean over steps of ``-A (log pi(a) + log p(K)) + (target - V)^2 / 2 - 0.01 H(K)``."""
     head = torch.nn.ModuleDict({"depth": layer(roles, 3), "value": layer(roles, 1)})
-    worth: dict[str, Any] = {"target": 0.7, "advantage": -0.4, "depth": 2, "control": (9, 7, 8)}
+    worth = {"target": 0.7, "advantage": -0.4, "depth": 2, "control": (9, 7, 8)}
     rows = [replace(ROWS[0], **worth), replace(ROWS[1], scored=(True,) * 3, **worth)]
     told = learning.settings(roles, tmp_path, [], role="agent", accumulate=1)
     played = Played(tuple(rows), 1, 0.5, 1, 0)

@@ -7,12 +7,10 @@ stands in for texts, and learning is recorded: it moves a role's weights by one.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from comap.envs.conformance.transcripts import load
-from comap.trainers.comap.config import CoMapTraining
 
 pytest.importorskip("trl")
 KIT = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
@@ -23,7 +21,7 @@ ROUND = [f"round-1-{part}" for part in ("rollouts", "world-model", "policy", "ev
 ALL = [*WARMUP, *INIT, "round-0-evaluation", *ROUND]
 
 
-def settings(**changed: Any) -> CoMapTraining:
+def settings(**changed):
     """The smallest training, with enough episodes for all kinds of samples to occur."""
     told = {"frozen_transitions": 0, "diagnosed": 0, "tasks_per_round": 4, "tau_wm": 0.6}
     return KIT.small(**{**told, **changed})
@@ -37,7 +35,7 @@ def whole(player, tmp_path_factory):
 
 @pytest.fixture
 def without(player, tmp_path, monkeypatch):
-    def run(**changed: Any) -> Any:
+    def run(**changed):
         return Recorded(settings(**changed), player, tmp_path, monkeypatch)
 
     return run

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +19,7 @@ ENV = "comap/ALFWorld-v0"
 CANON = ALFWorldCanonicalizer()
 
 
-def told(text: str, added: Any = (), removed: Any = (), previous: str = "") -> list[str]:
+def told(text, added=(), removed=(), previous=""):
     delta = Delta(frozenset(added), frozenset(removed))
     return [text[start:end] for start, end in change_spans(text, delta, previous)]
 
@@ -89,7 +87,7 @@ TEXTS = [
 NEAR = ("at", "agent", "safe 1")
 
 
-def transitions() -> list[Transition]:
+def transitions():
     states = [
         State(frozenset({NEAR, ("closed", "safe 1")})),
         State(frozenset({NEAR})),
@@ -118,15 +116,15 @@ def model(tmp_path_factory):
     return LanguageWorldModel(lm, prompts="brief", max_length=256, max_new_tokens=64)
 
 
-def tokenizer_of(model: LanguageWorldModel) -> Any:
+def tokenizer_of(model):
     return model.lm.tokenizer
 
 
-def by_hand(model: LanguageWorldModel, number: int) -> tuple[list[str], list[float]]:
+def by_hand(model, number):
     """The tokens of one observation and their log-probabilities by a forward pass of their own."""
     import torch
 
-    lm: Any = model.lm
+    lm = model.lm
     query, text = transitions()[number]
     text = text.replace("<|end|>", "< |end|>")
     (prompt,) = lm._chat.prompts([Score(model.prompt(query), (text,))])
@@ -138,7 +136,7 @@ def by_hand(model: LanguageWorldModel, number: int) -> tuple[list[str], list[flo
     return [lm.tokenizer.decode([token]).strip() for token in tokens], values
 
 
-def chosen(model: LanguageWorldModel, number: int, places: list[int], told: str) -> list[float]:
+def chosen(model, number, places, told):
     """The values of the tokens at some places, which together read as `told`."""
     words, values = by_hand(model, number)
     assert " ".join(words[place] for place in places) == told
@@ -171,7 +169,7 @@ def test_control_tokens_and_unknown_facts(model):
 
 
 def test_the_truth_is_in_no_prompt(model):
-    asked: list[Score] = []
+    asked = []
 
     class Full:
         """Remembers what it is asked, and has no room for it."""
@@ -179,11 +177,11 @@ def test_the_truth_is_in_no_prompt(model):
         name, capabilities = "full", frozenset({"score"})
         count_tokens = staticmethod(model.lm.count_tokens)
 
-        def score(self, requests: list[Score]) -> list[Any]:
+        def score(self, requests):
             asked.extend(requests)
             return [LanguageModelError("full") for _ in requests]
 
-    full: Any = Full()
+    full = Full()
     wm = LanguageWorldModel(full, prompts="brief", adapter="wm", max_length=256, max_new_tokens=64)
     found = change_token_nll(wm, transitions()[:3], CANON, tokenizer=tokenizer_of(model))
     assert (found["nll"], found["tokens_all"], found["failed"]) == (None, 0, 3)

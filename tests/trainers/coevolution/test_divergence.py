@@ -16,7 +16,7 @@ KINDS = ("forward_kl", "reverse_kl", "jsd")
 torch = pytest.importorskip("torch")
 
 STUDENT, TEACHER = [0.2, 0.3, 0.5], [0.6, 0.3, 0.1]
-WAYS: list[dict[str, Any]] = [
+WAYS = [
     *({"divergence": kind} for kind in KINDS),
     {"divergence": "jsd", "jsd_alpha": 0.2, "distill_temperature": 2.0},
     *({"divergence": kind, "topk": 3} for kind in KINDS),
@@ -24,19 +24,19 @@ WAYS: list[dict[str, Any]] = [
 ]
 
 
-def logs(*rows: list[float]) -> Any:
+def logs(*rows):
     return torch.tensor(rows, dtype=torch.float64).log()
 
 
-def kl(p: list[float], q: list[float]) -> float:
+def kl(p, q):
     return math.fsum(a * math.log(a / b) for a, b in zip(p, q, strict=True) if a)
 
 
-def mixed(alpha: float) -> list[float]:
+def mixed(alpha):
     return [(1 - alpha) * s + alpha * t for s, t in zip(STUDENT, TEACHER, strict=True)]
 
 
-def noise(*shape: int, seed: int = 0, dtype: Any = None) -> Any:
+def noise(*shape, seed=0, dtype=None):
     generator = torch.Generator().manual_seed(seed)
     return 3 * torch.randn(*shape, generator=generator, dtype=dtype or torch.float64)
 
@@ -115,12 +115,6 @@ def test_gradients_are_right_and_none_reaches_the_teacher(way):
     assert float(student.grad.abs().max()) > 0
 
 
-def test_the_gradient_of_the_forward_kl_is_the_difference():
-    student, teacher = logs(STUDENT).requires_grad_(True), logs(TEACHER)
-    divergence(student, teacher).sum().backward()
-    assert student.grad[0].tolist() == pytest.approx([-0.4, 0.0, 0.4])
-
-
 def test_half_precision_is_computed_in_single():
     student, teacher = noise(3, 5).bfloat16(), noise(3, 5, seed=1).bfloat16()
     found = divergence(student, teacher)
@@ -137,14 +131,14 @@ def test_shapes_that_do_not_fit_are_refused():
 class Head(torch.nn.Module):
     """Logits, with a record of how large they were and how many were in memory together."""
 
-    def __init__(self, width: int, tokens: int, seed: int):
+    def __init__(self, width, tokens, seed):
         super().__init__()
         self.weight = torch.nn.Parameter(noise(tokens, width, seed=seed))
         self.rows: list[int] = []
         self.alive: list[int] = []
         self._made: list[Any] = []
 
-    def forward(self, hidden: Any) -> Any:
+    def forward(self, hidden):
         logits = hidden @ self.weight.T
         self.rows.append(len(logits))
         self.alive.append(1 + sum(made() is not None for made in self._made))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,15 +27,15 @@ BOUNDARIES = (  # one of each kind
 FEW = {"frozen_transitions": 0, "diagnosed": 0, "warmup_rollouts": 1, "tasks_per_round": 1}
 
 
-def main(place: Path) -> None:
+def main(place):
     """Train in one go, and in another folder with kills, and leave a report."""
     processes.import_trainers()
     kit = load(f"{KIT}:KIT")
     kit.build_elsewhere(place / "model")
     kit.demos_of(3)  # before the forks
 
-    def attempt(out: Path, now: Callable[[], bool]) -> bool:
-        def train() -> None:
+    def attempt(out, now):
+        def train():
             kit.training(kit.small(weights="lora", **FEW), place / "model", out).run()
 
         return processes.attempt(train, out.with_suffix(".log"), now)

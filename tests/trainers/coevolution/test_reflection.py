@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import gymnasium
 import pytest
@@ -21,13 +20,12 @@ from comap.trainers.comap.reflection import (
 from comap.trainers.comap.samples import anchor_samples, balance_weights, balanced
 from comap.trainers.comap.suffixes import Outcome, suffix_outcomes
 from comap.trainers.sft import imitation_samples
-from comap.trajectory import Trajectory
 
 ENV = "comap/ALFWorld-v0"
 TINY = preset("tiny", p_source="head")
 
 
-def make_env(limit: int = 60) -> gymnasium.Env[str, str]:
+def make_env(limit=60):
     return gymnasium.make(ENV, source="generated", max_episode_steps=limit)
 
 
@@ -38,11 +36,11 @@ def expert():
     return run_episode(env, ExpertAgent(), task=task, seed=0)
 
 
-def drafted(expert: Trajectory, drafts: dict[int, Any]) -> Trajectory:
+def drafted(expert, drafts):
     """The expert's episode with a draft noted at some steps; None is one that cannot be read."""
     steps = []
     for number, step in enumerate(expert.steps):
-        notes: dict[str, Any] = {"shown": f"Action: {step.action}"}
+        notes = {"shown": f"Action: {step.action}"}
         if number in drafts:
             notes |= {
                 "draft_action": drafts[number] or "",
@@ -88,7 +86,7 @@ def test_labels_by_hand(expert):
     shown = drafted(expert, {2: "look"})
     draft, other = branches_of([shown])
 
-    def y(one: tuple[bool, float], two: tuple[bool, float], delta: float | None = None) -> int:
+    def y(one, two, delta=None):
         outcomes = {
             branch: Outcome(success, ret, 1, "Seen.", None)
             for branch, (success, ret) in ((draft, one), (other, two))
@@ -130,7 +128,7 @@ def test_which_parts_of_a_reply_carry_loss(p_source, prompts):
     assert text.endswith("Revise Probability: 1.0") is (p_source == "verbal")
 
 
-def decided(expert: Trajectory, **changed: Any) -> Trajectory:
+def decided(expert, **changed):
     notes = {
         "path": "reflected",
         "draft_action": "look",
@@ -148,7 +146,7 @@ def decided(expert: Trajectory, **changed: Any) -> Trajectory:
 
 
 def test_decisions_become_samples(expert):
-    def made(**changed: Any) -> list[tuple[str, float | None]]:
+    def made(**changed):
         config = preset("tiny", p_source="head", require_success_for_hq=True)
         shown = decided(expert, **changed)
         return [(one.kind, one.label) for one in rollout_samples([shown], config)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,7 +28,7 @@ KINDS = pytest.mark.parametrize("kind", ["lora", "full"])
 ITEM = {"index": torch.tensor([0])}
 
 
-def stir(roles: Any, *names: str, seed: int = 0) -> None:
+def stir(roles, *names, seed=0):
     """Move roles' weights, so that student, teacher and base model differ."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -38,9 +37,7 @@ def stir(roles: Any, *names: str, seed: int = 0) -> None:
                 weight += 0.05 * torch.randn(weight.shape, generator=generator).to(weight.dtype)
 
 
-def trainer_of(
-    roles: Any, out: Path, rows: list[Example], role: str = "wm", **told: Any
-) -> CoMapTrainer:
+def trainer_of(roles, out, rows, role="wm", **told):
     given = learning.settings(roles, out, learning.world_samples(), role=role, accumulate=1)
     given |= {
         "epochs": [rows],
@@ -51,17 +48,17 @@ def trainer_of(
     return CoMapTrainer(**{**given, **told})
 
 
-def teacher_of(continuations: Any = None, **config: Any) -> Teacher:
+def teacher_of(continuations=None, **config):
     return Teacher(role="wm_ema", config=Distillation(**config), continuations=continuations)
 
 
-def logs_of(roles: Any, role: str, tokens: tuple[int, ...]) -> Any:
+def logs_of(roles, role, tokens):
     """Log-probabilities of every next token, of a plain forward pass."""
     with torch.no_grad(), roles.using(role, training=False):
         return roles.module(role)(input_ids=torch.tensor([tokens])).logits[0].log_softmax(-1)
 
 
-def nll(roles: Any, role: str, row: Example) -> float:
+def nll(roles, role, row):
     logs, start = logs_of(roles, role, row.prompt + row.answer), len(row.prompt) - 1
     each = [
         -float(logs[start + place, token])
@@ -71,23 +68,23 @@ def nll(roles: Any, role: str, row: Example) -> float:
     return sum(each) / len(each)
 
 
-def kl(roles: Any, row: Example, tokens: tuple[int, ...]) -> float:
+def kl(roles, row, tokens):
     """Mean over positions of KL(teacher || student), each with its own prompt."""
     student = logs_of(roles, "wm", row.prompt + tokens)[len(row.prompt) - 1 : -1]
     teacher = logs_of(roles, "wm_ema", row.teacher + tokens)[len(row.teacher) - 1 : -1]
     return float((teacher.exp() * (teacher - student)).sum(-1).mean())
 
 
-def bce(p: float, y: float) -> float:
+def bce(p, y):
     return -(y * math.log(p) + (1 - y) * math.log(1 - p))
 
 
-def loss_of(trainer: Any, **told: Any) -> float:
+def loss_of(trainer, **told):
     found = trainer.compute_loss(trainer.model, ITEM, num_items_in_batch=len(trainer.plan[0].rows))
     return float(found.detach())
 
 
-def distilled(**fields: Any) -> list[Example]:
+def distilled(**fields):
     """Three rows with prompts of different lengths."""
     rows = [
         Example((9, 11, 8), (20, 21, 5), (True, True, True), 1.0),
@@ -182,7 +179,7 @@ def test_distillation_is_zero_exactly_where_teacher_and_student_are_one(model, t
     roles.copy("wm", "wm_ema")
     row = Example((9, 11, 8), (20, 21, 5), (True,) * 3, 0.0, teacher=(9, 11, 8), distill_weight=1.0)
 
-    def found(row: Example, **told: Any) -> tuple[float, float]:
+    def found(row, **told):
         teacher = teacher_of(**told)
         trainer = trainer_of(roles, tmp_path, [row], teacher=teacher)
         loss = trainer.compute_loss(trainer.model, ITEM, num_items_in_batch=1)
@@ -222,7 +219,7 @@ def test_the_teacher_is_exactly_the_moving_average_of_the_student(model, tmp_pat
     seen = []
 
     class Watched(CoMapTrainer):
-        def after_update(self) -> None:
+        def after_update(self):
             ema_update(expected, list(self.own.values()), 0.9)
             seen.append(float(next(iter(self.own.values())).detach().sum()))
             super().after_update()
@@ -252,9 +249,9 @@ def test_the_teacher_has_no_dropout_and_the_student_has(model, tmp_path):
 
 def test_a_text_is_asked_for_once_an_epoch_even_where_a_process_has_no_row(model, tmp_path):
     roles = learning.opened(model, "lora")
-    asked: list[int] = []
+    asked = []
 
-    def continuations(epoch: int) -> list[tuple[int, ...]]:
+    def continuations(epoch):
         asked.append(epoch)
         return [(20, 5)] * 5
 

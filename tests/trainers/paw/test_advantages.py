@@ -7,7 +7,6 @@ import random
 import statistics
 from difflib import SequenceMatcher
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,13 +32,13 @@ RETURNS = st.lists(
 )
 
 
-def step(group: int = 0, trajectory: int = 0, t: int = 0, **fields: Any) -> Any:
+def step(group=0, trajectory=0, t=0, **fields):
     """A row with the fields that advantages are made of."""
     plain = {"reward": 0.0, "valid": True, "anchor": "", "episode_return": 0.0}
     return SimpleNamespace(group=group, trajectory=trajectory, t=t, **(plain | fields))
 
 
-def played(seed: int, groups: int = 3, members: int = 4) -> list[Any]:
+def played(seed, groups=3, members=4):
     """Rows of episodes of different lengths, in their order."""
     draw = random.Random(seed)
     rows = []
@@ -60,7 +59,7 @@ def played(seed: int, groups: int = 3, members: int = 4) -> list[Any]:
     return rows
 
 
-def shuffled(count: int, seed: int) -> list[int]:
+def shuffled(count, seed):
     return random.Random(seed).sample(range(count), count)
 
 
@@ -70,7 +69,7 @@ def test_grpo_worked_by_hand_over_rows_and_over_trajectories():
     assert rows.tolist() == pytest.approx([0.5, 0.5, 0.5, -1.5], rel=1e-6)  # mean 7.5, std 5
     both = grpo_advantages(returns, groups, trajectories=trajectories, over="trajectories")
     assert both.tolist() == pytest.approx([math.sqrt(0.5)] * 3 + [-math.sqrt(0.5)], rel=1e-6)
-    over: dict[str, Any] = {"trajectories": [0, 0, 1, 2], "over": "trajectories"}
+    over = {"trajectories": [0, 0, 1, 2], "over": "trajectories"}
     rloo = rloo_advantages([6.0, 6.0, 0.0, 3.0], [0] * 4, **over)
     assert rloo.tolist() == pytest.approx([4.5, 4.5, -4.5, 0.0])
 
@@ -154,9 +153,9 @@ def test_gigpo_is_what_its_formulas_say(seed, mode):
         assert found[index] == pytest.approx(episode + 0.7 * single, abs=1e-6)
 
 
-def greedy(rows: list[Any], least: float) -> list[int]:
+def greedy(rows, least):
     """Similarity grouping as it is defined, without a shortcut."""
-    opened: list[tuple[int, str]] = []
+    opened = []
     found = []
     for row in rows:
         for number, (group, text) in enumerate(opened):

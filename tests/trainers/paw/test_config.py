@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import reduce
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -25,7 +24,7 @@ from comap.trainers.paw.config import (
 CONFIGS = [PaWTraining(), *(one for one in vars(PaWTraining()).values() if is_dataclass(one))]
 OWN = [(type(one), part.name) for one in CONFIGS for part in fields(one)]
 OWN = [(kind, name) for kind, name in OWN if kind.__module__ == PaWTraining.__module__]
-OUT_OF_RANGE: dict[str, tuple[Any, ...]] = {
+OUT_OF_RANGE = {
     name: values
     for names, values in (
         ("alpha rho gigpo_similarity clip_low", (0.0, 1.1)),
@@ -46,12 +45,12 @@ OUT_OF_RANGE: dict[str, tuple[Any, ...]] = {
 }
 
 
-def kinds_of(kind: type, name: str) -> tuple[Any, ...]:
+def kinds_of(kind, name):
     hint = get_type_hints(kind)[name]
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def wrong_values(kind: type, name: str) -> Iterator[Any]:
+def wrong_values(kind, name):
     """Values that a setting cannot have."""
     kinds = kinds_of(kind, name)
     if type(None) not in kinds:
@@ -177,7 +176,7 @@ def test_ppo_plays_each_task_once():
 
 
 def test_titles_of_the_tables():
-    def named(algorithm: Any = "grpo", paw: bool = True, **loss: Any) -> str:
+    def named(algorithm="grpo", paw=True, **loss):
         return PaWTraining(algorithm=algorithm, paw=paw, loss=WorldModelLoss(**loss)).title
 
     assert [named(paw=False), named()] == ["GRPO", "GRPO+PaW"]  # Table 4

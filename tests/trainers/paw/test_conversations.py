@@ -6,7 +6,6 @@ import copy
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -44,11 +43,11 @@ FOLLOWS = {  # behind the end of the reply, and behind the text
 
 
 @cache
-def turns(name: str) -> TurnTokenizer:
+def turns(name):
     return TurnTokenizer(made_tokenizer(name))
 
 
-def parts(name: str, response: list[int], text: str = TEXT, longest: int = 500) -> list[str]:
+def parts(name, response, text=TEXT, longest=500):
     decode = made_tokenizer(name).decode
     return [decode(part) for part in turns(name).following(response, text, longest)]
 
@@ -117,8 +116,8 @@ def test_a_template_that_does_not_show_the_talk_is_refused():
             Serializer(silent)
 
 
-def make(**options: Any) -> gym.Env[str, str]:
-    given: dict[str, Any] = {"split": "train", "source": "generated", "topk": 1, **options}
+def make(**options):
+    given = {"split": "train", "source": "generated", "topk": 1, **options}
     return gym.make("comap/SearchQA-v0", **given)
 
 
@@ -152,7 +151,7 @@ def test_each_prompt_is_the_row_before_it_and_what_follows(lm, rows):
 
 def test_prompts_are_those_of_generation(lm):
     task = make().unwrapped.tasks.ids[1]
-    options: dict[str, Any] = {"lm": lm, "seed": 3, "concurrency": 2}
+    options = {"lm": lm, "seed": 3, "concurrency": 2}
     with load(f"{KIT}:watched_generation")() as seen:
         agent, serializer = create_agent("paw", **SIZES), Serializer(lm.tokenizer)
         found = roll_out(make, agent, [Group(0, task, 2)], serializer, **options).rows

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,7 @@ from comap.lm import Generate, Message, Sampling
 from comap.lm.chat import ChatTokenizer
 from comap.lm.tiny import build_tiny
 from comap.trainers.paw import training
-from comap.trainers.paw.config import PaWTraining, preset
+from comap.trainers.paw.config import preset
 from comap.trainers.paw.training import Policy, warmed_up
 from comap.trainers.setup import Environments, expert_demonstrations
 
@@ -27,7 +25,7 @@ ASKED = [Generate((Message("user", "You see a fridge 1."),), Sampling(max_new_to
 GENERATED = Environments("comap/ALFWorld-v0", {"source": "generated", "max_episode_steps": 6})
 
 
-def tiny(**changed: Any) -> PaWTraining:
+def tiny(**changed):
     return preset("tiny", **{"warmup_tokens": 0, "lora": {"r": 2}, **changed})
 
 
@@ -37,11 +35,11 @@ def folder(tmp_path_factory):
     return build_tiny(place, WORDS, parameters=200_000, seed=0, vocabulary=320)
 
 
-def opened(folder: Path, **changed: Any) -> Policy:
+def opened(folder, **changed):
     return Policy(tiny(**changed), folder, device="cpu")
 
 
-def moved(model: Any, only: str = "") -> dict[str, Any]:
+def moved(model, only=""):
     """Change a model's weights as training might, and return them."""
     draw = torch.Generator().manual_seed(5)
     for name, weight in model.named_parameters():
@@ -50,15 +48,15 @@ def moved(model: Any, only: str = "") -> dict[str, Any]:
     return weights_of(model)
 
 
-def weights_of(model: Any) -> dict[str, Any]:
+def weights_of(model):
     return {name: weight.detach().clone() for name, weight in model.state_dict().items()}
 
 
-def same(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+def same(one, two):
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
-def said(policy: Policy) -> Any:
+def said(policy):
     (reply,) = policy.language_model().generate(ASKED)
     assert not isinstance(reply, LanguageModelError)
     return reply.token_ids, reply.logprobs
@@ -84,7 +82,7 @@ def test_a_saved_policy_is_opened_as_it_was(folder, tmp_path):
     assert same(weights_of(loaded.model), weights) and said(loaded) == said(policy)
 
 
-def followed(folder: Path) -> Policy:
+def followed(folder):
     """Return a policy with an adapter that has learned something, after its trainer was made."""
     from peft import get_peft_model
 
@@ -104,7 +102,7 @@ def test_an_adapter_acts_is_saved_and_loaded(folder, tmp_path):
     (prompt,) = ChatTokenizer(policy.tokenizer).prompts(ASKED)
     ids = torch.tensor([[*prompt, *tokens]])
 
-    def read() -> list[float]:
+    def read():
         with torch.no_grad():
             logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1].double()
         return torch.log_softmax(logits, -1)[range(len(tokens)), list(tokens)].tolist()
@@ -122,11 +120,11 @@ def test_an_adapter_acts_is_saved_and_loaded(folder, tmp_path):
     assert same(weights_of(again.model), weights_of(model)) and said(again) == (tokens, logprobs)
 
 
-def half(path: Path) -> None:
+def half(path):
     path.write_bytes(path.read_bytes()[:1000])
 
 
-def foreign(path: Path) -> None:
+def foreign(path):
     from safetensors.torch import save_file
 
     save_file({"something.else": torch.ones(2)}, path)
@@ -158,7 +156,7 @@ def test_weights_have_the_precision_of_the_settings(folder):
         assert {weight.dtype for weight in policy.model.parameters()} == {getattr(torch, wanted)}
 
 
-def refused(model: Any, make_env: Any, out: Path, **changed: Any) -> str:
+def refused(model, make_env, out, **changed):
     with pytest.raises(OptionError) as told:
         warmed_up(preset("tiny", **changed), model, make_env, out, lambda event: None)
     assert not list(out.iterdir()) and len(str(told.value).splitlines()) == 1
@@ -175,7 +173,7 @@ def test_a_warm_up_that_cannot_be_is_refused(folder, tmp_path):
 
 def test_a_model_is_warmed_up_once(folder, tmp_path):
     config = preset("tiny", warmup_tokens=2000, demonstrations=2)
-    told: list[Mapping[str, Any]] = []
+    told = []
     (tmp_path / "model.part").mkdir()
     (tmp_path / "model.part" / "half.txt").write_text("written when it was killed")
     found = warmed_up(config, folder, GENERATED, tmp_path, told.append)
@@ -196,7 +194,7 @@ def test_a_model_is_warmed_up_once(folder, tmp_path):
 
 def test_every_process_is_there_where_a_model_is_built(folder, tmp_path, monkeypatch):
     """Building waits for all processes: one that did not build would be waited for, for ever."""
-    calls: list[str] = []
+    calls = []
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr(training, "wait", lambda: calls.append("wait"))
     monkeypatch.setattr(training, "tiny_for_training", lambda *_, **__: calls.append("build"))
@@ -206,7 +204,7 @@ def test_every_process_is_there_where_a_model_is_built(folder, tmp_path, monkeyp
 
 
 def test_demonstrations_may_come_from_a_file(folder, tmp_path, monkeypatch):
-    told: list[Mapping[str, Any]] = []
+    told = []
     given = (preset("tiny", warmup_tokens=500), folder, GENERATED, tmp_path, told.append)
     path = tmp_path / "demos.jsonl"
     with pytest.raises(DataNotFound, match=r"demos\.jsonl"):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,18 +34,18 @@ TEXTS = ["You open shelf 1.", "Nothing happens.", "You win. It is dark."]
 
 
 @cache
-def tokenizer() -> Any:
+def tokenizer():
     return tokenizer_of([*TEXTS, "Action: go to shelf 1 Admissible actions: look"] * 2, 400)
 
 
-def tokens(text: str) -> tuple[int, ...]:
+def tokens(text):
     return tuple(tokenizer()(text, add_special_tokens=False)["input_ids"])
 
 
 END = tokens("<|end|>")
 
 
-def call_for(t: int, **changes: Any) -> Call:
+def call_for(t, **changes):
     messages = (("system", "Act."), ("user", f"Step {t}."))
     said = f" go to shelf {t}"
     ids = (*tokens(said), *END)
@@ -55,7 +53,7 @@ def call_for(t: int, **changes: Any) -> Call:
     return replace(call, **{"logprobs": (-0.5,) * len(ids), "finish": "stop", **changes})
 
 
-def episode(*texts: str, won: bool = False, env_id: str = ENV, **changes: Any) -> Trajectory:
+def episode(*texts, won=False, env_id=ENV, **changes):
     steps = tuple(
         Step(
             t,
@@ -77,20 +75,18 @@ def episode(*texts: str, won: bool = False, env_id: str = ENV, **changes: Any) -
     return replace(made, **changes)
 
 
-def changed(trajectory: Trajectory, t: int, **changes: Any) -> Trajectory:
+def changed(trajectory, t, **changes):
     steps = list(trajectory.steps)
     steps[t] = replace(steps[t], **changes)
     return replace(trajectory, steps=tuple(steps))
 
 
-def rows_of(
-    trajectory: Trajectory, options: dict[str, Any] | None = None, **told: Any
-) -> list[PaWRow]:
+def rows_of(trajectory, options=None, **told):
     serializer = Serializer(tokenizer(), **(options or {}))
     return serializer.rows_of(trajectory, **{"group": 2, "number": 17, **told})
 
 
-def text_of(ids: tuple[int, ...]) -> str:
+def text_of(ids):
     return str(tokenizer().decode(ids))
 
 
@@ -205,7 +201,7 @@ PAGE = (
 DONE = "Thank you! [SEP] Your score (min 0.0, max 1.0) [SEP] {} [SEP] Reward Details [SEP] None"
 
 
-def said_by(env_id: str, text: str, terminated: bool = True) -> str:
+def said_by(env_id, text, terminated=True):
     (step,) = episode(text, env_id=env_id).steps
     return observed_text(env_id, replace(step, terminated=terminated))
 
@@ -237,7 +233,7 @@ def test_nothing_follows_an_answer():
     assert rows_of(cut)[1].observation_ids == rows[0].observation_ids, "the last turn was a search"
 
 
-def dealt(owners: Sequence[int], rank: int, size: int | None, seed: int) -> list[list[int]]:
+def dealt(owners, rank, size, seed):
     """Return the places of a process's rows in each mini-batch, in order of places."""
     places = np.array([place for place, owner in enumerate(owners) if owner == rank], np.int64)
     parts = deal(places, len(owners), size, seed)
@@ -292,7 +288,7 @@ IDS = st.lists(st.integers(1, 99), max_size=6).map(tuple)
 
 
 @st.composite
-def drawn_row(draw: st.DrawFn) -> PaWRow:
+def drawn_row(draw):
     observed = draw(st.booleans())
     return PaWRow(
         group=0,
@@ -306,7 +302,7 @@ def drawn_row(draw: st.DrawFn) -> PaWRow:
     )
 
 
-def read(line: Any, mask: Any) -> tuple[int, ...]:
+def read(line, mask):
     """Return the tokens that a mask marks."""
     return tuple(token for token, on in zip(line.tolist(), mask.tolist(), strict=True) if on)
 

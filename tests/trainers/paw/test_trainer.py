@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,16 +26,16 @@ def model(tmp_path_factory):
     return kit.model_folder(tmp_path_factory.mktemp("models") / "tiny")
 
 
-def flat(gradients: dict[str, Any]) -> Any:
+def flat(gradients):
     return torch.cat([gradients[name].double().flatten() for name in sorted(gradients)])
 
 
-def apart(one: dict[str, Any], two: dict[str, Any]) -> float:
+def apart(one, two):
     """How far two gradients are apart, as a part of the first one's length."""
     return float((flat(one) - flat(two)).norm() / flat(one).norm())
 
 
-def gradient(config: Any, model: Path, out: Path, **options: Any) -> dict[str, Any]:
+def gradient(config, model, out, **options):
     return kit.trained(kit.changed(config, clip=1e9), model, out, **options)[2]
 
 
@@ -64,7 +63,7 @@ def test_mini_batches_are_steps_of_the_optimizer(model, tmp_path):
     dealt = [sorted(row for micro in batch.micro for row in micro) for batch in batches]
     assert sorted(row for part in dealt for row in part) == list(range(len(update.rows)))
     assert {len(part) for part in dealt} <= {batches[0].rows, batches[-1].rows}
-    steps: list[Any] = []
+    steps = []
     trainer.optimizer.optimizer.register_step_pre_hook(lambda *_: steps.append(None))
     trainer.state.global_step = 0
     trainer.training_step(trainer.model, None)
@@ -94,7 +93,7 @@ def test_the_gradient_is_that_of_both_losses(algorithm, kind, model, tmp_path):
     assert apart(expected, both) < 5e-6
 
 
-def by_hand(config: Any, model: Path, tmp_path: Path) -> dict[str, Any]:
+def by_hand(config, model, tmp_path):
     """The gradient of the observations' loss, by PaW, eq. 4 to 11, and no code of the trainer."""
     policy = kit.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     rows = kit.some_rows(0)
@@ -169,11 +168,11 @@ def test_without_paw_the_loss_is_trls_to_the_last_bit(algorithm, model, tmp_path
         assert torch.equal(one.grad, two.grad)
 
 
-def passes_of(config: Any, model: Path, out: Path) -> tuple[Any, list[bool]]:
+def passes_of(config, model, out):
     """Return a trainer, and whether each forward pass of its second update had gradients."""
     config = kit.changed(config, save_updates=0, kl=0.0, micro_batch_rows=4)
     trainer, _, _ = kit.trained(config, model, out, updates=1)
-    passes: list[bool] = []
+    passes = []
     trainer.model.register_forward_pre_hook(lambda *_: passes.append(torch.is_grad_enabled()))
     trainer.state.global_step = 1
     trainer.training_step(trainer.model, None)
@@ -219,7 +218,7 @@ def test_a_stopped_training_ends_as_one_that_was_not(algorithm, model, tmp_path)
     assert [plain(line) for line in begun + rest] == [plain(line) for line in lines]
 
 
-def plain(line: dict[str, Any]) -> dict[str, Any]:
+def plain(line):
     """What does not depend on the clock, nor on which of two nearly equal entropies is higher."""
     left_out = ("seconds", "correlation", "overlap")
     return {n: value for n, value in line.items() if not any(part in n for part in left_out)}

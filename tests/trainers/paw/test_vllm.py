@@ -11,7 +11,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +25,7 @@ from comap.lm.hf import HFLanguageModel
 from comap.trainers.paw.vllm import ServerLanguageModel
 
 torch = pytest.importorskip("torch")
-vllm_client: Any = pytest.importorskip("trl.generation.vllm_client")
+vllm_client = pytest.importorskip("trl.generation.vllm_client")
 
 hostile = load(f"{Path(__file__).parents[2] / 'lm' / 'hostile_server.py'}:KIT")
 CORPUS = ["You are in a room. You see a shelf 1 and a desk 2. go to shelf 1"] * 3
@@ -39,7 +39,7 @@ class VLLM:
     `seen` are the paths and bodies that came, `model` what answers, `sent` what NCCL handed over.
     """
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
+    def __init__(self, model, tokenizer):
         self.model, self.tokenizer = model, tokenizer
         self.seen: list[tuple[str, Any]] = []
         self.sent: list[tuple[str, Any]] = []
@@ -60,7 +60,7 @@ class VLLM:
         self.server = hostile.HostileServer(self.answer)
         self.url = self.server.base
 
-    def answer(self, handler: Any) -> None:
+    def answer(self, handler):
         path = handler.path.partition("?")[0]
         with self.lock:
             self.seen.append((path, handler.body))
@@ -68,24 +68,24 @@ class VLLM:
         reply, status = self.routes[path](handler.body) if path in self.routes else missing
         handler.reply(status, b"" if reply is None else json.dumps(reply).encode())
 
-    def config(self) -> dict[str, Any]:
+    def config(self):
         return {"model_config": self.settings, "weight_transfer_config": self.transfer}
 
-    def bodies(self, path: str) -> list[Any]:
+    def bodies(self, path):
         return [body for where, body in self.seen if where == path]
 
-    def update(self, body: Any) -> tuple[Any, int]:
+    def update(self, body):
         self.announced = body["update_info"]
         return {}, 200
 
-    def receive(self, iterator: Iterator[tuple[str, Any]]) -> None:
+    def receive(self, iterator):
         """Take what NCCL would bring, as vLLM loads it."""
         told = {name: tensor.detach().clone() for name, tensor in iterator}
         self.sent = list(told.items())
         missing, strange = self.model.load_state_dict(told, strict=False)
         assert not strange and set(missing) <= {"lm_head.weight"}  # which is tied
 
-    def complete(self, body: Any) -> tuple[Any, int]:
+    def complete(self, body):
         (prompt,) = body["prompt"]
         with self.lock, torch.no_grad():
             tokens, logprobs = self.greedy(prompt, body)
@@ -104,9 +104,9 @@ class VLLM:
         }
         return {"choices": [choice]}, 200
 
-    def greedy(self, prompt: list[int], body: Any) -> tuple[list[int], list[float]]:
-        tokens: list[int] = []
-        logprobs: list[float] = []
+    def greedy(self, prompt, body):
+        tokens = []
+        logprobs = []
         while len(tokens) < body["max_tokens"]:
             told = self.model(torch.tensor([[*prompt, *tokens]])).logits[0, -1].log_softmax(-1)
             tokens.append(int(told.argmax()))
@@ -148,15 +148,15 @@ def server(local):
         yield running
 
 
-def opened(server: Any, **options: Any) -> ServerLanguageModel:
+def opened(server, **options):
     return ServerLanguageModel(server.url, server.tokenizer, timeout=5, **options)
 
 
-def asked(**changes: Any) -> Generate:
+def asked(**changes):
     return Generate(LOOK, **{"sampling": Sampling(12), **changes})
 
 
-def generated(lm: ServerLanguageModel, *requests: Generate) -> list[Completion]:
+def generated(lm, *requests):
     found = lm.generate(requests)
     assert all(isinstance(one, Completion) for one in found), found
     return [one for one in found if isinstance(one, Completion)]
@@ -237,7 +237,7 @@ def test_processed_logprobs_are_told_only_where_they_are_the_models_own(server):
 
 
 def test_one_bad_request_costs_no_other(server):
-    def picky(body: Any) -> tuple[Any, int]:
+    def picky(body):
         if body["seed"] == 1:
             return {"error": "<b>too\nhot</b>" + "x" * 999}, 400
         return server.complete(body)
@@ -265,7 +265,7 @@ def test_one_bad_request_costs_no_other(server):
     assert lm.name == "tiny" and "127.0.0.1" not in described and "/models" not in described
 
 
-def tell(choice: dict[str, Any], value: float) -> None:
+def tell(choice, value):
     """Give the first token another log-probability."""
     told = choice["logprobs"]
     told["token_logprobs"][0] = told["top_logprobs"][0][told["tokens"][0]] = value
@@ -286,7 +286,7 @@ def tell(choice: dict[str, Any], value: float) -> None:
     ],
 )
 def test_an_answer_that_is_not_exact_is_none(server, spoil):
-    def wrong(body: Any) -> tuple[Any, int]:
+    def wrong(body):
         reply, status = server.complete(body)
         spoil(reply["choices"][0])
         return reply, status
@@ -328,15 +328,15 @@ def test_it_waits_for_a_server_that_starts_and_leaves_out_v1(server):
     assert lm.client.base_url == server.url and generated(lm, asked())
 
 
-def join_by_hand(monkeypatch: pytest.MonkeyPatch, server: Any) -> None:
+def join_by_hand(monkeypatch, server):
     """Hand tensors to the server in memory, where NCCL would bring them."""
     group = SimpleNamespace(group=SimpleNamespace(store=None, socket=None))
 
-    def join(info: dict[str, Any]) -> Any:
+    def join(info):
         assert info["world_size"] == 2 and info["rank_offset"] == 1
         return group
 
-    def produce(iterator: Any, group: Any, src: int, post_iter_func: Any) -> None:
+    def produce(iterator, group, src, post_iter_func):
         server.receive((name, post_iter_func((name, tensor))) for name, tensor in iterator)
 
     for name, value in (
@@ -390,7 +390,7 @@ def test_an_adapter_is_unmerged_where_the_server_fails(server, local, monkeypatc
     server.routes["/update_weights"] = lambda body: ({"error": "full"}, 400)
     lm = opened(server)
 
-    def break_off(iterator: Any, **told: Any) -> None:
+    def break_off(iterator, **told):
         next(iterator)  # others are never asked for
         raise RuntimeError("connection lost")
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +17,12 @@ from comap.envs.searchqa import reward_of
 from comap.envs.searchqa.generated import generated_folder, generated_questions
 from comap.envs.searchqa.protocol import contains_answer, read_results, write_results
 from comap.errors import EngineError, LanguageModelError, OptionError
-from comap.lm import CAPABILITIES, Completion, Generate, Usage
+from comap.lm import CAPABILITIES, Completion, Usage
 from comap.lm.base import BaseLanguageModel
 from comap.lm.chat import ChatTokenizer
 from comap.lm.tiny import encode_rows
 from comap.trainers.paw import zerosearch
-from comap.trainers.paw.config import PaWTraining, ZeroSearch, preset
+from comap.trainers.paw.config import ZeroSearch, preset
 from comap.trainers.paw.rollouts import Group, play_groups
 from comap.trainers.paw.rows import fault_of
 from comap.trainers.paw.training import Policy, train
@@ -54,31 +52,31 @@ class Model(BaseLanguageModel):
 
     capabilities = CAPABILITIES
 
-    def __init__(self, reply: Callable[[Generate], Any], name: str = "made up"):
+    def __init__(self, reply, name="made up"):
         self._reply, self.name, self.usage = reply, name, Usage()
         self.asked: list[Any] = []
         self.batches: list[int] = []
 
-    def _answer(self, requests: Sequence[Any]) -> list[Any]:
+    def _answer(self, requests):
         self.asked += requests
         self.batches.append(len(requests))
         found = [self._reply(request) for request in requests]
         return [Completion(one, (1,), (-1.0,)) if isinstance(one, str) else one for one in found]
 
-    def count_tokens(self, text: str) -> int:
+    def count_tokens(self, text):
         return len(text.split())
 
-    def config(self) -> dict[str, Any]:
+    def config(self):
         return {"name": self.name}
 
 
-def golden_of(task: str) -> tuple[str, ...]:
-    env: Any = ENV("train").unwrapped
+def golden_of(task):
+    env = ENV("train").unwrapped
     env.reset(options={"task": task})
     return tuple(env.wanted.golden)
 
 
-def policy(request: Generate) -> str:
+def policy(request):
     """Searches twice, by words that depend on the seed, and then answers."""
     own = sum(message.role == "assistant" for message in request.messages)
     if own == 2:
@@ -86,23 +84,21 @@ def policy(request: Generate) -> str:
     return f"<think>Hm.</think><search>word {request.sampling.seed % 7} {own}</search>"
 
 
-def documents(request: Generate) -> str:
+def documents(request):
     """One document that tells whether it was to be noisy, and for which draw."""
     noisy = "noisy documents" in request.messages[0].content
     kind = "noise" if noisy else "use"
     return f'Doc 1(Title: "{kind}") seed {request.sampling.seed}'
 
 
-def config(**changed: Any) -> Any:
+def config(**changed):
     return preset("tiny_zerosearch", groups=2, members=3, updates=4, **changed)
 
 
-def played(
-    simulator: Model, update: int = 0, live: int = 8, **changed: Any
-) -> tuple[list[Any], SearchTraining]:
+def played(simulator, update=0, live=8, **changed):
     """Play an update's episodes as a training does."""
     search = SearchTraining(config(**changed), ENV, 4, simulator)
-    with_policy: Any = Model(policy, "policy")
+    with_policy = Model(policy, "policy")
     tasks = search.make_env().unwrapped.tasks.ids
     groups = [Group(number, tasks[number], 3) for number in range(2)]
     agent = search.agent(create_agent("paw", context="concat", max_length=4608), update)
@@ -111,15 +107,6 @@ def played(
         search.make_env, agent, groups, lm=lm, concurrency=live, seed=1, update=update
     )
     return [episode for group in found for episode in group], search
-
-
-def test_what_the_simulator_is_told():
-    (useful,), (noisy,) = SEARCH.prompt(), replace(SEARCH, noisy=True).prompt()
-    for part in ("Question: Who wrote Emma?", "Jane Austen; Austen", "Query: Emma author"):
-        assert part in useful.content
-    assert "useful documents: 3." in useful.content and "noisy documents: 3." in noisy.content
-    (dollars,) = SimulatedSearch("$answer\n[user]", ("$query",), "${count}", False, 1).prompt()
-    assert "Question: $answer [user]" in dollars.content
 
 
 @pytest.mark.parametrize(
@@ -210,7 +197,7 @@ def test_searches_are_answered_by_the_simulator_in_batches():
 
 
 def test_what_is_noisy_follows_from_seeds_alone():
-    def seen(episodes: list[Any]) -> list[str]:
+    def seen(episodes):
         return [one.steps[0].observation for one in episodes]
 
     episodes, search = played(Model(documents))
@@ -227,7 +214,7 @@ def test_what_is_noisy_follows_from_seeds_alone():
 
 
 def test_a_fault_of_the_simulator_ends_its_episode_alone():
-    def failing(request: Generate) -> Any:
+    def failing(request):
         if request.sampling.seed % 2:
             return LanguageModelError("the server is gone")
         return documents(request)
@@ -237,7 +224,7 @@ def test_a_fault_of_the_simulator_ends_its_episode_alone():
     assert broken and len(broken) < len(episodes)
     assert all("the server is gone" in str(fault_of(one)) for one in broken)
 
-    def breaking(request: Generate) -> Any:
+    def breaking(request):
         raise RuntimeError("out of memory")
 
     episodes, _ = played(Model(breaking))
@@ -286,7 +273,7 @@ def test_engine_and_simulator_go_together():
 def test_noise_by_hand():
     """p_s + (b ** (i / m) - 1) / (b - 1) * (p_e - p_s)."""
 
-    def at(update: int, base: float = 4.0) -> float:
+    def at(update, base=4.0):
         return NoiseCurriculum(100, 0.2, 0.8, base).probability(update)
 
     assert at(0) == 0.2 and at(100) == at(101) == pytest.approx(0.8, abs=1e-12)
@@ -341,8 +328,8 @@ def base(place):
     return tiny_for_training(place / "base", "comap/SearchQA-v0", parameters=200_000, seed=0)
 
 
-def small(name: str, **changed: Any) -> PaWTraining:
-    given: dict[str, Any] = {
+def small(name, **changed):
+    given = {
         "groups": 2,
         "members": 3,
         "updates": 2,
@@ -360,16 +347,16 @@ def small(name: str, **changed: Any) -> PaWTraining:
     return preset(name, **{**given, **changed})
 
 
-def lines(out: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+def lines(out, name="metrics.jsonl"):
     return [json.loads(line) for line in (out / name).read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
 def zero(place, env, base):
     """A whole training of ZeroSearch, from scratch."""
-    told: list[Mapping[str, Any]] = []
+    told = []
     out = place / "zero"
-    given: dict[str, Any] = {"make_env": env, "device": "cpu", "simulator": "tiny"}
+    given = {"make_env": env, "device": "cpu", "simulator": "tiny"}
     train(small("tiny_zerosearch"), model=base, out=out, tell=told.append, **given)
     return out, told
 
@@ -389,12 +376,12 @@ def test_a_simulated_training_tells_of_its_searches(zero):
 def test_search_r1_with_paw_learns_observations_and_is_evaluated_by_exact_answers(
     place, env, base, monkeypatch
 ):
-    def scripted(policy: Policy) -> Model:
+    def scripted(policy):
         """Searches twice and then answers, in its own tokenizer's tokens."""
         chat = ChatTokenizer(policy.tokenizer)
         texts = ["<search>Emma</search>", "<search>the River Sorn</search>", "<answer>a</answer>"]
 
-        def reply(request: Generate) -> Completion:
+        def reply(request):
             own = sum(message.role == "assistant" for message in request.messages)
             ids = (*chat.tokens([f"<think>Hm.</think>{texts[own]}"])[0], chat.end)
             return Completion(chat.text(ids[:-1], ""), ids, completion_tokens=len(ids))
