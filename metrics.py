@@ -207,9 +207,9 @@ def delta_f1_report(transitions: Iterable[tuple[State, State, State]]) -> DeltaF
 def _count(counts: dict[str, list[int]], guess: Delta, truth: Delta) -> None:
     """Add one transition to the counts (shared, predicted, true) of each predicate."""
     for guessed, true in ((guess.added, truth.added), (guess.removed, truth.removed)):
-        for place, facts in enumerate((guessed & true, guessed, true)):
+        for index, facts in enumerate((guessed & true, guessed, true)):
             for fact in facts:
-                counts.setdefault(fact[0], [0, 0, 0])[place] += 1
+                counts.setdefault(fact[0], [0, 0, 0])[index] += 1
 
 
 def _predicate_score(shared: int, guessed: int, true: int) -> PredicateScore:

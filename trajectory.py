@@ -17,8 +17,8 @@ from .facts import Delta, Fact, State, apply
 
 SCHEMA = 2
 READABLE = (1, 2)  # schema 1 has no calls, notes, settings and trials
-TOLD = "env_info"
-"""The note of a step that the environment's `info` gave, not the agent: see `Step.told`."""
+ENV_INFO = "env_info"
+"""The note of a step that the environment's `info` gave, not the agent: see `Step.env_info`."""
 
 
 class Turn(NamedTuple):
@@ -111,7 +111,7 @@ class Step:
         prediction: What a world model had predicted of this step, if one was asked.
         calls: What language models were asked for this decision.
         notes: What the agent says of this decision, as JSON data: drafts, gates and the like. The name
-            in `TOLD` is kept for what the environment told.
+            in `ENV_INFO` is kept for what the environment told.
     """
 
     t: int
@@ -131,13 +131,13 @@ class Step:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def told(self) -> Mapping[str, Any]:
+    def env_info(self) -> Mapping[str, Any]:
         """What the environment's `info` told beside the fields above, of the keys in its `info_kept`.
 
         What it did not tell, or told as nothing, is not there.
         """
-        told = self.notes.get(TOLD)
-        return told if isinstance(told, Mapping) else {}
+        info = self.notes.get(ENV_INFO)
+        return info if isinstance(info, Mapping) else {}
 
     @classmethod
     def of(
@@ -340,11 +340,11 @@ def write_trajectories(
         jsonl.write(path, records)
 
 
-def read_trajectories(path: Path) -> Iterator[Trajectory]:
+def read_trajectories(path: str | Path) -> Iterator[Trajectory]:
     """Yield the trajectories of a file that `write_trajectories` wrote, without a torn last line.
 
     Raises:
         DataNotFound: There is no such file.
         DataCorrupt: A line is not a trajectory; the message says which.
     """
-    return jsonl.read(path, Trajectory.from_json, expected="a trajectory")
+    return jsonl.read(Path(path), Trajectory.from_json, expected="a trajectory")

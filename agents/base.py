@@ -43,9 +43,9 @@ class View:
     goal: str
     history: tuple[Turn, ...]
     facts: State
-    admissible_actions: tuple[str, ...] | None
-    step: int
-    expert_action: Callable[[], str | None]
+    admissible_actions: tuple[str, ...] | None = None
+    step: int = 0
+    expert_action: Callable[[], str | None] = lambda: None
     count_tokens: Callable[[str], int] = estimate_tokens
     memory: dict[str, Any] = field(default_factory=dict)
     trial: int = 1
@@ -99,6 +99,7 @@ class ProbeResult:
         invalid_action: Whether the environment refuses the action.
         reads: Returns the belief that another text would lead to, if it were the answer to the same
             action: the environment's own canonicalizer.
+        refuses: Returns whether another text is the environment's answer to an invalid action.
     """
 
     observation: str
@@ -110,12 +111,14 @@ class ProbeResult:
     success: bool
     invalid_action: bool
     reads: Callable[[str], State] = field(default=_as_no_facts, repr=False, compare=False)
+    refuses: Callable[[str], bool] = field(default=lambda text: False, repr=False, compare=False)
 
     @classmethod
     def of(
         cls,
         answer: tuple[str, SupportsFloat, bool, bool, Mapping[str, Any]],
         reads: Callable[[str], State] = _as_no_facts,
+        refuses: Callable[[str], bool] = lambda text: False,
     ) -> ProbeResult:
         """Return what ``env.step(action)`` answered, as an answer to `Probe`."""
         observation, reward, terminated, truncated, info = answer
@@ -129,12 +132,8 @@ class ProbeResult:
             info["success"],
             info["invalid_action"],
             reads,
+            refuses,
         )
-
-    @property
-    def ended(self) -> bool:
-        """Whether the episode is over after this action."""
-        return self.terminated or self.truncated
 
 
 @dataclass(frozen=True, slots=True)

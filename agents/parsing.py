@@ -30,10 +30,10 @@ def parse_action(text: str) -> str | None:
     if found is None:
         return None
     action = clean_action(found["text"])
-    told = _INPUT.match(text, found.end())
-    if action is None or told is None:
+    argument = _INPUT.match(text, found.end())
+    if action is None or argument is None:
         return action
-    return clean_action(f"{action} {_object_at_start(told['text'])}")
+    return clean_action(f"{action} {_object_at_start(argument['text'])}")
 
 
 def _object_at_start(text: str) -> str:

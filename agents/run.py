@@ -68,7 +68,6 @@ class Records:
 
     @property
     def tasks(self) -> set[str]:
-        """The tasks that have ended."""
         return set(self._lines)
 
     @property
@@ -84,7 +83,6 @@ class Records:
             self._lines.setdefault(trial.task, []).append(line)
 
     def drop(self, tasks: Iterable[str]) -> None:
-        """Remove tasks from the file."""
         gone = set(tasks)
         if gone & set(self._lines):
             self.sort([task for task in self._lines if task not in gone])
@@ -244,7 +242,6 @@ def known_sessions(path: Path, described: Mapping[str, Any]) -> list[Any]:
 
 
 def read_run(path: Path) -> dict[str, Any]:
-    """Return what a run's ``run.json`` says."""
     try:
         known = json.loads(path.read_bytes())
         if known["format"] != FORMAT or not isinstance(known["sessions"], list):
@@ -306,13 +303,12 @@ class Tally:
     steps: int = 0
     invalid: int = 0
     imagined: int = 0
-    told: dict[str, Counter[str]] = field(default_factory=dict)
+    env_info: dict[str, Counter[str]] = field(default_factory=dict)
     language_model: Counter[str] = field(default_factory=Counter)
     world_model: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, trajectories: Iterable[Trajectory]) -> Tally:
-        """Count trajectories."""
         tally = cls()
         for trajectory in trajectories:
             tally.add(trajectory)
@@ -331,16 +327,15 @@ class Tally:
         self.invalid += sum(step.invalid_action for step in trajectory.steps)
         self.imagined += sum(step.imagined for step in trajectory.steps)
         for step in trajectory.steps:
-            for name, word in step.told.items():
+            for name, word in step.env_info.items():
                 if isinstance(word, str):
-                    self.told.setdefault(name, Counter())[word] += 1
+                    self.env_info.setdefault(name, Counter())[word] += 1
         for call in [c for step in trajectory.steps for c in step.calls] + [*trajectory.review]:
             spent = self.world_model if call.kind == IMAGINE else self.language_model
             amounts = 1, call.prompt_tokens, call.completion_tokens
             spent.update(dict(zip(_SPENT, amounts, strict=True)))
 
     def summary(self, seconds: float | None = None) -> dict[str, Any]:
-        """Return the results as plain data."""
         tasks, steps = max(len(self.last), 1), max(self.steps, 1)
         result: dict[str, Any] = {
             "n": len(self.last),
@@ -364,8 +359,10 @@ class Tally:
             first_errors.setdefault(kind, message[:500])
         result["errors"] = dict(sorted(counts.items()))
         result["first_errors"] = dict(sorted(first_errors.items()))
-        if self.told:
-            result["told"] = {name: dict(sorted(said.items())) for name, said in self.told.items()}
+        if self.env_info:
+            result["told"] = {
+                name: dict(sorted(said.items())) for name, said in self.env_info.items()
+            }
         if self.trials > len(self.last):
             first = asdict(success_rate(self.first.values()))
             result["trials"] = {"all": self.trials, "first": first, "last": result["success"]}

@@ -63,10 +63,7 @@ Advance: TypeAlias = "Callable[[], object]"
 Transition: TypeAlias = "tuple[State, State, State]"
 _EVERY = 4  # steps between the starts of two imagined rollouts
 _SHOWN = 12  # episodes beside their imagination
-_MANY, _FEW = (
-    (300, 60),
-    (14, 7),
-)  # tasks to learn from and to measure on; few where episodes are slow
+_MANY, _FEW = (300, 60), (14, 7)  # tasks to learn from and to measure on; few where they are slow
 _PACKAGES = ("gymnasium", "numpy", "rapidfuzz", "torch", "transformers")
 _AGENT_NAMES = {"comap": "CoMap, with its own world model", "react": "ReAct, the same policy"}
 
@@ -191,21 +188,12 @@ def play_learned(
     shared = {part.name for part in fields(AgentConfig)}
     of_react = {name: value for name, value in settings.items() if name in shared}
     agents = create_agent("comap", **settings, head=models.head), create_agent("react", **of_react)
-    played, threads = [], torch.get_num_threads()
+    given: dict[str, Any] = {"lm": policy, "world_model": world_model, "concurrency": MOST}
+    given["on_done"] = lambda trials: advance()
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)  # a small model's threads wait for each other longer than they work
     try:
-        for agent in agents:
-            played.append(
-                run_episodes(
-                    make_env,
-                    agent,
-                    evenly(tasks, MOST),
-                    lm=policy,
-                    world_model=world_model,
-                    concurrency=MOST,
-                    on_done=lambda trials: advance(),
-                )
-            )
+        played = [run_episodes(make_env, one, evenly(tasks, MOST), **given) for one in agents]
     finally:
         torch.set_num_threads(threads)
     found = [_summary(a.name, episodes) for a, episodes in zip(agents, played, strict=True)]
@@ -257,8 +245,7 @@ class DemoConfig:
 
     def __post_init__(self) -> None:
         for name in ("train_tasks", "test_tasks"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
+            if (value := getattr(self, name)) is not None and value < 1:
                 raise OptionError(f"{name} must be at least 1, not {value}")
         if min(self.lengths, default=0) < 1:
             raise OptionError(f"lengths must be at least 1, not {self.lengths}")
@@ -290,12 +277,13 @@ def run_demo(config: DemoConfig) -> Path:
         with job.phase("one step"):
             job.score_one_step(models, test)
         with job.phase("rollouts"):
-            job.score_rollouts(models, test)
+            episodes = tracked(test, "Scoring imagined rollouts")
+            job.results.rollouts = rollouts(job.test, models, episodes, job.config.lengths)
         with job.phase("agents"):
             pairs = job.act(models)
         with job.phase("learned agent"):
-            episodes = job.act_learned()
-        return job.report([*episodes, *pairs])
+            learned = job.act_learned()
+        return job.report([*learned, *pairs])
 
 
 class _Demo:
@@ -363,10 +351,6 @@ class _Demo:
         rows["all"] = {m: [row for found in rows.values() for row in found[m]] for m in models}
         for name, found in rows.items():
             self.results.one_step[name] = {m: delta_f1_report(found[m]) for m in models}
-
-    def score_rollouts(self, models: Models, test: Sequence[Trajectory]) -> None:
-        episodes = tracked(test, "Scoring imagined rollouts")
-        self.results.rollouts = rollouts(self.test, models, episodes, self.config.lengths)
 
     def act(self, models: Models) -> list[Episode]:
         """Play as the agents, really and in each model's imagination; return pairs to look at."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ..errors import MissingExtra
 from ..lm.create import hush
-from ..metrics import success_rate
+from ..metrics import wilson
 from ..trainers.processes import is_first
 from ..trajectory import Trajectory
 from .tables import Table, format_cells, numeric_columns, one_line, visible
@@ -25,7 +25,8 @@ _SECONDS = 10.0  # between two lines of progress, where standard output is no te
 _PARTS = 10  # of a piece of work, between two such lines
 
 
-def _console() -> Any:
+def open_console() -> Any:
+    """Return rich's console of standard output."""
     try:
         from rich.console import Console
     except ImportError as error:
@@ -45,7 +46,7 @@ def _bars(console: Any, **options: Any) -> Any:
 
 def print_table(table: Table) -> None:
     """Print a table on standard output, with numbers aligned to the right."""
-    console = _console()
+    console = open_console()
     from rich import box
     from rich.table import Table as Grid
     from rich.text import Text
@@ -62,7 +63,12 @@ def print_table(table: Table) -> None:
         grid.add_column(Text(visible(name)), justify="right" if numeric else "left")
     for cells in format_cells(table):
         grid.add_row(*(Text(visible(cell)) for cell in cells))
-    if not console.is_terminal:  # a file or a pipe: nothing is wrapped there
+    print_grid(console, grid)
+
+
+def print_grid(console: Any, grid: Any) -> None:
+    """Print a table of rich; nothing is wrapped where standard output is a file or a pipe."""
+    if not console.is_terminal:
         needed = console.measure(grid, options=console.options.update(max_width=10_000))
         console.width = max(80, needed.maximum)
     console.print(grid)
@@ -71,7 +77,7 @@ def print_table(table: Table) -> None:
 @contextmanager
 def progress(description: str, total: int) -> Iterator[Callable[[], None]]:
     """Show how far a piece of work is; call what is returned after each part of it."""
-    with _bars(_console()) as bars:
+    with _bars(open_console()) as bars:
         bar = bars.add_task(one_line(description, limit=40), total=total)
         yield lambda: bars.advance(bar)
 
@@ -157,7 +163,7 @@ class RunDisplay(Display):
 @contextmanager
 def run_progress(total: int) -> Iterator[RunDisplay]:
     """Show how far a run is and how well it goes."""
-    console = _console()
+    console = open_console()
     bars = _bars(console, transient=True) if console.is_terminal else None
     with bars or nullcontext():
         yield RunDisplay(total, console, bars)
@@ -185,7 +191,7 @@ def quiet() -> Iterator[None]:
 @contextmanager
 def training_progress() -> Iterator[TrainingDisplay]:
     """Show what a training does; of several processes only the first shows anything."""
-    console = _console() if is_first() else None
+    console = open_console() if is_first() else None
     bars = None
     if console is not None and console.is_terminal:
         bars = _bars(console, transient=True, redirect_stdout=False)
@@ -310,8 +316,7 @@ def _update_measures(event: Mapping[str, Any]) -> str:
 
 def _evaluation_line(event: Mapping[str, Any]) -> str:
     n = int(event["n"])
-    successes = round(event["success"] * n)
-    rate = success_rate([True] * successes + [False] * (n - successes))
+    rate = wilson(round(event["success"] * n) / max(n, 1), n)
     score = number(event, "score")
     line = f"evaluation after update {event['update']}: {event['split']} {rate}"
     return line if score is None else f"{line}, score {score:.3f}"

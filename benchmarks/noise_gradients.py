@@ -348,10 +348,9 @@ def _quartiles(values: NDArray[np.float64]) -> dict[str, float] | None:
     """Return mean and quartiles of probabilities; None of none."""
     if not len(values):
         return None
-    found = dict(zip(("q1", "median", "q3"), np.quantile(values, (0.25, 0.5, 0.75)), strict=True))
-    return {
-        name: float(f"{value:.4g}") for name, value in ({"mean": values.mean()} | found).items()
-    }
+    found = (values.mean(), *np.quantile(values, (0.25, 0.5, 0.75)))
+    names = ("mean", "q1", "median", "q3")
+    return {name: float(f"{value:.4g}") for name, value in zip(names, found, strict=True)}
 
 
 def _share(
@@ -380,7 +379,5 @@ def _show(result: dict[str, Any]) -> None:
         print(f"share of {_NAMES[name]:14} {mean:>5} %  ({low} to {high})")
     for name, found in result["probabilities"].items():
         if found is not None:
-            print(
-                f"probability, {name:5} tokens: mean {found['mean']:.3f}, median "
-                f"{found['median']:.3f}"
-            )
+            shown = f"mean {found['mean']:.3f}, median {found['median']:.3f}"
+            print(f"probability, {name:5} tokens: {shown}")

@@ -20,7 +20,7 @@ from ..errors import CoMapError, MissingExtra
 from ..facts import Fact, State, apply, diff, fact_to_text
 from ..jsonl import replacing_file
 from ..metrics import delta_f1
-from ..trajectory import TOLD, Call, Predicted, Step, Trajectory
+from ..trajectory import ENV_INFO, Call, Predicted, Step, Trajectory
 from .plots import SYMBOLS, Plot, image_of
 from .tables import Table, format_cells, numeric_columns, one_line, pieces, visible
 
@@ -377,8 +377,8 @@ class _Writer:
         optional = {
             "gates": gates
             and {key: self.text(v) if isinstance(v, str) else v for key, v in gates.items()},
-            "told": self.pairs(step.told),
-            "notes": self.pairs({key: v for key, v in step.notes.items() if key != TOLD}),
+            "told": self.pairs(step.env_info),
+            "notes": self.pairs({key: v for key, v in step.notes.items() if key != ENV_INFO}),
             **self.calls("calls", step.calls),
             **self.change(before, step.facts),
             "flags": [name for name, is_set in flags.items() if is_set],

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..errors import DataCorrupt, DataNotFound
 from ..jsonl import read_json
-from ..metrics import Rate, success_rate
+from ..metrics import Rate, wilson
 from ..trainers.paw.training import EVALUATIONS, FAULTS, METRICS, read_lines
 from ..trainers.run_folder import FORMAT, StageFolder
 
@@ -100,9 +100,8 @@ class TrainingRecord:
             n = number(result, "n") if n is None else n
             if at is None or share is None or n is None:
                 continue
-            if 0 <= share <= 1 and 0 < n <= _MOST_EPISODES:
-                successes = round(share * n)
-                rate = success_rate([True] * successes + [False] * (int(n) - successes))
+            if 0 <= share <= 1 <= n <= _MOST_EPISODES:
+                rate = wilson(round(share * n) / int(n), int(n))
                 low, high = number(result, "success_low"), number(result, "success_high")
                 if low is not None and high is not None:
                     rate = Rate(share, low, high, int(n))

@@ -80,7 +80,7 @@ def _sections(training: TrainingRecord) -> list[Section]:
     results = [results_table(training), prediction_table(training), revision_table(training)]
     tables: dict[str, Sequence[Table]] = {
         "Results": results,
-        "Gates": [gate_table(training)],
+        "Gates": [gate_table(training), truth_table(training)],
         "Samples": [sample_table(training)],
         **dict.fromkeys(("Losses", "Rollouts", "Policy", "Observations"), ()),
         "Cost": cost_tables(training),
@@ -96,13 +96,6 @@ def _sections(training: TrainingRecord) -> list[Section]:
             note = "" if known and title == "Faults" else _NOTES.get(title, "")
             sections.append(Section(title, known, drawn, note))
     return sections
-
-
-def _defaults(training: TrainingRecord) -> Mapping[str, Any]:
-    config, method = members(training.described, "config"), get(training.described, "method")
-    if method in BASELINES:
-        return BASELINES[method]().describe()
-    return (PaWTraining() if "algorithm" in config else CoMapTraining()).describe()
 
 
 def _summary(training: TrainingRecord) -> dict[str, str]:
@@ -173,8 +166,11 @@ class _Column(NamedTuple):
 def _cells(found: object, columns: Iterable[_Column]) -> Iterator[str]:
     for one in columns:
         value, n = (number(found, *path.split("/")) for path in (one.path, one.n))
-        unit = " %" if one.times == 100 else ""
-        yield _with_n(value, n, one.times, one.digits, unit)
+        if value is None or n is None:
+            yield _NOTHING
+        else:
+            unit = " %" if one.times == 100 else ""
+            yield f"{one.times * value:.{one.digits}f}{unit} (n={n:.0f})"
 
 
 _PREDICTIONS = (
@@ -196,6 +192,13 @@ _GATES = (
     _Column("unreadable predictions", "unparsed/students", "agreement/n"),
     _Column("refused actions", "invalid_actions", "steps"),
 )
+_TRUTH = (
+    _Column("student F1", "student_f1/mean", "student_f1/n"),
+    _Column("teacher F1", "teacher_f1/mean", "teacher_f1/n"),
+    _Column("precision of the gate", "gate_precision/value", "gate_precision/n"),
+    _Column("precision of foreseen refusals", "foreseen_refusals/precision", "foreseen_refusals/n"),
+    _Column("recall of refusals", "foreseen_refusals/recall", "foreseen_refusals/real"),
+)
 
 
 def prediction_table(training: TrainingRecord) -> Table:
@@ -206,15 +209,8 @@ def prediction_table(training: TrainingRecord) -> Table:
             if (scored := get(found, "world_model", name)) is not None:
                 scores = (_score(get(scored, group)) for group in _GROUPS)
                 rows.append((at, label, *scores, *_cells(scored, _PREDICTIONS)))
-    heads = (
-        "round",
-        "transitions",
-        "Delta-F1",
-        "something changed",
-        "predictable",
-        "unpredictable",
-    )
-    columns = (*heads, *(one.head for one in _PREDICTIONS))
+    heads = "round|transitions|Delta-F1|something changed|predictable|unpredictable"
+    columns = (*heads.split("|"), *(one.head for one in _PREDICTIONS))
     return Table("Predictions", columns, tuple(rows), "Delta-F1 and 'same words' times 100.")
 
 
@@ -227,6 +223,21 @@ def gate_table(training: TrainingRecord) -> Table:
             rows.append((name, *(int(n or 0) for n in counts), *_cells(gates, _GATES)))
     columns = ("stage", "steps", "reflected", *(one.head for one in _GATES))
     return Table("Gates and what could not be read", columns, tuple(rows))
+
+
+def truth_table(training: TrainingRecord) -> Table:
+    """Return how predictions in rollouts compare with what really followed."""
+    rows = [
+        (name, *_cells(gates, _TRUTH))
+        for name, found in training.done()
+        if get(gates := found.get("gates"), "student_f1") is not None
+    ]
+    columns = ("stage", *(one.head for one in _TRUTH))
+    note = (
+        "F1 of changed facts, times 100. The gate is right where it opens on a prediction of exactly the "
+        "real changes."
+    )
+    return Table("Predictions and the real next state", columns, tuple(rows), note)
 
 
 def revision_table(training: TrainingRecord) -> Table:
@@ -258,14 +269,6 @@ def _score(group: object) -> str:
     if value is None or n is None:
         return _NOTHING
     return f"{value:.1f} ± {error or 0:.1f} (n={n:.0f})"
-
-
-def _with_n(
-    value: float | None, n: float | None, times: float = 1, digits: int = 1, unit: str = ""
-) -> str:
-    if value is None or n is None:
-        return _NOTHING
-    return f"{times * value:.{digits}f}{unit} (n={n:.0f})"
 
 
 def cost_tables(training: TrainingRecord) -> list[Table]:
@@ -369,10 +372,12 @@ def _failures(found: Mapping[str, Any]) -> Iterator[tuple[str, float | None, flo
 
 def settings_tables(training: TrainingRecord) -> list[Table]:
     """Return all settings (CoMap, Table 5), the environment, the models and the versions."""
-    usual = dict(leaves(_defaults(training)))
+    config, method = members(training.described, "config"), get(training.described, "method")
+    kind = PaWTraining if "algorithm" in config else CoMapTraining
+    usual = dict(leaves(BASELINES.get(method, kind)().describe()))
     rows = [
         (name, _plain(value), "" if usual.get(name) == value else _plain(usual.get(name)))
-        for name, value in leaves(members(training.described, "config"))
+        for name, value in leaves(config)
     ]
     about = {name: value for name, value in training.described.items() if name != "config"}
     facts = tuple((name, _plain(value)) for name, value in leaves(about))
@@ -391,11 +396,9 @@ def settings_tables(training: TrainingRecord) -> list[Table]:
 
 
 def _plain(value: object) -> str:
-    if isinstance(value, str):
-        return value
     if isinstance(value, list):
         return ", ".join(map(_plain, value))
-    return "none" if value is None else json.dumps(value)
+    return value if isinstance(value, str) else "none" if value is None else json.dumps(value)
 
 
 PHASES = {
@@ -415,12 +418,13 @@ class _Curves(NamedTuple):
     ylabel: str
     columns: tuple[_Column, ...]
 
-
-def _of_updates(
-    section: str, title: str, ylabel: str, names: Mapping[str, str], times: float = 1
-) -> _Curves:
-    columns = tuple(_Column(label, name, "", times) for name, label in names.items())
-    return _Curves(section, "update", title, ylabel, columns)
+    @classmethod
+    def of(
+        cls, section: str, title: str, y: str, names: dict[str, str], times: float = 1
+    ) -> _Curves:
+        """Return curves over updates: measures, and what they are called."""
+        columns = tuple(_Column(label, name, "", times) for name, label in names.items())
+        return cls(section, "update", title, y, columns)
 
 
 _LIKELIHOOD = tuple(
@@ -438,33 +442,31 @@ _CURVES = (
     _Curves("Results", "round", "Likelihood of what changed", "nats a token", _LIKELIHOOD),
     _Curves("Results", "round", "Revisions", "% of cases", _REVISIONS),
     _Curves("Gates", "rollouts", _GATE, "% of predictions", _ADOPTED),
-    _of_updates("Rollouts", "Success of rollouts", "% of episodes", {"success": "success"}, 100),
-    _of_updates("Rollouts", "Reward of an episode", "", {"return": "return"}),
-    _of_updates("Rollouts", "Reward of a row", "", {"reward_mean": "mean reward"}),
-    _of_updates("Rollouts", "Invalid replies", "% of rows", {"invalid": "invalid"}, 100),
-    _of_updates("Rollouts", "Steps of an episode", "mean", {"steps": "steps"}),
-    _of_updates("Rollouts", "Rows of an update", "rows", {"rows": "rows"}),
-    _of_updates("Policy", "Policy loss", "", {"policy_loss": "policy loss"}),
-    _of_updates("Policy", "Clipped ratios", "% of tokens", {"clip_fraction": "clipped"}, 100),
-    _of_updates("Policy", "Divergence from the first policy", "nats a token", {"kl": "KL"}),
-    _of_updates("Policy", "Entropy of the policy", "nats a token", {"entropy": "entropy"}),
-    _of_updates("Policy", "Norm of the gradient", "", {"grad_norm": "norm"}),
-    _of_updates("Policy", "Critic", "", {"value_loss": "value loss"}),
-    _of_updates("Observations", "Adaptive weight λ", "mean over groups", {"wm_lambda": "λ"}),
-    _of_updates("Observations", "Loss on observations", "", {"wm_loss": "loss"}),
-    _of_updates(
+    _Curves.of("Rollouts", "Success of rollouts", "% of episodes", {"success": "success"}, 100),
+    _Curves.of("Rollouts", "Reward of an episode", "", {"return": "return"}),
+    _Curves.of("Rollouts", "Reward of a row", "", {"reward_mean": "mean reward"}),
+    _Curves.of("Rollouts", "Invalid replies", "% of rows", {"invalid": "invalid"}, 100),
+    _Curves.of("Rollouts", "Steps of an episode", "mean", {"steps": "steps"}),
+    _Curves.of("Rollouts", "Rows of an update", "rows", {"rows": "rows"}),
+    _Curves.of("Policy", "Policy loss", "", {"policy_loss": "policy loss"}),
+    _Curves.of("Policy", "Clipped ratios", "% of tokens", {"clip_fraction": "clipped"}, 100),
+    _Curves.of("Policy", "Divergence from the first policy", "nats a token", {"kl": "KL"}),
+    _Curves.of("Policy", "Entropy of the policy", "nats a token", {"entropy": "entropy"}),
+    _Curves.of("Policy", "Norm of the gradient", "", {"grad_norm": "norm"}),
+    _Curves.of("Policy", "Critic", "", {"value_loss": "value loss"}),
+    _Curves.of("Observations", "Adaptive weight λ", "mean over groups", {"wm_lambda": "λ"}),
+    _Curves.of("Observations", "Loss on observations", "", {"wm_loss": "loss"}),
+    _Curves.of(
         "Observations", "Tokens left out (p > ρ)", "%", {"wm_clipped_ratio": "left out"}, 100
     ),
-    _of_updates(
-        "Observations", "Probability of observed tokens", "mean p", {"wm_probability": "p"}
-    ),
-    _of_updates("Observations", "Rows whose observation is learned", "rows", {"wm_rows": "rows"}),
-    _of_updates(
+    _Curves.of("Observations", "Probability of observed tokens", "mean p", {"wm_probability": "p"}),
+    _Curves.of("Observations", "Rows whose observation is learned", "rows", {"wm_rows": "rows"}),
+    _Curves.of(
         "Observations", _ENTROPIES, "rank correlation", {"entropy_correlation": "correlation"}
     ),
-    _of_updates("Observations", _ENTROPIES, "selected by both", {"entropy_overlap": "share"}),
-    _of_updates("Cost", "Time by phase", "seconds", PHASES),
-    _of_updates("Cost", "Peak memory", "GiB", {"peak_memory": "peak"}, 2**-30),
+    _Curves.of("Observations", _ENTROPIES, "selected by both", {"entropy_overlap": "share"}),
+    _Curves.of("Cost", "Time by phase", "seconds", PHASES),
+    _Curves.of("Cost", "Peak memory", "GiB", {"peak_memory": "peak"}, 2**-30),
 )
 """What is drawn over rounds (CoMap, Figures 5 and 6) and over updates (PaW, Figures 5, 10 and 11)."""
 
@@ -476,7 +478,7 @@ def plots_of(training: TrainingRecord) -> dict[str, list[Plot]]:
     known = {"update", *(column.path for curves in _CURVES for column in curves.columns)}
     names = dict.fromkeys(str(name) for line in training.updates for name in line)
     others = [name for name in names if name not in known and training.curve(name)[0]]
-    further = [_of_updates("Further measures", n, "", {n: n}) for n in others[:_MOST_FURTHER]]
+    further = [_Curves.of("Further measures", n, "", {n: n}) for n in others[:_MOST_FURTHER]]
     sources: dict[str, Sequence[tuple[int, object]]] = {
         "round": training.evaluations(),
         "rollouts": training.rollouts(),

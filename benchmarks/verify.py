@@ -24,7 +24,7 @@ from ..errors import CoMapError, DataCorrupt, DataNotFound, OptionError, TaskNot
 from ..facts import Delta, State, diff
 from ..jsonl import read_json, wrong_file
 from ..trainers.run_folder import FORMAT as TRAINING_FORMAT
-from ..trajectory import TOLD, Step, Trajectory
+from ..trajectory import ENV_INFO, Step, Trajectory
 from .record import circumstances
 from .tables import Table, one_line
 from .training_record import get, members, number
@@ -146,7 +146,7 @@ class _Replay:
         self.before = trajectory.facts
         self.pending: list[str] = []  # imagined actions that the environment has not seen
         self.recalled: frozenset[int] = frozenset()
-        self.has_told = any(step.told for step in trajectory.steps)  # old records have none
+        self.has_env_info = any(step.env_info for step in trajectory.steps)  # old records have none
         self.ended_at = self.checked = self.imagined = 0
 
     def verdict(self) -> Verdict:
@@ -212,14 +212,14 @@ class _Replay:
         cut = self.horizon is not None and self.record.imagined and number >= self.horizon
         truncated = real.truncated or (cut and not real.terminated)
         _compare(number, "truncated", truncated, step.truncated)
-        if number not in self.recalled and self.has_told:
+        if number not in self.recalled and self.has_env_info:
             told = {
                 name: info[name]
                 for name in self.inner.info_kept
                 if name in info and info[name] != self.inner.info_extras[name]
             }
             as_read = json.loads(json.dumps(told, default=str))
-            _compare(number, TOLD, as_read, dict(step.told))
+            _compare(number, ENV_INFO, as_read, dict(step.env_info))
         return ""
 
     def _check_imagined(self, number: int, step: Step, fault: bool) -> None:

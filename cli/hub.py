@@ -48,7 +48,7 @@ class Push(Command):
             pushed = push_trajectories(**given)
         if pushed.skipped:
             print(f"left out: {', '.join(pushed.skipped)}"[:2000], file=sys.stderr)
-        print(f"{pushed.place}: {pushed.files} files, {pushed.size:,} bytes")
+        print(f"{pushed.location}: {pushed.files} files, {pushed.size:,} bytes")
         print(f"revision: {pushed.revision}")
         return 0
 
@@ -80,6 +80,6 @@ class Load(Command):
         limits: dict[str, Any] = {} if self.most_bytes is None else {"most_bytes": self.most_bytes}
         loaded = load(self.source, self.out, revision=self.revision, **limits)
         print(
-            f"{loaded.path}: {loaded.size:,} bytes of {loaded.place}\nrevision: {loaded.revision}"
+            f"{loaded.path}: {loaded.size:,} bytes of {loaded.location}\nrevision: {loaded.revision}"
         )
         return 0

@@ -17,7 +17,6 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
-from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType, NoneType
@@ -118,7 +117,7 @@ def parse(command: type[C], words: Sequence[str], prog: str) -> C:
 
 
 class Options(jsonargparse.ArgumentParser):
-    """The options of a command. Mistakes are told in one line, with exit status 2."""
+    """The options of a command. A mistake prints one line, with exit status 2."""
 
     def __init__(self, command: type[Command], words: Sequence[str], prog: str):
         super().__init__(
@@ -229,7 +228,7 @@ class Options(jsonargparse.ArgumentParser):
 
     def _add_own(self) -> None:
         """Add the command's fields; those of each class that has some are a group."""
-        told, rare = field_help(self.made), self.made.rare.split()
+        help_text, rare = field_help(self.made), self.made.rare.split()
         left, groups = set(self.own), []
         for cls in self.made.__mro__:
             names = [name for name in vars(cls).get("__annotations__", ()) if name in left]
@@ -243,14 +242,14 @@ class Options(jsonargparse.ArgumentParser):
                 part, shown = self.own[name], self.explain_all or name not in rare
                 default = part.default if part.default_factory is MISSING else None
                 word = "word" in part.metadata
-                self._add(group, name, self.hints[name], told[name], default, shown, word=word)
+                self._add(group, name, self.hints[name], help_text[name], default, shown, word=word)
 
     def _add_settings(self, settings: Any) -> None:
         """Add an option for each setting, and for each of a setting that has its own."""
         leaves = list(_leaves(settings))
         names = [path[-1] for path, _, _, _ in leaves]
         wanted = self.made.shown.split()
-        for path, hint, told, value in leaves:
+        for path, hint, help_text, value in leaves:
             title = f"settings of {'.'.join(path[:-1]) or type(settings).__name__}"
             group = next((g for g in self._action_groups if g.title == title), None)
             group = group or self.add_argument_group(title)
@@ -261,14 +260,14 @@ class Options(jsonargparse.ArgumentParser):
             )
             short = last if len(path) > 1 and alone and last not in self.own else None
             dest = f"{self.made.prefix}{dest}" if dest in self.own else dest
-            self._add(group, dest, hint, told, value, shown, short=short)
+            self._add(group, dest, hint, help_text, value, shown, short=short)
 
     def _add(
         self,
         group: Any,
         dest: str,
         hint: Any,
-        told: str,
+        help_text: str,
         default: Any,
         shown: bool,
         *,
@@ -278,7 +277,7 @@ class Options(jsonargparse.ArgumentParser):
         flags = [dest] if word else [flag(name) for name in (dest, short) if name]
         flags += [f"--{dest}"] if dest in _WORDS else []
         kind: dict[str, Any] = {
-            "help": _described(told, hint, default) if shown else argparse.SUPPRESS
+            "help": _described(help_text, hint, default) if shown else argparse.SUPPRESS
         }
         if hint in (Pairs, Texts):
             self.pairs[dest] = hint
@@ -313,19 +312,14 @@ def flag(name: str) -> str:
 
 def field_help(made: Any) -> dict[str, str]:
     """Return the docstring under each field of a dataclass and of those it inherits from."""
-    return _field_help(made)
-
-
-@cache
-def _field_help(made: Any) -> dict[str, str]:
-    told: dict[str, str] = {}
+    help_text: dict[str, str] = {}
     for cls in reversed(made.__mro__):
         if is_dataclass(cls):
-            told |= {
+            help_text |= {
                 part.arg_name: " ".join((part.description or "").split())
                 for part in docstring_parser.parse_from_object(cls).params
             }
-    return {part.name: told.get(part.name, "") for part in fields(made)}
+    return {part.name: help_text.get(part.name, "") for part in fields(made)}
 
 
 def pairs(texts: Sequence[str], option: str, plain: bool = False) -> dict[str, Any]:
@@ -350,14 +344,14 @@ def completion(commands: Mapping[str, tuple[type[Command], str]], shell: str) ->
         raise OptionError(f"there is no shell {shell!r}; {suggest(shell, shtab.SUPPORTED_SHELLS)}")
     root = argparse.ArgumentParser("comap")
     groups: dict[str, Any] = {"": root.add_subparsers()}
-    for name, (command, told) in commands.items():
+    for name, (command, help_text) in commands.items():
         *parts, last = name.split()
         group = ""
         for part in parts:
             outer, group = group, f"{group} {part}".strip()
             if group not in groups:
                 groups[group] = groups[outer].add_parser(part, help="...").add_subparsers()
-        made = groups[group].add_parser(last, help=told, add_help=False)
+        made = groups[group].add_parser(last, help=help_text, add_help=False)
         for action in Options(command, ["--help-all"], f"comap {name}")._actions:
             if action.option_strings:
                 made._add_action(action)
@@ -366,10 +360,10 @@ def completion(commands: Mapping[str, tuple[type[Command], str]], shell: str) ->
 
 
 class _Help(jsonargparse.DefaultHelpFormatter):
-    """Lines as wide as the terminal, up to 110 columns."""
+    """Lines as wide as the terminal, up to 80 columns."""
 
     def __init__(self, prog: str):
-        width = min(shutil.get_terminal_size((110, 24)).columns, 110)
+        width = min(shutil.get_terminal_size((80, 24)).columns, 80)
         super().__init__(prog, max_help_position=28, width=width)  # type: ignore[no-untyped-call]
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
@@ -390,14 +384,14 @@ class _Help(jsonargparse.DefaultHelpFormatter):
 
 def _leaves(settings: Any) -> Iterator[tuple[tuple[str, ...], Any, str, Any]]:
     """Yield path, type, help and value of each setting, those of nested settings in their place."""
-    hints, told = get_type_hints(type(settings)), field_help(type(settings))
+    hints, help_text = get_type_hints(type(settings)), field_help(type(settings))
     for part in fields(settings):
         value = getattr(settings, part.name)
         if is_dataclass(value):
             for path, *rest in _leaves(value):
                 yield (part.name, *path), *rest
         else:
-            yield (part.name,), hints[part.name], told[part.name], value
+            yield (part.name,), hints[part.name], help_text[part.name], value
 
 
 def _said(words: Sequence[str], names: Mapping[str, Any]) -> dict[str, str]:
@@ -427,17 +421,17 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _described(told: str, hint: Any, default: Any) -> str:
+def _described(help_text: str, hint: Any, default: Any) -> str:
     choices = next((one for one in (*get_args(hint), hint) if get_origin(one) is Literal), None)
     allowed = [str(name) for name in get_args(choices)]
-    if any(not re.search(rf"\b{re.escape(name)}\b", told) for name in allowed):
-        told += f" [{', '.join(allowed)}]"
-    told = re.sub(r"\bNone\b", "none", told)
+    if any(not re.search(rf"\b{re.escape(name)}\b", help_text) for name in allowed):
+        help_text += f" [{', '.join(allowed)}]"
+    help_text = re.sub(r"\bNone\b", "none", help_text)
     default = "yes" if default is True else default
     default = " ".join(map(str, default)) or None if isinstance(default, tuple) else default
-    if not any(default is one for one in (None, MISSING, False)) and "default" not in told:
-        told += f" (default: {default})"
-    return told.replace("%", "%%")
+    if not any(default is one for one in (None, MISSING, False)) and "default" not in help_text:
+        help_text += f" (default: {default})"
+    return help_text.replace("%", "%%")
 
 
 def _metavar(dest: str, hint: Any) -> str:

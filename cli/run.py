@@ -24,7 +24,7 @@ from ..agents.config import check_adapter, check_capabilities
 from ..agents.create import AGENTS, agent_options, create_agent, tiny_folder
 from ..envs.panel import evenly
 from ..envs.registry import env_class
-from ..errors import DataNotFound, MissingExtra, OptionError
+from ..errors import DataNotFound, MissingExtra, OptionError, check_number
 from ..lm import LanguageModel
 from ..lm.create import (
     SHIPPED,
@@ -199,7 +199,7 @@ class Models:
         adapters = dict(options.adapter)
         if options.model is not None and options.world_model not in (None, options.model):
             own = options.world_model_adapter  # the world model's own goes to that
-            adapters = {n: place for n, place in adapters.items() if (n == own) != is_main}
+            adapters = {n: path for n, path in adapters.items() if (n == own) != is_main}
         return create_language_model(
             spec, base_url=base_url, build_tiny=self._tiny, adapters=adapters or None, **settings
         )
@@ -311,9 +311,9 @@ class Play(ModelOptions):
         module, _, name = AGENTS[own["agent"]].partition(":")
         made = getattr(import_module(module), name)
         params = docstring_parser.parse(made.__doc__ or "").params
-        told = {one.arg_name: one.description or "" for one in params}
+        described = {one.arg_name: one.description or "" for one in params}
         further = [name for name in inspect.signature(made).parameters if name != "config"]
-        listed = [f"{name} ({' '.join(told.get(name, '').split())})" for name in further]
+        listed = [f"{name} ({' '.join(described.get(name, '').split())})" for name in further]
         return f"--agent-option of {own['agent']}: {'; '.join(listed)}" if listed else ""
 
     @property
@@ -361,8 +361,8 @@ class Play(ModelOptions):
 
         for name, least in _LEAST.items():
             value, option = getattr(self, name), flag(name)
-            if value is not None and value < least:
-                raise OptionError(f"{option} must be at least {least}, not {value}")
+            if value is not None:
+                check_number(option, value, least)
             if name in ("horizon", "real_every") and value is not None and not self.imagined:
                 raise OptionError(f"{option} is about imagined episodes; add --imagined")
         chosen = self._with_shipped()
@@ -390,7 +390,8 @@ class Play(ModelOptions):
                     "--imagined needs a world model to imagine with; add --world-model"
                 )
             limits = {"horizon": self.horizon, "real_every": self.real_every}
-            played, world_model = partial(_imagined, make_env, world_model, limits), None
+            imagined = partial(ImaginedEnv, world_model=world_model, **limits)
+            played, world_model = lambda: imagined(make_env()), None
         return Run(
             make_env=played,
             agent=agent,
@@ -435,11 +436,11 @@ class Play(ModelOptions):
         asks = agent_options(self.agent) is not None
         chosen: dict[str, Any] = {}
         if self.model == _SHIPPED_AGENT:  # as it was trained
-            told = shipped_models().settings["agent"]
+            settings = shipped_models().settings["agent"]
             if self.agent in _COMAP:
-                chosen = {**told, "head": "shipped"}
+                chosen = {**settings, "head": "shipped"}
             elif asks and self.agent != "paw":
-                chosen = {name: told[name] for name in _PROMPTS if name in told}
+                chosen = {name: settings[name] for name in _PROMPTS if name in settings}
         chosen |= {**self.config, **self.agent_option}
         if asks or self.agent == "random":
             chosen.setdefault("seed", self.seed)
@@ -488,12 +489,6 @@ class Play(ModelOptions):
         )
 
 
-def _imagined(
-    make_env: MakeEnv, world_model: WorldModel | str | Mapping[str, Any], limits: Mapping[str, Any]
-) -> ImaginedEnv:
-    return ImaginedEnv(make_env(), world_model, **limits)
-
-
 def check_out(out: Path | None, *, is_file: bool = False) -> None:
     """Refuse a folder or file that cannot be written, before any work."""
     if out is None:
@@ -501,11 +496,11 @@ def check_out(out: Path | None, *, is_file: bool = False) -> None:
     if is_file and out.is_dir():
         raise OptionError(f"--out is a file, but {out} is a folder; name a file in it")
     whole = out.absolute()
-    places = whole.parents if is_file else (whole, *whole.parents)
-    place = next(one for one in places if one.exists())
-    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+    folders = whole.parents if is_file else (whole, *whole.parents)
+    nearest = next(one for one in folders if one.exists())
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
         raise OptionError(
-            f"expected to write {out}, found that {place} is no folder that one may write in; give "
+            f"expected to write {out}, found that {nearest} is no folder that one may write in; give "
             "another --out"
         )
 

@@ -15,7 +15,8 @@ from ..envs.registry import env_class
 from ..errors import MissingExtra, OptionError
 from ..lm.create import kind_of
 from ..trainers.baselines.config import baseline_preset
-from ..trainers.comap.config import TINY_WHERE_SLOW, preset
+from ..trainers.comap.config import preset
+from ..trainers.config import presets
 from ..trainers.paw import config as paw
 from ..trainers.roles import student_of
 from ..trainers.setup import Environments
@@ -98,8 +99,8 @@ class Training(EnvOptions):
             print()
             print_table(results_table(read_training(self.out)))
             print(f"\nreport: {report}\nmodels: {models} (to let them play:)\n")
-            place = (environments.env_id, environments.options, base)
-            print(shlex.join(play_command(self.config, models, *place)))
+            played = (environments.env_id, environments.options, base)
+            print(shlex.join(play_command(self.config, models, *played)))
         return 0
 
     def check(self) -> None:
@@ -144,10 +145,10 @@ class Training(EnvOptions):
             size, seed = self.parameters, self.config.seed
             built = tiny_for_training(self.out / tiny, self.env, parameters=size, seed=seed)
             return built, {"name": TINY, "parameters": size}
-        place, about = _weights(str(self.model))
-        if place is None:
+        folder, about = _weights(str(self.model))
+        if folder is None:
             say(f"loading {self.model} from the hub, where it is not on this machine")
-        return place or str(self.model), about
+        return folder or str(self.model), about
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +164,7 @@ class Staged(Training):
     def begin(self) -> dict[str, Path]:
         """What roles begin from instead of the model."""
         given = {"agent": self.policy, "wm": getattr(self, "world_model", None)}
-        return {role: place for role, place in given.items() if place is not None}
+        return {role: path for role, path in given.items() if path is not None}
 
     @property
     def needs_model(self) -> bool:
@@ -225,7 +226,7 @@ class CoMap(Staged):
 
     @classmethod
     def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
-        return preset(preset_name, **_for_env(preset_name, env, given, TINY_WHERE_SLOW))
+        return preset(preset_name, **_for_env(preset_name, env, given, presets("slow")["comap"]))
 
     def check(self) -> None:
         super().check()
@@ -340,7 +341,7 @@ class PaW(Training):
 
     @classmethod
     def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
-        return paw.preset(preset_name, **_for_env(preset_name, env, given, paw.TINY_WHERE_SLOW))
+        return paw.preset(preset_name, **_for_env(preset_name, env, given, presets("slow")["paw"]))
 
     @classmethod
     def resolved(cls, own: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -364,10 +365,11 @@ class PaW(Training):
 
     def env_options(self, **elsewhere: str) -> dict[str, Any]:
         chosen = super().env_options(max_episode_steps="--max-episode-steps", **elsewhere)
-        return chosen | {"max_episode_steps": self.config.max_episode_steps}
+        own = paw.ENVIRONMENT_OPTIONS.get(self.preset, {})
+        return {**own, **chosen, "max_episode_steps": self.config.max_episode_steps}
 
     def generated_options(self) -> dict[str, Any]:
-        return {**env_class(self.env).generated_options, **paw.TINY_OPTIONS.get(self.preset, {})}
+        return dict(env_class(self.env).generated_options)
 
     def check(self) -> None:
         super().check()
@@ -465,7 +467,7 @@ def _weights(spec: str) -> tuple[Path | None, dict[str, Any]]:
     from ..trainers.setup import weights_hash
 
     name = full_name(spec)
-    place = Path(spec).expanduser() if name is None else folder_of(name)
-    if not place.is_dir():
+    folder = Path(spec).expanduser() if name is None else folder_of(name)
+    if not folder.is_dir():
         return None, {"name": spec}
-    return place, {"name": name or place.resolve().name, "sha256": weights_hash(place)}
+    return folder, {"name": name or folder.resolve().name, "sha256": weights_hash(folder)}

@@ -329,7 +329,10 @@ class TextEnv(gymnasium.Env[str, str]):
             NoEpisode: No episode is running.
         """
         if not isinstance(action, str):
-            self._refuse_type(action)
+            raise InvalidAction(
+                f"an action is text (str), found {type(action).__name__}: {action!r:.80}; "
+                "pass one of info['admissible_actions'], or any other text"
+            )
         if not self._running:
             self._refuse_step()
         self._steps += 1
@@ -507,18 +510,9 @@ class TextEnv(gymnasium.Env[str, str]):
         info = self._info() | {"error": f"{type(error).__name__}: {error}"}
         return "", 0.0, False, True, info
 
-    def _refuse_type(self, action: object) -> NoReturn:
-        raise InvalidAction(
-            f"an action is text (str), found {type(action).__name__}: {action!r:.80}; "
-            "pass one of info['admissible_actions'], or any other text"
-        )
-
     def _refuse_step(self) -> NoReturn:
-        raise NoEpisode(
-            "expected a running episode, found "
-            + ("one that has ended" if self._task else "none")
-            + "; call env.reset() first"
-        )
+        found = "one that has ended" if self._task else "none"
+        raise NoEpisode(f"expected a running episode, found {found}; call env.reset() first")
 
 
 def _unknown_option(env: type[TextEnv], name: str) -> OptionError:

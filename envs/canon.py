@@ -81,6 +81,18 @@ def names(action: str, thing: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(thing)}(?!\w)", action) is not None
 
 
+_ARTICLES = re.compile(r"\b(?:the|an?)\s+")
+
+
+def reworded(text: str, synonyms: Sequence[tuple[re.Pattern[str], str]]) -> str:
+    """Return an action in lower case and without articles, in the form of the first that fits."""
+    words = _ARTICLES.sub("", collapse(text))
+    for pattern, form in synonyms:
+        if pattern.match(words):
+            return pattern.sub(form, words)
+    return words
+
+
 def collapse(text: str) -> str:
     """Return `text` in lower case, with single blanks and without full stops at its end."""
     return " ".join(text.lower().split()).rstrip(". ")

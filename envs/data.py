@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
-import json
 import lzma
 import os
 import re
@@ -20,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
@@ -39,6 +37,7 @@ from .storage import (
     data_path,
     locked,
     on_disk,
+    packaged,
     read_json,
     replacing,
     silent,
@@ -69,7 +68,6 @@ _BROKEN = (
     EOFError,
     ValueError,
     OverflowError,
-    NotImplementedError,
     RuntimeError,
 )
 
@@ -263,17 +261,16 @@ class DataSet:
 @functools.cache
 def catalogue() -> dict[str, DataSet]:
     """Return the data sets by name."""
-    text = resources.files(__package__).joinpath("data/datasets.json").read_text(encoding="utf-8")
-    return {
-        name: DataSet(
-            name=name,
-            limits=Limits(**entry.pop("limits")),
-            skip=tuple(entry.pop("skip")),
-            splits=tuple(Split(split, **rest) for split, rest in entry.pop("splits").items()),
-            **entry,
-        )
-        for name, entry in json.loads(text).items()
-    }
+    found = {}
+    for name, entry in packaged(__package__, "datasets").items():
+        splits = tuple(Split(split, **rest) for split, rest in entry["splits"].items())
+        parts = {
+            "limits": Limits(**entry["limits"]),
+            "skip": tuple(entry["skip"]),
+            "splits": splits,
+        }
+        found[name] = DataSet(name=name, **entry | parts)
+    return found
 
 
 def find(data_set: str | DataSet) -> DataSet:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from ..errors import CoMapError, MissingExtra, OptionError
+from ..errors import CoMapError, OptionError, needs_extra
 
 MAX_REQUEST_BYTES = 2**20
 """A larger request is refused."""
@@ -106,12 +106,10 @@ class Guard:
             return
         answer, body = _Answer(scope, send), _Body(receive)
         try:
-            self._check(
-                {
-                    key.decode("latin-1").lower(): value.decode("latin-1")
-                    for key, value in scope["headers"]
-                }
+            headers = (
+                (key.decode("latin-1"), part.decode("latin-1")) for key, part in scope["headers"]
             )
+            self._check({key.lower(): value for key, value in headers})
             handed = await body.whole() if scope["type"] == "http" else receive
         except Refused as refused:
             if scope["type"] == "http":
@@ -124,10 +122,9 @@ class Guard:
             await answer.fail(error)
 
     def _check(self, headers: dict[str, str]) -> None:
-        told = headers.get("authorization", "").encode("utf-8", "replace")
-        if self._token is not None and not hmac.compare_digest(
-            told, f"Bearer {self._token}".encode()
-        ):
+        given = headers.get("authorization", "").encode("utf-8", "replace")
+        wanted = f"Bearer {self._token}".encode()
+        if self._token is not None and not hmac.compare_digest(given, wanted):
             raise Refused(401, "expected the header 'Authorization: Bearer TOKEN' with the token")
         if "origin" in headers:
             raise Refused(403, "expected a program, found a web page (the header Origin)")
@@ -169,8 +166,8 @@ class _Answer:
     async def fail(self, error: Exception) -> None:
         """Tell that the application failed: in one line of log, and to the client if it is there."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{type(error).__name__} at line {frame.lineno} of {frame.name}"
-        _LOG.warning("a request of %.80r failed (%s)", self._path, told)
+        where = f"{type(error).__name__} at line {frame.lineno} of {frame.name}"
+        _LOG.warning("a request of %.80r failed (%s)", self._path, where)
         with contextlib.suppress(Exception):  # who has hung up is told nothing
             if not self._begun:
                 await self.refuse(Refused(500, f"the request failed ({type(error).__name__})"))
@@ -255,10 +252,8 @@ class Server:
     """
 
     def __init__(self, app: Any, host: str = "127.0.0.1", port: int = 0):
-        try:
+        with needs_extra("serve", "serving"):
             import uvicorn
-        except ImportError as error:
-            raise MissingExtra.of("serve", "serving") from error
         self._listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -312,13 +307,11 @@ def json_app(
     was asked: the JSON data of a body, or the names and texts of a query. With `only_json`, bodies of
     another Content-Type are refused.
     """
-    try:
+    with needs_extra("serve", "serving"):
         from starlette.applications import Starlette
         from starlette.concurrency import run_in_threadpool
         from starlette.responses import JSONResponse
         from starlette.routing import Route
-    except ImportError as error:
-        raise MissingExtra.of("serve", "serving") from error
 
     async def handle(request: Any) -> Any:
         method, path = request.method, request.url.path.rstrip("/") or "/"
@@ -342,10 +335,9 @@ def json_app(
             return JSONResponse(await run_in_threadpool(answer, method, path, asked))
         except Refused as refused:
             return JSONResponse({"error": str(refused)}, refused.status)
-        except OptionError as error:
-            return JSONResponse({"error": str(error)}, 422)
         except CoMapError as error:
-            return JSONResponse({"error": str(error)}, 500)
+            status = 422 if isinstance(error, OptionError) else 500
+            return JSONResponse({"error": str(error)}, status)
         except Exception as error:
             _LOG.warning("a request of %.80r failed (%s)", path, type(error).__name__)
             return JSONResponse({"error": f"the request failed ({type(error).__name__})"}, 500)

@@ -16,7 +16,7 @@ def evenly(items: Sequence[_Item], number: int | None) -> list[_Item]:
     """Return so many items, spread evenly over all; all of them where there are no more, or for None."""
     if number is None or number >= len(items):
         return list(items)
-    return [items[place * len(items) // number] for place in range(number)]
+    return [items[index * len(items) // number] for index in range(number)]
 
 
 @dataclass(frozen=True)

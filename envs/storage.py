@@ -101,7 +101,7 @@ def packaged(package: str, name: str) -> Any:
 def changed_file(folder: Path, sums: object, *, most: float = QUICK) -> str:
     """Return in words which file of a folder was changed; nothing where none was, or all are too large."""
     entries = sums.values() if isinstance(sums, Mapping) else ()
-    sizes = [told.get("size") for told in entries if isinstance(told, Mapping)]
+    sizes = [entry.get("size") for entry in entries if isinstance(entry, Mapping)]
     if sum(size for size in sizes if isinstance(size, int)) > most:
         return ""
     return jsonl.wrong_file(folder, sums)
@@ -132,16 +132,16 @@ def locked(path: Path, *, wait: float, progress: Listener = silent) -> Iterator[
         file = path.open("a+b")
     with file:
         end = time.monotonic() + wait
-        told = False
+        announced = False
         while not _try_lock(file, path):
             if time.monotonic() >= end:
                 raise DownloadError(
                     f"expected to be alone, found another process holding {path} for {wait:.0f} s; "
                     "wait for it or stop it, and run the command again"
                 )
-            if not told:
+            if not announced:
                 progress(Progress("waiting", 0, note="another process is at work on this data set"))
-                told = True
+                announced = True
             time.sleep(0.05)
         yield
 

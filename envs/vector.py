@@ -127,8 +127,8 @@ class _Member(gymnasium.Wrapper[str, str, str, str]):
 def failed_info(task: str, error: str) -> dict[str, Any]:
     """Return the `Info` of an episode that could not start."""
     flags = dict.fromkeys(("success", "invalid_action", "imagined"), False)
-    told = {"task": task, "split": "", "goal": "", "admissible_actions": None, "error": error}
-    return told | flags | {"facts": State(), "delta": Delta(), "score": 0.0, "step": 0}
+    texts = {"task": task, "split": "", "goal": "", "admissible_actions": None, "error": error}
+    return texts | flags | {"facts": State(), "delta": Delta(), "score": 0.0, "step": 0}
 
 
 class TextVectorEnv(AsyncVectorEnv):
@@ -277,14 +277,10 @@ class _Pipe:
             with suppress(OSError):
                 self._pipe.send(self._beginning())
             return self.recv()
-        if command != "reset":
-            self._lose(error)
+        if command != "reset":  # the episode which ran is gone: the next step tells
+            self._lost, self._fresh = not self._over, self._over
+            self._last = self._last | {"error": error}
         return ((None, {}), True) if command == "reset-noop" else self._again(command, data)
-
-    def _lose(self, error: str) -> None:
-        """Note that the episode which ran is gone: the next step tells."""
-        self._lost, self._fresh = not self._over, self._over
-        self._last = self._last | {"error": error}
 
     def _again(self, command: str, data: Any) -> Any:
         """Ask the new process what the old one was asked; a second death is an answer."""

@@ -69,7 +69,7 @@ class AdaptedEnv(TextEnv):
         self._panel = Panel.of(self._seeds, _SPLIT, [_SPLIT])
         self._own_limit = self._limit
         self._taken: list[tuple[str, str]] = []
-        self._told: Mapping[str, Any] = {}
+        self._last_info: Mapping[str, Any] = {}
 
     @property
     def tasks(self) -> Panel:
@@ -105,7 +105,7 @@ class AdaptedEnv(TextEnv):
     def _open(self, task: str) -> tuple[str, str, Outcome]:
         if task not in self._seeds:
             raise self._panel.missing(task)
-        observation, self._told = self.adapted.reset(seed=self._seeds[task])
+        observation, self._last_info = self.adapted.reset(seed=self._seeds[task])
         text = self._text(observation)
         self._taken, self._limit = [("", text)], self._own_limit
         goal = self._words.goal if isinstance(self._words.goal, str) else self._words.goal(text)
@@ -118,12 +118,14 @@ class AdaptedEnv(TextEnv):
             return Outcome(
                 text, 0.0, self._outcome.score, invalid=True, admissible=self._outcome.admissible
             )
-        observation, reward, terminated, truncated, self._told = self.adapted.step(meant)
+        observation, reward, terminated, truncated, self._last_info = self.adapted.step(meant)
         text, worth = self._text(observation), float(reward)
         self._taken.append((action, text))
         if truncated:  # by the environment itself: this step is the last
             self._limit = self._steps
-        success = self._solved(worth, bool(terminated))
+        success = bool(terminated and worth > 0)
+        if self._words.success is not None:
+            success = bool(self._words.success(worth, bool(terminated), self._last_info))
         admissible = () if terminated or truncated else self._admissible(text)
         return Outcome(
             text, worth, float(success), success, bool(terminated), self.refused(text), admissible
@@ -146,7 +148,7 @@ class AdaptedEnv(TextEnv):
         _, _, first = self._open(self._task)
         texts = [first.observation]
         for action, _ in taken[1:]:
-            observation, *_, self._told = self.adapted.step(self._meant(action)[0])
+            observation, *_, self._last_info = self.adapted.step(self._meant(action)[0])
             texts.append(self._text(observation))
         if texts != [text for _, text in taken]:
             raise SnapshotError(
@@ -176,15 +178,10 @@ class AdaptedEnv(TextEnv):
             return None, False
         return meant, meant is not None
 
-    def _solved(self, reward: float, terminated: bool) -> bool:
-        if self._words.success is not None:
-            return bool(self._words.success(reward, terminated, self._told))
-        return terminated and reward > 0
-
     def _admissible(self, text: str) -> tuple[str, ...] | None:
         if self._words.admissible is None:
             return None
-        listed = self._words.admissible(text, self._told)
+        listed = self._words.admissible(text, self._last_info)
         return None if listed is None else tuple(listed)
 
 
@@ -216,8 +213,8 @@ def adapt(
 
     Example:
         >>> import gymnasium as gym
-        >>> class Place:
-        ...     version = "place-1"
+        >>> class Cell:
+        ...     version = "cell-1"
         ...     def initial(self, goal, observation):
         ...         return self.update(State(), "", observation)
         ...     def update(self, state, action, observation):
@@ -226,7 +223,7 @@ def adapt(
         ...         return text.strip()
         >>> words = Wording(observe=lambda cell: f"cell {cell}",
         ...               act=lambda text: ["left", "down", "right", "up"].index(text))
-        >>> env = adapt(gym.make("FrozenLake-v1", is_slippery=False), Place(), words)
+        >>> env = adapt(gym.make("FrozenLake-v1", is_slippery=False), Cell(), words)
         >>> observation, info = env.reset(seed=0)
         >>> observation, reward, terminated, truncated, info = env.step("down")
         >>> observation, info["facts"].to_text(), env.step("fly")[4]["invalid_action"]
@@ -277,8 +274,8 @@ class TextArenaGame(gymnasium.Env[str, str]):
             return self._new(action), 0.0, False, False, {"reason": "", "invalid_move": False}
         self._running = False
         text = self._new(action)
-        rewards, told = self._game.close()
-        about = (told or {}).get(0, {})
+        rewards, infos = self._game.close()
+        about = (infos or {}).get(0, {})
         reason, invalid = str(about.get("reason", "")), bool(about.get("invalid_move"))
         text = text if reason in text else f"{text}\n{reason}".strip()
         worth = float((rewards or {}).get(0, 0.0))

@@ -86,8 +86,8 @@ def _asked(sessions: Sessions, path: str, asked: Mapping[str, Any]) -> Any:
     plain = text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
     number = int(text) if plain else -1
     with sessions.use(number) as session:
-        told = session.told()
-    return {"id": number} | told if path == "/detail" else told[path[1:]]
+        message = session.message()
+    return {"id": number} | message if path == "/detail" else message[path[1:]]
 
 
 def _tidy(sessions: Sessions, over: threading.Event) -> None:

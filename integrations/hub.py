@@ -62,7 +62,7 @@ _Kind = Literal["dataset", "model"]
 class Pushed:
     """What was pushed where: files and bytes, the commit (empty for a folder), and what stayed behind."""
 
-    place: str
+    location: str
     revision: str
     files: int
     size: int
@@ -74,7 +74,7 @@ class Loaded:
     """The folder that holds what was loaded, where it came from, its commit and its bytes."""
 
     path: Path
-    place: str
+    location: str
     revision: str
     size: int
 
@@ -105,11 +105,11 @@ def push_trajectories(
         >>> from comap.facts import State
         >>> from comap.trajectory import write_trajectories
         >>> with tempfile.TemporaryDirectory() as home:
-        ...     file, place = Path(home, "trajectories.jsonl"), f"local:{home}/pushed"
+        ...     file, target = Path(home, "trajectories.jsonl"), f"local:{home}/pushed"
         ...     episode = Trajectory("id", "task", "dev", "goal", "agent", "Hello.", State())
         ...     write_trajectories(file, [episode])
-        ...     pushed = push_trajectories(file, place, licence="mit")
-        ...     loaded = load_trajectories(place, Path(home, "back"))
+        ...     pushed = push_trajectories(file, target, licence="mit")
+        ...     loaded = load_trajectories(target, Path(home, "back"))
         ...     (loaded.path / "trajectories.jsonl").read_bytes() == file.read_bytes()
         True
     """
@@ -437,10 +437,10 @@ def _keep_run(source: Path, folder: Path) -> None:
             if name != TIMINGS:
                 write_json(folder / name, _without_paths(json.loads((folder / name).read_bytes())))
     summary = folder / SUMMARY
-    told = json.loads(summary.read_bytes()) if summary.is_file() else {}
-    if DIGESTS in told and (folder / RUN).is_file():  # which may have changed by that
-        told[DIGESTS] |= digests_of(folder, [RUN])
-        write_json(summary, told)
+    recorded_summary = json.loads(summary.read_bytes()) if summary.is_file() else {}
+    if DIGESTS in recorded_summary and (folder / RUN).is_file():  # which may have changed by that
+        recorded_summary[DIGESTS] |= digests_of(folder, [RUN])
+        write_json(summary, recorded_summary)
 
 
 def _write_rows(folder: Path, file: Path, results: Results) -> None:
@@ -574,7 +574,6 @@ class Results:
         self._models: dict[str, set[str]] = {"model": set(), "world model": set()}
 
     def add(self, episode: Trajectory) -> None:
-        """Count an episode."""
         self.count += 1
         self._tally.add(episode)
         group = (episode.env_id, episode.split, episode.agent)
@@ -583,7 +582,6 @@ class Results:
         self._models["world model"].add(episode.world_model or "")
 
     def parts(self) -> list[str]:
-        """Return the tables of a card."""
         rows = [
             (*map(shown, group), str(len(tasks)), str(success_rate(tasks.values())))
             for group, tasks in sorted(self._last.items())
@@ -619,7 +617,6 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def card(front: Mapping[str, Any], title: str, parts: Iterable[str]) -> str:
-    """Return a page with its front matter, in Markdown."""
     lines = [f"{key}: {json.dumps(value, ensure_ascii=True)}" for key, value in front.items()]
     return "\n\n".join(["\n".join(["---", *lines, "---"]), f"# {shown(title)}", *parts]) + "\n"
 
@@ -641,7 +638,6 @@ def _listed(values: Iterable[object], most: int = 8) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown; its cells are Markdown."""
     lines = [heads, ("---",) * len(heads), *rows]
     shown = [f"| {' | '.join(row)} |" for row in lines]
     shown[1] = shown[1].replace(" ", "")

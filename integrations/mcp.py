@@ -43,7 +43,7 @@ class Result(NamedTuple):
     """What a call came to."""
 
     text: str
-    told: dict[str, Any] | None = None
+    data: dict[str, Any] | None = None
     tools_changed: bool = False
 
 
@@ -88,7 +88,6 @@ class EpisodeTools:
             return Result(f"{error}")
 
     def close(self) -> None:
-        """Close the environment."""
         if self._session is not None:
             self._session.env.close()
 
@@ -99,23 +98,25 @@ class EpisodeTools:
             if unknown:
                 raise OptionError(f"expected task, data_idx or seed, found {min(unknown)[:80]!r}")
             before = list(self._functions)
-            told = session.reset(task_of(session, arguments), seed_of(arguments))
+            message = session.reset(task_of(session, arguments), seed_of(arguments))
             self._begin(session)
-            return Result(told["observation"], told, before != list(self._functions))
+            return Result(message["observation"], message, before != list(self._functions))
         if name == "observe":
-            told = session.told()
+            message = session.message()
         elif name in self._functions:
-            told = session.step(self._written(name, arguments))
+            message = session.step(self._written(name, arguments))
         elif name == "act" and not self._functions:
-            told = session.step(arguments.get("action"))
+            message = session.step(arguments.get("action"))
         else:
             known = [tool["name"] for tool in self.listed()]
             raise OptionError(
                 f"expected one of the tools, found {name[:80]!r}; {suggest(name[:80], known)}"
             )
-        if "error" in told:
-            return Result(f"the environment failed ({told['error']}); reset starts another episode")
-        return Result(told["observation"], told)
+        if "error" in message:
+            return Result(
+                f"the environment failed ({message['error']}); reset starts another episode"
+            )
+        return Result(message["observation"], message)
 
     def _written(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Return the action that calls a function."""
@@ -171,7 +172,7 @@ def mcp_server(offered: Offered) -> Any:
         text = result.text.encode("utf-8", "replace").decode()  # without halves of characters
         content: list[Any] = [types.TextContent(type="text", text=text)]
         return types.CallToolResult(
-            content=content, structuredContent=result.told, isError=result.told is None
+            content=content, structuredContent=result.data, isError=result.data is None
         )
 
     server.list_tools()(list_tools)

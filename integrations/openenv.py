@@ -30,163 +30,17 @@ def openenv_parts(offered: Offered) -> Parts:
     Its ``reset`` takes ``seed``, ``episode_id``, and for the task ``task`` (an id), ``index`` or
     ``data_idx``, with ``split`` where clients may give that option.
     """
-    action, observation, state = _types()
     try:
-        from openenv.core.env_server import Environment
-        from openenv.core.env_server.types import EnvironmentMetadata
+        from openenv.core.env_server import Environment, types
     except ImportError as error:
         raise MissingExtra.of("openenv", "serving OpenEnv") from error
 
-    class TextEnvironment(_Tasks, Environment):  # type: ignore[misc, unused-ignore]
-        """One client's environment."""
-
-        SUPPORTS_CONCURRENT_SESSIONS = True
-
-        def __init__(self) -> None:
-            Environment.__init__(self)
-            _Tasks.__init__(self, offered)
-
-        def reset(self, seed: Any = None, episode_id: Any = None, **asked: Any) -> Any:
-            """Start an episode."""
-            return observation(**self.begin(asked, seed, episode_id))
-
-        def step(self, action: Any, timeout_s: Any = None, **_: Any) -> Any:
-            """Take an action."""
-            return observation(**self.session.step(action.action))
-
-        @property
-        def state(self) -> Any:
-            """How the episode stands."""
-            return state(**self.standing())
-
-        def get_metadata(self) -> Any:
-            """Return what the environment is."""
-            about = (type(self.session.env.unwrapped).__doc__ or "").strip().partition("\n")[0]
-            name = self.session.env_id
-            return EnvironmentMetadata(name=name, description=about, version=__version__)
-
-    return Parts(TextEnvironment, action, observation, state)
-
-
-class _Tasks:
-    """An environment with its episode and its tasks, in OpenEnv's words but without OpenEnv."""
-
-    def __init__(self, offered: Offered):
-        self._offered, self._episode = offered, ""
-        self.session = Session(offered.env_ids[0], offered.make())
-
-    def begin(self, asked: dict[str, Any], seed: Any, episode: Any) -> dict[str, Any]:
-        """Start an episode and tell of it."""
-        asked = _asked(asked)
-        split = asked.pop("split", None)
-        if split is not None and split != self._panel().split:
-            made = self._offered.make(None, {"split": split})
-            self.session.env.close()
-            self.session = Session(self.session.env_id, made)
-        told = self.session.reset(task_of(self.session, asked), seed_of({"seed": seed}))
-        self._episode = "" if episode is None else str(episode)[:200]
-        return told
-
-    def standing(self) -> dict[str, Any]:
-        """Tell how the episode stands; nothing before the first."""
-        if self.session.moment is None:
-            return {}
-        told = self.session.told()
-        kept = {name: told[name] for name in _STANDING}
-        return kept | {"episode_id": self._episode or None, "step_count": told["step"]}
-
-    def close(self) -> None:
-        """Close the environment."""
-        self.session.env.close()
-
-    def list_splits(self) -> list[str]:
-        """Return the splits that clients may have."""
-        panel = self._panel()
-        return list(panel.splits) if "split" in self._offered.allowed else [panel.split]
-
-    def list_tasks(self, split: str) -> list[dict[str, Any]]:
-        """Return the tasks of a split."""
-        return self.get_task_range(split)
-
-    def num_tasks(self, split: str) -> int:
-        """Return how many tasks a split has."""
-        return len(self._panel(split))
-
-    def get_task(self, split: str, index: int) -> dict[str, Any]:
-        """Return one task."""
-        return {"id": self._panel(split).ids[index], "index": index}
-
-    def get_task_range(
-        self, split: str, start: int | None = None, stop: int | None = None
-    ) -> list[dict[str, Any]]:
-        """Return some tasks, as slices do."""
-        listed = [{"id": name, "index": place} for place, name in enumerate(self._panel(split))]
-        return listed[start:stop]
-
-    def _panel(self, split: str | None = None) -> Panel:
-        """Return the tasks of a split; of the present one for None."""
-        panel: Panel = self.session.env.get_wrapper_attr("tasks")
-        if split is None or split == panel.split:
-            return panel
-        with closing(self._offered.make(None, {"split": split})) as env:
-            panel = env.get_wrapper_attr("tasks")
-        return panel
-
-
-def openenv_app(
-    offered: Offered, *, host: str, token: str | None = None, limit: int = 64, idle: float = 3600.0
-) -> Any:
-    """Return the web application of an OpenEnv server."""
-    parts = openenv_parts(offered)
-    from openenv.core.env_server import create_fastapi_app
-    from openenv.core.env_server.types import ConcurrencyConfig
-    from starlette.responses import JSONResponse
-
-    app = create_fastapi_app(
-        parts.environment,
-        parts.action,
-        parts.observation,
-        concurrency_config=ConcurrencyConfig(max_concurrent_envs=limit, session_timeout=idle),
-        env_name=offered.env_ids[0].rpartition("/")[2],
-        state_cls=parts.state,
-        mode="simulation",
-    )
-
-    async def told(_: Any, error: Exception) -> Any:
-        status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 500)
-        status = error.status if isinstance(error, Refused) else status
-        return JSONResponse({"error": str(error)}, status_code=status)
-
-    app.add_exception_handler(CoMapError, told)
-    return Guard(app, host, token)
-
-
-def _asked(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what a client said of the task, if it is known."""
-    for name in asked:
-        if name not in ("task", "data_idx", "index", "split"):
-            raise OptionError(f"expected task, index, data_idx or split, found {name[:80]!r}")
-    if "index" not in asked:
-        return asked
-    rest = {name: value for name, value in asked.items() if name != "index"}
-    if rest.get("data_idx") is not None:
-        raise OptionError("expected one of 'index' and 'data_idx', found both")
-    return rest | {"data_idx": asked["index"]}
-
-
-def _types() -> tuple[Any, Any, Any]:
-    """Return the classes of actions, observations and states."""
-    try:
-        from openenv.core.env_server.types import Action, Observation, State
-    except ImportError as error:
-        raise MissingExtra.of("openenv", "serving OpenEnv") from error
-
-    class TextAction(Action):  # type: ignore[misc, unused-ignore]
+    class TextAction(types.Action):  # type: ignore[misc, unused-ignore]
         """An action, in words."""
 
         action: str
 
-    class TextObservation(Observation):  # type: ignore[misc, unused-ignore]
+    class TextObservation(types.Observation):  # type: ignore[misc, unused-ignore]
         """What is told of a moment."""
 
         observation: str
@@ -203,7 +57,7 @@ def _types() -> tuple[Any, Any, Any]:
         step: int
         error: str | None = None
 
-    class TextState(State):  # type: ignore[misc, unused-ignore]
+    class TextState(types.State):  # type: ignore[misc, unused-ignore]
         """How an episode stands."""
 
         task: str = ""
@@ -213,4 +67,126 @@ def _types() -> tuple[Any, Any, Any]:
         success: bool = False
         facts: str = ""
 
-    return TextAction, TextObservation, TextState
+    class TextEnvironment(_Tasks, Environment):  # type: ignore[misc, unused-ignore]
+        """One client's environment."""
+
+        SUPPORTS_CONCURRENT_SESSIONS = True
+
+        def __init__(self) -> None:
+            Environment.__init__(self)
+            _Tasks.__init__(self, offered)
+
+        def reset(self, seed: Any = None, episode_id: Any = None, **asked: Any) -> Any:
+            return TextObservation(**self.begin(asked, seed, episode_id))
+
+        def step(self, action: Any, timeout_s: Any = None, **_: Any) -> Any:
+            return TextObservation(**self.session.step(action.action))
+
+        @property
+        def state(self) -> Any:
+            return TextState(**self.standing())
+
+        def get_metadata(self) -> Any:
+            about = (type(self.session.env.unwrapped).__doc__ or "").strip().partition("\n")[0]
+            name = self.session.env_id
+            return types.EnvironmentMetadata(name=name, description=about, version=__version__)
+
+    return Parts(TextEnvironment, TextAction, TextObservation, TextState)
+
+
+class _Tasks:
+    """An environment with its episode and its tasks, in OpenEnv's words but without OpenEnv."""
+
+    def __init__(self, offered: Offered):
+        self._offered, self._episode = offered, ""
+        self.session = Session(offered.env_ids[0], offered.make())
+
+    def begin(self, asked: dict[str, Any], seed: Any, episode: Any) -> dict[str, Any]:
+        asked = _asked(asked)
+        split = asked.pop("split", None)
+        if split is not None and split != self._panel().split:
+            made = self._offered.make(None, {"split": split})
+            self.session.env.close()
+            self.session = Session(self.session.env_id, made)
+        message = self.session.reset(task_of(self.session, asked), seed_of({"seed": seed}))
+        self._episode = "" if episode is None else str(episode)[:200]
+        return message
+
+    def standing(self) -> dict[str, Any]:
+        """Tell how the episode stands; nothing before the first."""
+        if self.session.moment is None:
+            return {}
+        message = self.session.message()
+        kept = {name: message[name] for name in _STANDING}
+        return kept | {"episode_id": self._episode or None, "step_count": message["step"]}
+
+    def close(self) -> None:
+        self.session.env.close()
+
+    def list_splits(self) -> list[str]:
+        panel = self._panel()
+        return list(panel.splits) if "split" in self._offered.allowed else [panel.split]
+
+    def list_tasks(self, split: str) -> list[dict[str, Any]]:
+        return self.get_task_range(split)
+
+    def num_tasks(self, split: str) -> int:
+        return len(self._panel(split))
+
+    def get_task(self, split: str, index: int) -> dict[str, Any]:
+        return {"id": self._panel(split).ids[index], "index": index}
+
+    def get_task_range(
+        self, split: str, start: int | None = None, stop: int | None = None
+    ) -> list[dict[str, Any]]:
+        listed = [{"id": name, "index": index} for index, name in enumerate(self._panel(split))]
+        return listed[start:stop]
+
+    def _panel(self, split: str | None = None) -> Panel:
+        """Return the tasks of a split; of the present one for None."""
+        panel: Panel = self.session.env.get_wrapper_attr("tasks")
+        if split is None or split == panel.split:
+            return panel
+        with closing(self._offered.make(None, {"split": split})) as env:
+            panel = env.get_wrapper_attr("tasks")
+        return panel
+
+
+def openenv_app(
+    offered: Offered, *, host: str, token: str | None = None, limit: int = 64, idle: float = 3600.0
+) -> Any:
+    parts = openenv_parts(offered)
+    from openenv.core.env_server import create_fastapi_app
+    from openenv.core.env_server.types import ConcurrencyConfig
+    from starlette.responses import JSONResponse
+
+    app = create_fastapi_app(
+        parts.environment,
+        parts.action,
+        parts.observation,
+        concurrency_config=ConcurrencyConfig(max_concurrent_envs=limit, session_timeout=idle),
+        env_name=offered.env_ids[0].rpartition("/")[2],
+        state_cls=parts.state,
+        mode="simulation",
+    )
+
+    async def refuse(_: Any, error: Exception) -> Any:
+        status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 500)
+        status = error.status if isinstance(error, Refused) else status
+        return JSONResponse({"error": str(error)}, status_code=status)
+
+    app.add_exception_handler(CoMapError, refuse)
+    return Guard(app, host, token)
+
+
+def _asked(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what a client said of the task, if it is known."""
+    for name in asked:
+        if name not in ("task", "data_idx", "index", "split"):
+            raise OptionError(f"expected task, index, data_idx or split, found {name[:80]!r}")
+    if "index" not in asked:
+        return asked
+    rest = {name: value for name, value in asked.items() if name != "index"}
+    if rest.get("data_idx") is not None:
+        raise OptionError("expected one of 'index' and 'data_idx', found both")
+    return rest | {"data_idx": asked["index"]}

@@ -15,7 +15,7 @@ import gymnasium
 from ..envs import TextEnv
 from ..envs.http import Refused
 from ..envs.registry import class_of
-from ..errors import NoEpisode, OptionError, TaskNotFound, suggest
+from ..errors import NoEpisode, OptionError, TaskNotFound, check_number, suggest
 
 _LONGEST_NAME = 300
 _MOST_OPTIONS = 32
@@ -133,14 +133,14 @@ class Session:
         self.moment: tuple[str, float, bool, bool, Mapping[str, Any]] | None = None
 
     def reset(self, task: Any = None, seed: Any = None) -> dict[str, Any]:
-        """Start an episode and return what is told of it: see `told`."""
+        """Start an episode and return its `message`."""
         options = None if task is None else {"task": task}
         observation, info = self.env.reset(seed=seed, options=options)
         self.moment = (observation, 0.0, False, False, info)
-        return self.told()
+        return self.message()
 
     def step(self, action: Any) -> dict[str, Any]:
-        """Take an action and return what is told of it: see `told`."""
+        """Take an action and return its `message`."""
         if not isinstance(action, str):
             raise OptionError(f"expected 'action' to be a text, found {type(action).__name__}")
         if self.moment is None or self.moment[2] or self.moment[3]:
@@ -148,15 +148,15 @@ class Session:
             raise NoEpisode(f"expected a running episode, found {found}; reset first")
         answer = self.env.step(action)
         self.moment = (answer[0], float(answer[1]), answer[2], answer[3], answer[4])
-        return self.told()
+        return self.message()
 
-    def told(self) -> dict[str, Any]:
+    def message(self) -> dict[str, Any]:
         """Return the present moment as JSON data; facts as text, one a line."""
         if self.moment is None:
             raise NoEpisode("expected an episode, found none; reset first")
         observation, reward, terminated, truncated, info = self.moment
         admissible = info["admissible_actions"]
-        told = {
+        message = {
             "observation": observation,
             "reward": reward,
             "done": terminated or truncated,
@@ -166,8 +166,8 @@ class Session:
             "facts": info["facts"].to_text(),
         }
         plain = ("task", "split", "goal", "score", "success", "invalid_action", "step")
-        told |= {name: info[name] for name in plain}
-        return told | ({"error": str(info["error"])} if "error" in info else {})
+        message |= {name: info[name] for name in plain}
+        return message | ({"error": str(info["error"])} if "error" in info else {})
 
 
 class Sessions:
@@ -199,8 +199,7 @@ class Sessions:
         idle: float = 3600.0,
         clock: Callable[[], float] = time.monotonic,
     ):
-        if type(limit) is not int or limit < 1:
-            raise OptionError(f"limit must be a whole number of at least 1, not {limit!r}")
+        check_number("limit", limit)
         if not idle > 0:
             raise OptionError(f"idle must be above 0 seconds, not {idle!r}")
         self.offered, self.limit, self.idle = offered, limit, idle
@@ -317,7 +316,6 @@ def task_of(session: Session, asked: Mapping[str, Any]) -> str | None:
 
 
 def seed_of(asked: Mapping[str, Any]) -> int | None:
-    """Return the seed of a request, or None where it has none."""
     seed = asked.get("seed")
     if seed is None:
         return None

@@ -11,7 +11,7 @@ import gymnasium
 
 from ..agents.parsing import parse_action, text_between
 from ..envs.panel import evenly
-from ..errors import MissingExtra, OptionError, suggest
+from ..errors import MissingExtra, check_choice
 from .sessions import Session, Worth, text_env_class
 
 Reading: TypeAlias = Literal["tags", "whole"]
@@ -81,11 +81,13 @@ def load_environment(
     """
     cls = text_env_class(env_id)
     reading = reading or ("whole" if cls.env_id in _WHOLE else "tags")
-    for name, value, known in (("reward", reward, Worth), ("reading", reading, Reading)):
-        if value not in get_args(known):
-            hint = suggest(str(value), get_args(known))
-            raise OptionError(f"{name} cannot be {value!r}; {hint}")
-    vf, dataset_of = _libraries()
+    check_choice("reward", reward, get_args(Worth))
+    check_choice("reading", reading, get_args(Reading))
+    try:
+        import verifiers as vf
+        from datasets import Dataset
+    except ImportError as error:
+        raise MissingExtra.of("verifiers", "an environment for verifiers") from error
     if eval_split is None:
         eval_split = cls.test_splits[0] if cls.test_splits else split
     system = system_prompt or _WHOLE_PROMPTS.get(cls.env_id, _TAGS_PROMPT)
@@ -98,7 +100,9 @@ def load_environment(
             panel = env.get_wrapper_attr("tasks")
         prompt = [{"role": "system", "content": system}, {"role": "user", "content": ""}]
         listed = [{"task_id": task, "split": panel.split} for task in evenly(panel.ids, number)]
-        return dataset_of([{"prompt": prompt, "answer": "", "info": info} for info in listed])
+        return Dataset.from_list(
+            [{"prompt": prompt, "answer": "", "info": info} for info in listed]
+        )
 
     made: Any = _environment_class(vf)(
         make,
@@ -113,29 +117,20 @@ def load_environment(
     return made
 
 
-def _libraries() -> tuple[Any, Callable[[list[Any]], Any]]:
-    try:
-        import verifiers as vf
-        from datasets import Dataset
-    except ImportError as error:
-        raise MissingExtra.of("verifiers", "an environment for verifiers") from error
-    return vf, Dataset.from_list
-
-
 def _rubric(vf: Any, reward: Worth) -> Any:
     """Return what scores a rollout."""
 
-    def told(name: str) -> Callable[..., Any]:
+    def recorded(name: str) -> Callable[..., Any]:
         async def metric(state: Any) -> float:
             return float((state.get("comap") or {}).get(name, 0.0))
 
         metric.__name__ = name
         return metric
 
-    rubric = vf.Rubric(funcs=[told(reward)], weights=[1.0])
+    rubric = vf.Rubric(funcs=[recorded(reward)], weights=[1.0])
     for name in ("score", "success", "steps", "invalid_actions"):
         if name != reward:
-            rubric.add_metric(told(name))
+            rubric.add_metric(recorded(name))
     return rubric
 
 
@@ -156,29 +151,28 @@ def _environment_class(vf: Any) -> Any:
             self._make, self._reading, self._show = make, reading, show_actions
 
         async def setup_state(self, state: Any) -> Any:
-            """Start the rollout's episode; its first observation is what the user says."""
             info = state["info"]
-            told = await self._guarded(lambda: self._start(state, info))
-            state["comap"] = _start_of(told)
+            message = await self._guarded(lambda: self._start(state, info))
+            state["comap"] = {name: message[name] for name in ("task", "split")}
+            state["comap"] |= {"return": 0.0, "invalid_actions": 0}
+            _add(state["comap"], message)
             system = state["prompt"][0]
-            state["prompt"] = [system, vf.UserMessage(content=self._shown(told))]
+            state["prompt"] = [system, vf.UserMessage(content=self._shown(message))]
             return state
 
         async def env_response(self, messages: Any, state: Any, **_: Any) -> Any:
-            """Take the action of the model's reply."""
             action = read_action(_text_of(messages[-1]), self._reading)
-            told = await self._guarded(lambda: state[_STATE].step(action))
-            _add(state["comap"], told)
-            if "error" in told:
-                raise vf.InfraError(f"the environment failed: {told['error']}")
-            answer = [vf.UserMessage(content=self._shown(told))]
-            if told["done"]:
+            message = await self._guarded(lambda: state[_STATE].step(action))
+            _add(state["comap"], message)
+            if "error" in message:
+                raise vf.InfraError(f"the environment failed: {message['error']}")
+            answer = [vf.UserMessage(content=self._shown(message))]
+            if message["done"]:
                 state["final_env_response"] = answer
             return answer
 
         @vf.cleanup  # type: ignore[untyped-decorator]
         async def close_session(self, state: Any) -> None:
-            """Close the rollout's environment."""
             session = state.pop(_STATE, None)
             if session is not None:
                 await asyncio.to_thread(session.env.close)
@@ -195,29 +189,22 @@ def _environment_class(vf: Any) -> Any:
             except Exception as error:
                 raise vf.InfraError(f"{type(error).__name__}: {error}") from error
 
-        def _shown(self, told: Mapping[str, Any]) -> str:
-            actions = told["available_actions"]
-            text = str(told["observation"])
-            if not (self._show and actions) or told["done"]:
+        def _shown(self, message: Mapping[str, Any]) -> str:
+            actions = message["available_actions"]
+            text = str(message["observation"])
+            if not (self._show and actions) or message["done"]:
                 return text
             return f"{text}\n\nAvailable actions: {'; '.join(actions)}"
 
     return TextMultiTurnEnv
 
 
-def _start_of(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is noted of a rollout, at its start."""
-    noted = {"task": told["task"], "split": told["split"], "return": 0.0, "invalid_actions": 0}
-    _add(noted, told)
-    return noted
-
-
-def _add(noted: dict[str, Any], told: Mapping[str, Any]) -> None:
+def _add(noted: dict[str, Any], message: Mapping[str, Any]) -> None:
     """Note what followed an action."""
-    noted["return"] += told["reward"]
-    noted["invalid_actions"] += int(told["invalid_action"])
-    noted |= {"score": told["score"], "success": told["success"], "steps": told["step"]}
-    noted |= {"facts": told["facts"], "error": told.get("error")}
+    noted["return"] += message["reward"]
+    noted["invalid_actions"] += int(message["invalid_action"])
+    noted |= {"score": message["score"], "success": message["success"], "steps": message["step"]}
+    noted |= {"facts": message["facts"], "error": message.get("error")}
 
 
 def _text_of(message: Any) -> str:

@@ -7,6 +7,8 @@ import math
 import types
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from importlib.resources import files
 from typing import (
     Any,
     Literal,
@@ -82,8 +84,9 @@ class Optimization:
     """Rows of a micro-batch; None where batch_tokens counts."""
     batch_tokens: int | None = None
     """Most tokens of a micro-batch, rows of like lengths together; None where batch_rows counts."""
-    accumulate: int = 16
-    """Micro-batches of an update, over all processes."""
+    accumulate: int = 64
+    """Micro-batches of an update, over all processes: 16 on each of four GPUs (CoMap, Table 5 and
+    appendix C)."""
     logging_steps: int = 10
     """Updates between two lines of the log."""
     save_steps: int = 100
@@ -141,10 +144,12 @@ class SharedTraining:
     """Splits to evaluate on."""
     evaluation_tasks: int | None = None
     """Tasks of each; None for all, 0 for none."""
-    evaluation_temperature: float = 0.0
-    """Temperature of the policy in evaluation; 0 is greedy."""
-    evaluation_seeds: int = 1
+    evaluation_temperature: float = 0.7
+    """Temperature of the policy in evaluation (CoMap, Table 5); 0 is greedy."""
+    evaluation_seeds: int = 3
     """How often each task is played."""
+    evaluation_greedy: bool = True
+    """Whether each task is also played greedily, once, where the temperature is above 0."""
 
     def __post_init__(self) -> None:
         self._check({})
@@ -211,6 +216,22 @@ def changed(config: Config, settings: Mapping[str, Any]) -> Config:
         if some:
             outer[name] = changed(outer.get(name, nested[name]), some)
     return replace(config, **outer)  # type: ignore[type-var]
+
+
+@cache
+def presets(training: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return what each preset of a training sets, by name, as ``presets.json`` beside this module says.
+
+    One that is ``like`` another also sets what that one sets. The presets ``slow`` are what ``tiny`` plays
+    less of where an episode takes seconds.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name, own in json.loads((files(__package__) / "presets.json").read_text("utf-8")).items():
+        own = {key: tuple(one) if isinstance(one, list) else one for key, one in own.items()}
+        found[name] = {**found.get(own.pop("like", ""), {}), **own}
+        found[name].pop("about", None)  # why it is as it is
+    start = f"{training} "
+    return {name[len(start) :]: own for name, own in found.items() if name.startswith(start)}
 
 
 def recast(config: AgentConfig, kind: type[Config], **settings: Any) -> Config:

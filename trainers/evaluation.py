@@ -216,6 +216,7 @@ def gate_report(trajectories: Iterable[Trajectory]) -> dict[str, Any]:
         "context_sources": _counts(steps, "context_source"),
         "agreement": _distribution(agreements),
         "adoption": adoption | {"run": _share(_flags(steps, "wm_gate"))},
+        **_truthfulness(steps),
         "p": _distribution(_numbers(steps, "p")),
         "q": _distribution(_numbers(steps, "q")),
         "opened": _share(_flags(reflected, "gate")),
@@ -227,6 +228,35 @@ def gate_report(trajectories: Iterable[Trajectory]) -> dict[str, Any]:
             "teachers": _share([not flag for flag in _flags(steps, "canon_ok_teacher")]),
         },
         "invalid_actions": _share([step.invalid_action for step in steps]),
+    }
+
+
+def _truthfulness(steps: Sequence[Step]) -> dict[str, Any]:
+    """Return how student, teacher and gate compare with what really followed; nothing without probes.
+
+    A prediction is right where it changes the same facts. Refusals are of drafts that the environment
+    would refuse, foreseen where the student predicts a refusal.
+    """
+    probed = [step.notes for step in steps if step.notes.get("env_next_of_draft") is not None]
+    if not probed:
+        return {}
+    opened = [
+        one["student_f1"] == 1 for one in probed if one["wm_gate"] and one["student_f1"] is not None
+    ]
+    pairs = [
+        (one["foresees_refusal"], one["env_next_of_draft"]["invalid_action"]) for one in probed
+    ]
+    said, real = [is_so for one, is_so in pairs if one], [one for one, is_so in pairs if is_so]
+    return {
+        "student_f1": _distribution(_numbers(steps, "student_f1")),
+        "teacher_f1": _distribution(_numbers(steps, "teacher_f1")),
+        "gate_precision": {"n": len(opened), "value": _share(opened)},
+        "foreseen_refusals": {
+            "n": len(said),
+            "precision": _share(said),
+            "real": len(real),
+            "recall": _share(real),
+        },
     }
 
 

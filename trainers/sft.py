@@ -211,9 +211,9 @@ class BaselineRun(StagedTraining):
         """Return the stages in which something is learned."""
         raise NotImplementedError
 
-    def player(self) -> Agent:
-        """Return the agent as it is to play in the end."""
-        return ReActAgent(recast(self.evaluated_agent(), ReActConfig))
+    def player(self, temperature: float | None = None) -> Agent:
+        """Return the agent as it is to play in the end, or at another temperature."""
+        return ReActAgent(recast(self.evaluated_agent(temperature), ReActConfig))
 
     def player_world(self) -> WorldModel | None:
         """Return the world model that it asks."""
@@ -230,9 +230,8 @@ class BaselineRun(StagedTraining):
 
     def evaluate(self, stage: StageFolder) -> Mapping[str, Any]:
         """Let the agent play on splits that nothing was learned from."""
-        lm, agent, world = self.language_model(), self.player(), self.player_world()
-        tasks = self.config.evaluation_tasks
-        splits, _ = self.play_splits(stage, agent, lm=lm, world_model=world, tasks=tasks)
+        lm, world, tasks = self.language_model(), self.player_world(), self.config.evaluation_tasks
+        splits, _ = self.play_splits(stage, self.player, lm=lm, world_model=world, tasks=tasks)
         return {"splits": splits}
 
     def imitate(self, stage: StageFolder, role: str, epochs: int, rate: float) -> Mapping[str, Any]:

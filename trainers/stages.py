@@ -189,9 +189,10 @@ class StagedTraining(ABC):
         changed = {} if temperature is None else {"temperature": temperature}
         return ReActAgent(recast(self.agent, ReActConfig, adapter=adapter, **changed))
 
-    def evaluated_agent(self) -> AgentConfig:
-        """Return how the agent acts in evaluation."""
-        return replace(self.agent, temperature=self.config.evaluation_temperature)
+    def evaluated_agent(self, temperature: float | None = None) -> AgentConfig:
+        """Return how the agent acts in evaluation, or at another temperature."""
+        chosen = self.config.evaluation_temperature if temperature is None else temperature
+        return replace(self.agent, temperature=chosen)
 
     def tasks(self, split: str) -> tuple[str, ...]:
         """Return the ids of all tasks of a split."""
@@ -252,24 +253,33 @@ class StagedTraining(ABC):
     def play_splits(
         self,
         stage: StageFolder,
-        agent: Agent,
+        player: Callable[[float | None], Agent],
         *,
         lm: LanguageModel,
         world_model: WorldModel | None,
         tasks: int | None,
     ) -> tuple[dict[str, Any], dict[str, list[Trajectory]]]:
-        """Let an agent play the evaluation splits; return the results and the episodes of each."""
+        """Let an agent play the evaluation splits; return the results and the episodes of each.
+
+        `player` makes it: at its own temperature, and at 0 for what is beside that.
+        """
+        config, agent = self.config, player(None)
+        beside = config.evaluation_greedy and config.evaluation_temperature > 0
         results: dict[str, Any] = {}
         episodes: dict[str, list[Trajectory]] = {}
-        for split in self.config.evaluation_splits:
+        for split in config.evaluation_splits:
             chosen = self.evaluation_tasks(split, tasks)
             episodes[split] = []
-            for repeat in range(self.config.evaluation_seeds if chosen else 0):
+            for repeat in range(config.evaluation_seeds if chosen else 0):
                 folder, seed = stage.path / f"{split}-{repeat}", repeat or None
                 episodes[split] += self.play(
                     folder, split, agent, chosen, lm=lm, world_model=world_model, seed=seed
                 )
             results[split] = played_result(episodes[split])
+            if beside and chosen:
+                folder, greedy = stage.path / f"{split}-greedy", player(0.0)
+                found = self.play(folder, split, greedy, chosen, lm=lm, world_model=world_model)
+                results[split]["greedy"] = played_result(found)
         return results, episodes
 
     def evaluation_tasks(self, split: str, number: int | None) -> list[str]:

@@ -42,15 +42,15 @@ def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
         )
     arguments: dict[str, Any] = {"id": config} if isinstance(config, str) else dict(config)
     name = arguments.pop("id", None)
-    place = WORLD_MODELS.get(name, name) if isinstance(name, str) else None
-    if place is None or ":" not in place:
+    target = WORLD_MODELS.get(name, name) if isinstance(name, str) else None
+    if target is None or ":" not in target:
         raise WorldModelError(
             f"there is no world model {name!r}; {suggest(str(name), WORLD_MODELS)} "
             "(your own: 'package.module:Class')"
         )
     if isinstance(arguments.get("model"), str | Mapping):
         arguments["model"] = create_world_model(arguments["model"])
-    module, _, attribute = place.partition(":")
+    module, _, attribute = target.partition(":")
     try:
         made = getattr(import_module(module), attribute)(**arguments)
     except CoMapError:

@@ -13,7 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 from ..envs import Snapshot, TextEnv
 from ..envs import restore as restore_env
 from ..envs.base import Outcome
-from ..errors import InvalidAction, NoEpisode, OptionError, SnapshotError, WorldModelError
+from ..errors import InvalidAction, NoEpisode, SnapshotError, WorldModelError, check_number
 from ..facts import Delta, State, diff
 from ..spaces import Unicode
 from ..trajectory import Turn
@@ -85,8 +85,8 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         real_every: int | None = None,
     ):
         for name, value in (("horizon", horizon), ("real_every", real_every)):
-            if value is not None and (type(value) is not int or value < 1):
-                raise OptionError(f"{name} must be a whole number of at least 1, not {value!r}")
+            if value is not None:
+                check_number(name, value)
         self._inner = _real_env(env)
         if isinstance(world_model, str | Mapping):
             self.world_model, recorded = create_world_model(world_model), deepcopy(world_model)
@@ -281,12 +281,12 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
 
     def _outcome(self, prediction: Prediction, facts: State) -> Outcome:
         """Work out the rest of the step from the predicted belief."""
-        inner, told = self._inner, prediction.info or {}
-        success = bool(told.get("success", inner.goal_reached(facts)))
-        score = told.get("score", inner.score_of(facts))
+        inner, known = self._inner, prediction.info or {}
+        success = bool(known.get("success", inner.goal_reached(facts)))
+        score = known.get("score", inner.score_of(facts))
         admissible = (
-            told["admissible_actions"]
-            if "admissible_actions" in told
+            known["admissible_actions"]
+            if "admissible_actions" in known
             else inner.admissible_of(facts)
         )
         return Outcome(
@@ -295,7 +295,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             min(max(float(success if score is None else score), 0.0), 1.0),
             success,
             success or bool(prediction.terminated) or inner.ended(facts),
-            bool(told.get("invalid_action", inner.refused(prediction.observation))),
+            bool(known.get("invalid_action", inner.refused(prediction.observation))),
             None if admissible is None else tuple(admissible),
         )
 
@@ -332,8 +332,8 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         moment = self._moment
         outcome = moment.outcome._replace(observation="", reward=0.0, invalid=False)
         self._moment = _Moment(outcome, moment.facts, Delta(), moment.step + 1, True, False)
-        told = {"error": f"{type(error).__name__}: {error}"}
-        return "", 0.0, False, True, self._info() | told
+        fault = {"error": f"{type(error).__name__}: {error}"}
+        return "", 0.0, False, True, self._info() | fault
 
     def _info(self) -> dict[str, Any]:
         outcome, facts, delta, step, imagined, _ = self._moment

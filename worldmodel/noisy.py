@@ -143,8 +143,8 @@ class NoisyWorldModel:
 
 def _swapped(fact: Fact, known: Sequence[Fact], rng: random.Random) -> Fact | None:
     """Return the fact with one argument replaced by another that the predicate's kin have there."""
-    place = rng.randrange(1, len(fact)) if len(fact) > 1 else 0
-    same = {other[place] for other in known if other[0] == fact[0] and len(other) > place}
+    index = rng.randrange(1, len(fact)) if len(fact) > 1 else 0
+    same = {other[index] for other in known if other[0] == fact[0] and len(other) > index}
     same |= {other[1] for other in known if other[0] == "exists" and len(other) == 2}
-    others = sorted(same - {fact[place]}) if place else []
-    return (*fact[:place], rng.choice(others), *fact[place + 1 :]) if others else None
+    others = sorted(same - {fact[index]}) if index else []
+    return (*fact[:index], rng.choice(others), *fact[index + 1 :]) if others else None

@@ -89,14 +89,14 @@ class OracleWorldModel:
         if not ended:
             moment = self._step(env, moment, (*path, query.action))
         outcome = moment.outcome
-        told = {
+        info = {
             "admissible_actions": outcome.admissible,
             "score": outcome.score,
             "success": outcome.success,
             "invalid_action": ended or outcome.invalid,
         }
         reward = 0.0 if ended else float(outcome.reward)
-        return Prediction(outcome.observation, 1.0, reward, outcome.terminated, "oracle", told)
+        return Prediction(outcome.observation, 1.0, reward, outcome.terminated, "oracle", info)
 
     def _go(self, env: TextEnv, path: tuple[str, ...]) -> Snapshot:
         """Bring the environment to the moment that these actions lead to, and return it."""

@@ -18,7 +18,6 @@ _FEW = 2
 
 
 def kind(name: str) -> str:
-    """Return a name without its number."""
     stem = name.rstrip(_DIGITS)
     return (stem.rstrip(" _-") if stem != name else name) or name
 
@@ -35,13 +34,12 @@ class Situation:
 
     @classmethod
     def of(cls, action: str, state: State) -> Situation:
-        """Return the situation of an action in a belief."""
         action = " ".join(action.split())
         known = {name for fact in state.facts for name in fact[1:]}
         acted = _mentioned(action.lower(), known)
         stance = _stance(state.facts)
         names = tuple(dict.fromkeys([*acted, *(n for fact in stance for n in fact[1:])]))
-        variables = {name: f"{{{place}}}" for place, name in enumerate(names)}
+        variables = {name: f"{{{index}}}" for index, name in enumerate(names)}
         about = {fact for fact in state.facts if any(name in acted for name in fact[1:])}
         words = {_words(fact, variables) for fact in about | set(stance)}
         words |= {f"{variables[name]} {kind(name)}" for name in names[len(acted) :]}
@@ -58,7 +56,7 @@ class Situation:
         """Return a text with these names as variables, and known lists as slots."""
         slots = sorted(self.groups, reverse=True)  # of equal lists, that of the first name counts
         groups = {frozenset(self.groups[slot]): slot for slot in slots}
-        variables = {name: f"{{{place}}}" for place, name in enumerate(self.names)}
+        variables = {name: f"{{{index}}}" for index, name in enumerate(self.names)}
         parts, end = list[str](), 0
         for match in _LIST.finditer(text):
             slot = groups.get(frozenset(_listed(match[0])))
@@ -73,16 +71,16 @@ class Situation:
         def part(match: re.Match[str]) -> str:
             variable, slot = match.groups()
             if variable is not None:
-                place = int(variable)
-                return self.names[place] if place < len(self.names) else match[0]
+                index = int(variable)
+                return self.names[index] if index < len(self.names) else match[0]
             return match[0][0] if slot is None else _write_list(self.groups.get(slot, ()))
 
         return _PARTS.sub(part, template)
 
     def needs(self, template: str) -> bool:
         """Return whether every variable of a template has a name here."""
-        places = (match[1] for match in _PARTS.finditer(template))
-        return all(int(place) < len(self.names) for place in places if place is not None)
+        indices = (match[1] for match in _PARTS.finditer(template))
+        return all(int(index) < len(self.names) for index in indices if index is not None)
 
 
 def _mentioned(text: str, known: Iterable[str]) -> list[str]:

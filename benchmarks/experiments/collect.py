@@ -15,7 +15,7 @@ from ...agents.run import TRAJECTORIES, recorded
 from ...envs.alfworld.goal import Goal
 from ...envs.searchqa.questions import DATASETS
 from ...errors import CoMapError, DataCorrupt, DataNotFound, OptionError
-from ...metrics import success_rate
+from ...metrics import wilson
 from ...trainers.comap.config import CoMapTraining, preset
 from ...trainers.setup import Environments
 from ...trajectory import Trajectory
@@ -320,10 +320,8 @@ def _rates(parts: Sequence[_Part], pools_scores: bool = True) -> Iterator[Measur
         yield _success(one.won, one.n, one.split, trajectories=one.trajectories)
         if one.score is not None:
             yield Measure(metric="score", value=100 * one.score, split=one.split, n=one.n)
-    n, scores = (
-        sum(one.n for one in parts),
-        [one.n * one.score for one in parts if one.score is not None],
-    )
+    n = sum(one.n for one in parts)
+    scores = [one.n * one.score for one in parts if one.score is not None]
     if n:
         yield _success(sum(one.won for one in parts), n)
     if n and pools_scores and len(scores) == len(parts):
@@ -496,7 +494,7 @@ def _success(
     metric: str = "success_rate",
     trajectories: str | None = None,
 ) -> Measure:
-    rate = success_rate([True] * won + [False] * (n - won))
+    rate = wilson(won / n if n else 0.0, n)
     found = _percent(metric, rate.value, low=100 * rate.low, high=100 * rate.high, n=n, split=split)
     return replace(found, trajectories=trajectories)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from ..display import open_console, print_grid
 from ..tables import one_line, visible
 from .cited import CitedTable, cited_tables, load_cited
 from .definition import Experiment, ResultRow, experiment_ids, read_data
@@ -196,7 +196,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> st
 
 def print_shown(results: Results) -> None:
     """Print the tables of experiments on standard output."""
-    console = Console(file=sys.stdout, highlight=False)
+    console = open_console()
     for i, one in enumerate(results.shown):
         between = "\n\n" if i else ""
         console.print(Text(between + visible(one.title), style="bold"), soft_wrap=True)
@@ -223,10 +223,7 @@ def _print_table(found: Table, console: Console) -> None:
                 for one in row.entries
             )
         )
-    if not console.is_terminal:  # a file or a pipe: nothing is wrapped there
-        needed = console.measure(shown, options=console.options.update(max_width=10_000))
-        console.width = max(80, needed.maximum)
-    console.print(shown)
+    print_grid(console, shown)
     for line in (*found.notes, *(f"[{letter}] {text}" for letter, text in found.footnotes)):
         console.print(Text(visible(line)), soft_wrap=True)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from ...facts import Fact, State, diff
 from ...trajectory import Turn
-from ..canon import collapse, names
+from ..canon import names, reworded
 from .goal import APPLIANCES, Dialect, can, fits
 
 
@@ -186,19 +186,15 @@ _RULES: dict[str, tuple[tuple[re.Pattern[str], _Reader], ...]] = {
 }
 
 
-_ARTICLES = re.compile(r"\b(?:the|an?)\s+")
-_SYNONYMS = (
-    (
-        re.compile(r"^(?:pick up|grab|get|take)\s+(.+?)\s+(?:from|off|out of)\s+(.+)$"),
-        r"take \1 from \2",
-    ),
-    (re.compile(r"^(?:walk|go|move) to\s+(.+)$"), r"go to \1"),
-    (
-        re.compile(r"^(?:put|place|move)\s+(.+?)\s+(?:in/on|into|onto|in|on|to)\s+(.+)$"),
-        r"put \1 in/on \2",
-    ),
-    (re.compile(r"^(?:turn on|toggle|switch on|use)\s+(.+)$"), r"use \1"),
-    (re.compile(r"^(clean|heat|cool|slice)\s+(.+?)\s+(?:with|using|in)\s+(.+)$"), r"\1 \2 with \3"),
+_SYNONYMS = tuple(
+    (re.compile(pattern), form)
+    for pattern, form in (
+        (r"^(?:pick up|grab|get|take)\s+(.+?)\s+(?:from|off|out of)\s+(.+)$", r"take \1 from \2"),
+        (r"^(?:walk|go|move) to\s+(.+)$", r"go to \1"),
+        (r"^(?:put|place|move)\s+(.+?)\s+(?:in/on|into|onto|in|on|to)\s+(.+)$", r"put \1 in/on \2"),
+        (r"^(?:turn on|toggle|switch on|use)\s+(.+)$", r"use \1"),
+        (r"^(clean|heat|cool|slice)\s+(.+?)\s+(?:with|using|in)\s+(.+)$", r"\1 \2 with \3"),
+    )
 )
 
 
@@ -322,7 +318,9 @@ class _Fold:
 
     def on_lit(self, event: Event) -> None:
         self._add(("lit", event.name))
-        self._be_near(event.name)
+        here = (self.inside.get(place[-1], _NONE) for place in self.at)
+        if not any(fact[1] == event.name for facts in here for fact in facts):
+            self._be_near(event.name)
 
     def on_dark(self, event: Event) -> None:
         self._drop(("lit", event.name))
@@ -354,6 +352,13 @@ _METHODS: dict[str, Callable[[_Fold, Event], None]] = {
     for name, method in vars(_Fold).items()
     if name.startswith("on_")
 }
+
+
+_TREATED = ("clean", "hot", "cool", "sliced")
+_TREATING = ("clean ", "heat ", "cool ", "slice ")
+_HOLDS = ("holding", "in", "near")
+_PLACED = ("at", "holding", "in", "near")
+_FIRST_SIGHT = ("exists", "seen")
 
 
 class ALFWorldCanonicalizer:
@@ -404,11 +409,7 @@ class ALFWorldCanonicalizer:
 
     def action(self, text: str) -> str:
         """Return the canonical form of an action: lower case, no articles, one verb for each act."""
-        words = _ARTICLES.sub("", collapse(text))
-        for pattern, form in _SYNONYMS:
-            if pattern.match(words):
-                return pattern.sub(form, words)
-        return words
+        return reworded(text, _SYNONYMS)
 
     def describe(self, before: State, action: str, after: State) -> str:
         """Return an observation from which `update` reads `after`: see `Describer`."""
@@ -419,8 +420,21 @@ class ALFWorldCanonicalizer:
     def reveals(
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
     ) -> bool:
-        """Return whether a change tells what nobody could foresee: see `comap.envs.Revealer`."""
-        return reveals(before, self.action(action), after)
+        """Return whether a change tells what neither the belief nor the action did."""
+        action = self.action(action)
+        known = {fact[1] for fact in before.facts if fact[0] in _HOLDS and len(fact) > 1}
+        delta = diff(before, after)
+        for fact in delta.added | delta.removed:
+            predicate, thing = fact[0], fact[-1] if fact[0] == "at" else "".join(fact[1:2])
+            if predicate in _FIRST_SIGHT:
+                return True
+            if predicate in _TREATED and not action.startswith(_TREATING):
+                return True
+            if predicate in _PLACED and not names(action, thing):
+                leaves = predicate == "at" and fact in delta.removed  # whoever goes leaves a place
+                if not (leaves or (predicate == "near" and thing in known)):
+                    return True
+        return False
 
 
 _KNIVES = ("knife", "butterknife")
@@ -465,27 +479,3 @@ def _with_held(held: str, place: str, closed: bool, dialect: Dialect) -> set[str
         if place.rpartition(" ")[0] in kinds and can(held, f"{verb}able"):
             commands.add(f"{verb} {held} with {place}")
     return commands
-
-
-_TREATED = ("clean", "hot", "cool", "sliced")
-_TREATING = ("clean ", "heat ", "cool ", "slice ")
-_HOLDS = ("holding", "in", "near")
-_PLACED = ("at", "holding", "in", "near")
-_FIRST_SIGHT = ("exists", "seen")
-
-
-def reveals(before: State, action: str, after: State) -> bool:
-    """Return whether a change tells what neither the belief nor the action did."""
-    known = {fact[1] for fact in before.facts if fact[0] in _HOLDS and len(fact) > 1}
-    delta = diff(before, after)
-    for fact in delta.added | delta.removed:
-        predicate, thing = fact[0], fact[-1] if fact[0] == "at" else "".join(fact[1:2])
-        if predicate in _FIRST_SIGHT:
-            return True
-        if predicate in _TREATED and not action.startswith(_TREATING):
-            return True
-        if predicate in _PLACED and not names(action, thing):
-            leaves = predicate == "at" and fact in delta.removed  # whoever goes leaves a place
-            if not (leaves or (predicate == "near" and thing in known)):
-                return True
-    return False

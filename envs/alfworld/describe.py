@@ -45,7 +45,9 @@ class _Description:
         """Return them in the order in which reading them makes the change."""
         handling, handled = self._handling()
         arrival = self._arrival(handled)
-        return [*arrival, *handling, *self._views(handled), *self._conditions(), *self._rest()]
+        lamps = [f"You turn on the {f[1]}." for f in self._of(self.added, "lit")]
+        lamps += [f"You turn off the {f[1]}." for f in self._of(self.removed, "lit")]
+        return [*arrival, *handling, *self._views(handled), *self._conditions(), *lamps]
 
     def _of(self, facts: frozenset[Fact], predicate: str) -> list[Fact]:
         return sorted(fact for fact in facts if fact[0] == predicate)
@@ -57,13 +59,10 @@ class _Description:
             - {f[1] for f in self._of(self.added, "lit")}
         )
         if near or (new != old and (len(new) != 1 and not new - old <= handled)):
-            places = join_names(sorted(new)) if new else "nothing"
-            return (
-                [f"You are facing the {places}. Next to it, you see {listing(near)}."]
-                if new
-                else ["You are in the middle of a room."]
-            )
-        if new == old or (old <= new and new - old <= handled):
+            if new:
+                places = join_names(sorted(new))
+                return [f"You are facing the {places}. Next to it, you see {listing(near)}."]
+        elif new == old or (old <= new and new - old <= handled):
             return []
         return [f"You arrive at {min(new)}."] if new else ["You are in the middle of a room."]
 
@@ -121,11 +120,6 @@ class _Description:
             sentences.append(f"This is a {shown}{' ' if shown else ''}{sliced}{thing}.")
         return sentences
 
-    def _rest(self) -> list[str]:
-        lit = [f"You turn on the {f[1]}." for f in self._of(self.added, "lit")]
-        dark = [f"You turn off the {f[1]}." for f in self._of(self.removed, "lit")]
-        return lit + dark
-
 
 _LAST = 2
 _CONDITIONS = ("clean", "hot", "cool", "sliced")
@@ -136,8 +130,8 @@ def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None
     belief = _Belief(state)
     lines = [f"goal: {goal}", *belief.self_lines()]
     lines += _survey(belief, goal, history) if action is None else _scene(belief, action)
-    told = [f"{t.action} (nothing happened)" if _failed(t) else f"{t.action}" for t in history[1:]]
-    return "\n".join([*lines, *([f"last: {'; '.join(told[-_LAST:])}"] if told else [])])
+    done = [f"{t.action}{' (nothing happened)' * _failed(t)}" for t in history[1:]][-_LAST:]
+    return "\n".join([*lines, *([f"last: {'; '.join(done)}"] if done else [])])
 
 
 def _survey(belief: _Belief, goal: str, history: Sequence[Turn]) -> list[str]:

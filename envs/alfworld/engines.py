@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ...errors import DataNotFound, EngineError, MissingExtra, OptionError, SnapshotError, suggest
+from ...errors import DataNotFound, EngineError, OptionError, SnapshotError, needs_extra, suggest
 from ...facts import Fact
 from .engine import NativeEngine
 from .game import Game
@@ -69,15 +69,13 @@ def guarded() -> Iterator[None]:
 
 def new_environment() -> Any:
     """Return upstream's environment: ``PddlEnv`` in alfworld's demangler."""
-    try:
+    with needs_extra("alfworld", "engine='textworld'"):
         import textworld
         from textworld.envs.pddl import PddlEnv
 
         demangler = _import_demangler()
         wanted = textworld.EnvInfos(feedback=True, admissible_commands=True, facts=True, won=True)
         return demangler(PddlEnv(wanted), shuffle=False)
-    except ImportError as error:
-        raise MissingExtra.of("alfworld", "engine='textworld'") from error
 
 
 @functools.cache

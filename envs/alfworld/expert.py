@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import permutations
 
 from ...facts import State
@@ -16,11 +16,7 @@ def plan(engine: NativeEngine) -> list[str] | None:
     """Return the shortest list of commands that wins from the engine's state."""
     if engine.won():
         return []
-    best: list[str] | None = None
-    for draft in _drafts(engine):
-        if best is None or len(draft.commands) < len(best):
-            best = draft.commands
-    return best
+    return min((draft.commands for draft in _drafts(engine)), key=len, default=None)
 
 
 class _Draft:
@@ -224,10 +220,11 @@ class _Explorer:
             return self.get_rid()
         if self.held is not None:
             return self.use_held(self.held)
-        thing = self.known_thing()
-        if thing is not None:
-            return self.take(*thing)
-        return self.search(self.goal.object_kind)
+        known = self.known_thing()
+        if known is None:
+            return self.search(self.goal.object_kind)
+        thing, place = known
+        return self.reach(place) or f"take {thing} from {place}"
 
     def wanted(self, thing: str) -> bool:
         """Return whether a thing is of the kind that the goal is about."""
@@ -280,14 +277,10 @@ class _Explorer:
         if ("closed", place) in self.facts or place not in self.here:
             # A receptacle that one cannot go to is where one is: things share locations.
             for command in (f"open {place}", f"examine {place}"):
-                if self.allowed(command) and not (
-                    command.startswith("examine") and place in self.here
-                ):
+                examined = command.startswith("examine") and place in self.here
+                if self.allowed(command) and not examined:
                     return command
         return None
-
-    def take(self, thing: str, place: str) -> str | None:
-        return self.reach(place) or f"take {thing} from {place}"
 
     def put_command(self, place: str) -> str | None:
         """Return the command that puts the held thing into a receptacle that is here."""
@@ -304,21 +297,14 @@ class _Explorer:
             verb, kinds = APPLIANCES[goal.state]
             for place in self.places:
                 if kind_of(place) in kinds:
-                    command = f"{verb} {thing} with {place}"
-                    return self.walk(place) if not self.can_do(command, place) else command
+                    command, go = f"{verb} {thing} with {place}", f"go to {place}"
+                    if self.allowed(command) and (self.admissible or place in self.here):
+                        return command
+                    return go if self.allowed(go) else None
         target = self.target()
         if target is None:
             return self.search(goal.target_kind)
         return self.reach(target) or self.put_command(target)
-
-    def can_do(self, command: str, place: str) -> bool:
-        """Return whether a command at a receptacle can be given now."""
-        if self.admissible is not None:
-            return command in self.admissible
-        return place in self.here
-
-    def walk(self, place: str) -> str | None:
-        return f"go to {place}" if self.allowed(f"go to {place}") else None
 
     def to_lamp(self) -> str | None:
         for place, things in sorted(self.contents.items(), key=lambda item: _natural(item[0])):
@@ -350,12 +336,5 @@ class _Explorer:
             command = self.reach(place)
             if command is not None:
                 return command
-        return self.look_again()
-
-    def look_again(self) -> str | None:
-        """Return a command for when everything has been seen in vain: visit the least known."""
-        commands: Iterable[str] = sorted(self.admissible or ())
-        for command in commands:
-            if command.startswith("open "):
-                return command
-        return None
+        # Everything has been seen in vain.
+        return next((c for c in sorted(self.admissible or ()) if c.startswith("open ")), None)

@@ -264,7 +264,7 @@ class Game:
         DataCorrupt: The facts contradict what the engine needs (no agent, say).
 
     Attributes:
-        order: For each object and receptacle its place in the order that texts list things in.
+        order: For each object and receptacle its position in the order that texts list things in.
         here: The receptacles at each location, in that order.
         going: For each location the commands that lead away, with where they lead.
         kind: The PDDL type of each object and receptacle.
@@ -277,7 +277,7 @@ class Game:
         self.dialect = dialect
         names = display_names(set(chain.from_iterable(problem.facts)) - SIGNATURES.keys())
         self._names = names
-        self.order = {name: place for place, name in enumerate(names.values())}
+        self.order = {name: position for position, name in enumerate(names.values())}
         self._group()
         self._places()
         self._check()
@@ -384,10 +384,9 @@ class Game:
                 raise DataCorrupt(f"expected a type for every thing, found none for {name!r}")
         if sum(map(len, self.here.values())) > len(self.receptacles):
             raise DataCorrupt("expected each receptacle at one location, found one at several")
-        for _, place in inside:
-            if place not in self.location:
-                raise DataCorrupt(
-                    f"expected a location for every receptacle, found none for {place!r}"
-                )
+        if lost := [receptacle for _, receptacle in inside if receptacle not in self.location]:
+            raise DataCorrupt(
+                f"expected a location for every receptacle, found none for {lost[0]!r}"
+            )
         if not self.receptacles:
             raise DataCorrupt("expected at least one receptacle, found none")

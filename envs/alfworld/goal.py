@@ -92,20 +92,15 @@ class Goal:
         words = " ".join(text.lower().split()).rstrip(". ")
         words = words.rpartition("your task is to: ")[2]
         for pattern in _SENTENCES:
-            match = pattern.fullmatch(words)
-            if match:
-                return cls._from_match(match.groupdict())
+            if match := pattern.fullmatch(words):
+                found = match.groupdict()
+                family = _LIGHT if found["target"].endswith("lamp") else _SIMPLE
+                if "state" in found:
+                    family = _FAMILY_OF_WORD[found["state"]]
+                elif "two" in found:
+                    family = _TWO
+                return cls(family, found["object"], found["target"])
         return None
-
-    @classmethod
-    def _from_match(cls, found: dict[str, str]) -> Goal:
-        if "state" in found:
-            family = _FAMILY_OF_WORD[found["state"]]
-        elif "two" in found:
-            family = _TWO
-        else:
-            family = _LIGHT if found["target"].endswith("lamp") else _SIMPLE
-        return cls(family, found["object"], found["target"])
 
     def sentence(self) -> str:
         """Return the goal in words that `from_sentence` reads."""
@@ -128,7 +123,9 @@ class Goal:
                 f[0] == "holding" and kind_of(f[-1]) == self.object_kind for f in state.facts
             )
             return held + self._lamp_lit(state.facts), 2
-        placed = [f[1:] for f in state.facts if f[0] == "in" and len(f) == 3 and self._place(f)]
+        kinds = (self.object_kind, self.target_kind)
+        inside = [f[1:] for f in state.facts if f[0] == "in" and len(f) == 3]
+        placed = [pair for pair in inside if (kind_of(pair[0]), kind_of(pair[1])) == kinds]
         if self.count == 2:
             counts = Counter(receptacle for _, receptacle in placed)
             return min(2, max(counts.values(), default=0)), 2
@@ -137,9 +134,6 @@ class Goal:
         ready = {f[1] for f in state.facts if f[0] == self.state and len(f) == 2}
         treated = any(kind_of(thing) == self.object_kind for thing in ready)
         return bool(placed) + treated + any(thing in ready for thing, _ in placed), 3
-
-    def _place(self, fact: Fact) -> bool:
-        return kind_of(fact[1]) == self.object_kind and kind_of(fact[2]) == self.target_kind
 
     def _lamp_lit(self, facts: frozenset[Fact]) -> bool:
         lit = {f[-1] for f in facts if f[0] == "lit" and kind_of(f[-1]) == self.target_kind}

@@ -124,8 +124,8 @@ def _draw_groups(room: str, kinds: list[str], draws: Draws) -> list[list[str]]:
         if not left[kind]:
             continue
         fitting = {
-            place: n * group.count(kind)
-            for place, (group, n) in enumerate(together)
+            index: n * group.count(kind)
+            for index, (group, n) in enumerate(together)
             if kind in group and all(left[other] >= group.count(other) for other in group)
         }
         group = together[draws.weighted(fitting)][0] if fitting else [kind]

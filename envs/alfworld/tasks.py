@@ -123,7 +123,7 @@ class GeneratedGames:
 
     def panel(self) -> Panel:
         """Return the default tasks of the split; any other number can be asked for by its id."""
-        return _generated_panel(self.split, self.seed, self.difficulty)
+        return _panel(self.split, self.seed, self.difficulty)
 
     def game(self, task: str, dialect: Dialect) -> tuple[Game, Path | None]:
         return _generated_game(task, dialect), None
@@ -192,9 +192,7 @@ def _content_hash(root: Path, split: str) -> str:
     return digest.hexdigest()
 
 
-@lru_cache(maxsize=16)
-def _generated_panel(split: str, seed: int, difficulty: str) -> Panel:
-    return panel(split, seed=seed, difficulty=difficulty)
+_panel = lru_cache(maxsize=16)(panel)
 
 
 @lru_cache(maxsize=64)

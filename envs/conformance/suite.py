@@ -129,10 +129,10 @@ def same(expected: Sequence[str], found: Sequence[str], contract: str) -> None:
         if one != two:
             pairs = zip(one, two, strict=False)
             at = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-            told = [line[max(0, at - 60) : at + 200] for line in (one, two)]
+            wanted, there = (line[max(0, at - 60) : at + 200] for line in (one, two))
             raise AssertionError(
-                f"{contract}; record {number} differs at character {at}: expected ...{told[0]!r}, "
-                f"found ...{told[1]!r}"
+                f"{contract}; record {number} differs at character {at}: expected ...{wanted!r}, "
+                f"found ...{there!r}"
             )
     raise AssertionError(f"{contract}; expected {len(expected)} records, found {len(found)}")
 
@@ -189,8 +189,8 @@ class Answers(Suite):
                         "facts must be tuples of lower-case text",
                         after,
                     )
-                    told = State.from_text(after.to_text())
-                    expect(told == after, "facts must come back from their text", after)
+                    again = State.from_text(after.to_text())
+                    expect(again == after, "facts must come back from their text", after)
                     now = env.get_wrapper_attr("state_facts")()
                     expect(now == after, "state_facts() must be info['facts']", now)
                     before = after
@@ -371,14 +371,11 @@ class Replays(Suite):
         observations, infos = envs.reset(seed=11)
         records, played = [record(observations, infos)], []
         for number in range(self.steps):
-            chosen = (
-                actions[number]
-                if actions
-                else tuple(
-                    self.policy(text, {key: infos[key][i] for key in Info.__required_keys__}, rng)
-                    for i, text in enumerate(observations)
-                )
+            chosen = tuple(
+                self.policy(text, {key: infos[key][i] for key in Info.__required_keys__}, rng)
+                for i, text in enumerate(observations if actions is None else ())
             )
+            chosen = chosen if actions is None else actions[number]
             *answer, infos = envs.step(chosen)
             observations = answer[0]
             records.append(record(*answer, infos))
@@ -503,9 +500,9 @@ class Snapshots(Suite):
             with self.make() as env, self.make() as fresh:
                 episode, moments = self._moments(env, seed)
                 env.reset(seed=seed + 1)
-                for place, taken in moments:
+                for number, taken in moments:
                     for where, target in (("the same", env), ("a fresh", fresh)):
-                        self._back(target, pickle.loads(taken), episode, place, where)
+                        self._back(target, pickle.loads(taken), episode, number, where)
 
     def test_snapshot_is_not_changed_by_later_steps(self) -> None:
         """A snapshot stays what it was while the episode goes on and callers change infos."""
@@ -548,26 +545,23 @@ class Snapshots(Suite):
         """Play an episode; return it and pickled snapshots of some of its moments."""
         episode = self._play(env, seed)
         count = len(episode.actions)
-        places = {0, count} | set(random.Random(seed).sample(range(count), min(2, count)))
+        chosen = {0, count} | set(random.Random(seed).sample(range(count), min(2, count)))
         env.reset(seed=seed)
         moments = []
-        for place in range(count + 1):
-            if place in places:
-                moments.append((place, pickle.dumps(snapshot(env))))
-            if place < count:
-                env.step(episode.actions[place])
+        for number in range(count + 1):
+            if number in chosen:
+                moments.append((number, pickle.dumps(snapshot(env))))
+            if number < count:
+                env.step(episode.actions[number])
         return episode, moments
 
-    def _back(self, env: Env, taken: Any, episode: Episode, place: int, where: str) -> None:
-        """Restore step `place` of `episode` and play it to its end again."""
-        contract = f"step {place} of seed {episode.seed}, restored in {where} environment,"
+    def _back(self, env: Env, taken: Any, episode: Episode, number: int, where: str) -> None:
+        """Restore step `number` of `episode` and play it to its end again."""
+        contract = f"step {number} of seed {episode.seed}, restored in {where} environment,"
         then = record(*_restored(env, taken, contract))
-        same([shown(episode.records[place])], [then], f"{contract} must have its text and info")
-        same(
-            episode.records[place + 1 :],
-            follow(env, episode.actions[place:]),
-            f"{contract} must go on as it did",
-        )
+        same([shown(episode.records[number])], [then], f"{contract} must have its text and info")
+        later = follow(env, episode.actions[number:])
+        same(episode.records[number + 1 :], later, f"{contract} must go on as it did")
 
 
 def _restored(env: Env, taken: Any, contract: str) -> tuple[str, dict[str, Any]]:

@@ -94,8 +94,8 @@ def _plain(value: Any) -> Any:
 
 def shown(line: str) -> str:
     """Return the record of the observation and info alone, from the record of a step."""
-    told = json.loads(line)
-    return json.dumps([told[0], told[-1]], sort_keys=True)
+    parts = json.loads(line)
+    return json.dumps([parts[0], parts[-1]], sort_keys=True)
 
 
 def digest(records: Iterable[str]) -> str:
@@ -124,10 +124,8 @@ def play(
 
 def replay(env: Env, episode: Episode) -> tuple[str, ...]:
     """Play the actions of an episode again and return the records."""
-    return (
-        record(*env.reset(seed=episode.seed, options=episode.options)),
-        *follow(env, episode.actions),
-    )
+    first = record(*env.reset(seed=episode.seed, options=episode.options))
+    return first, *follow(env, episode.actions)
 
 
 def follow(env: Env, actions: Iterable[str]) -> tuple[str, ...]:
@@ -145,11 +143,10 @@ def replay_in_child(
     maker: str, arguments: Mapping[str, Any], episodes: Sequence[Episode], hash_seed: int
 ) -> list[tuple[str, ...]]:
     """Replay episodes in a fresh Python process and return their records."""
-    told = pickle.dumps((maker, dict(arguments), list(episodes)))
     path = os.pathsep.join(entry for entry in sys.path if entry)
     done = subprocess.run(
         [sys.executable, "-c", _CHILD],
-        input=told,
+        input=pickle.dumps((maker, dict(arguments), list(episodes))),
         capture_output=True,
         env=os.environ | {"PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": path},
         timeout=_TIMEOUT,

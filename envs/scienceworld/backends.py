@@ -16,7 +16,7 @@ import weakref
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from ...errors import EngineError, MissingExtra, OptionError
+from ...errors import EngineError, OptionError, needs_extra
 from .simulator import (
     FLAGS,
     Java,
@@ -49,9 +49,9 @@ class Py4JSimulator(Simulator):
         try:
             self._connect()
         except (OSError, RuntimeError, ValueError) as error:
-            told = self._failed("to start", error)
+            message = self._failed("to start", error)
             self.close()
-            raise EngineError(told) from error
+            raise EngineError(message) from error
         except BaseException:
             self.close()
             raise
@@ -94,9 +94,8 @@ class Py4JSimulator(Simulator):
     def _connect(self) -> None:
         """Read where the JVM listens, and get ready to ask."""
         assert self._jvm.stdout is not None
-        told = _lines(self._jvm.stdout, 2, _START_SECONDS)
-        port, token = int(told[0]), told[1]
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=_START_SECONDS)
+        port, token = _lines(self._jvm.stdout, 2, _START_SECONDS)
+        self._socket = socket.create_connection(("127.0.0.1", int(port)), timeout=_START_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._ask(f"A\n{token}\n")
         # The simulator prints a great deal. Nobody would read it, and a full pipe stops the JVM.
@@ -147,7 +146,9 @@ class Py4JSimulator(Simulator):
         assert self._socket is not None
         self._socket.sendall(command.encode("utf-8"))
         while (end := self._rest.find(b"\n")) < 0:
-            _acknowledge_at_once(self._socket)
+            # Spares long answers 40 ms: the JVM sends their end only when their beginning has arrived.
+            if hasattr(socket, "TCP_QUICKACK"):
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
             more = self._socket.recv(1 << 16)
             if not more:
                 raise ConnectionError("the JVM closed the connection")
@@ -168,10 +169,8 @@ class Py4JSimulator(Simulator):
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, self._errors.tell() - 500))
         words = self._errors.read().decode("utf-8", "replace").strip()
-        said = f"{type(error).__name__}: {error}; {state}" + (
-            f"; it said: {words}" if words else ""
-        )
-        return f"expected the simulator's JVM {what}, found {said}"
+        found = f"{type(error).__name__}: {error}; {state}{'; it said: ' * bool(words)}{words}"
+        return f"expected the simulator's JVM {what}, found {found}"
 
 
 class _Reference:
@@ -183,10 +182,8 @@ class _Reference:
 
 def _start(java: Java, errors: IO[bytes]) -> subprocess.Popen[bytes]:
     """Start the JVM; it tells its port and its token on standard output."""
-    try:
+    with needs_extra("scienceworld", "the backend 'py4j'"):
         from py4j.java_gateway import find_jar_path
-    except ImportError:
-        raise MissingExtra.of("scienceworld", "the backend 'py4j'") from None
     jar = simulator_jar()
     jars = os.pathsep.join((find_jar_path(), *map(str, classpath(jar))))
     command = [str(java.executable), *FLAGS, HEAP, "-XX:+ExitOnOutOfMemoryError"]
@@ -215,16 +212,16 @@ def _end_jvm(jvm: subprocess.Popen[bytes], owner: int) -> None:
 
 def _lines(stream: IO[bytes], number: int, seconds: float) -> list[str]:
     """Return so many lines of a pipe; fail where they do not come in time."""
-    told: list[str] = []
+    lines: list[str] = []
     reader = threading.Thread(
-        target=lambda: told.extend(stream.readline().decode().strip() for _ in range(number)),
+        target=lambda: lines.extend(stream.readline().decode().strip() for _ in range(number)),
         daemon=True,
     )
     reader.start()
     reader.join(seconds)
-    if len(told) < number or not all(told):
-        raise TimeoutError(f"no port and token within {seconds:.0f} s, but {told!r}")
-    return told
+    if len(lines) < number or not all(lines):
+        raise TimeoutError(f"no port and token within {seconds:.0f} s, but {lines!r}")
+    return lines
 
 
 def _part(value: Any) -> str:
@@ -244,7 +241,10 @@ def _part(value: Any) -> str:
 def _value(answer: str) -> Any:
     kind, text = answer[:1], answer[1:]
     if kind == "s":
-        return _unescaped(text)
+        if "\\" not in text:
+            return text
+        parts = text.split("\\\\")
+        return "\\".join(part.replace("\\n", "\n").replace("\\r", "\r") for part in parts)
     if kind in "rl" and text:
         return _Reference(text)
     if kind in "iL":
@@ -256,19 +256,6 @@ def _value(answer: str) -> Any:
     if kind in "nv":
         return None
     raise RuntimeError(f"the JVM answered {answer!r:.200}, which is of no type we know")
-
-
-def _unescaped(text: str) -> str:
-    if "\\" not in text:
-        return text
-    parts = text.split("\\\\")
-    return "\\".join(part.replace("\\n", "\n").replace("\\r", "\r") for part in parts)
-
-
-def _acknowledge_at_once(connection: socket.socket) -> None:
-    """Spare long answers 40 ms: the JVM sends their end only when their beginning has arrived."""
-    if hasattr(socket, "TCP_QUICKACK"):
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def _forget_in_child() -> None:
@@ -352,10 +339,8 @@ class _Tools:
 
     def shape(self, returned: Any, *taken: Any) -> Any:
         """Return the type of a method from the types, or their names, of what it has to do with."""
-        known = [
-            self._types.get(it, it) if isinstance(it, str) else it for it in (returned, *taken)
-        ]
-        return self._method_type.methodType(known[0], self.jpype.JArray(self.lang.Class)(known[1:]))
+        first, *rest = (self._types[t] if isinstance(t, str) else t for t in (returned, *taken))
+        return self._method_type.methodType(first, self.jpype.JArray(self.lang.Class)(rest))
 
     def method(self, cls: Any, name: str, *types: Any) -> Any:
         """Return the handle of a method; its first argument is the object."""
@@ -434,7 +419,6 @@ class _Tools:
 
 _HEAP = ("-Xms32m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30")
 _OURS = "-Xrs"  # signals stay Python's; else the JVM takes SIGTERM, and crashes in JPype's clean-up
-_EXTRA = "scienceworld"
 _NATIVE = "--enable-native-access=ALL-UNNAMED"  # else newer Javas warn of JPype
 _owner: int | None = None
 
@@ -462,13 +446,9 @@ class JPypeSimulator(Simulator):
         self.alive = True
 
     def call(self, method: str, *arguments: str | int | bool) -> Any:
-        told = self._invoke(method, *arguments)
-        kind = METHODS[method][0]
-        if told is None:
-            return None
-        if kind == "text":
-            return str(told)
-        return {"truth": bool, "fraction": float}.get(kind, int)(told)
+        answer = self._invoke(method, *arguments)
+        kinds: dict[str, Any] = {"text": str, "truth": bool, "fraction": float}
+        return None if answer is None else kinds.get(METHODS[method][0], int)(answer)
 
     def texts(self, method: str) -> tuple[str, ...]:
         """See `Simulator.texts`: the list comes as one text."""
@@ -487,17 +467,15 @@ class JPypeSimulator(Simulator):
 
     def _invoke(self, method: str, *arguments: Any) -> Any:
         self.check()
+        # JPype takes int for Long.
+        boxed = [self._jpype.JInt(it) if type(it) is int else it for it in arguments]
         try:
-            return self._handles[method].invokeWithArguments(*map(self._boxed, arguments))
+            return self._handles[method].invokeWithArguments(*boxed)
         except self._jpype.JException as error:
             self.alive = False
             raise EngineError(
                 f"expected the simulator to answer {method!r}, found {error}"
             ) from error
-
-    def _boxed(self, value: Any) -> Any:
-        """Return an argument as the Java type that it is meant for: JPype takes int for Long."""
-        return self._jpype.JInt(value) if type(value) is int else value
 
 
 def _unload(jpype: Any, handles: Handles, owner: int) -> None:
@@ -512,11 +490,9 @@ def _unload(jpype: Any, handles: Handles, owner: int) -> None:
 def _jvm(java: Java) -> Any:
     """Return the module jpype; its JVM runs, and is fit for the simulator."""
     global _owner
-    try:
+    with needs_extra("scienceworld", "the backend 'jpype'"):
         import jpype
         import jpype.imports  # makes jpype.java
-    except ImportError:
-        raise MissingExtra.of(_EXTRA, "the backend 'jpype'") from None
     if not jpype.isJVMStarted():
         try:
             flags = (*FLAGS, *_HEAP, _OURS, *([_NATIVE] if java.version >= 22 else []))
@@ -563,9 +539,9 @@ _kept = 0
 
 def make_simulator(backend: str, java: str | None = None) -> Simulator:
     """Return a simulator: one that waits, or else a new one."""
-    for place, (kind, simulator) in enumerate(_idle):
+    for index, (kind, simulator) in enumerate(_idle):
         if kind == (backend, java) and simulator.usable:
-            del _idle[place]
+            del _idle[index]
             return simulator
     return BACKENDS[backend](find_java(java))
 
@@ -607,7 +583,7 @@ def keep_idle(number: int) -> int:
 def _shrink() -> None:
     """Close what is too much, and what cannot be used: the oldest first."""
     usable = [it for it in _idle if it[1].usable]
-    extra = usable[: max(0, len(usable) - _kept)]
-    for place in reversed(range(len(_idle))):
-        if _idle[place] in extra or _idle[place] not in usable:
-            _idle.pop(place)[1].close()
+    kept = usable[max(0, len(usable) - _kept) :]
+    for one in [it for it in _idle if it not in kept]:
+        _idle.remove(one)
+        one[1].close()

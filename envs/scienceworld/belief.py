@@ -42,6 +42,7 @@ class Belief:
         "children",
         "doors",
         "focus",
+        "fresh",
         "links",
         "marks",
         "other",
@@ -49,7 +50,6 @@ class Belief:
         "pending",
         "room",
         "seen",
-        "told",
     )
 
     def __init__(self, facts: Iterable[Fact] = ()):
@@ -63,11 +63,11 @@ class Belief:
         self.pending: dict[str, str] = {}
         self.seen: set[str] = set()
         self.other: set[Fact] = set()
-        self.told: set[str | tuple[str, str]] = set()
+        self.fresh: set[str | tuple[str, str]] = set()
         self._free: dict[str, int] = {}  # for each name, a number below which none is free
         for fact in sorted(facts):  # of two places for a thing, chance must not choose
             self._read(fact)
-        self.told.clear()
+        self.fresh.clear()
 
     def _read(self, fact: Fact) -> None:
         kind, size = fact[0] if fact else "", len(fact)
@@ -113,7 +113,7 @@ class Belief:
     def mark(self, thing: str, kind: str, *value: str) -> None:
         """Say something of a thing, in the place of what was said of that before."""
         group = _GROUPS.get(kind, kind)
-        self.told.add((thing, group))
+        self.fresh.add((thing, group))
         self.marks.setdefault(thing, {})[group] = (kind, thing, *value)
 
     def unmark(self, thing: str, *groups: str) -> None:
@@ -164,7 +164,7 @@ class Belief:
         """Put a thing, with all that is in it, into a place; into itself it does not go."""
         if place == thing or thing in self.above(place):
             return
-        self.told.add(thing)
+        self.fresh.add(thing)
         self._take_out(thing)
         self.parent[thing] = place
         self.children.setdefault(place, set()).add(thing)
@@ -209,7 +209,7 @@ class Belief:
 
 _PLACES = re.compile(r" \((in [^()]*(?:\([^()]*\)[^()]*)*)\)$")
 _STAGE = re.compile(r" in the [a-z]+ stage\b")
-_WORD = re.compile(r"[a-z0-9()'-]+")
+_words = re.compile(r"[a-z0-9()'-]+").findall
 _ROOM = "room"  # how any room may be called
 _SPLITS = (" to ", " into ", " in ", " on ")
 
@@ -256,10 +256,6 @@ def called(belief: Belief, phrase: Phrase) -> list[str]:
     return [thing for thing in belief.around() if _fits_head(belief, thing, phrase)]
 
 
-def _words(text: str) -> list[str]:
-    return _WORD.findall(text)
-
-
 def chosen(belief: Belief, things: Sequence[str], phrases: Sequence[Phrase] = ()) -> list[str]:
     """Return those of some things that phrases may mean; one, where they are as good as the same."""
     if len(things) == 1 and phrases and not _fits_places(belief, things[0], phrases[0]):
@@ -286,9 +282,9 @@ def score(belief: Belief, thing: str, phrase: Phrase) -> int:
 def _fits_places(belief: Belief, thing: str, phrase: Phrase) -> bool:
     above = belief.above(thing)
     if len(phrase.places) > 1:
-        told = [place for place in phrase.places if place != "agent"]
-        here = [place for place in above if place != INVENTORY or INVENTORY in told]
-        return [base_name(place) for place in here] == told[: len(here)]
+        wanted = [place for place in phrase.places if place != "agent"]
+        here = [place for place in above if place != INVENTORY or INVENTORY in wanted]
+        return [base_name(place) for place in here] == wanted[: len(here)]
     for place in phrase.places:
         if place == _ROOM and above[:1] == [belief.room]:
             continue
@@ -387,9 +383,8 @@ class Meaning:
         return ones, others
 
     def _fit(self, things: Sequence[str], phrase: Phrase) -> int:
-        return max(
-            (score(self.belief, t, phrase) for t in things if t in self.belief.parent), default=0
-        )
+        known = (thing for thing in things if thing in self.belief.parent)
+        return max((score(self.belief, thing, phrase) for thing in known), default=0)
 
     def places(self, name: str) -> list[str]:
         """Return the things, or the room, or the inventory, that something may be put into."""
@@ -435,8 +430,8 @@ def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None
     if belief.focus:
         lines.append(f"focus: {belief.focus}")
     if belief.pending:
-        told = (f"{n}: {text}" for n, text in sorted(belief.pending.items()) if n.isdecimal())
-        lines.append(f"choose: {'; '.join(told)}")
+        menu = (f"{n}: {text}" for n, text in sorted(belief.pending.items()) if n.isdecimal())
+        lines.append(f"choose: {'; '.join(menu)}")
     # The lists below an answer's first line are what the belief tells as well.
     answers = [(t.action, t.observation.strip().partition("\n")[0]) for t in history[1:][-_LAST:]]
     lines += [f"last: {done} -> {answer}" for done, answer in answers]

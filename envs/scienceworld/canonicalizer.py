@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from ...facts import Fact, State
 from ...trajectory import Turn
-from ..canon import collapse, names
+from ..canon import collapse, names, reworded
 from .belief import (
     AGENT,
     INVENTORY,
@@ -45,13 +45,6 @@ def show(belief: Belief, place: str, things: Sequence[Thing]) -> None:
         for name in gone:
             if name in belief.parent:
                 belief.forget(name)
-
-
-def describe(belief: Belief, name: str, thing: Thing) -> None:
-    """Take in what a description says of a known thing."""
-    _say(belief, name, thing)
-    if thing.contents is not None:
-        show(belief, name, thing.contents)
 
 
 class _Listing:
@@ -91,7 +84,7 @@ class _Listing:
         """Take things that have in them what known ones have; return the others."""
         others = []
         for thing in group:
-            inside = _told(thing)
+            inside = _contents(thing)
             same = (name for name in names if inside == _inside(self.belief, name))
             name = None if inside is None else next(same, None)
             if name is None:
@@ -108,7 +101,7 @@ class _Listing:
             self.match(name, thing.contents)
 
 
-def _told(thing: Thing) -> list[str] | None:
+def _contents(thing: Thing) -> list[str] | None:
     """Return what a description tells to be in a thing, by bare names."""
     return None if thing.contents is None else sorted(child.name for child in thing.contents)
 
@@ -119,16 +112,15 @@ def _inside(belief: Belief, name: str) -> list[str]:
 
 def _likest(belief: Belief, names: list[str], thing: Thing) -> str:
     """Take the known thing that shares most with a description out of `names`, or the first."""
-    told = set(_told(thing) or ())
-    found = names[0]
-    if told:
-        found = max(names, key=lambda name: len(told.intersection(_inside(belief, name))))
+    contents, found = set(_contents(thing) or ()), names[0]
+    if contents:
+        found = max(names, key=lambda name: len(contents.intersection(_inside(belief, name))))
     names.remove(found)
     return found
 
 
 def _say(belief: Belief, name: str, thing: Thing) -> None:
-    belief.told.add(name)
+    belief.fresh.add(name)
     belief.unmark(name, *_REPLACED)
     for kind, *value in thing.marks:
         belief.mark(name, kind, *value)
@@ -184,11 +176,12 @@ class Fold(Meaning):
         thing = event.things[0]
         found = self.one(thing.name)
         if len(found) > 1 and thing.contents is not None:
-            told = sorted(child.name for child in thing.contents)
-            inside = {f: sorted(map(base_name, self.belief.inside(f))) for f in found}
-            found = [f for f in found if inside[f] == told] or found
+            same = [name for name in found if _inside(self.belief, name) == _contents(thing)]
+            found = same or found
         if len(found) == 1:
-            describe(self.belief, found[0], thing)
+            _say(self.belief, found[0], thing)
+            if thing.contents is not None:
+                show(self.belief, found[0], thing.contents)
         named_so = any(word in thing.name for word in self.words.split())
         return bool(found or named_so or event.second)
 
@@ -360,7 +353,7 @@ def pass_time(belief: Belief) -> None:
     linked = {end.rpartition(".")[0] for pair in belief.links for end in pair}
     for thing, marks in [*belief.marks.items()]:
         for group in [*marks]:
-            if (thing, group) not in belief.told and not _lasts(belief, thing, group, linked):
+            if (thing, group) not in belief.fresh and not _lasts(belief, thing, group, linked):
                 belief.unmark(thing, group)
     for thing in sorted(belief.parent):
         if thing in belief.parent and _is_fleeting(belief, thing):
@@ -398,11 +391,11 @@ def _is_fleeting(belief: Belief, thing: str) -> bool:
     if base == "water" and _has_beside(belief, place, _PLANTS):
         return True  # plants drink at once
     if base == "bee":
-        return (thing, "stage") not in belief.told
-    if thing in belief.told:
+        return (thing, "stage") not in belief.fresh
+    if thing in belief.fresh:
         return False
     if belief.has(thing, "burning"):
-        return (thing, "burning") not in belief.told
+        return (thing, "burning") not in belief.fresh
     if base_name(place).endswith(_PLANTS):
         return True
     if base == "water":
@@ -415,7 +408,6 @@ def _has_beside(belief: Belief, place: str, ends: tuple[str, ...]) -> bool:
     return any(base_name(other).endswith(ends) for other in belief.children.get(place, ()))
 
 
-_ARTICLES = re.compile(r"\b(?:the|an?)\s+")
 _WHAT = r"((?!(?:to|into|in|on|with)\s).+?)"  # what is written so is written so again
 _SYNONYMS = tuple(
     (re.compile(pattern), form)
@@ -491,17 +483,27 @@ class ScienceWorldCanonicalizer:
 
     def action(self, text: str) -> str:
         """Return the canonical form of an action: lower case, no articles, one verb for each act."""
-        words = _ARTICLES.sub("", collapse(text))
-        for pattern, form in _SYNONYMS:
-            if pattern.match(words):
-                return pattern.sub(form, words)
-        return words
+        return reworded(text, _SYNONYMS)
 
     def reveals(
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
     ) -> bool:
-        """Return whether a change tells what nobody could foresee: see `comap.envs.Revealer`."""
-        return reveals(before, self.action(action), after)
+        """Return whether a change tells what neither the belief, nor time, nor the action did."""
+        later = Belief(before.facts)
+        pass_time(later)
+        aged = later.facts()
+        added = after.facts - before.facts - aged
+        removed = before.facts - after.facts - (before.facts - aged)
+        choices = {f[1]: f[2] for f in before.facts if f[0] == "pending" and len(f) == 3}
+        action = self.action(action)
+        done = choices.get(action, action)
+        changed = added | {fact for fact in removed if fact[:1] != ("pending",)}
+        if done.startswith(_INSPECTING):
+            return bool(changed)
+        if any(fact[0] in _SHOWN and not _is_liquid_water(fact) for fact in added):
+            return True
+        known = {base_name(fact[1]) for fact in before.facts if fact[0] in ("in", "holding")}
+        return not all(_follows(fact, done, known) for fact in changed)
 
 
 def _object_of(action: str) -> str:
@@ -519,27 +521,8 @@ def _takes_time(action: str, words: str, event: Event) -> bool:
 
 
 _INSPECTING = ("look", "examine", "inventory", "read", "task", "wait", "use thermometer")
-_TOLD = ("seen", "temp", "phase", "stage", "slid", "burning", "pending")
+_SHOWN = ("seen", "temp", "phase", "stage", "slid", "burning", "pending")
 _LABELS = {"in": 2, "door": 3}  # how many arguments name things; else the first
-
-
-def reveals(before: State, action: str, after: State) -> bool:
-    """Return whether a change tells what neither the belief, nor time, nor the action did."""
-    later = Belief(before.facts)
-    pass_time(later)
-    aged = later.facts()
-    added = after.facts - before.facts - aged
-    removed = before.facts - after.facts - (before.facts - aged)
-    choices = {fact[1]: fact[2] for fact in before.facts if fact[0] == "pending" and len(fact) == 3}
-    done = choices.get(action, action)
-    changed = added | {fact for fact in removed if fact[:1] != ("pending",)}
-    if done.startswith(_INSPECTING):
-        return bool(changed)
-    known = {base_name(fact[1]) for fact in before.facts if fact[0] in ("in", "holding")}
-    added = frozenset(fact for fact in added if not _is_liquid_water(fact))
-    return any(fact[0] in _TOLD for fact in added) or not all(
-        _follows(fact, done, known) for fact in changed
-    )
 
 
 def _is_liquid_water(fact: Fact) -> bool:

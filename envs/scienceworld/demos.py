@@ -59,16 +59,16 @@ def played(
 
 def _received(line: Connection, task: str) -> dict[str, Any]:
     try:
-        told = line.recv()
+        answer = line.recv()
     except (EOFError, OSError) as error:
         raise EngineError(
             f"expected the process that plays {task} to answer, found that it ended; "
             "run the command again to go on"
         ) from error
-    if isinstance(told, Exception):
-        raise told
-    assert isinstance(told, dict)
-    return told
+    if isinstance(answer, Exception):
+        raise answer
+    assert isinstance(answer, dict)
+    return answer
 
 
 def _work(line: Connection, options: Mapping[str, Any]) -> None:
@@ -143,10 +143,10 @@ def build_demonstrations(
         with on_disk(part):
             done = _opened(part, settings)
         missing = [task for task in wanted if task not in done]
-        for task, told in played(missing, workers, chosen):
+        for task, went in played(missing, workers, chosen):
             with on_disk(part):
-                done.add([{"key": task, "value": dict(told)}])
-            note = "" if "steps" in told else f"{task} is not kept: {told['failed']}"
+                done.add([{"key": task, "value": dict(went)}])
+            note = "" if "steps" in went else f"{task} is not kept: {went['failed']}"
             progress(Progress("playing", sum(one in done for one in wanted), len(wanted), note))
         kept = [task for task in wanted if "steps" in done.get(task)]
         lines = (

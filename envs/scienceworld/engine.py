@@ -162,15 +162,15 @@ class ScienceWorldEngine:
 
     def on_path(self, path: tuple[str, ...]) -> int | None:
         """Return how many actions of a path were taken, or None if the episode has left it."""
-        place, ticks = 0, 0
+        taken, ticks = 0, 0
         for action, answer in self.steps:
             idle = answer.ticks == ticks and not choices_of(answer.text)
             ticks = answer.ticks
-            if place < len(path) and action == path[place]:
-                place += 1
+            if taken < len(path) and action == path[taken]:
+                taken += 1
             elif not idle:
                 return None
-        return place
+        return taken
 
     def save(self) -> dict[str, Any]:
         """Return the task, the actions so far and a hash of what they were answered."""
@@ -329,7 +329,7 @@ def tree_facts(tree: Mapping[str, Any]) -> frozenset[Fact]:
             facts.add(("holding", node.key))
         elif node.place:
             facts.add(("in", node.key, node.place))
-        facts.update(_told(node))
+        facts.update(_about(node))
         for child in node.data["contents"].values():
             wired = child.get("propElectricalConnection")
             if wired is not None and _TERMINALS.fullmatch(child["name"]):
@@ -342,7 +342,7 @@ def tree_facts(tree: Mapping[str, Any]) -> frozenset[Fact]:
     return frozenset(facts)
 
 
-def _told(node: Node) -> Iterator[Fact]:
+def _about(node: Node) -> Iterator[Fact]:
     """Yield what the tree says of one thing beside its place."""
     data, key = node.data, node.key
     container, device = data.get("propContainer"), data.get("propDevice")

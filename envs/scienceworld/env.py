@@ -257,8 +257,8 @@ class ScienceWorldEnv(TextEnv):
         if not self._running:
             return None
         path = gold_path(self._engine)
-        place = self._engine.on_path(path)
-        return None if place is None or place >= len(path) else path[place]
+        taken = self._engine.on_path(path)
+        return None if taken is None or taken >= len(path) else path[taken]
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
         """Return the numbers to choose from, where the facts say that a choice is pending."""
@@ -277,11 +277,8 @@ class ScienceWorldEnv(TextEnv):
         name, variation = self._source.parse(task)
         answer = self._engine.start(name, variation)
         self._limit = self._limit_of(name)
-        return (
-            self._source.panel.split,
-            self._engine.goal,
-            self._tell(answer, max(0, answer.points) / 100),
-        )
+        first = self._tell(answer, max(0, answer.points) / 100)
+        return self._source.panel.split, self._engine.goal, first
 
     def _act(self, action: str) -> Outcome:
         return self._tell(self._engine.act(action), self._outcome.score)
@@ -315,21 +312,18 @@ class ScienceWorldEnv(TextEnv):
 
     def _info(self) -> dict[str, Any]:
         failed = self._outcome.terminated and not self._outcome.success
-        told: dict[str, Any] = {
-            "failure": "the simulator gave a score below 0: a wrong focus" if failed else "",
-        }
+        info = super()._info()
+        info["failure"] = "the simulator gave a score below 0: a wrong focus" if failed else ""
         if self._privileged:
-            told["engine_facts"] = self._truth
-        return super()._info() | told
+            info["engine_facts"] = self._truth
+        return info
 
     def _limit_of(self, name: str | None) -> int | None:
         """Return the step limit of a task; without a name, that of the task with the greatest."""
         limits = self._source.limits
         own = max(limits.values(), default=None) if name is None else limits[name]
-        known = [
-            it for it in (self._own_limit, own if self._task_limits else None) if it is not None
-        ]
-        return min(known, default=None)
+        known = (self._own_limit, own if self._task_limits else None)
+        return min((it for it in known if it is not None), default=None)
 
 
 def _version() -> str:

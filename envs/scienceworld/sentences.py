@@ -87,9 +87,9 @@ def canonical_name(text: str) -> tuple[str, tuple[tuple[str, ...], ...]]:
     words = name.split(" ")
     if len(words) > 1 and words[0] in WORDS["phases"]:
         return " ".join(words[1:]), (("phase", WORDS["phases"][words[0]]),)
-    for place, rest in ((0, words[1:]), (-1, words[:-1])):
-        if rest and words[place] in WORDS["stages"]:
-            return " ".join(rest), (("stage", words[place]),)
+    for stage, rest in ((words[0], words[1:]), (words[-1], words[:-1])):
+        if rest and stage in WORDS["stages"]:
+            return " ".join(rest), (("stage", stage),)
     return name, ()
 
 
@@ -195,17 +195,13 @@ class _Reader:
             self.at += closed
             return replace(thing, contents=things) if closed else None
         if self.take(_INSIDE):
-            return self.inside(thing, depth)
+            things = self.listing(depth)
+            if things is None:
+                return None
+            self.blanks()
+            self.at += self.text.startswith(".", self.at)
+            return replace(thing, contents=things)
         return self.slope(thing) if self.take(_SLOPE) else thing
-
-    def inside(self, thing: Thing, depth: int) -> Thing | None:
-        """Read what is in or on `thing`, and the full stop after it."""
-        things = self.listing(depth)
-        if things is None:
-            return None
-        self.blanks()
-        self.at += self.text.startswith(".", self.at)
-        return replace(thing, contents=things)
 
     def slope(self, thing: Thing) -> Thing:
         """Read what slides down an inclined plane."""
@@ -273,9 +269,9 @@ _RULES = tuple(
 def read_observation(text: str) -> _Events | None:
     """Return the events that an observation states, in order; None where it fits no rule."""
     text = text.lower().strip()
-    told = _read_view(text)
-    if told is not None:
-        return told
+    view = _read_view(text)
+    if view is not None:
+        return view
     events: list[Event] = []
     while found := _DISCONNECTING.match(text):
         events.append(Event("unlinked", found[1]))
@@ -329,28 +325,20 @@ def _read_block(text: str) -> tuple[Thing, ...] | None:
     inside: list[Thing] = []
     for line in (*text.split("\n"), ""):
         line = line.strip()
-        if not line:
+        if not line or line.endswith("is:"):
             if owner is not None:
                 things.append(replace(owner, contents=tuple(inside)))
-                owner, inside = None, []
-            continue
-        if line.endswith("is:"):
-            if owner is not None:
-                things.append(replace(owner, contents=tuple(inside)))
-                inside = []
-            owner = read_thing(line + " nothing.")
-            if owner is None:
+            owner, inside = read_thing(f"{line} nothing.") if line else None, []
+            if line and owner is None:
                 return None
-            continue
-        if line.rstrip(".") == "nothing":
-            if owner is not None:
-                things.append(owner)
-                owner = None
-            continue
-        thing = read_thing(line)
-        if thing is None:
-            return None
-        (things if owner is None else inside).append(thing)
+        elif line.rstrip(".") == "nothing":
+            things += [] if owner is None else [owner]
+            owner = None
+        else:
+            thing = read_thing(line)
+            if thing is None:
+                return None
+            (things if owner is None else inside).append(thing)
     return tuple(things)
 
 

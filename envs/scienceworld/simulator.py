@@ -53,9 +53,10 @@ class Simulator(ABC):
         return self.alive and self.process == os.getpid()
 
     def load(self, task: str, variation: int, simplification: str, gold: bool = False) -> None:
-        told = self.call("load", task, variation, simplification, gold)
-        if told:
-            raise EngineError(f"expected the task {task}/{variation} to load, found {told!r:.300}")
+        if answer := self.call("load", task, variation, simplification, gold):
+            raise EngineError(
+                f"expected the task {task}/{variation} to load, found {answer!r:.300}"
+            )
 
     def valid(self) -> tuple[str, ...]:
         """Return the actions that can be carried out now, sorted."""
@@ -66,8 +67,8 @@ class Simulator(ABC):
 
     def tree(self) -> dict[str, Any]:
         """Return all objects of the world, nested as they contain each other."""
-        told: dict[str, Any] = json.loads(self.call("getObjectTree", ""))
-        return told
+        tree: dict[str, Any] = json.loads(self.call("getObjectTree", ""))
+        return tree
 
     def check(self) -> None:
         """Do nothing, if this simulator can be asked."""
@@ -189,8 +190,8 @@ def _version(program: Path) -> int | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None  # the caller says that this is no Java
-    told = re.search(rb'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    return int(told.group(1)) if told else None
+    version = re.search(rb'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    return int(version[1]) if version else None
 
 
 def clean_environment() -> dict[str, str]:
@@ -237,21 +238,19 @@ class ClassFile:
         self._new_methods: list[bytes] = []
 
     def constant(self, kind: str, *parts: str) -> int:
-        """Return the place of a constant, which is added if need be."""
+        """Return the index of a constant, which is added if need be."""
         if kind == "text":
             text = parts[0].encode()
-            return self._place(struct.pack(">BH", _TEXT, len(text)) + text)
-        owner = self._place(struct.pack(">BH", _CLASS, self.constant("text", parts[0])))
-        if kind == "class":
-            return owner
+            return self._index(struct.pack(">BH", _TEXT, len(text)) + text)
+        owner = self._index(struct.pack(">BH", _CLASS, self.constant("text", parts[0])))
         names = [self.constant("text", part) for part in parts[1:]]
-        pair = self._place(struct.pack(">BHH", _NAME_AND_TYPE, *names))
-        return self._place(struct.pack(">BHH", _METHOD, owner, pair))
+        pair = self._index(struct.pack(">BHH", _NAME_AND_TYPE, *names))
+        return self._index(struct.pack(">BHH", _METHOD, owner, pair))
 
     def wrap(self, name: str, descriptor: str, renamed: str, code: Code) -> None:
         """Rename a method and add one with its old name, its access flags and this code."""
-        place, access, named, described = self._found(name, descriptor)
-        self._renamed[place] = self.constant("text", renamed)
+        offset, access, named, described = self._found(name, descriptor)
+        self._renamed[offset] = self.constant("text", renamed)
         self._new_methods.append(self._method(access, named, described, code))
 
     def publish(self, name: str, descriptor: str) -> None:
@@ -259,23 +258,25 @@ class ClassFile:
 
     def data(self) -> bytes:
         body = bytearray(self._data[self._end :])
-        for place in self._published:
-            access = struct.unpack_from(">H", body, place - self._end)[0]
-            struct.pack_into(">H", body, place - self._end, access & ~_PRIVATE | _PUBLIC)
-        for place, name in self._renamed.items():
-            struct.pack_into(">H", body, place - self._end + 2, name)
-        methods = self._methods - self._end
+        for offset in self._published:
+            access = struct.unpack_from(">H", body, offset - self._end)[0]
+            struct.pack_into(">H", body, offset - self._end, access & ~_PRIVATE | _PUBLIC)
+        for offset, name in self._renamed.items():
+            struct.pack_into(">H", body, offset - self._end + 2, name)
+        methods, rest = self._methods - self._end, self._rest - self._end
         parts = [
             self._data[:8] + struct.pack(">H", self._count) + self._data[10 : self._end],
             *self._added,
             bytes(body[:methods]),
-            _longer(body[methods : self._rest - self._end], self._new_methods),
-            bytes(body[self._rest - self._end :]),
+            struct.pack(">H", len(self._known) + len(self._new_methods)),
+            bytes(body[methods + 2 : rest]),
+            *self._new_methods,
+            bytes(body[rest:]),
         ]
         return b"".join(parts)
 
     def _found(self, name: str, descriptor: str) -> tuple[int, int, int, int]:
-        """Return place, access, name and descriptor of a method."""
+        """Return offset, access, name and descriptor of a method."""
         for method in self._known:
             if (self._texts[method[2]], self._texts[method[3]]) == (name, descriptor):
                 return method
@@ -283,22 +284,22 @@ class ClassFile:
 
     def _read_constants(self) -> int:
         """Note where the constants are; return where their table ends."""
-        data, at, place = self._data, 10, 1
-        while place < self._count:
+        data, at, index = self._data, 10, 1
+        while index < self._count:
             kind = data[at]
             if kind != _TEXT and kind not in _SIZES:
                 raise ValueError(f"expected a known kind of constant, found {kind}")
             size = _SIZES[kind] if kind != _TEXT else 2 + struct.unpack_from(">H", data, at + 1)[0]
             constant = data[at : at + 1 + size]
-            self._constants.setdefault(constant, place)
+            self._constants.setdefault(constant, index)
             if kind == _TEXT:
-                self._texts[place] = constant[3:].decode("utf-8", "replace")
+                self._texts[index] = constant[3:].decode("utf-8", "replace")
             at += 1 + size
-            place += 2 if kind in _WIDE else 1
+            index += 2 if kind in _WIDE else 1
         return at
 
     def _members(self, at: int) -> tuple[list[tuple[int, int, int, int]], int]:
-        """Return place, access, name and descriptor of fields or methods, and where they end."""
+        """Return offset, access, name and descriptor of fields or methods, and where they end."""
         found = []
         number, at = struct.unpack_from(">H", self._data, at)[0], at + 2
         for _ in range(number):
@@ -309,7 +310,7 @@ class ClassFile:
                 at += 6 + struct.unpack_from(">I", self._data, at + 2)[0]
         return found, at
 
-    def _place(self, constant: bytes) -> int:
+    def _index(self, constant: bytes) -> int:
         if constant not in self._constants:
             self._constants[constant] = self._count
             self._added.append(constant)
@@ -321,12 +322,6 @@ class ClassFile:
         body += code.instructions + struct.pack(">HH", 0, 0)
         attribute = struct.pack(">HI", self.constant("text", "Code"), len(body)) + body
         return struct.pack(">HHHH", access, name, descriptor, 1) + attribute
-
-
-def _longer(table: bytearray, new: list[bytes]) -> bytes:
-    """Return a table, which begins with the number of its entries, with further ones."""
-    number = struct.unpack_from(">H", table)[0] + len(new)
-    return struct.pack(">H", number) + bytes(table[2:]) + b"".join(new)
 
 
 OURS = Path(__file__).parent / "data" / "comap"
@@ -388,16 +383,12 @@ def patched_classes(read: Callable[[str], bytes]) -> dict[str, bytes]:
         cls = classes[name]
         asked = shape.replace("(", f"(L{name};", 1)  # ours are static
         call = cls.constant("method", f"comap/{ours}", ask, asked)
-        cls.wrap(method, shape, f"{_OLD}{method}", _passing_on(asked, call))
+        # Load all that was given, call the static method, return its answer.
+        taken = re.findall(r"\[?L[^;]+;|\[?[A-Z]", asked[1 : asked.index(")")])
+        load = [(0x15 if it == "Z" else 0x19, local) for local, it in enumerate(taken)]
+        code = b"".join(map(bytes, load)) + struct.pack(">BHB", 0xB8, call, 0xB0)
+        cls.wrap(method, shape, f"{_OLD}{method}", Code(code, len(taken), len(taken)))
     return {f"{name}.class": cls.data() for name, cls in classes.items()}
-
-
-def _passing_on(shape: str, call: int) -> Code:
-    """Return code that calls a static method with all that it was given, and returns its answer."""
-    taken = re.findall(r"\[?L[^;]+;|\[?[A-Z]", shape[1 : shape.index(")")])
-    load = [(0x15 if it == "Z" else 0x19, place) for place, it in enumerate(taken)]
-    code = b"".join(map(bytes, load)) + struct.pack(">BHB", 0xB8, call, 0xB0)
-    return Code(code, len(taken), len(taken))
 
 
 @lru_cache(maxsize=4)

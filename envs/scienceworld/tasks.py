@@ -135,9 +135,9 @@ def _upstream(split: str, electrical: bool) -> Source:
     for name, row in task_table().items():
         quarter = row["variations"] // 4  # two of them are train, one is dev, the rest is test
         ends = (0, 2 * quarter, 3 * quarter, row["variations"])
-        place = SPLITS.index(split)
+        at = SPLITS.index(split)
         if electrical or not _is_electrical(name):
-            ids += [f"{name}/{number}" for number in range(ends[place], ends[place + 1])]
+            ids += [f"{name}/{number}" for number in range(ends[at], ends[at + 1])]
             limits[name] = row["limit"]
     return _source(ids, split, "upstream", limits)
 
@@ -154,9 +154,8 @@ def _eto(split: str, folder: Path, electrical: bool) -> Source:
     for entry in _read(path, list):
         given, number = entry if isinstance(entry, list) and len(entry) == 2 else (None, None)
         name = _plain_name(given)
-        if name not in limits or type(number) is not int:
-            raise _corrupt(path, repr(entry))
-        if not 0 <= number < table[name]["variations"]:
+        known = name in limits and type(number) is int
+        if not known or not 0 <= number < table[name]["variations"]:
             raise _corrupt(path, repr(entry))
         if electrical or not _is_electrical(name):
             ids.append(f"{name}/{number}")

@@ -341,9 +341,9 @@ class Recalled:
         self.texts = {
             step.t: step.observation
             for step in steps
-            if step.told.get("tool_source") in _OUTSIDE or step.told.get("tool_faults")
+            if step.env_info.get("tool_source") in _OUTSIDE or step.env_info.get("tool_faults")
         }
-        self._sources = {step.t: str(step.told.get("tool_source", "none")) for step in steps}
+        self._sources = {step.t: str(step.env_info.get("tool_source", "none")) for step in steps}
         self._now = 0
 
     def at(self, step: int) -> None:

@@ -198,7 +198,7 @@ class StableToolBenchEnv(TextEnv):
     are right, or what the judge says; ``success`` is a score of 1. ``tool_source`` tells which backend
     answered: ``local`` (a generated tool), ``cache``, ``live``, ``sim`` or ``none``; empty where none
     was asked. ``tool_status`` is ``ok`` or the kind of error, ``tool_faults`` what failed in backends.
-    Records of episodes keep source and faults: see `comap.trajectory.Step.told`.
+    Records of episodes keep source and faults: see `comap.trajectory.Step.env_info`.
     ``admissible_actions`` is None, since any call may be made; with ``admissible_actions=True`` it
     lists calls that the belief suggests. For checks, not for agents: ``env.unwrapped.session``.
 

@@ -64,7 +64,7 @@ def attempt_of(trajectory: Trajectory) -> Attempt:
             continue
         name, arguments = ("", step.action) if call is None else (call.name, call.arguments)
         calls.append(Made(name, arguments, step.observation, kind or "ok"))
-        sources.append(str(step.told.get("tool_source", "")))
+        sources.append(str(step.env_info.get("tool_source", "")))
     key = trajectory.task.rpartition("/")[2]
     return Attempt(key, trajectory.goal, tuple(calls), finish, answer, (), tuple(sources))
 

@@ -93,9 +93,9 @@ def _kinds(word: str) -> bytes:
     if "y" not in word:
         return kinds
     marks = bytearray(kinds)
-    for place, letter in enumerate(word):
-        if letter == "y" and place and marks[place - 1] == ord("c"):
-            marks[place] = ord("v")
+    for index, letter in enumerate(word):
+        if letter == "y" and index and marks[index - 1] == ord("c"):
+            marks[index] = ord("v")
     return bytes(marks)
 
 
@@ -111,8 +111,8 @@ def _short(word: str) -> bool:
 
 @cache
 def table(name: str) -> dict[str, int]:
-    """Return a list of words, each with its place; in the list's order."""
-    return {word: place for place, word in enumerate(_WORDS[name].split())}
+    """Return a list of words, each with its index; in the list's order."""
+    return {word: index for index, word in enumerate(_WORDS[name].split())}
 
 
 LONGEST_TOKEN = 255
@@ -155,13 +155,9 @@ def _term(token: str) -> str:
     """Return the term of a token, empty where it is a stop word."""
     if token.endswith(_APOSTROPHES):
         token = token[:-2]
-    token = token.lower() if token.isascii() else "".join(map(_lower, token))
+    # Lucene lowers each character by itself: no final sigma, no combining dot.
+    token = token.lower() if token.isascii() else "".join(sign.lower()[:1] for sign in token)
     return "" if token in table("stop_words") else stem(token)
-
-
-def _lower(character: str) -> str:
-    """Lower one character by itself, as Lucene does: no final sigma, no combining dot."""
-    return character.lower()[:1]
 
 
 class _Classes(dict[int, str]):

@@ -349,14 +349,14 @@ def _selection(selected: dict[str, str], act: tuple[str, str], shown: Shown) -> 
                 break
     if not shown.selected:
         return chosen
-    told: dict[str, list[str]] = {}
+    marked: dict[str, list[str]] = {}
     for group, value in shown.selected:
-        told.setdefault(group, []).append(value)
+        marked.setdefault(group, []).append(value)
     for group in dict(shown.options):
         believed = chosen.get(group, "")
-        if group in told and believed not in told[group]:
-            chosen[group] = told[group][0]
-        elif group not in told and believed.isascii() and not {'"', "\\"} & {*believed}:
+        if group in marked and believed not in marked[group]:
+            chosen[group] = marked[group][0]
+        elif group not in marked and believed.isascii() and not {'"', "\\"} & {*believed}:
             chosen.pop(group, None)  # upstream would mark it: it looks for it in escaped JSON
     return chosen
 

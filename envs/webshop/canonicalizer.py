@@ -7,7 +7,7 @@ page differs from the shop's in letters; what `WebShopCanonicalizer.update` read
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
@@ -111,19 +111,22 @@ class WebShopCanonicalizer:
 
     def describe(self, before: State, action: str, after: State) -> str:
         """Return a page from which `update` reads `after`: see `Describer`."""
-        return describe(before, action, after, self.observation_mode)
+        rich = self.observation_mode == "text_rich"
+        parts = _Page(after, _Belief(before).argument("instruction"), rich).parts()
+        return "\n".join([*filter(None, parts), ""]) if rich else _SEPARATOR.join(parts)
 
     def reveals(
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
     ) -> bool:
-        """Return whether a change tells what nobody could foresee: see `comap.envs.Revealer`."""
+        """Return whether a change tells what no page so far did: see `comap.envs.Revealer`."""
         earlier = [before]
         for turn in history:
             if turn.action is None:
                 earlier.append(self.initial(goal, turn.observation))
             else:
                 earlier.append(self.update(earlier[-1], turn.action, turn.observation))
-        return reveals(earlier, before, after)
+        new = _of_shop(after) - _of_shop(before)
+        return bool(new) and not new <= frozenset().union(*map(_of_shop, earlier))
 
 
 _LAST = 2
@@ -146,11 +149,11 @@ def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None
         lines.append(f"keywords: {keywords(goal)[0]}")
     elif action is None or belief.page in ("item", *SUB_PAGES):
         lines += belief.product_lines()
-    told = [
+    done = [
         f"{after.action}" + " (nothing changed)" * (after.observation == before.observation)
         for before, after in pairwise(list(history)[-_LAST - 1 :])
     ]
-    return "\n".join([*lines, *([f"last: {'; '.join(told)}"] if told else [])])
+    return "\n".join([*lines, *([f"last: {'; '.join(done)}"] if done else [])])
 
 
 def dollars(cents: str) -> str:
@@ -179,7 +182,7 @@ class _Belief(Belief):
         return f"{self.page or 'not known'} {self.product if self.page == 'item' else ''}".strip()
 
     def results(self) -> list[str]:
-        return [asin for _, asin in sorted(self.pairs("result"), key=_ranked)]
+        return [asin for _, asin in sorted(self.pairs("result"), key=lambda row: whole(row[0]))]
 
     def listed(self, asin: str) -> str:
         title = _shortened(self.titles.get(asin, ""))
@@ -194,8 +197,8 @@ class _Belief(Belief):
         return f"${dollars(low)}" + (f" to ${dollars(high)}" if high != low else "")
 
     def product_lines(self) -> list[str]:
-        told = (_shortened(self.titles.get(self.product, "")), self.price(self.product))
-        lines = [f"product: {' '.join(filter(None, told))}"] if any(told) else []
+        known = [_shortened(self.titles.get(self.product, "")), self.price(self.product)]
+        lines = [f"product: {' '.join(filter(None, known))}"] if any(known) else []
         fits = [fact[1] for fact in sorted(self.of("attr_match"))]
         fits += [f"price {self.argument('price_ok')}"] if self.argument("price_ok") else []
         lines += [f"fits: {', '.join(fits)}"] if fits else []
@@ -205,39 +208,20 @@ class _Belief(Belief):
         for group, value in self.pairs("option"):
             offers.setdefault(group, []).append(value)
         named = set(self.pairs("option_available"))
-        told_of = (
-            f"{group}: {_some(values, [v for v in values if (group, v) in named])}"
-            for group, values in offers.items()
-        )
-        lines += [f"options: {'; '.join(told_of)}"] if offers else []
-        return lines
-
-
-def _ranked(row: tuple[str, str]) -> tuple[int, str, str]:
-    return whole(row[0]), *row
+        groups = []
+        for group, values in offers.items():  # those that the instruction names first
+            values.sort(key=lambda value: (group, value) not in named)
+            more = f" and {len(values) - _OPTIONS} more" if len(values) > _OPTIONS else ""
+            groups.append(f"{group}: {', '.join(values[:_OPTIONS])}{more}")
+        return lines + ([f"options: {'; '.join(groups)}"] if groups else [])
 
 
 def _shortened(title: str) -> str:
     return title if len(title) <= _TITLE else title[: _TITLE - 3].rstrip() + "..."
 
 
-def _some(values: list[str], first: list[str]) -> str:
-    """Return values, those that the instruction names first, and not too many."""
-    ordered = first + [value for value in values if value not in first]
-    more = len(ordered) - _OPTIONS
-    return ", ".join(ordered[:_OPTIONS]) + (f" and {more} more" if more > 0 else "")
-
-
 _SEPARATOR = " [SEP] "
 _NO_PRICE = "$100.00"  # as the shop has it
-
-
-def describe(before: State, action: str, after: State, mode: str = "text") -> str:
-    """Return a page that leads from `before` to `after`."""
-    parts = _Page(after, _Belief(before).argument("instruction"), mode == "text_rich").parts()
-    if mode == "text_rich":
-        return "\n".join(part for part in parts if part) + "\n"
-    return _SEPARATOR.join(parts)
 
 
 class _Page(_Belief):
@@ -269,12 +253,8 @@ class _Page(_Belief):
         parts += [self.button("< Prev")] if number != "1" else []
         parts.append(self.button("Next >"))
         for asin in self.results():
-            title = self.titles.get(asin, "unnamed")
-            parts += [
-                self.button(asin.upper(), asin in self.opened),
-                title,
-                self.price(asin) or _NO_PRICE,
-            ]
+            parts.append(self.button(asin.upper(), asin in self.opened))
+            parts += [self.titles.get(asin, "unnamed"), self.price(asin) or _NO_PRICE]
         return parts
 
     def item(self) -> list[str]:
@@ -304,18 +284,12 @@ class _Page(_Belief):
 _OF_A_LIST = ("total", "result")
 
 
-def reveals(earlier: Iterable[State], before: State, after: State) -> bool:
-    """Return whether a change tells what no page so far did."""
-    new = _told(after) - _told(before)
-    return bool(new) and not new <= frozenset().union(*map(_told, earlier))
-
-
-def _told(state: State) -> frozenset[Fact]:
-    """Return what the shop told; of result lists, with the query and the page they are of."""
+def _of_shop(state: State) -> frozenset[Fact]:
+    """Return what the shop showed; of result lists, with the query and the page they are of."""
     one = {fact[0]: fact[1] for fact in state.facts if len(fact) == 2}
     page = (one.get("query", ""), one.get("page_no", ""))
-    told = {fact for fact in state.facts if fact[0] in CATALOGUE and fact[0] != "result"}
-    told |= {(*fact, *page) for fact in state.facts if fact[0] in _OF_A_LIST}
+    shown = {fact for fact in state.facts if fact[0] in CATALOGUE and fact[0] != "result"}
+    shown |= {(*fact, *page) for fact in state.facts if fact[0] in _OF_A_LIST}
     if one.get("page") == "item":
-        told.add(("offers", one.get("product", "")))
-    return frozenset(told)
+        shown.add(("offers", one.get("product", "")))
+    return frozenset(shown)

@@ -63,7 +63,7 @@ def cents(text: str) -> tuple[str, str]:
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 """Pairs of group and value."""
 
-_TOLD = "Selected "
+_SELECTED = "Selected "
 
 
 @lru_cache(maxsize=1)
@@ -96,10 +96,10 @@ def _laid_out(
     """Return for each line its option, or None, and the title: the same whatever is chosen."""
     pairs: list[tuple[str, str] | None] = [None] * len(parts)
     group, title = "", ""
-    for place, (part, value) in enumerate(zip(parts, inset, strict=True)):
+    for index, (part, value) in enumerate(zip(parts, inset, strict=True)):
         if value:
-            pairs[place] = (group, clean_short(part))
-        elif place + 1 < len(parts) and inset[place + 1]:
+            pairs[index] = (group, clean_short(part))
+        elif index + 1 < len(parts) and inset[index + 1]:
             group = clean_short(part)
         else:
             title = f"{title} {part}"
@@ -110,12 +110,15 @@ def options_of_parts(parts: Sequence[str]) -> tuple[Pairs, Pairs, str]:
     """Read options where nothing is marked: all options, the chosen ones, and the title."""
     left = list(parts)
     title = left.pop() if left else ""
-    told: list[str] = []
-    while len(left) > 2 and left[-1].startswith(_TOLD) and ": " in left[-1]:
-        told.append(clean(left.pop()[len(_TOLD) :]))
-    heads = {head for text in told for head in _heads(text)}
+    selected: list[tuple[str, str]] = []  # a colon may be part of a group, or of a value
+    while len(left) > 2 and left[-1].startswith(_SELECTED) and ": " in left[-1]:
+        text = clean(left.pop()[len(_SELECTED) :])
+        colons = [found.span() for found in re.finditer(": ", text)]
+        selected += [(text[:start], text[end:]) for start, end in colons]
+    heads = {group for group, _ in selected}
     options = _pairs(tuple(left), frozenset(heads - known_groups()))
-    return options, _told(told, options), title
+    offered = set(options if selected else ())
+    return options, tuple(sorted(pair for pair in selected if pair in offered)), title
 
 
 @lru_cache(maxsize=1024)
@@ -124,27 +127,13 @@ def _pairs(parts: tuple[str, ...], heads: frozenset[str]) -> Pairs:
     names = known_groups() | heads if heads else known_groups()
     options: list[tuple[str, str]] = []
     group, empty = "", False
-    for place, text in enumerate(map(clean, parts), start=1):
-        if not group or (text in names and not empty and place < len(parts)):
+    for number, text in enumerate(map(clean, parts), start=1):
+        if not group or (text in names and not empty and number < len(parts)):
             group, empty = text, True
         else:
             options.append((group, text))
             empty = False
     return tuple(options)
-
-
-def _told(told: Sequence[str], options: Pairs) -> Pairs:
-    """Return the options that ``Selected`` parts tell."""
-    if not told:
-        return ()
-    offered = set(options)
-    pairs = ((head, text[len(head) + 2 :]) for text in told for head in _heads(text))
-    return tuple(sorted(pair for pair in pairs if pair in offered))
-
-
-def _heads(text: str) -> list[str]:
-    """Return each part of a text that stands before one of its colons."""
-    return [text[: found.start()] for found in re.finditer(": ", text)]
 
 
 _SEPARATOR = " [SEP] "
@@ -219,9 +208,9 @@ def _lines(text: str) -> tuple[list[str], list[str]]:
     if lines and not lines[-1]:
         del lines[-1]
     marks = [_PLAIN] * len(lines)
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if line[-2:] == "_]":
-            lines[place], marks[place] = _button(line)
+            lines[index], marks[index] = _button(line)
     return lines, marks
 
 
@@ -287,18 +276,17 @@ def _results(instruction: str, heading: re.Match[str], parts: list[str], marks: 
     rank = 10 * int(number) - 9
     entries: list[_Entry] = []
     opened: list[str] = []
-    place = start
-    while place + 1 < len(parts):
-        entry = _listed(*parts[place : place + 3]) if place + 2 < len(parts) else None
+    while start + 1 < len(parts):
+        entry = _listed(*parts[start : start + 3]) if start + 2 < len(parts) else None
         step = 3
         if entry is None:
-            entry, step = _listed(parts[place], "", parts[place + 1]), 2  # has no title
+            entry, step = _listed(parts[start], "", parts[start + 1]), 2  # has no title
         if entry is None:
             break  # the list was cut or is none; what came before it stands
         entries.append(entry)
-        if marks[place] == "clicked":
+        if marks[start] == "clicked":
             opened.append(entry[0])
-        place += step
+        start += step
     return Shown(
         "results",
         instruction,
@@ -325,8 +313,8 @@ def _done(parts: Sequence[str]) -> Shown:
 
 def _after(texts: list[str], name: str) -> str:
     """Return the text after the first one of this name; empty where there is none."""
-    place = texts.index(name) + 1 if name in texts else len(texts)
-    return texts[place] if place < len(texts) else ""
+    start = texts.index(name) + 1 if name in texts else len(texts)
+    return next(iter(texts[start:]), "")
 
 
 def _chosen(text: str) -> Pairs:

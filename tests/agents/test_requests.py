@@ -171,7 +171,7 @@ def test_a_probe_tells_what_the_step_would() -> None:
             info["success"],
             info["invalid_action"],
         )
-        assert probed.reads(text) == info["facts"] and not probed.ended
+        assert probed.reads(text) == info["facts"] and not probed.terminated
         assert not probed.reads("Lorem ipsum.").parsed
     assert not ProbeResult("", *[None] * 7).reads("You look.").parsed  # type: ignore[arg-type]
 

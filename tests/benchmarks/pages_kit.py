@@ -12,7 +12,7 @@ from typing import Any
 
 from comap.benchmarks.report import Episode
 from comap.facts import State, diff
-from comap.trajectory import TOLD, Call, Predicted, Step, Trajectory
+from comap.trajectory import ENV_INFO, Call, Predicted, Step, Trajectory
 
 EVIL = (
     "</script><script>document.body.dataset.pwned=1</script><!--<script>"
@@ -34,7 +34,7 @@ GATES = {
     "q": 0.75,
     "gate": True,
     "gate_parts": {"p": True, "q": True, "changed": True},
-    TOLD: {"backend": "official cache"},
+    ENV_INFO: {"backend": "official cache"},
 }
 
 
@@ -124,7 +124,13 @@ def evil_of() -> Trajectory:
         Call(kind, EVIL, EVIL, 3, 2, ((EVIL, EVIL),), EVIL, finish=EVIL, adapter=EVIL, **tokens)
         for kind in ("generate", "score", EVIL)
     )
-    notes = {EVIL: EVIL, "list": [EVIL, {EVIL: None}], TOLD: {EVIL: EVIL}, "gate": True, "p": 0.5}
+    notes = {
+        EVIL: EVIL,
+        "list": [EVIL, {EVIL: None}],
+        ENV_INFO: {EVIL: EVIL},
+        "gate": True,
+        "p": 0.5,
+    }
     notes |= {name: EVIL for name in GATES if isinstance(GATES[name], str)}
     more: dict[str, Any] = {"prediction": said, "calls": calls, "notes": notes}
     steps = (step(1, START, after, EVIL, EVIL, reward=float("inf"), **more),)

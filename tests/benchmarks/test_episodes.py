@@ -19,7 +19,7 @@ from comap.benchmarks.report import (
 )
 from comap.envs.conformance.transcripts import load
 from comap.facts import Delta, State, apply, fact_to_text
-from comap.trajectory import TOLD, Call, Step, Trajectory
+from comap.trajectory import ENV_INFO, Call, Step, Trajectory
 
 KIT = load(f"{Path(__file__).with_name('pages_kit.py')}:KIT")
 START, OPENED, FILLED = KIT.START, KIT.OPENED, KIT.FILLED
@@ -86,7 +86,7 @@ def test_what_was_asked_and_noted_is_in_the_data():
 
 SETTINGS = {**KIT.SETTINGS, "tau_wm": 0.7}
 NOTES = {
-    **{name: value for name, value in KIT.GATES.items() if name != TOLD},
+    **{name: value for name, value in KIT.GATES.items() if name != ENV_INFO},
     **{"path": "reflected", "decision": "REVISE", "q_source": "token_geo_mean"},
     **{"agreement": 0.4, "wm_gate": False, "context_source": "env"},
 }

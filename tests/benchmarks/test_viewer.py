@@ -10,7 +10,7 @@ import pytest
 
 from comap.benchmarks.report import Episode, Pack, render_page, write_whole
 from comap.envs.conformance.transcripts import load
-from comap.trajectory import TOLD
+from comap.trajectory import ENV_INFO
 
 pytest.importorskip("jinja2", reason="the extra viz is not installed")
 KIT = load(f"{Path(__file__).with_name('pages_kit.py')}:KIT")
@@ -197,7 +197,7 @@ def test_a_step_shows_what_was_behind_it(browser, page):
     ):
         assert told in detail, told
     noted = texts(browser, ".notes dt")
-    assert "draft_action" in noted and TOLD not in noted
+    assert "draft_action" in noted and ENV_INFO not in noted
     browser.press("G")
     detail = text(browser, "#detail")
     assert "150 calls" in detail and "50 more are not shown." in detail

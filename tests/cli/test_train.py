@@ -347,7 +347,12 @@ def played(words):
 
 
 def test_adapters_are_played_with_their_base():
-    config = CoMapTraining(seed=3, agent=CoMapConfig(future_state=False), predict_tokens=9)
+    config = CoMapTraining(
+        seed=3,
+        agent=CoMapConfig(future_state=False),
+        predict_tokens=9,
+        evaluation_temperature=0.0,
+    )
     base = "Qwen/Qwen3-4B"
     options = {"data_dir": "my data", "dialect": "put"}
     told = played(play_command(config, Path("m"), "comap/ALFWorld-v0", options, base))

@@ -1,19 +1,114 @@
-"""The conformance suite passes on a sound environment, and fails where it should on broken ones."""
+"""Every environment keeps the rules that all keep; of broken ones the suite finds what is broken."""
 
 from __future__ import annotations
 
+import random
 import unittest
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from comap.envs.conformance import EnvConformance
-from comap.envs.conformance.suite import Snapshots
+from comap.envs.conformance.suite import Answers, Snapshots
 from comap.envs.conformance.transcripts import load
 
 TOYS = str(Path(__file__).with_name("toys.py"))
 load(f"{TOYS}:make")
+
+
+def suite(name: str, memory_episodes: int = 100, data: str = "", **kwargs: Any) -> Any:
+    """Return the suite of an environment, which plays on the folder of the fixture `data`."""
+
+    class Suite(EnvConformance):
+        env_id = f"comap/{name}-v0"
+
+        @pytest.fixture(autouse=True)
+        def found(self, request: pytest.FixtureRequest) -> None:
+            folder = {"data_dir": str(request.getfixturevalue(data))} if data else {}
+            type(self).kwargs = kwargs | folder
+
+    Suite.memory_episodes = memory_episodes
+    return Suite
+
+
+OLDER: dict[str, Any] = {"split": "valid_seen", "dialect": "put", "expert": "explore"}
+TestALFWorld = suite("ALFWorld", 150)
+TestOfficialALFWorld = suite("ALFWorld", data="alfworld_data", split="valid_unseen")
+TestOfficialALFWorldOlderDialect = suite("ALFWorld", 60, "alfworld_data", **OLDER)
+
+RICH: dict[str, Any] = {
+    "observation_mode": "text_rich",
+    "split": "test",
+    "goals": "human",
+    "strict_options": True,
+    "show_attrs": True,
+}
+TestWebShop = suite("WebShop", 500, source="generated")
+TestWebShopRich = suite("WebShop", source="generated", **RICH)
+TestOfficialWebShop = suite("WebShop", 200, "webshop_data", split="legacy-test")
+
+REACT: dict[str, Any] = {
+    "split": "dev",
+    "admissible_actions": True,
+    "expert": "explore",
+    "actions": "react",
+    "style": "verl",
+    "reward": "format",
+    "invalid_penalty": 0.01,
+    "topk": 2,
+    "turns": 6,
+}
+TestSearchQA = suite("SearchQA", 500, source="generated")
+TestSearchQAInReAct = suite("SearchQA", source="generated", **REACT)
+
+REFERENCE: dict[str, Any] = {
+    "split": "G3_instruction",
+    "compat": "reference",
+    "functions_as": "json",
+    "max_observation_length": 128,
+}
+TestTools = suite("StableToolBench", source="generated", admissible_actions=True)
+TestOfficialTools = suite(
+    "StableToolBench", data="stabletoolbench_data", split="G1_instruction", admissible_actions=True
+)
+
+
+class TestReferenceTools(suite("StableToolBench", source="generated", **REFERENCE)):
+    def policy(self, observation: str, info: dict[str, Any], rng: random.Random) -> str:
+        """Call functions by names of their own, since no actions are listed."""
+        return rng.choice(('{"name": "s", "arguments": {"page": 1}}', "list", "Action: cancel"))
+
+
+WORDS = ("look around", "go to kitchen", "open door", "0", "wait1", "pick up orange", "inventory")
+
+
+@pytest.mark.usefixtures("simulator")
+class TestScienceWorld(suite("ScienceWorld", 6, split="dev")):
+    """Less is played than elsewhere, as each step costs more."""
+
+    seeds = (11, 7)  # of dev's tasks these load, and are solved, soonest
+    steps = 5
+    # Vectors with shared memory, and of our own, are tested: they differ in nothing that a task sees.
+    test_async_vector_equals_sync = test_make_vec_async_equals_sync = None
+
+    def policy(self, observation: str, info: dict[str, Any], rng: random.Random) -> str:
+        return rng.choice(info["admissible_actions"] or WORDS)
+
+
+@pytest.mark.usefixtures("simulator")
+class TestScienceWorldListing(Answers):
+    """With the actions listed and the truth told: the tests that this changes."""
+
+    env_id = "comap/ScienceWorld-v0"
+    kwargs: ClassVar = {
+        "split": "dev",
+        "admissible_actions": True,
+        "info_level": "privileged",
+        "simplification": "",
+    }
+    seeds = (11,)
+    steps = 3
 
 
 class TestToy(EnvConformance):
@@ -47,13 +142,13 @@ BROKEN = [
 @pytest.mark.parametrize(("variant", "test"), BROKEN)
 def test_suite_finds_what_is_broken(variant: str, test: str) -> None:
     with pytest.raises(AssertionError) as caught:
-        getattr(suite_of(variant), test)()
+        getattr(broken(variant), test)()
     assert str(caught.value)
 
 
 def test_suite_says_where_transcripts_part() -> None:
     with pytest.raises(AssertionError, match=r"seed 0 .* record 0 differs at character \d+"):
-        suite_of("HashOrder").test_same_transcript_in_other_processes()
+        broken("HashOrder").test_same_transcript_in_other_processes()
 
 
 def test_suite_skips_what_does_not_apply() -> None:
@@ -64,7 +159,9 @@ def test_suite_skips_what_does_not_apply() -> None:
         NoId().test_make_vec_equals_sync()
 
 
-def suite_of(variant: str) -> EnvConformance:
+def broken(variant: str) -> EnvConformance:
+    """Return the suite of a broken toy."""
+
     class Suite(TestToy):
         maker_args: ClassVar = {"variant": variant}
         seeds = (0, 1)

@@ -138,13 +138,13 @@ def test_other_environments_have_one_tool():
     tools = EpisodeTools(Offered([ALFWORLD], GENERATED | {"split": "valid_seen"}))
     assert [tool["name"] for tool in tools.listed()] == ["reset", "observe", "act"]
     assert "Your task is to" in tools.call("observe", {}).text
-    told = tools.call("reset", {"seed": 3}).told
+    told = tools.call("reset", {"seed": 3}).data
     env = gym.make(ALFWORLD, split="valid_seen", **GENERATED)
     observation, _ = env.reset(seed=3)
     assert told is not None and told["observation"] == observation
-    assert tools.call("act", {"action": 3}).told is None
+    assert tools.call("act", {"action": 3}).data is None
     while not told["done"]:
-        told = tools.call("act", {"action": env.unwrapped.expert_action()}).told
+        told = tools.call("act", {"action": env.unwrapped.expert_action()}).data
         env.step(env.unwrapped.expert_action())
     assert told["success"]
     tools.close()

@@ -70,7 +70,7 @@ def test_table_5():
     assert (told.lora.r, told.lora.alpha, told.lora.dropout) == (8, 16, 0.05)
     assert (told.policy_rate, told.world_model_rate) == (2e-5, 2e-5)
     assert (told.warmup_epochs, told.policy_epochs, told.world_model_epochs) == (3, 3, 3)
-    assert (optimization.batch_rows, optimization.accumulate, optimization.clip) == (1, 16, 1.0)
+    assert (optimization.batch_rows, optimization.accumulate, optimization.clip) == (1, 64, 1.0)
     assert (told.rounds, told.distillation.eta, told.distillation.mu) == (3, 0.5, 0.99)
     assert (told.alpha, told.beta, agent.tau_p, agent.tau_q) == (1.0, 0.01, 0.5, 0.6)
     assert (agent.draft_tokens, agent.reflect_tokens, agent.final_tokens) == (64, 128, 16)

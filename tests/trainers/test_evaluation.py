@@ -259,6 +259,30 @@ def test_gates_by_hand():
         "teachers": 0.0,
     }
     assert report["invalid_actions"] == 0.25
+    assert "student_f1" not in report  # without probes nothing is known of what really follows
+
+
+def test_what_predictions_and_the_gate_are_worth():
+    """Against the real next state: student, teacher, opened gates, and foreseen refusals."""
+
+    def probed(t, student, teacher, gate, foreseen, real):
+        notes = {"student_f1": student, "teacher_f1": teacher, "wm_gate": gate}
+        notes |= {"foresees_refusal": foreseen, "env_next_of_draft": {"invalid_action": real}}
+        return step(t, "look", path="reflected", **notes)
+
+    steps = (
+        probed(1, 1.0, 1.0, True, True, True),
+        probed(2, 0.5, 1.0, True, True, False),
+        probed(3, 0.0, 0.5, False, False, True),
+        probed(4, 1.0, 0.5, True, False, True),
+    )
+    report = gate_report([replace(EPISODE, steps=steps)])
+    assert (report["student_f1"]["mean"], report["teacher_f1"]["mean"]) == (0.625, 0.75)
+    two_of_three = pytest.approx(2 / 3, abs=1e-6)
+    assert report["gate_precision"] == {"n": 3, "value": two_of_three}
+    third = pytest.approx(1 / 3, abs=1e-6)
+    foreseen = {"n": 2, "precision": 0.5, "real": 3, "recall": third}
+    assert report["foreseen_refusals"] == foreseen
 
 
 # -- what follows from the belief ------------------------------------------------------------------

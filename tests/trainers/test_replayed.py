@@ -16,10 +16,13 @@ from comap.agents.prompting import Draft, converse
 from comap.agents.react import replies_in
 from comap.envs.alfworld import ALFWorldEnv
 from comap.envs.conformance.transcripts import load
+from comap.trainers.comap.config import preset
+from comap.trainers.comap.reflection import rollout_samples, same_action
 from comap.trainers.comap.rollouts import RolloutAgent, RolloutConfig
+from comap.trainers.evaluation import gate_report
 from comap.trainers.sft import views_of
 from comap.trajectory import Trajectory
-from comap.worldmodel import LanguageWorldModel, transitions_of
+from comap.worldmodel import LanguageWorldModel, OracleWorldModel, transitions_of
 
 HashedModel = load(f"{Path(__file__).parents[1] / 'agents' / 'scripted.py'}:HashedModel")
 TASKS = ALFWorldEnv(split="valid_seen", source="generated").tasks.ids
@@ -96,6 +99,64 @@ def test_prompts_are_built_again(agent_type, prompts, state_text, max_length):
     counts = [check_prompts(agent, trajectory, estimate_tokens) for trajectory in found]
     assert sum(count["draft"] for count in counts) == 48
     assert sum(count["reflect"] for count in counts) >= 8
+
+
+def test_drafts_that_end_the_episode_are_reflected_on_too():
+    """Accepted and rejected drafts of all steps are learned from, those that win among them."""
+    options = {"prompts": "standard", "state_text": "history", "max_length": 2048}
+    _, found = play(RolloutAgent, HashedModel(), {**options, "p_source": "verbalizer"}, 8, 1)
+    drafted = [t for t in found if t.steps[0].notes["draft_parsed"]]
+    assert drafted and all(t.steps[0].notes["env_next_of_draft"]["truncated"] for t in drafted)
+    assert {t.steps[0].notes["path"] for t in drafted} == {"reflected"}
+    read = [t for t in drafted if t.steps[0].notes["ref_action"] is not None]
+    samples = list(rollout_samples(read, preset("paper", agent={"p_source": "verbalizer"})))
+    assert read and [one.task for one in samples] == [t.task for t in read]
+
+
+def test_a_rollout_compares_predictions_with_what_really_followed():
+    """An oracle knows the next state, and every refusal."""
+    lm, options = HashedModel(), {"prompts": "standard", "state_text": "history"}
+    teacher = LanguageWorldModel(lm, **options)
+    config = RolloutConfig(**options, p_source="verbalizer", **GATES)
+    agent, oracle = RolloutAgent(config, None, teacher), OracleWorldModel()
+    found = run_episodes(lambda: make(6), agent, TASKS[:8], lm=lm, world_model=oracle, seed=3)
+    notes = [s.notes for t in found for s in t.steps if s.notes["path"] == "reflected"]
+    assert {one["student_f1"] for one in notes} == {1.0}
+    refused = [one["env_next_of_draft"]["invalid_action"] for one in notes]
+    assert [one["foresees_refusal"] for one in notes] == refused and {*refused} == {True, False}
+    report = gate_report(found)["foreseen_refusals"]
+    assert (report["n"], report["precision"], report["recall"]) == (sum(refused), 1.0, 1.0)
+
+
+def test_corrections_that_both_gates_selected():
+    """CoMap, App. C.3, as a setting."""
+    options = {"prompts": "standard", "state_text": "history", "max_length": 2048}
+    options |= {"p_source": "verbalizer"}
+    _, found = play(RolloutAgent, HashedModel(), options, 8, 6)
+
+    def marked(step, success):
+        opened = {"wm_gate": step.t % 2 == 0, "ref_action": "inventory", "gate": step.t > 2}
+        notes = {**step.notes, **(opened if step.notes["path"] == "reflected" else {})}
+        return replace(step, success=success, notes=notes)
+
+    episodes = [
+        replace(t, steps=tuple(marked(step, number < 4) for step in t.steps))
+        for number, t in enumerate(found)
+    ]
+    won = episodes[:4]
+    chosen = [
+        (t.task, step.t - 1)
+        for t in won
+        for step in t.steps
+        if step.notes["path"] == "reflected"
+        and step.t in (4, 6)
+        and not same_action(t.env_id, "inventory", step.notes["draft_action"])
+    ]
+    settings = {"agent": {"p_source": "verbalizer"}, "episode_filter": "none"}
+    gated = list(rollout_samples(episodes, preset("paper", gated_corrections=True, **settings)))
+    assert chosen and [(one.task, one.step) for one in gated] == chosen
+    assert {one.kind for one in gated} <= {"hq_reflect"}
+    assert len(gated) < len(list(rollout_samples(episodes, preset("paper", **settings))))
 
 
 def test_views_are_what_the_agent_had():

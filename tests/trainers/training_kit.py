@@ -50,6 +50,8 @@ SHARED: dict[str, Any] = {  # all that counts, so that it is the same whatever t
 SMALL: dict[str, Any] = {
     **SHARED,
     "p_source": "head",
+    "evaluation_temperature": 0.0,
+    "evaluation_seeds": 1,
     "policy_rate": 1e-3,
     "world_model_rate": 1e-3,
     "warmup_rate": 3e-3,

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from ...agents import ITPConfig, IWMConfig, WKMConfig
 from ...errors import OptionError, suggest
-from ..comap.config import TINY_SHARED
-from ..config import Range, changed
+from ..config import Range, changed, presets
 from ..sft import BaselineTraining, SFTTraining
 
 _COUNT, _SHARE, _ABOVE, _NUMBER = Range(1), Range(0, 1), Range(0, above=True), Range(0)
@@ -178,33 +177,6 @@ BASELINES: Mapping[str, type[BaselineTraining]] = MappingProxyType(
 BASELINE_PRESETS = ("paper", "tiny")
 """The presets: as published, and a small model that is trained here from the beginning."""
 
-_TINY: dict[str, dict[str, Any]] = {
-    "sft": {},
-    "iwm": {"explorer": "sft", "explored": 100, "alternatives": 4},
-    "wkm": {"task_knowledge": False, "state_knowledge": "belief", "sampler": "sft"},
-    "itp": {
-        "warmup_rate": 3e-3,
-        "learning_rate": 1e-3,
-        "demonstrations": 200,
-        "labelled": 40,
-        "draft_weight": 1.0,
-        "head_rate": 1e-2,
-        "foresight_tokens": 128,
-        "reply_tokens": 24,
-        "episodes": 8,
-        "episodes_per_update": 4,
-        "evaluation_tasks": 8,
-        "online_rate": 1e-5,
-        "micro_batches": 8,
-    },
-}
-_SLOW: dict[str, dict[str, Any]] = {  # where an episode takes seconds
-    "sft": {},
-    "iwm": {"explored": 14},
-    "wkm": {},
-    "itp": {"labelled": 21, "episodes": 4},
-}
-
 
 def baseline_preset(
     method: str, name: str, *, slow: bool = False, **settings: Any
@@ -230,8 +202,7 @@ def baseline_preset(
         raise OptionError(f"there is no preset {name!r}; {suggest(name, BASELINE_PRESETS)}")
     config = BASELINES[method]()
     if name == "tiny":
-        config = changed(config, {"learning_rate": 3e-3, **TINY_SHARED, **_TINY[method]})
+        config = changed(config, presets("tiny")[method])
     if name == "tiny" and slow:
-        few = {"concurrency": 4, "demonstrations": 42, "evaluation_tasks": 7}
-        config = changed(config, {**few, **_SLOW[method]})
+        config = changed(config, presets("slow")[method])
     return changed(config, settings)

@@ -95,10 +95,10 @@ class ITPRun(BaselineRun):
         """Return an agent that makes prompts; its head says nothing yet."""
         return ITPAgent(self.settings(), zero_head(self.head.size, self.k_max + 1))
 
-    def player(self) -> Agent:
+    def player(self, temperature: float | None = None) -> Agent:
         """Return ITP's agent with its trained head."""
-        heat = self.config.evaluation_temperature
-        return ITPAgent(self.settings(temperature=heat), self._head(DEPTH_HEAD))
+        settings = self.settings(temperature=self.evaluated_agent(temperature).temperature)
+        return ITPAgent(settings, self._head(DEPTH_HEAD))
 
     def player_world(self) -> WorldModel | None:
         """Return the world model that the agent asks."""

@@ -154,8 +154,8 @@ class IWMRun(BaselineRun):
         assert isinstance(config, IWMConfig)
         return explore_demonstrations(self, stage.path / "explored", shown, config)
 
-    def player(self) -> Agent:
+    def player(self, temperature: float | None = None) -> Agent:
         """Return IWM's agent, which acts as ReAct does."""
-        config = self.evaluated_agent()
+        config = self.evaluated_agent(temperature)
         assert isinstance(config, IWMConfig)
         return IWMAgent(config)

@@ -166,10 +166,10 @@ class WKMRun(BaselineRun):
             knowledge_adapter="knowledge" if self.config.trains_knowledge else None,
         )
 
-    def player(self) -> Agent:
+    def player(self, temperature: float | None = None) -> Agent:
         """Return WKM's agent with its knowledge base."""
-        heat = self.config.evaluation_temperature
-        return WKMAgent(self.settings(temperature=heat), self.knowledge())
+        settings = self.settings(self.evaluated_agent(temperature).temperature)
+        return WKMAgent(settings, self.knowledge())
 
     def save(self, out: Path) -> None:
         """Write the knowledge base."""

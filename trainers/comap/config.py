@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import reduce
-from types import MappingProxyType
 from typing import Any, Literal
 
 from ...agents import CoMapConfig
 from ...errors import OptionError, suggest
-from ..config import Range, SharedTraining, changed, check_fields
+from ..config import Range, SharedTraining, changed, check_fields, presets
 
 ABLATIONS = {
     "agent.future_state": "w/o Future State",
@@ -150,6 +149,10 @@ class CoMapTraining(SharedTraining):
     """Weight of demonstrations in the policy's loss (CoMap, eq. 8)."""
     episode_filter: Literal["none", "successful_or_all"] = "successful_or_all"
     """All episodes; or only those that succeed, if any does (authors' code)."""
+    gated_corrections: bool = False
+    """Learn only from corrections that both gates selected, of episodes that succeed: the reflection saw
+    a prediction that the teacher agreed with, and its action was taken (CoMap, App. C.3). Otherwise
+    also from kept drafts, and from what was said where the truth stood in for the prediction."""
     require_success_for_hq: bool = True
     """High-quality reflections are of successful episodes (authors' code)."""
     round_balance: float | None = None
@@ -210,75 +213,7 @@ _RANGES = {
     ),
 }
 
-TINY_SHARED: Mapping[str, Any] = MappingProxyType(
-    {
-        "weights": "full",
-        "precision": "float32",
-        "exact": True,
-        "demonstrations": 400,
-        "evaluation_tasks": 16,
-        "predict_tokens": 128,
-        "agent": {
-            "prompts": "brief",
-            "state_text": "belief",
-            "decoding": "masked",
-            "form": "given",
-            "draft_tokens": 24,
-        },
-        "optimization": {
-            "schedule": "linear",
-            "beta2": 0.98,
-            "weight_decay": 0.01,
-            "batch_rows": None,
-            "batch_tokens": 2048,
-            "accumulate": 2,
-            "logging_steps": 10,
-            "save_steps": 50,
-            "gradient_checkpointing": False,
-        },
-    }
-)
-"""What the preset ``tiny`` of CoMap and of its baselines sets: a small model, trained from nothing."""
-
-_TINY: dict[str, Any] = {
-    **TINY_SHARED,
-    "agent": {
-        **TINY_SHARED["agent"],
-        "p_source": "verbalizer",  # the word is learned sooner than a head, of a few hundred labels
-        "reflect_tokens": 32,
-    },
-    "policy_rate": 1e-3,
-    "world_model_rate": 1e-3,
-    "warmup_rate": 3e-3,
-    "head_rate": 1e-2,
-    "warmup_epochs": 3,
-    "policy_epochs": 1,
-    "world_model_epochs": 1,
-    "warmup_rollouts": 16,
-    "privileged_share": 0.25,
-    "reflection_tasks": 60,
-    "init_anchor": 1.0,
-    "rounds": 2,
-    "tasks_per_round": 16,
-    "frozen_transitions": 200,
-    "diagnosed": 32,
-}
-
-TINY_WHERE_SLOW: Mapping[str, Any] = MappingProxyType(
-    {
-        "concurrency": 4,
-        "demonstrations": 42,
-        "warmup_rollouts": 7,
-        "reflection_tasks": 14,
-        "tasks_per_round": 7,
-        "evaluation_tasks": 7,
-        "frozen_transitions": 60,
-        "diagnosed": 14,
-    }
-)
-"""What the preset ``tiny`` plays less of where an episode takes seconds."""
-
-PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType({"paper": {}, "tiny": _TINY})
+PRESETS = presets("comap")
 """What each preset sets; all else is as in `CoMapTraining`."""
 
 

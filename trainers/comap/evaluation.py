@@ -67,7 +67,9 @@ def evaluate(training: StagedTraining, stage: StageFolder, number: int) -> Mappi
     last = number == config.rounds and config.final_tasks is not None
     splits, played = training.play_splits(
         stage,
-        CoMapAgent(recast(training.evaluated_agent(), CoMapConfig), training.head),
+        lambda temperature: CoMapAgent(
+            recast(training.evaluated_agent(temperature), CoMapConfig), training.head
+        ),
         lm=lm,
         world_model=training.world_model(lm),
         tasks=config.final_tasks if last else config.evaluation_tasks,

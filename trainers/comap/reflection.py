@@ -279,6 +279,9 @@ def reflection_of(trajectory: Trajectory, step: Step, config: CoMapTraining) -> 
     future = "" if notes.get("context_source") == "none" else seen or ""
     good = trajectory.success or not config.require_success_for_hq
     kind = ("hq_reflect" if good else "revise_positive") if revise else "keep_draft"
+    selected = revise and trajectory.success and notes.get("wm_gate") is True
+    if config.gated_corrections and not selected:
+        return None
     return Reflection(kind, draft, future, revise, target, notes.get("reflection_text") or "")
 
 

@@ -13,10 +13,16 @@ from typing import Any
 
 from ...agents import CoMapConfig
 from ...agents.base import Decision, Imagine, Probe, ProbeResult, Reply, Request, View
-from ...agents.comap import CoMapAgent, LookAhead, WorldStateGate, world_state_gate
+from ...agents.comap import (
+    CoMapAgent,
+    LookAhead,
+    WorldStateGate,
+    agreement,
+    world_state_gate,
+)
 from ...agents.heads import RefinementHead
 from ...agents.prompting import Draft
-from ...facts import diff
+from ...facts import Delta, State, diff
 from ...lm import Completion, Generate
 from ...worldmodel import Imagined, LanguageWorldModel, Query
 from ...worldmodel.language import prediction_of
@@ -32,6 +38,9 @@ _NOTHING: dict[str, Any] = {
     "env_next_of_draft": None,
     "canon_ok_student": None,
     "canon_ok_teacher": None,
+    "student_f1": None,
+    "teacher_f1": None,
+    "foresees_refusal": None,
 }
 
 
@@ -53,7 +62,7 @@ class RolloutAgent(CoMapAgent):
     Each step: draft an action; ask the student what follows, and the environment what really does
     (`Probe`); ask the teacher, whose prompt has the latter; where student and teacher agree on what
     changes (``r >= tau_wm``), the reflection sees the student's prediction, else the truth. The action
-    is chosen as ever. A draft that ends the episode is taken without a reflection.
+    is chosen as ever.
     """
 
     name = "comap-rollout"
@@ -85,16 +94,18 @@ class RolloutAgent(CoMapAgent):
             gate, gate_notes = yield from self._gate(view, draft.action, imagined, probed)
         trusted = gate is None or gate.open
         context = imagined.observation if trusted else probed.observation
-        names = ("observation", "reward", "terminated", "truncated", "success")
+        names = ("observation", "reward", "terminated", "truncated", "success", "invalid_action")
         notes = {
             "predicted_next_state": imagined.observation or None,
             "context_source": "wm" if trusted else "env",
             "context": context,
             "env_next_of_draft": {name: getattr(probed, name) for name in names},
             "canon_ok_student": imagined.facts.parsed,
+            "student_f1": _to_truth(imagined.delta, imagined.facts, probed),
+            "foresees_refusal": probed.refuses(imagined.observation),
             **gate_notes,
         }
-        return LookAhead(context, imagined, notes, not probed.ended)
+        return LookAhead(context, imagined, notes)
 
     def _gate(
         self, view: View, action: str, imagined: Imagined, probed: ProbeResult
@@ -124,4 +135,12 @@ class RolloutAgent(CoMapAgent):
             "agreement": round(gate.agreement, _DIGITS),
             "wm_gate": gate.open,
             "canon_ok_teacher": facts.parsed,
+            "teacher_f1": _to_truth(diff(view.facts, facts), facts, probed),
         }
+
+
+def _to_truth(delta: Delta, facts: State, probed: ProbeResult) -> float | None:
+    """Return the F1 of predicted fact changes to the real ones; None where these cannot be read."""
+    if not probed.facts.parsed:
+        return None
+    return round(agreement(delta, probed.delta, student_parsed=facts.parsed), _DIGITS)

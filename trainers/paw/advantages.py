@@ -112,12 +112,14 @@ def gigpo_advantages(
     mode: GiGPOMode = "mean_std_norm",
     similarity: float | None = None,
     penalty: float = 0.1,
+    over: Over = "rows",
     epsilon: float = 1e-6,
 ) -> NDArray[np.float64]:
     """Return ``episode + omega * step``: against the group's episodes, and against the same state.
 
-    Where the episodes of a group differ less than the rows within them do, by penalties alone, the
-    episode part divides by the deviation within them, as in `grpo_advantages`.
+    The episode part is GRPO's advantage. Its mean and deviation are over all rows of a group by default,
+    as in the code that PaW builds on (``compute_mean_std_cross_steps``); GiGPO's paper has them over
+    trajectories.
 
     Args:
         rows: All rows of the update, one for each step.
@@ -126,6 +128,7 @@ def gigpo_advantages(
         mode: Whether differences from the mean are divided by the standard deviation.
         similarity: As in `anchor_groups`.
         penalty: For an invalid reply, off the row's return and off its step return.
+        over: What mean and deviation of the episode part are taken over.
         epsilon: As in `grpo_advantages`.
 
     Example:
@@ -137,9 +140,7 @@ def gigpo_advantages(
     """
     groups = [row.group for row in rows]
     members = [row.trajectory for row in rows]
-    values, mean, deviation, _ = _against(
-        row_returns(rows, penalty), groups, members, "trajectories"
-    )
+    values, mean, deviation, _ = _against(row_returns(rows, penalty), groups, members, over)
     scaled = mode == "mean_std_norm"
     episode = (values - mean) / (deviation + epsilon if scaled else 1.0)
     steps = step_returns(rows, gamma, penalty)

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from ...agents.paw import PaWConfig
 from ...errors import OptionError, suggest
-from ..config import LoRA, Range, changed, check_fields, plain
+from ..config import LoRA, Range, changed, check_fields, plain, presets
 
 Algorithm: TypeAlias = Literal["grpo", "rloo", "gigpo", "ppo"]
 Over: TypeAlias = Literal["rows", "trajectories"]
@@ -56,8 +56,8 @@ class Advantages:
     """How returns become advantages: GRPO and RLOO, GiGPO, and PPO with its critic."""
 
     advantage_over: Over = "rows"
-    """What GRPO and RLOO take mean and deviation over: all rows of a task group (long episodes weigh
-    more), or its trajectories once each."""
+    """What mean and deviation of episode returns are taken over: all rows of a task group (long episodes
+    weigh more), or its trajectories once each. PPO has none."""
     gigpo_mode: GiGPOMode = "mean_std_norm"
     """Whether GiGPO divides by the standard deviation."""
     gigpo_omega: float = 1.0
@@ -171,10 +171,10 @@ class Warmup:
 class ZeroSearch:
     """The model that plays the search engine, with engine=simulated (ZeroSearch, section 3)."""
 
-    noise_start: float = 0.25
-    """Probability of noisy documents at the first update (authors' code)."""
+    noise_start: float = 0.0
+    """Probability of noisy documents at the first update (authors' code, for Qwen2.5-3B)."""
     noise_end: float = 0.5
-    """Probability of noisy documents at the last update (authors' code)."""
+    """Probability of noisy documents at the last update (authors' code, for Qwen2.5-3B)."""
     noise_base: float = 4.0
     """How late that probability rises: the base of the exponential; 1 is a straight line."""
     simulator_temperature: float = 0.8
@@ -347,90 +347,7 @@ class PaWTraining:
         return plain(self)
 
 
-_LONG = {"max_length": 4096 + 512, "observation_tokens": 1024}
-_WEBSHOP: dict[str, Any] = {
-    "agent": _LONG,
-    "mini_batch_rows": 64,
-    "max_episode_steps": 15,
-    "evaluation_splits": ("test",),
-}
-_TOOLS: dict[str, Any] = {  # ours: the paper does not train on tools
-    "agent": {"max_length": 4096 + 512},
-    "mini_batch_rows": 64,
-    "max_episode_steps": 20,
-    "evaluation_splits": ("G1_instruction", "G1_tool", "G3_instruction"),
-}
-_QUESTIONS: dict[str, Any] = {
-    "max_episode_steps": 4,
-    "success_reward": 1.0,
-    "invalid_penalty": 0.01,
-    "kl": 0.001,
-    "entropy_bonus": 0.0,
-    "evaluation_splits": ("test",),
-    "evaluation_temperature": 0.0,
-}
-_SEARCH: dict[str, Any] = {
-    **_QUESTIONS,
-    "agent": _LONG,
-    "groups": 256,
-    "members": 5,
-    "mini_batch_rows": 512,
-    "gigpo_similarity": 0.9,
-    "schedule": "constant_with_warmup",
-    "warmup_ratio": 0.1,
-    "updates": None,
-}
-_SIMULATED = {"engine": "simulated", "reward": "f1"}
-_SEARCH_R1: dict[str, Any] = {**_SEARCH, "agent": {**_LONG, "context": "concat"}, "paw": False}
-_TINY: dict[str, Any] = {
-    "agent": {
-        "prompts": "brief",
-        "state_text": "belief",
-        "form": "given",
-        "max_length": 1024 + 32,
-        "draft_tokens": 32,  # a search has up to 26
-        "observation_tokens": 128,
-    },
-    "groups": 4,
-    "members": 4,
-    "updates": 4,
-    "max_episode_steps": 30,
-    "concurrency": 16,
-    "learning_rate": 3e-4,
-    "critic_rate": 1e-3,
-    "mini_batch_rows": None,
-    "micro_batch_tokens": 4096,
-    "precision": "float32",
-    "gradient_checkpointing": False,
-    "save_updates": 2,
-    "warmup_tokens": 1_000_000,
-    "demonstrations": 400,
-    "evaluation_tasks": 16,
-    "evaluation_every": 0,
-}
-_TINY_SEARCH_R1: dict[str, Any] = {
-    **_TINY,
-    **_QUESTIONS,
-    "agent": {
-        "context": "concat",
-        "max_length": 1024 + 48,
-        "draft_tokens": 48,
-        "observation_tokens": 128,
-    },
-    "paw": False,
-}
-
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "alfworld": {},
-    "webshop": _WEBSHOP,
-    "tools": _TOOLS,
-    "search": _SEARCH,
-    "search_r1": _SEARCH_R1,
-    "zerosearch": {**_SEARCH_R1, **_SIMULATED, "updates": 203},
-    "tiny": _TINY,
-    "tiny_search_r1": _TINY_SEARCH_R1,
-    "tiny_zerosearch": {**_TINY_SEARCH_R1, **_SIMULATED, "simulator_tokens": 96},
-}
+PRESETS = presets("paw")
 """What each preset sets; all else is as in `PaWTraining`."""
 
 ENVIRONMENTS: Mapping[str, str] = {
@@ -441,20 +358,13 @@ ENVIRONMENTS: Mapping[str, str] = {
 }
 """The environment that each preset is for."""
 
-TINY_WHERE_SLOW: Mapping[str, Any] = {
-    "concurrency": 4,
-    "demonstrations": 42,
-    "groups": 2,
-    "updates": 3,
-    "evaluation_tasks": 7,
-}
-"""What the preset ``tiny`` plays less of where an episode takes seconds."""
-
-TINY_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+ENVIRONMENT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "zerosearch": {"topk": 5},
     "tiny_search_r1": {"topk": 1},
     "tiny_zerosearch": {"topk": 1},
 }
-"""Options of the environment that go with a preset: a small model reads few passages."""
+"""Options of the environment that go with a preset: ZeroSearch's five passages for a search, and one
+for small models, which read few."""
 
 
 def preset(name: str, **settings: Any) -> PaWTraining:

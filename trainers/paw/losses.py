@@ -1,8 +1,4 @@
-"""PaW's loss on next observations, its rows and weights, and the critic's: equations as functions.
-
-The whole loss of an update is the policy's, of the algorithm underneath, plus
-``sum over groups of lambda_g / (G |S_g|) * sum over selected rows of L_row`` (PaW, eq. 11).
-"""
+"""The whole loss of an update (`objective`) and what it is made of, as functions of tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import OptionError
-from .config import EntropyMode, LossKind, PaWTraining, Selection
+from .config import EntropyMode, LossKind, PaWTraining, PolicyOptimization, Selection
 from .rows import overlapping
 
 if TYPE_CHECKING:
@@ -24,6 +20,86 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _ACTION = re.compile(r"<(action|search|answer)>(.*?)</\1>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """The terms of PaW's loss on some rows of a mini-batch, each with its weight."""
+
+    policy: Tensor
+    kl: Tensor
+    entropy: Tensor
+    world_model: Tensor
+    ratio: Tensor  # (B, T), of each token's probabilities now and before, without gradient
+    divergence: Tensor  # (B, T), of each token from the reference, without gradient
+    observed: ObservationLosses | None = None
+
+    @property
+    def loss(self) -> Tensor:
+        """The sum of all terms (PaW, eq. 11, with the terms that all algorithms have)."""
+        return self.policy + self.kl + self.entropy + self.world_model
+
+
+def objective(
+    config: PaWTraining,
+    *,
+    logps: Tensor,
+    old: Tensor | None,
+    reference: Tensor | None,
+    entropies: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    tokens: int,
+    observed: Tensor,
+    weights: Tensor,
+) -> Objective:
+    """Return PaW's loss on rows, its tokens' mean taken over the whole mini-batch (PaW, eq. 1 and 11).
+
+    ``policy`` is -min(w A, clip(w, 1 - low, 1 + high) A) with w = pi / pi_old of each token, and at
+    most -c A where A < 0 (dual clip), for GRPO, RLOO, GiGPO and PPO alike. ``kl`` is
+    pi_ref / pi - log(pi_ref / pi) - 1, ``entropy`` that of the policy, and ``world_model`` the sum over
+    rows of lambda_g / (G |S_g|) times the row's loss on its observation.
+
+    Args:
+        config: The settings: clip ranges, weights, and the loss on observations.
+        logps: (B, T), log-probabilities of the tokens after the prompt.
+        old: (B, T), those before the update; None where the policy is still the same.
+        reference: (B, T), those under the first policy; None without that term.
+        entropies: (B, T), of the policy's distribution at each token.
+        advantages: (B,) of rows, or (B, T) of tokens.
+        mask: (B, T), 1 at the response's tokens.
+        tokens: How many of these the whole mini-batch has, over all processes.
+        observed: (B, T), 1 at the observation's tokens.
+        weights: (B,), of each row's loss on its observation.
+    """
+    chosen, count = config.optimization, max(tokens, 1)
+
+    def mean(values: Tensor) -> Tensor:
+        return (values * mask).sum() / count
+
+    gain = advantages if advantages.dim() == 2 else advantages[:, None]
+    ratio = (logps - (logps.detach() if old is None else old)).exp()
+    clipped = ratio.clamp(1 - chosen.clip_low, 1 + chosen.clip_high)
+    bounded = ratio if chosen.dual_clip is None else ratio.clamp(max=chosen.dual_clip)
+    policy = mean(-(bounded * gain).minimum(clipped * gain))
+    divergence = logps.new_zeros(logps.shape)
+    if reference is not None:
+        apart = reference - logps
+        divergence = apart.exp() - apart - 1
+    zero, found = logps.new_zeros(()), None
+    world_model = zero
+    if config.paw:
+        found = observation_losses(logps, observed, kind=config.loss.wm_loss, rho=config.loss.rho)
+        world_model = (weights * found.rows).sum()
+    return Objective(
+        policy=policy,
+        kl=chosen.kl * mean(divergence),
+        entropy=-chosen.entropy_bonus * mean(entropies) if chosen.entropy_bonus else zero,
+        world_model=world_model,
+        ratio=ratio.detach(),
+        divergence=divergence.detach(),
+        observed=found,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +288,8 @@ def action_tokens(texts: Sequence[str]) -> list[bool]:
 class Measures:
     """Means over an update's micro-batches and all processes (PaW, Figures 10 and 11)."""
 
-    def __init__(self, accelerator: Any) -> None:
-        self._accelerator = accelerator
+    def __init__(self, accelerator: Any, config: PolicyOptimization) -> None:
+        self._accelerator, self._config = accelerator, config
         self._sums: dict[str, list[Tensor | float]] = {}
 
     def add(self, name: str, total: Tensor | float, count: Tensor | float) -> None:
@@ -224,30 +300,25 @@ class Measures:
                 value if isinstance(value, int | float) else value.double()
             )
 
-    def of_policy(self, inputs: Any, logps: Tensor, entropies: Tensor, config: PaWTraining) -> None:
-        """Add the policy's measures of a micro-batch."""
-        mask = inputs["completion_mask"]
+    def of_update(self, found: Objective, inputs: Any, entropies: Tensor) -> None:
+        """Add the measures of a micro-batch."""
+        mask, gain = inputs["completion_mask"], inputs["advantages"]
         tokens = mask.sum()
-        old = inputs.get("old_per_token_logps")
-        ratio = (logps - (logps if old is None else old)).exp()
-        gain = inputs["advantages"]
         gain = gain[:, None] if gain.dim() == 1 else gain
-        low = (ratio < 1 - config.optimization.clip_low) & (gain < 0)
-        high = (ratio > 1 + config.optimization.clip_high) & (gain > 0)
+        low = (found.ratio < 1 - self._config.clip_low) & (gain < 0)
+        high = (found.ratio > 1 + self._config.clip_high) & (gain > 0)
         self.add("clip_fraction", ((low | high) * mask).sum(), tokens)
         self.add("entropy", (entropies * mask).sum(), tokens)
-        self.add("ratio", (ratio * mask).sum(), tokens)
-        self.add("policy_loss", 0.0, tokens)
+        self.add("ratio", (found.ratio * mask).sum(), tokens)
+        self.add("policy_loss", found.policy.detach() * inputs["tokens"], tokens)
         if "ref_per_token_logps" in inputs:
-            apart = inputs["ref_per_token_logps"] - logps
-            self.add("kl", ((apart.exp() - apart - 1) * mask).sum(), tokens)
-
-    def of_world_model(self, found: ObservationLosses) -> None:
-        """Add the measures of predicted observations."""
-        tokens = found.tokens.sum()
-        self.add("wm_loss", found.rows.detach().sum(), (found.tokens > 0).sum())
-        self.add("wm_clipped_ratio", found.clipped.sum(), tokens)
-        self.add("wm_probability", found.probability.detach().sum(), tokens)
+            self.add("kl", (found.divergence * mask).sum(), tokens)
+        if found.observed is not None:
+            observed = found.observed
+            count = observed.tokens.sum()
+            self.add("wm_loss", observed.rows.detach().sum(), (observed.tokens > 0).sum())
+            self.add("wm_clipped_ratio", observed.clipped.sum(), count)
+            self.add("wm_probability", observed.probability.detach().sum(), count)
 
     def means(self) -> dict[str, float | None]:
         """Return the means, None of nothing, and start anew; all processes must call this."""

@@ -1,8 +1,8 @@
-"""PaW on TRL's trainers: one update, from rollouts to the optimizer's steps (PaW, Algorithm 1).
+"""PaW on TRL's GRPOTrainer: one update, from rollouts to the optimizer's steps (PaW, Algorithm 1).
 
-`PaWMixin.training_step` is an update: play episodes and score their rows (`_prepare`), deal the rows into
-mini-batches, and for each micro-batch add TRL's policy loss and PaW's loss on observations
-(`_compute_loss`). The losses themselves are in `losses`, the advantages in `advantages`.
+`PaWTrainer.training_step` is an update: play episodes and score their rows (`_prepare`), deal the rows
+into mini-batches, and learn from each micro-batch (`_compute_loss`). The whole loss is `losses.objective`;
+GRPO, RLOO, GiGPO and PPO share it and differ in their advantages alone, which are in `advantages`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from datasets import Dataset
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PrinterCallback, Trainer, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer import utils
 
@@ -36,7 +36,7 @@ from .losses import (
     Measures,
     action_tokens,
     adaptive_coefficients,
-    observation_losses,
+    objective,
     rank_correlation,
     row_entropies,
     row_weights,
@@ -74,29 +74,17 @@ class Update:
         self.weights = np.zeros(len(self.rows))
 
 
-class PaWMixin:
-    """What PaW adds to a trainer of TRL; `make_trainer` sets it up."""
-
-    scaled_by_rows = False
-    """Whether TRL's loss of a micro-batch is a mean over its rows, not over the update's tokens."""
-
-    args: Any
-    accelerator: Any
-    model: Any
-    optimizer: Any
-    state: Any
-    ref_model: Any
-    processing_class: Any
+class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
+    """TRL's trainer with updates of whole episodes; `make_trainer` sets it up."""
 
     def set_up(self, config: PaWTraining, roll_out: RollOut, tell: Any, critic: Any) -> None:
         """Store what an update needs; called once, by `make_trainer`."""
         self.config, self.roll_out, self.tell, self.critic = config, roll_out, tell, critic
         self.pad = int(self.processing_class.pad_token_id)
         self.chat = ChatTokenizer(self.processing_class)
-        self.measures = Measures(self.accelerator)
+        self.measures = Measures(self.accelerator, config.optimization)
         self.last_update: dict[str, Any] | None = None
         self._micro: dict[str, Any] | None = None
-        self._read: tuple[Any, Any] = (None, None)
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Do a whole update, except for the optimizer's last step, which transformers' loop does."""
@@ -109,7 +97,7 @@ class PaWMixin:
                 self._micro = self._tensors(update, batch, rows)
                 is_last = index == len(batch.micro) - 1  # processes share the last one's gradients
                 with nullcontext() if is_last else self.accelerator.no_sync(model):
-                    loss = super().training_step(model, self._micro, None)  # type: ignore[misc]
+                    loss = super().training_step(model, self._micro, None)
                 total += loss.detach() / len(batches)
                 if self.critic is not None:
                     self._teach(self.critic, batch, self._micro)
@@ -194,65 +182,52 @@ class PaWMixin:
             inputs |= {name: of_tokens(getattr(update, name)) for name in names}
         if update.old is not None:
             inputs["old_per_token_logps"] = of_tokens(update.old)
-            inputs["old_logps"] = (inputs["old_per_token_logps"] * mask).sum(1)
         if update.reference is not None:
             inputs["ref_per_token_logps"] = of_tokens(update.reference)
         return inputs | {
-            "wm_weights": of_rows(update.weights),
-            "num_items_in_batch": torch.tensor(float(batch.tokens), device=device),
-            "batch_rows": batch.rows,
-            "update_rows": update.total,
+            # of the mini-batch's mean over rows, so that all mini-batches together have eq. 11's weights
+            "wm_weights": of_rows(update.weights) * (update.total / batch.rows),
+            "tokens": batch.tokens,
         }
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         """Return a micro-batch as it is."""
         return generation_batch
 
-    def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: Any, attention_mask: Any, *args: Any, **options: Any
-    ) -> Any:
-        """Make the model read the observations too, and keep what it returns for `_compute_loss`."""
-        if self._micro is not None:
-            both = (self._micro["prompt_mask"], self._micro["seen_mask"])
-            attention_mask = torch.cat(both, dim=1)
-        with _scored_positions_only():
-            output = super()._get_per_token_logps_and_entropies(  # type: ignore[misc]
-                model, input_ids, attention_mask, *args, **options
-            )
-        self._read = output[:2]
-        return output
-
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
-        """Return TRL's loss of a micro-batch and what PaW adds, each as a part of its mini-batch's."""
-        config, everyone = self.config, self.accelerator
-        self.accelerator = _Alone(everyone)
-        try:
-            loss = super()._compute_loss(model, inputs)  # type: ignore[misc]
-        finally:
-            self.accelerator = everyone
-        processes = everyone.num_processes
-        if self.scaled_by_rows:
-            loss = loss * (inputs["prompt_ids"].size(0) * processes / inputs["batch_rows"])
-        logps, entropies = self._read
-        self._read = (None, None)
-        mask, tokens = inputs["completion_mask"], inputs["num_items_in_batch"]
-        self.measures.of_policy(inputs, logps.detach(), entropies.detach(), config)
-        self.measures.add("policy_loss", loss.detach() * tokens / processes, 0)
-        kl = config.optimization.kl
-        if self.scaled_by_rows and kl:
-            apart = inputs["ref_per_token_logps"] - logps
-            loss = loss + kl * ((torch.exp(apart) - apart - 1) * mask).sum() * processes / tokens
-        if config.optimization.entropy_bonus:
-            bonus = (entropies * mask).sum() * processes / tokens
-            loss = loss - config.optimization.entropy_bonus * bonus
-        if config.paw:
-            found = observation_losses(
-                logps, inputs["observation_mask"], kind=config.loss.wm_loss, rho=config.loss.rho
+        """Return a micro-batch's part of its mini-batch's loss, from one forward pass."""
+        config = self.config
+        logps, entropies = self._read(
+            model, inputs, (inputs["prompt_mask"], inputs["seen_mask"]), entropy=True
+        )
+        found = objective(
+            config,
+            logps=logps,
+            old=inputs.get("old_per_token_logps"),
+            reference=inputs.get("ref_per_token_logps"),
+            entropies=entropies,
+            advantages=inputs["advantages"],
+            mask=inputs["completion_mask"],
+            tokens=inputs["tokens"],
+            observed=inputs["observation_mask"],
+            weights=inputs["wm_weights"],
+        )
+        self.measures.of_update(found, inputs, entropies.detach())
+        return found.loss * self.accelerator.num_processes  # whose gradients are averaged
+
+    def _read(
+        self, model: Any, batch: Mapping[str, Any], masks: Sequence[Any], *, entropy: bool
+    ) -> tuple[Any, Any]:
+        """Return the log-probability of each token after the prompt, and its distribution's entropy."""
+        with _scored_positions_only():
+            found = self._get_per_token_logps_and_entropies(
+                model,
+                torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+                torch.cat(list(masks), dim=1),
+                batch["completion_ids"].size(1),
+                compute_entropy=entropy,
             )
-            self.measures.of_world_model(found)
-            share = inputs["update_rows"] / inputs["batch_rows"]
-            loss = loss + share * (inputs["wm_weights"] * found.rows).sum() * processes
-        return loss
+        return found[0], found[1]
 
     def _teach(self, critic: Critic, batch: MiniBatch, micro: Mapping[str, Any]) -> None:
         """Add the critic's gradients of a micro-batch."""
@@ -265,32 +240,24 @@ class PaWMixin:
     def _score(self, update: Update) -> Entropies:
         """Fill in old and reference log-probabilities, and return the entropies of the actions.
 
-        Responses are scored anew only where something needs it: several mini-batches, RLOO's ratio of
-        whole responses, or PaW's entropies.
+        Responses are scored anew only for the ratios of several mini-batches, or for entropies that the
+        log-probabilities noted while sampling do not give.
         """
         config, rows = self.config, update.rows
-        mini = config.optimization.mini_batch_rows
+        mini, noted, full = config.optimization.mini_batch_rows, None, None
         several = mini is not None and update.total > mini
-        entropies: Entropies = np.zeros(0), None
-        if config.paw or several or config.algorithm == "rloo":
-            sampled = [row.sampled_logprobs for row in rows]
-            if (
-                config.optimization.old_logprobs == "sampled"
-                and config.agent.temperature == 1  # they are recorded at temperature 1
-                and config.loss.entropy_mode != "full"
-                and None not in sampled
-            ):
-                update.old, full = (
-                    [torch.tensor(line, dtype=torch.float32) for line in sampled],
-                    None,
-                )
-            else:
-                update.old, full = self._logps(self.model, rows, entropy=config.paw)
-            if config.paw:
-                entropies = self._entropies(rows, update.old, full)
+        lines = [row.sampled_logprobs for row in rows]
+        if config.loss.entropy_mode != "full" and None not in lines:
+            noted = [torch.tensor(line, dtype=torch.float32) for line in lines]
+        if config.optimization.old_logprobs == "sampled" and config.agent.temperature == 1:
+            update.old = noted  # at temperature 1 they are the policy's own
+        if update.old is None and (several or (config.paw and noted is None)):
+            update.old, full = self._logps(self.model, rows, entropy=config.paw)
         if config.optimization.kl:
             update.reference = self._reference(rows)
-        return entropies
+        if not config.paw:
+            return np.zeros(0), None
+        return self._entropies(rows, update.old or noted or [], full)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _logps(
@@ -309,13 +276,8 @@ class PaWMixin:
             ):
                 some = [rows[index] for index in micro]
                 batch = collate(some, [False] * len(some), self.pad, self.args.device)
-                output = self._get_per_token_logps_and_entropies(
-                    model,
-                    torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
-                    torch.cat([batch["prompt_mask"], batch["seen_mask"]], dim=1),
-                    batch["completion_ids"].size(1),
-                    compute_entropy=entropy,
-                )
+                masks = (batch["prompt_mask"], batch["seen_mask"])
+                output = self._read(model, batch, masks, entropy=entropy)
                 for line, index in enumerate(micro):
                     size = len(rows[index].response_ids)
                     logps[index] = output[0][line, :size].clone()
@@ -375,7 +337,7 @@ class PaWMixin:
             line["peak_memory"] = torch.cuda.max_memory_allocated(self.args.device)
             torch.cuda.reset_peak_memory_stats(self.args.device)
         self.last_update = line
-        logged = self._metrics["train"]  # type: ignore[attr-defined]
+        logged = self._metrics["train"]
         logged.clear()  # of what TRL noted by itself
         for name, value in line.items():
             if value is not None and name != "update":
@@ -393,7 +355,7 @@ class PaWMixin:
                 mark_complete(folder)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
         if self.critic is not None:
             self.critic.load(Path(resume_from_checkpoint))
 
@@ -402,19 +364,7 @@ class PaWMixin:
 
     def fit(self) -> None:
         """Train, from the last complete checkpoint on where there is one."""
-        self.train(  # type: ignore[attr-defined]
-            resume_from_checkpoint=last_checkpoint(Path(self.args.output_dir))
-        )
-
-
-class PaWGRPOTrainer(PaWMixin, GRPOTrainer):  # type: ignore[misc]
-    """GRPO, GiGPO and PPO: TRL's GRPO loss, a mean over all response tokens of a mini-batch."""
-
-
-class PaWRLOOTrainer(PaWMixin, RLOOTrainer):  # type: ignore[misc]
-    """RLOO: TRL's loss, a mean over rows with one ratio for each whole response."""
-
-    scaled_by_rows = True
+        self.train(resume_from_checkpoint=last_checkpoint(Path(self.args.output_dir)))
 
 
 def row_advantages(config: PaWTraining, rows: Sequence[PaWRow]) -> NDArray[np.float64]:
@@ -428,6 +378,7 @@ def row_advantages(config: PaWTraining, rows: Sequence[PaWRow]) -> NDArray[np.fl
             mode=how.gigpo_mode,
             similarity=how.gigpo_similarity,
             penalty=penalty,
+            over=how.advantage_over,
         )
     groups, trajectories = [row.group for row in rows], [row.trajectory for row in rows]
     make = rloo_advantages if config.algorithm == "rloo" else grpo_advantages
@@ -498,8 +449,7 @@ def make_trainer(
     critic = (
         Critic(model, config) if config.algorithm == "ppo" else None
     )  # before adapters are put in
-    rloo = config.algorithm == "rloo"
-    trainer = (PaWRLOOTrainer if rloo else PaWGRPOTrainer)(
+    trainer = PaWTrainer(
         model=model,
         reward_funcs=lambda completions, **_: (
             [0.0] * len(completions)
@@ -517,16 +467,13 @@ def make_trainer(
 
 def _arguments(
     config: PaWTraining, folder: Path, updates: int, report_to: str, device: str
-) -> GRPOConfig | RLOOConfig:
-    """Return TRL's settings; one of its steps is one update."""
+) -> GRPOConfig:
+    """Return TRL's settings; one of its steps is one update. The loss is `losses.objective`, not TRL's."""
     chosen = config.optimization
     on_gpu = device != "cpu" and torch.cuda.is_available()
     half = config.precision == "bfloat16" or (config.precision == "auto" and on_gpu)
-    kind, own = GRPOConfig, {"loss_type": "dapo", "delta": chosen.dual_clip}
-    if config.algorithm == "rloo":
-        kind, own = RLOOConfig, {}
     checkpointing = {"use_reentrant": False} if chosen.gradient_checkpointing else None
-    return kind(
+    return GRPOConfig(
         output_dir=str(folder),
         max_steps=updates,
         per_device_train_batch_size=2,  # of rows that stand for nothing: an update makes its own
@@ -536,8 +483,6 @@ def _arguments(
         max_completion_length=config.agent.draft_tokens,
         temperature=config.agent.temperature,
         beta=chosen.kl,
-        epsilon=chosen.clip_low,
-        epsilon_high=chosen.clip_high,
         learning_rate=chosen.learning_rate,
         lr_scheduler_type=chosen.schedule,
         warmup_steps=round(chosen.warmup_ratio * updates),
@@ -560,7 +505,6 @@ def _arguments(
         logging_nan_inf_filter=False,
         ddp_find_unused_parameters=False,
         shuffle_dataset=False,
-        **own,
     )
 
 
@@ -584,21 +528,6 @@ class _Watch(TrainerCallback):  # type: ignore[misc]
         line["learning_rate"] = logs.get("learning_rate")
         self._trainer.last_update = None
         self._trainer.tell(line)
-
-
-class _Alone:
-    """An accelerator that communicates with no other process."""
-
-    def __init__(self, accelerator: Any) -> None:
-        self._accelerator = accelerator
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._accelerator, name)
-
-    def gather(self, value: Any, *_: Any, **__: Any) -> Any:
-        return value
-
-    gather_for_metrics = reduce = gather
 
 
 @contextmanager

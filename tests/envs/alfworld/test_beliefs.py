@@ -1,4 +1,4 @@
-"""Beliefs: all true in the engine, and nothing that an observation states is missing from them."""
+"""Beliefs: all true in the engine, nothing stated is missing, and what is described is read back."""
 
 from __future__ import annotations
 
@@ -103,6 +103,8 @@ def check_game(engine, players, count, where):
             assert not untrue(engine, after.facts), context
             assert valid or after.facts == state.facts, context
             assert apply(state, diff(state, after)).facts == after.facts, context
+            said = canon.describe(state, command, after)
+            assert canon.update(state, command, said).facts == after.facts, (said, *context)
             count_step(engine, goal, after, count, context)
             state = after
 

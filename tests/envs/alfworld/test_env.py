@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import pickle
 import shutil
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
 import pytest
 
-from comap.envs import snapshot as take
 from comap.envs.alfworld import ALFWorldEnv
 from comap.envs.alfworld.expert import plan
 from comap.envs.alfworld.goal import DIALECTS, NOTHING_HAPPENS
@@ -32,10 +28,6 @@ ID = "comap/ALFWorld-v0"
 SIZES = {"train": 3553, "valid_seen": 140, "valid_unseen": 134}
 
 
-def play(env, commands):
-    return [env.step(command) for command in commands]
-
-
 def first(env):
     return env.reset(options={"task": env.tasks.ids[0]})
 
@@ -46,6 +38,7 @@ def first(env):
 @pytest.mark.parametrize("split", SIZES)
 def test_official_splits(official, split):
     env = gym.make(ID, data_dir=official.folder, split=split)
+    assert env.spec.max_episode_steps == 50
     tasks = env.unwrapped.tasks
     assert len(tasks) == SIZES[split]
     assert set(tasks.splits) == set(SIZES)
@@ -113,13 +106,12 @@ def test_data_dir(folder, nothing):
         assert not first(env)[1]["task"].startswith("generated/")
 
 
-def test_other_files_are_no_games(folder):
+def test_other_files_are_no_games(folder, copied):
     """Upstream leaves out sliced and movable ones, and so do we; stray files do no harm."""
     train = folder / "json_2.1.1" / "train"
     game = next(train.glob("*/*/game.tw-pddl"))
     before = ALFWorldEnv(data_dir=folder).tasks.ids
-    other = folder.parent / "other"
-    shutil.copytree(folder, other)
+    other = copied("other")
     train = other / "json_2.1.1" / "train"
     for name in ("pick_and_place_with_movable_recep-A-B-C-1", "look_at_obj-AppleSliced-None-D-2"):
         (train / name / "trial").mkdir(parents=True)
@@ -153,21 +145,6 @@ def test_a_win_terminates(folder, dialect):
         assert env.unwrapped.expert_action() is None
         with pytest.raises(NoEpisode):
             env.unwrapped.step("look")
-
-
-def test_the_step_limit_truncates(folder):
-    env = gym.make(ID, data_dir=folder)
-    env.reset(seed=0)
-    ends = [result[2:4] for result in play(env, ["look"] * 50)]
-    assert ends == [(False, False)] * 49 + [(False, True)]
-    env = gym.make(ID, data_dir=folder, max_episode_steps=3)
-    env.reset(seed=0)
-    assert [result[3] for result in play(env, ["look", "nonsense", "help"])] == [False, False, True]
-    env = ALFWorldEnv(data_dir=folder, max_episode_steps=2)
-    env.reset(seed=0)
-    assert [result[3] for result in play(env, ["", "look"])] == [False, True]
-    with pytest.raises(NoEpisode):
-        env.step("look")
 
 
 def test_scores_count_goal_conditions(official):
@@ -265,96 +242,41 @@ def test_wrong_options(nothing, option, value, said):
             gym.make(ID, **{option: value})
 
 
-# Fingerprints.
+@pytest.fixture
+def copied(folder):
+    """A function that copies the data folder."""
+    return lambda name: shutil.copytree(folder, folder.parent / name)
 
 
-def test_fingerprint_tells_changed_data(folder):
+def test_fingerprint_tells_changed_data(folder, copied):
     env = ALFWorldEnv(data_dir=folder)
     before = env.fingerprint()
     assert before["games"] == f"unknown {len(env.tasks)}"
-    other = folder.parent / "other"
-    shutil.copytree(folder, other)
-    assert ALFWorldEnv(data_dir=other).fingerprint() == before
-    third = folder.parent / "third"
-    shutil.copytree(folder, third)
-    path = third / "json_2.1.1" / env.tasks.ids[0] / "game.tw-pddl"
-    content = json.loads(path.read_text())
-    content["walkthrough"] = []
-    path.write_text(json.dumps(content))
-    after = ALFWorldEnv(data_dir=third).fingerprint()
+    changed, gone = copied("changed"), copied("gone")
+    assert ALFWorldEnv(data_dir=copied("other")).fingerprint() == before
+    game = Path("json_2.1.1") / env.tasks.ids[0] / "game.tw-pddl"
+    content = json.loads((changed / game).read_text())
+    (changed / game).write_text(json.dumps(content | {"walkthrough": []}))
+    after = ALFWorldEnv(data_dir=changed).fingerprint()
     assert {name for name in after if after[name] != before[name]} == {"data"}
-    fourth = folder.parent / "fourth"
-    shutil.copytree(folder, fourth)
-    env = ALFWorldEnv(data_dir=fourth)
+    env = ALFWorldEnv(data_dir=gone)
     assert env.tasks.ids
-    (fourth / "json_2.1.1" / env.tasks.ids[0] / "game.tw-pddl").unlink()
+    (gone / game).unlink()
     with pytest.raises(DataNotFound, match="comap data verify alfworld"):
         env.fingerprint()
 
 
-# Snapshots.
-
-
-GO_ON = """
-import pickle, sys
-from comap.envs.alfworld import ALFWorldEnv
-folder, file, dialect = sys.argv[1:]
-env = ALFWorldEnv(data_dir=folder, dialect=dialect)
-with open(file, "rb") as stream:
-    moment = pickle.load(stream)
-seen = [env.restore(moment)]
-while not seen[-1][-1]["success"]:
-    seen.append(env.step(env.expert_action()))
-with open(file + ".out", "wb") as stream:
-    pickle.dump([seen, sorted(env.engine_facts())], stream)
-"""
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_snapshots_go_on_in_another_process(folder, tmp_path, dialect):
-    env = ALFWorldEnv(data_dir=folder, dialect=dialect)
-    seen = [first(env)]
-    seen.append(env.step(env.expert_action()))
-    seen = [(seen[-1][0], seen[-1][-1])]
-    file = tmp_path / "moment"
-    file.write_bytes(pickle.dumps(take(env)))
-    while not seen[-1][-1]["success"]:
-        seen.append(env.step(env.expert_action()))
-    subprocess.run(
-        [sys.executable, "-c", GO_ON, str(folder), str(file), dialect],
-        env={**os.environ, "PYTHONHASHSEED": "77"},
-        check=True,
-    )
-    there = pickle.loads(Path(f"{file}.out").read_bytes())
-    assert there == [seen, sorted(env.engine_facts())]
-
-
-def test_snapshots_of_other_settings_are_refused(folder):
-    moments = {}
-    for dialect in DIALECTS:
-        env = ALFWorldEnv(data_dir=folder, dialect=dialect)
-        first(env)
-        moments[dialect] = env.snapshot()
-    with pytest.raises(SnapshotError, match="dialect"):
-        env.restore(moments["move"])
-    with pytest.raises(SnapshotError, match="Snapshot"):
-        env.restore("move")
-    assert env.restore(moments["put"])[1]["step"] == 0
-
-
 @pytest.mark.parametrize("engine", [None, {}, {"game": "x"}, 3])
 def test_broken_snapshots_are_refused(folder, engine):
-    import dataclasses
-
     env = ALFWorldEnv(data_dir=folder)
     first(env)
     moment = env.snapshot()
     with pytest.raises(SnapshotError):
-        env.restore(dataclasses.replace(moment, engine=engine))
+        env.restore(replace(moment, engine=engine))
     for name in moment.engine:
         partial = {key: value for key, value in moment.engine.items() if key != name}
         with pytest.raises(SnapshotError):
-            env.restore(dataclasses.replace(moment, engine=partial))
+            env.restore(replace(moment, engine=partial))
     assert env.restore(moment)[1]["step"] == 0
 
 

@@ -58,15 +58,6 @@ def refused(path, error, *said):
         assert words in message, message
 
 
-def test_a_sound_game_is_played(place):
-    place.write_text(json.dumps(game()))
-    observation, info = start(place)
-    assert info["goal"] in observation
-    for family in range(6):
-        place.write_text(json.dumps(game(index=family)))
-        assert start(place)[0]
-
-
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
@@ -223,9 +214,8 @@ def test_files_that_cannot_be_read(place, monkeypatch):
     refused(place, DataNotFound, "Permission denied")
 
 
-def test_missing_folders(tmp_path, monkeypatch):
-    monkeypatch.setenv("COMAP_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("ALFWORLD_DATA", raising=False)
+@pytest.mark.usefixtures("nothing")
+def test_missing_folders(tmp_path):
     get = "comap data get alfworld"
     for given in (tmp_path, tmp_path / "nowhere", "x\x00y", "\ud800"):
         with pytest.raises(DataNotFound, match=get):

@@ -1,4 +1,4 @@
-"""A simulator for the tests of ScienceWorld, or a word on why there is none."""
+"""One environment for many tests of ScienceWorld."""
 
 from __future__ import annotations
 
@@ -9,30 +9,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from comap.envs.scienceworld import keep_idle
-from comap.envs.scienceworld.simulator import find_java, simulator_jar
-from comap.errors import CoMapError
-
-SHARED = Path(__file__).parents[3].parent / "shared" / "data" / "scienceworld"
 ENV_ID = "comap/ScienceWorld-v0"
-
-
-@pytest.fixture(scope="session")
-def simulator() -> None:
-    """The package scienceworld and a Java."""
-    try:
-        simulator_jar()
-        find_java()
-    except CoMapError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="package", autouse=True)
-def few_jvms() -> Iterator[None]:
-    """Let closed environments' JVMs serve the next tests: each takes seconds to start."""
-    keep_idle(2)
-    yield
-    keep_idle(0)
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +31,8 @@ def play(shared_env: gym.Env[str, str]) -> Any:
     return played
 
 
-@pytest.fixture(scope="session")
-def eto() -> Path:
-    """ETO's lists."""
-    if not (SHARED / "dev_indices.json").is_file():
-        pytest.skip(f"ETO's lists are not at {SHARED}")
-    return SHARED
+@pytest.fixture
+def eto(shared: Any) -> Path:
+    """The folder of ETO's lists."""
+    folder: Path = shared.file("dev_indices.json").parent
+    return folder

@@ -122,24 +122,18 @@ def test_the_last_answer_of_the_policy_itself_counts(make) -> None:
         ("f1", "in Steventon", 2 / 3),
         ("format", "Steventon", 1.0),
         ("format", "Oder", 0.2),
+        ("format", "Oder, shown", 0.3),
+        ("format", "Steventon, badly", 0.8),
     ],
 )
 def test_rewards(reward: str, answer: str, expected: float, make) -> None:
-    env = make(reward=reward)
-    env.step(EMMA)
+    env = make(reward=reward, retrieval_score=0.1)
+    answer, _, how = answer.partition(", ")
+    env.step({"": EMMA, "shown": "<search>Jane Austen</search>", "badly": "hm"}[how])
     told = env.step(f"<answer>{answer}</answer>")
     assert told[1] == pytest.approx(expected)
     assert told[4]["success"] is (answer == "Steventon")
     assert told[4]["score"] == float(answer == "Steventon")
-
-
-def test_the_reward_for_form_counts_what_was_shown(make) -> None:
-    env = make(reward="format", retrieval_score=0.1)
-    env.step("<search>Jane Austen</search>")
-    assert env.step("<answer>Oder</answer>")[1] == pytest.approx(0.3)
-    env = make(reward="format")
-    env.step("hm")
-    assert env.step("<answer>Steventon</answer>")[1] == 0.8
 
 
 def test_penalties(make) -> None:
@@ -161,37 +155,34 @@ def test_moments_come_back_with_answers_given_before(make) -> None:
     assert env.step("<answer>Oder</answer>")[1] == 0.0
 
 
-BAD: list[dict[str, Any]] = [
-    {"topk": 0},
-    {"topk": 21},
-    {"topk": True},
-    {"turns": 0},
-    {"turns": 51},
-    {"actions": "xml"},
-    {"style": "zero"},
-    {"reward": "exact"},
-    {"retrieval_score": 2},
-    {"invalid_penalty": -0.1},
-    {"admissible_actions": 1},
-    {"source": "web"},
-    {"expert": "oracle"},
-    {"split": "valid"},
-    {"retriever": "bm25"},
-    {"retriever": "ftp://x"},
-    {"retriever": 3},
-    {"retriever": "http://127.0.0.1:1", "timeout": 0},
-    {"dataset": "nq"},
-    {"data_dir": "x"},
-    {"questions": "x"},
-    {"top_k": 3},
-]
+BAD: dict[str, tuple[Any, ...]] = {
+    "topk": (0, 21, True),
+    "turns": (0, 51),
+    "actions": ("xml",),
+    "style": ("zero",),
+    "reward": ("exact",),
+    "retrieval_score": (2,),
+    "invalid_penalty": (-0.1,),
+    "admissible_actions": (1,),
+    "source": ("web",),
+    "expert": ("oracle",),
+    "split": ("valid",),
+    "retriever": ("bm25", "ftp://x", 3),
+    "dataset": ("nq",),
+    "data_dir": ("x",),
+    "questions": ("x",),
+    "top_k": (3,),
+}
 
 
-@pytest.mark.parametrize("options", BAD, ids=str)
-def test_options_that_are_none_are_told(options: dict[str, Any]) -> None:
-    with pytest.raises(OptionError) as told:
-        SearchQAEnv(**({"source": "generated"} | options))
-    assert len(str(told.value).splitlines()) == 1
+@pytest.mark.parametrize("option", BAD)
+def test_options_that_are_none_are_told(option: str) -> None:
+    for value in BAD[option]:
+        with pytest.raises(OptionError) as told:
+            SearchQAEnv(**({"source": "generated"} | {option: value}))
+        assert len(str(told.value).splitlines()) == 1
+    with pytest.raises(OptionError):
+        SearchQAEnv(source="generated", retriever="http://127.0.0.1:1", timeout=0)
 
 
 def test_official_data_must_be_there(index: Path, questions: Path) -> None:
@@ -203,14 +194,7 @@ def test_official_data_must_be_there(index: Path, questions: Path) -> None:
         SearchQAEnv(data_dir=index)
 
 
-@pytest.mark.parametrize(
-    "engine",
-    [
-        lambda queries, k: [],
-        lambda queries, k: [[3]],
-        lambda queries, k: 1 / 0,
-    ],
-)
+@pytest.mark.parametrize("engine", [lambda queries, k: [[3]], lambda queries, k: 1 / 0])
 def test_a_fault_of_the_retriever_ends_the_episode(engine, make) -> None:
     env = make(retriever=engine)
     observation, reward, terminated, truncated, info = env.step(EMMA)

@@ -28,7 +28,6 @@ from comap.envs.searchqa.tasks import choose_retriever
 from comap.errors import DataCorrupt, DataNotFound, EngineError, OptionError
 
 write_book = load(f"{Path(__file__).with_name('conftest.py')}:write_book")
-write_tiny_encoder = load(f"{Path(__file__).with_name('tiny_encoder.py')}:write_tiny_encoder")
 
 
 class Letters:
@@ -146,26 +145,20 @@ def test_half_an_index_is_detected(index: Path, tmp_path: Path) -> None:
     with pytest.raises(DataNotFound, match="comap data build searchqa"):
         open_index(tmp_path / "nothing")
     copy = tmp_path / "copy"
-    for change, error in {
-        "no manifest": DataNotFound,
-        "a short file": DataCorrupt,
-        "no file": DataCorrupt,
-        "another format": DataCorrupt,
-        "half a manifest": DataCorrupt,
-    }.items():
+    other = json.dumps(json.loads((index / "index.json").read_text()) | {"format": 99}).encode()
+    for name, change, error in (
+        ("index.json", None, DataNotFound),
+        (PASSAGES, lambda content: content[:-4096], DataCorrupt),
+        (PASSAGES, None, DataCorrupt),
+        ("index.json", lambda content: other, DataCorrupt),
+        ("index.json", lambda content: content[:50], DataCorrupt),
+    ):
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(index, copy)
-        manifest, data = copy / "index.json", copy / PASSAGES
-        if change == "no manifest":
-            manifest.unlink()
-        elif change == "a short file":
-            data.write_bytes(data.read_bytes()[:-4096])
-        elif change == "no file":
-            data.unlink()
-        elif change == "another format":
-            manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 99}))
-        else:
-            manifest.write_text(manifest.read_text()[:50])
+        content = (copy / name).read_bytes()
+        (copy / name).unlink()
+        if change:
+            (copy / name).write_bytes(change(content))
         with pytest.raises(error, match="comap data build searchqa"):
             open_index(copy)
 
@@ -207,6 +200,29 @@ def test_threads_and_forks_share_an_index(index: Path) -> None:
     process.start()
     assert answers.get(timeout=30) == "c"
     process.join()
+
+
+def write_tiny_encoder(folder: Path) -> Path:
+    """Write a BERT that knows nothing."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder.mkdir(parents=True, exist_ok=True)
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789:.()-,"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters)]
+    (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=256,
+    )
+    BertModel(config).save_pretrained(folder, safe_serialization=True)
+    return folder
 
 
 @pytest.mark.parametrize("faiss", [None, "Flat", "HNSW64"])
@@ -304,15 +320,14 @@ sys.exit(main(sys.argv[2:]))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs limits of file sizes")
-@pytest.mark.parametrize("room", [5_000, 30_000])
-def test_the_old_index_stays_whole(room: int, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_old_index_whole(tmp_path: Path) -> None:
     corpus, index = tmp_path / "corpus.jsonl", tmp_path / "index"
     rows = ({"id": str(n), "contents": f'"Town {n}"\n{"A river. " * 40}'} for n in range(200))
     corpus.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     words = ["data", "build", "searchqa", str(corpus), "--out", str(index)]
     assert main(words) == 0
     before = {file.name: file.read_bytes() for file in index.iterdir()}
-    command = [sys.executable, "-c", LIMITED, str(room), *words]
+    command = [sys.executable, "-c", LIMITED, "30000", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     told = done.stderr.splitlines()[-1]

@@ -67,6 +67,8 @@ HITS = [
 
 
 def test_search_r1s_form() -> None:
+    shown = (Shown(HITS[0].title, "It is a film of 2009."), Shown(HITS[1].title, HITS[1].text))
+    assert read_results(write_results(HITS)) == read_results(write_results(HITS, "verl")) == shown
     assert write_results(HITS) == (
         '\n\n<information>Doc 1(Title: "Polish-Russian War (film)") It is a film of 2009.\n'
         'Doc 2(Title: "Xawery Żuławski") He (born 1971) directed it.</information>\n\n'
@@ -106,15 +108,6 @@ def test_no_passage_passes_for_anything_else(text: str, style) -> None:
     assert all("\n" not in part for one in shown for part in one)
     assert told.lower().count("<information>") == told.lower().count("</information>") == 1
     assert read_move(told).kind == "" and "<answer>" not in told
-
-
-@pytest.mark.parametrize("style", ["search_r1", "verl"])
-def test_results_are_read_as_they_were_written(style) -> None:
-    shown = read_results(write_results(HITS, style))
-    assert shown == (
-        Shown(HITS[0].title, "It is a film of 2009."),
-        Shown(HITS[1].title, HITS[1].text),
-    )
 
 
 @pytest.mark.parametrize(
@@ -166,10 +159,7 @@ def test_scores_of_answers() -> None:
 START = Turn(None, "Question: Who wrote Emma?")
 SHOWN = write_results([Hit("1", "Emma", "By Jane Austen.", 1.0)])
 SEARCH, ANSWER = Turn("<search>Emma</search>", SHOWN), Turn("<answer>Jane Austen</answer>", "")
-WRONG, BOTH = (
-    Turn("<answer>Emily</answer>", ""),
-    Turn("<search>a</search><answer>b</answer>", SHOWN),
-)
+BOTH = Turn("<search>a</search><answer>b</answer>", SHOWN)
 GOLDEN = ("Jane Austen", "Austen")
 
 

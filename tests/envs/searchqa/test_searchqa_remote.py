@@ -1,4 +1,4 @@
-"""Servers of passages: ours, and hostile ones. Whatever they do, an episode goes on or ends in time."""
+"""Servers of passages: ours, and hostile ones (more in `test_http_exchange.py`); searches written down."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ import pytest
 import comap  # noqa: F401
 from comap.envs.conformance.transcripts import load
 from comap.envs.http import Server
-from comap.envs.searchqa import RemoteRetriever, open_index
+from comap.envs.searchqa import (
+    RecordingRetriever,
+    RemoteRetriever,
+    ReplayRetriever,
+    open_index,
+)
 from comap.envs.searchqa.retriever import answer, retrieval_app
-from comap.errors import EngineError, OptionError
+from comap.errors import DataCorrupt, DataNotFound, EngineError, OptionError
 
 hostile = load(f"{Path(__file__).parents[2] / 'lm' / 'hostile_server.py'}:KIT")
 HostileServer, sends, raw = hostile.HostileServer, hostile.sends, hostile.raw
@@ -43,17 +48,9 @@ def test_both_wire_formats(wire) -> None:
 
 HOSTILE = {
     "hangs": (hostile.hangs, "no whole answer"),
-    "trickles": (hostile.trickles, "no whole answer"),
-    "trickles headers": (hostile.trickles_headers, "no whole answer"),
     "garbage": (raw(b"<html>\xff"), "cannot be read"),
     "half a JSON": (raw(b'{"result": [[{"document"'), "cannot be read"),
-    "half an answer": (hostile.breaks_off, "broke"),
-    "closes": (hostile.slams, "broken connection"),
     "500": (sends({"error": "x"}, 500), "status 500"),
-    "404": (sends({"error": "x"}, 404), "status 404"),
-    "a redirect": (raw(b"", 302, location="http://127.0.0.1:1/"), "status 302"),
-    "50 MB": (hostile.floods(200), "more than 8,388,608 bytes"),
-    "compressed": (raw(b"xxxx", content_encoding="gzip"), "compressed"),
     "no object": (sends([1]), "cannot be read"),
     "no result": (sends({"results": []}), "cannot be read"),
     "too few": (sends({"result": []}), "cannot be read"),
@@ -70,25 +67,17 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_fault_ends_the_episode_in_time_and_the_next_is_clean(name: str) -> None:
     behaviour, said = HOSTILE[name]
-    calls: list[int] = []
-
-    def first_bad(handler: Any) -> None:
-        calls.append(1)
-        (behaviour if bad[0] else sends({"result": [[ROW]]}))(handler)
-
-    bad = [True]
-    with HostileServer(first_bad) as server:
-        retriever = url_of(server)
-        env = gym.make(
-            "comap/SearchQA-v0", source="generated", retriever=retriever, timeout=TIMEOUT, topk=1
-        )
+    now = behaviour
+    with HostileServer(lambda handler: now(handler)) as server:
+        options = {"retriever": url_of(server), "timeout": TIMEOUT, "topk": 1}
+        env = gym.make("comap/SearchQA-v0", source="generated", **options)
         env.reset(seed=0)
         start = time.monotonic()
         observation, reward, terminated, truncated, info = env.step("<search>Emma</search>")
         assert time.monotonic() - start < TIMEOUT + 1.0
         assert (observation, reward, terminated, truncated) == ("", 0.0, False, True)
         assert info["error"].startswith("EngineError: ") and said in info["error"]
-        bad[0] = False
+        now = sends({"result": [[ROW]]})
         _, info = env.reset(seed=1)
         assert "error" not in info
         observation, _, _, truncated, info = env.step("<search>Emma</search>")
@@ -111,16 +100,7 @@ def test_a_short_fault_is_asked_again() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "ftp://x/y",
-        "http://",
-        "http://u:p@host/",
-        "http://host/?q=1",
-        "http://ho st/",
-        "http://h:x/",
-        "",
-        3,
-    ],
+    ["ftp://x/y", "http://u:p@host/", "http://host/?q=1", "http://ho st/", "http://h:x/", "", 3],
 )
 def test_what_is_no_url(url: Any) -> None:
     with pytest.raises(OptionError) as told:
@@ -197,3 +177,36 @@ def test_a_broken_index_is_a_500(index: Path) -> None:
     with Server(retrieval_app(Broken())) as server:
         status, told = asked(server, b'{"query": "x"}')
     assert status == 500 and "secret" not in told["error"]
+
+
+def test_record_and_replay(index: Path, tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "searches.jsonl"
+    opened = open_index(index)
+    found = RecordingRetriever(opened, path).search(["emma", "river"], 3)
+    RecordingRetriever(opened, path).search(["emma"], 2)
+    replayed = ReplayRetriever(path)
+    assert replayed.search(["river", "emma"], 3) == found[::-1] and len(replayed) == 2
+    assert replayed.search(["emma"], 1) == [found[0][:1]]
+    with pytest.raises(EngineError, match="found none"):
+        replayed.search(["other"])
+    with pytest.raises(EngineError, match="one of 3 passages"):
+        replayed.search(["emma"], 4)
+    env = gym.make("comap/SearchQA-v0", source="generated", retriever=replayed)
+    env.reset(seed=0)
+    assert "Emma" in env.step("<search>emma</search>")[0]
+    assert "error" in env.step("<search>other</search>")[4]
+
+
+HEAD = '{"format": "comap searches 2", "identity": "x"}\n'
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"format": "x"}', HEAD + '{"key": 3}\n', '{"key": "1 x"}\n']
+)
+def test_what_is_no_recording(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "searches.jsonl"
+    path.write_text(text)
+    with pytest.raises(DataCorrupt):
+        ReplayRetriever(path)
+    with pytest.raises(DataNotFound):
+        ReplayRetriever(tmp_path / "nothing")

@@ -1,4 +1,4 @@
-"""StableToolBench's official files in the shared folder."""
+"""StableToolBench's official files."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ from pathlib import Path
 
 import pytest
 
-SHARED = Path(__file__).parents[3].parent / "shared" / "data" / "stabletoolbench"
-
 
 @pytest.fixture(scope="session")
-def official() -> Path:
+def official(stabletoolbench_data: Path) -> Path:
     """The folder with ``test_instruction/`` and ``tool_response_cache/``."""
-    if not (SHARED / "test_instruction").is_dir():
-        pytest.skip(f"no StableToolBench data at {SHARED}")
-    return SHARED
+    return stabletoolbench_data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import gymnasium as gym
 import hypothesis
@@ -10,21 +11,19 @@ import hypothesis.strategies as some
 
 import comap  # noqa: F401
 from comap.envs.conformance.suite import NONSENSE
+from comap.envs.conformance.transcripts import load
 from comap.envs.stabletoolbench import ToolCanonicalizer
 from comap.envs.stabletoolbench.canonicalizer import returned
 from comap.facts import State, diff
 from comap.trajectory import Turn
 
+call = load(f"{Path(__file__).with_name('kit.py')}:call")
 CANON = ToolCanonicalizer()
 START = """Task: Book FL-204.
 Functions:
 - search_for_flights(origin: string, page?: integer): Flights (three a page): all of them.
 - Finish(return_type: give_answer|give_up_and_restart, final_answer?: string): The end.
 Calls left: 9"""
-
-
-def call(name, **arguments):
-    return json.dumps({"name": name, "arguments": arguments})
 
 
 def told(response="", error=""):
@@ -138,19 +137,15 @@ def test_facts_come_back_from_their_description():
                 assert CANON.update(before, action, text) == after, (task, action, text)
                 before, total = after, total + 1
     assert total > 100
-
-
-def test_refusals_come_back_from_their_description():
-    state = CANON.initial("", START)
+    state, refused = CANON.initial("", START), call("search_for_flights")
     for error in (
         "Missing required parameter: origin",
         "flight 'x' not found",
         "Conflict: full",
         "hm",
     ):
-        after = CANON.update(state, call("search_for_flights"), told("", error))
-        text = CANON.describe(state, call("search_for_flights"), after)
-        assert CANON.update(state, call("search_for_flights"), text) == after
+        after = CANON.update(state, refused, told("", error))
+        assert CANON.update(state, refused, CANON.describe(state, refused, after)) == after
 
 
 def test_what_nobody_could_foresee():

@@ -11,6 +11,7 @@ import gymnasium as gym
 import pytest
 
 import comap  # noqa: F401
+from comap.envs.conformance.transcripts import load
 from comap.envs.stabletoolbench.apps import APPS, answering, api_records, world_of
 from comap.envs.stabletoolbench.apps.world import ToolError
 from comap.envs.stabletoolbench.backends import own_functions
@@ -18,6 +19,7 @@ from comap.envs.stabletoolbench.canonicalizer import observation_of
 from comap.envs.stabletoolbench.tasks import GROUPS, SIZES, generated_task
 from comap.errors import OptionError
 
+call = load(f"{Path(__file__).with_name('kit.py')}:call")
 CASES = json.loads(Path(__file__).with_name("cases.json").read_text("utf-8"))
 
 ID = "comap/StableToolBench-v0"
@@ -26,10 +28,6 @@ SPLITS = ("train", *GROUPS)
 
 def make(**options):
     return gym.make(ID, **({"source": "generated"} | options))
-
-
-def call(name, /, **arguments):
-    return json.dumps({"name": name, "arguments": arguments})
 
 
 def played(env, task, actions=None):
@@ -241,9 +239,8 @@ def test_observations_stay_json_within_their_length(response, longest):
 def test_official_queries_are_played(official):
     env = make(data_dir=str(official), source="auto", split="all")
     assert len(env.unwrapped.tasks) == 580
-    assert (
-        len(make(data_dir=str(official), source="official", split="G1_tool").unwrapped.tasks) == 158
-    )
+    of_group = make(data_dir=str(official), source="official", split="G1_tool")
+    assert len(of_group.unwrapped.tasks) == 158
     env.reset(options={"task": "G1_instruction/588"})
     assert env.unwrapped.expert_action() is None
     assert env.unwrapped.goal_reached(env.unwrapped.state_facts()) is None
@@ -254,9 +251,8 @@ def test_official_queries_are_played(official):
     assert json.loads(observation) == {"error": "", "response": {"on_tour": "no"}}
     assert info["tool_source"] == "cache" and ("ret", "1", "$.on_tour", "no") in info["facts"].facts
     for group in ("G1_instruction", "G1_category", "G1_tool", "G2_instruction"):
-        for task in make(data_dir=str(official), source="auto", split=group).unwrapped.tasks.ids[
-            ::9
-        ]:
+        panel = make(data_dir=str(official), source="auto", split=group).unwrapped.tasks
+        for task in panel.ids[::9]:
             observation, info = env.reset(options={"task": task})
             assert info["facts"].parsed and len(observation) < 20_000
             tools = {fact[1] for fact in info["facts"].facts if fact[0] == "tool"}
@@ -300,11 +296,10 @@ def test_actions_that_mean_harm_do_none():
     for text in (
         "__import__('os').system('touch harmed')",
         'eval({"name": "x"})',
-        json.dumps({"name": "../../etc/passwd", "arguments": {}}),
-        json.dumps({"name": "list_for_files", "arguments": {"folder": "../../etc"}}),
-        json.dumps({"name": "list_for_files\x00", "arguments": {}}),
-        json.dumps({"name": "l\u0456st_for_files", "arguments": {"folder": "plans"}}),
-        json.dumps({"name": "x" * 10_000, "arguments": {"y" * 10_000: "z" * 10_000}}),
+        call("list_for_files", folder="../../etc"),
+        call("list_for_files\x00"),
+        call("l\u0456st_for_files", folder="plans"),
+        call("x" * 10_000, **{"y" * 10_000: "z" * 10_000}),
         "[" * 30_000,
         '{"name": "list_for_files", "arguments": {"page": ' + "9" * 5000 + "}}",
     ):

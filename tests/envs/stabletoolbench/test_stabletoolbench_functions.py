@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import jsonschema
 import pytest
 
+from comap.envs.conformance.transcripts import load
 from comap.envs.stabletoolbench import functions
 from comap.envs.stabletoolbench.functions import (
     FINISH_OFFER,
@@ -19,6 +21,7 @@ from comap.envs.stabletoolbench.functions import (
 from comap.envs.stabletoolbench.tasks import read_queries
 from comap.errors import DataCorrupt
 
+kit = load(f"{Path(__file__).with_name('kit.py')}:KIT")
 GROUPS = ("G1_instruction", "G1_category", "G1_tool", "G2_instruction")
 
 
@@ -27,22 +30,6 @@ def queries(official):
     """All official queries that are here."""
     found = [read_queries(official / "test_instruction" / f"{group}.json") for group in GROUPS]
     return [record for group in found for record in group.values()]
-
-
-def api(name, required=(), optional=(), **more):
-    def parameter(one, kind="STRING", default=""):
-        return {"name": one, "type": kind, "description": "", "default": default}
-
-    return {
-        "category_name": "Food",
-        "tool_name": "Drinks",
-        "api_name": name,
-        "api_description": "",
-        "required_parameters": [parameter(*one) for one in required],
-        "optional_parameters": [parameter(*one) for one in optional],
-        "method": "GET",
-        **more,
-    }
 
 
 def of(*apis, compat="strict"):
@@ -87,11 +74,11 @@ def test_names_are_those_of_reference_answers(official, queries):
 
 
 def test_defects_are_mended_and_there_on_request():
-    only_optional = api("List", optional=[("Page", "NUMBER", 1.5), ("id",)])
+    only_optional = kit.api("List", optional=[("Page", "NUMBER", 1.5), ("id",)])
     assert list(of(only_optional)[0]["parameters"]["properties"]) == ["page", "is_id"]
     lost = of(only_optional, compat="reference")[0]["parameters"]
     assert lost["properties"] == {} and lost["required"] == [""]
-    both = api("Get", required=[("q", "NUMBER", 7)], optional=[("from", "ENUM")])
+    both = kit.api("Get", required=[("q", "NUMBER", 7)], optional=[("from", "ENUM")])
     mended, kept = (of(both, compat=compat)[0]["parameters"] for compat in ("strict", "reference"))
     assert mended["required"] == ["q"] and mended["properties"]["q"]["type"] == "number"
     assert kept["required"] == ["", "q"] and kept["optional"] == ["", "is_from"]
@@ -110,15 +97,16 @@ def test_broken_records_are_told(record):
 
 
 def test_arguments_are_checked_and_brought_into_form():
-    listed = [
-        ("n", "INTEGER"),
-        ("x", "NUMBER"),
-        ("b", "BOOLEAN"),
-        ("a", "ARRAY"),
-        ("o", "OBJECT"),
-        ("s",),
-    ]
-    (offer,) = offers({"api_list": [api("All", optional=listed)]})
+    kinds = {
+        "n": "INTEGER",
+        "x": "NUMBER",
+        "b": "BOOLEAN",
+        "a": "ARRAY",
+        "o": "OBJECT",
+        "s": "STRING",
+    }
+    listed = list(kinds.items())
+    (offer,) = offers({"api_list": [kit.api("All", optional=listed)]})
     checker = Checker([offer])
     written = {"n": "3", "x": "2.5", "b": "True", "a": "[1]", "o": '{"k": 1}', "s": 12}
     formed = coerced(offer, written)

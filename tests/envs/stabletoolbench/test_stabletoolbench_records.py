@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -14,10 +15,12 @@ from comap.agents import Decision, run_episode
 from comap.agents.run import Run, run_to
 from comap.agents.scripted import ExpertAgent
 from comap.benchmarks.view import summary_table
-from comap.envs.stabletoolbench import tasks as generate
+from comap.envs.conformance.transcripts import load
 from comap.envs.stabletoolbench.scoring import attempt_of
-from comap.trajectory import TOLD, Trajectory, read_trajectories
+from comap.envs.stabletoolbench.tasks import generated_task
+from comap.trajectory import ENV_INFO, Trajectory, read_trajectories
 
+kit = load(f"{Path(__file__).with_name('kit.py')}:KIT")
 ENV = partial(gym.make, "comap/StableToolBench-v0", source="generated", split="G1_instruction")
 
 
@@ -34,54 +37,34 @@ class Says:
         return Decision(self._actions[view.step], notes=self._notes)
 
 
-GIVE_UP = '{"name": "Finish", "arguments": {"return_type": "give_up_and_restart"}}'
-
-
-def good_call(number: int = 0) -> str:
-    name, arguments = generate.generated_task("G1_instruction", number).plan[0]
-    return json.dumps({"name": name, "arguments": arguments})
-
-
-def play(*actions: str, notes: dict[str, Any] | None = None, env: Any = None) -> Trajectory:
-    agent = Says(*actions, notes=notes)
-    return run_episode(env or ENV(), agent, task="generated/G1_instruction/0")
+GIVE_UP = kit.call("Finish", return_type="give_up_and_restart")
 
 
 def test_steps_keep_the_source_and_nothing_where_none_was_asked():
-    found = play(good_call(), "no call at all", GIVE_UP, notes={"why": "so"})
+    name, arguments = generated_task("G1_instruction", 0).plan[0]
+    agent = Says(kit.call(name, **arguments), "no call at all", GIVE_UP, notes={"why": "so"})
+    found = run_episode(ENV(), agent, task="generated/G1_instruction/0")
     assert found.error is None
     assert [step.notes for step in found.steps] == [
-        {"why": "so", TOLD: {"tool_source": "local"}},
+        {"why": "so", ENV_INFO: {"tool_source": "local"}},
         {"why": "so"},
         {"why": "so"},
     ]
-    assert [dict(step.told) for step in found.steps] == [{"tool_source": "local"}, {}, {}]
+    assert [dict(step.env_info) for step in found.steps] == [{"tool_source": "local"}, {}, {}]
     assert attempt_of(found).sources == ("local", "")
     assert Trajectory.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
 def test_faults_of_backends_are_kept(tmp_path):
-    cache = tmp_path / "tool_response_cache" / "Data" / "t_for_Data"
+    folder = kit.write_query(tmp_path, kit.api("a"))
+    cache = tmp_path / "tool_response_cache" / "Food" / "drinks_for_Food"
     cache.mkdir(parents=True)
-    (tmp_path / "test_instruction").mkdir()
-    api = {
-        "category_name": "Data",
-        "tool_name": "t",
-        "api_name": "a",
-        "api_description": "",
-        "required_parameters": [],
-        "optional_parameters": [],
-        "method": "GET",
-    }
-    query = {"query_id": 1, "query": "?", "api_list": [api], "relevant APIs": [["t", "a"]]}
-    (tmp_path / "test_instruction" / "G1_instruction.json").write_text(json.dumps([query]))
-    with gym.make("comap/StableToolBench-v0", split="G1_instruction", data_dir=tmp_path) as env:
+    (cache / "a.json").write_text("{")
+    with gym.make("comap/StableToolBench-v0", split="G1_tool", data_dir=folder) as env:
         env.reset()
-        name = env.unwrapped.functions[0]["name"]
-        call = json.dumps({"name": name, "arguments": {}})
-        (cache / "a.json").write_text("{")
+        call = kit.call(env.unwrapped.functions[0]["name"])
         found = run_episode(env, Says(call, GIVE_UP))
-    told = found.steps[0].told
+    told = found.steps[0].env_info
     assert told["tool_source"] == "none" and "cache" in told["tool_faults"][0]
 
 

@@ -14,8 +14,11 @@ import gymnasium as gym
 import pytest
 
 import comap
+from comap.envs.conformance.transcripts import load
+from comap.envs.stabletoolbench.apps import api_records
 from comap.envs.stabletoolbench.backends import ResponseCache, VirtualTools
 
+kit = load(f"{Path(__file__).with_name('kit.py')}:KIT")
 ROOT = Path(comap.__file__).parent.parent
 
 
@@ -61,28 +64,20 @@ def test_the_embedded_tools_are_served(server):
 
 def test_an_environment_asks_a_server(server, tmp_path):
     """Our environment as a client of our server, on queries that only the server knows."""
-    folder = tmp_path / "test_instruction"
-    folder.mkdir()
-    from comap.envs.stabletoolbench.apps import api_records
-
-    query = {"query_id": 7, "query": "Rates?", "api_list": list(api_records("geography"))}
-    (folder / "G1_tool.json").write_text(json.dumps([query]))
+    folder = kit.write_query(tmp_path, *api_records("geography"))
     env = gym.make(
         "comap/StableToolBench-v0",
-        data_dir=str(tmp_path),
+        data_dir=str(folder),
         split="G1_tool",
         live_url=server,
         overlay=str(tmp_path / "overlay.jsonl"),
     )
     env.reset(seed=0)
-    action = json.dumps({"name": "city_for_geography", "arguments": {"city_id": "G-20"}})
-    observation, *_, info = env.step(action)
+    observation, *_, info = env.step(kit.call("city_for_geography", city_id="G-20"))
     assert info["tool_source"] == "live" and json.loads(observation)["response"]["id"] == "G-20"
 
 
-@pytest.mark.parametrize(
-    "name", ["../../x", "/etc/passwd", "a\x00", "x" * 10_000, "．．/x", "", 7, None]
-)
+@pytest.mark.parametrize("name", [*kit.NAMES, 7, None])
 def test_no_name_is_a_path(official, name):
     tools = VirtualTools([ResponseCache(official / "tool_response_cache")], world=0)
     for key in ("category", "tool_name", "api_name"):

@@ -36,7 +36,7 @@ def server_state(env):
 @pytest.mark.parametrize("mode", ["text", "text_rich"])
 def test_recorded_sessions(official, shared, mode):
     envs = {}
-    sessions = list(shared.recorded(f"transcripts_{mode}.jsonl"))
+    sessions = list(shared.rows(f"dev/transcripts_{mode}.jsonl"))
     assert len(sessions) == 60
     for session in sessions:
         attrs, goal = session["show_attrs"], session["goal"]
@@ -70,7 +70,7 @@ def test_recorded_goals(catalog, shared):
     caps = json.loads(shared.file("price_caps.json").read_text())["synthetic"]
     for kind in ("synthetic", "human"):
         assert list(legacy_order(catalog.goals(kind))) == order[kind]
-    for row in shared.recorded("rewards.jsonl"):
+    for row in shared.rows("dev/rewards.jsonl"):
         told = row["goal"]
         goal = catalog.goal(told["goal_kind"], told["enum_index"])
         assert (goal.asin, goal.text) == (told["asin"], told["instruction_text"])
@@ -81,7 +81,7 @@ def test_recorded_goals(catalog, shared):
 
 
 def test_recorded_rewards(catalog, shared):
-    rows = list(shared.recorded("rewards.jsonl"))
+    rows = list(shared.rows("dev/rewards.jsonl"))
     assert len(rows) == 2000
     known = (
         *("r_type", "r_att", "r_option", "r_price", "n_att_matched", "n_option_matched"),

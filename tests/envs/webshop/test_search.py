@@ -49,7 +49,7 @@ def test_lists_are_lucenes(catalog, shared, monkeypatch, whole):
     ranks = load_array(catalog.folder, "ranks")
     index = SearchIndex(catalog.folder, catalog.manifest["documents"], ranks)
     assert (index._ranked is None) is (index._words is None) is (whole == 0)
-    asked = list(shared.recorded("search_top50.jsonl"))
+    asked = list(shared.rows("dev/search_top50.jsonl"))
     assert len(asked) == 200
     for row in asked:
         found = index.search(row["query"], 50)
@@ -60,7 +60,7 @@ def test_scores_are_lucenes(catalog, shared):
     """To the four decimals that are recorded: a single wrong token in the catalogue would show."""
     index = catalog.index
     errors = []
-    for row in shared.recorded("search_top50.jsonl"):
+    for row in shared.rows("dev/search_top50.jsonl"):
         words = Counter(analyze(row["query"]))
         counts = {index._number(word): count for word, count in words.items()}
         counts.pop(-1, None)

@@ -24,7 +24,8 @@ ALL = [*WARMUP, *INIT, "round-0-evaluation", *ROUND]
 def settings(**changed):
     """The smallest training, with enough episodes for all kinds of samples to occur."""
     told = {"frozen_transitions": 0, "diagnosed": 0, "tasks_per_round": 4, "tau_wm": 0.6}
-    return KIT.small(**{**told, **changed})
+    found = KIT.small(**{**told, **changed})
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,18 @@ def without(player, tmp_path, monkeypatch):
         return Recorded(settings(**changed), player, tmp_path, monkeypatch)
 
     return run
+
+
+def test_evaluation_with_seeds_is_greedy_beside_that(without):
+    """The preset paper's: Table 5's temperature, several times each task, and greedily once."""
+    few = {
+        "reflection_init": False,
+        "expert_sft": False,
+        "world_model_warmup": False,
+    }
+    run = without(**few, rounds=0, evaluation_temperature=0.7, evaluation_seeds=2)
+    (split,) = run.summary["stages"]["round-0-evaluation"]["splits"].values()
+    assert split["episodes"] == 2 * split["greedy"]["episodes"] > 0
 
 
 def test_the_whole_training(whole):

@@ -7,7 +7,8 @@ from dataclasses import replace
 import gymnasium
 import pytest
 
-from comap.agents import CoMapConfig, ExpertAgent, run_episode
+from comap.agents import CoMapAgent, CoMapConfig, ExpertAgent, run_episode
+from comap.agents.prompting import Draft
 from comap.trainers.comap.config import preset
 from comap.trainers.comap.reflection import (
     branches_of,
@@ -19,7 +20,7 @@ from comap.trainers.comap.reflection import (
 )
 from comap.trainers.comap.samples import anchor_samples, balance_weights, balanced
 from comap.trainers.comap.suffixes import Outcome, suffix_outcomes
-from comap.trainers.sft import imitation_samples
+from comap.trainers.sft import imitation_samples, views_of
 
 ENV = "comap/ALFWorld-v0"
 TINY = preset("tiny", p_source="head")
@@ -180,3 +181,15 @@ def test_anchors_and_weights(expert):
     assert len(balanced(kinds, 2.0, 0)) == 3 and balanced(kinds, 2.0, 0)[-1] == 5
     assert balanced(kinds[:5], 2.0, 0) == [0, 1, 2, 3, 4]
     assert len(balanced(kinds[:5], 2.0, 0, alone=1)) == 1
+
+
+@pytest.mark.parametrize("source", ["head", "verbalizer", "verbal"])
+def test_the_question_asks_for_the_lines_that_are_learned(source, expert):
+    config = CoMapConfig(p_source=source)
+    draft = Draft("Action: look", "look", True, "free")
+    seen = next(iter(views_of(expert)))[0]
+    question = CoMapAgent(config).question(seen, {}, draft, "A desk.")[-1].content
+    number, asked = question.rpartition("Answer in exactly ")[2].split(" lines:\n")
+    reply = "".join(text for text, _ in reflect_reply(config, True, "look", "Why not."))
+    labels = [[line.partition(":")[0] for line in text.splitlines()] for text in (asked, reply)]
+    assert labels[0] == labels[1] and number == {3: "three", 4: "four"}[len(labels[1])]

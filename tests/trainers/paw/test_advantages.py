@@ -127,11 +127,35 @@ def test_step_returns_worked_by_hand():
     assert step_returns(gap, 0.5, 0.1).tolist() == [1.0, 8.0]
 
 
+def parts_of(rows, **options):
+    """Return the part of the episode, and that of the step."""
+    episode = gigpo_advantages(rows, **options, omega=0.0)
+    return episode, gigpo_advantages(rows, **options) - episode
+
+
+def test_gigpo_of_two_episodes_worked_by_hand():
+    rows = [
+        step(0, 0, 0, anchor="start", episode_return=10.0),
+        step(0, 0, 1, anchor="kitchen", episode_return=10.0, reward=10.0),
+        step(0, 1, 0, anchor="start"),
+        step(0, 1, 1, anchor="garden"),
+    ]
+    half = math.sqrt(0.5)
+    episode, single = parts_of(rows)  # over rows: mean 5, deviation 5 sqrt(4 / 3)
+    other = math.sqrt(0.75)
+    assert episode.tolist() == pytest.approx([other, other, -other, -other], abs=1e-6)
+    episode, single = parts_of(rows, over="trajectories")  # mean 5, deviation 5 sqrt(2)
+    assert episode.tolist() == pytest.approx([half, half, -half, -half], abs=1e-6)
+    # step returns 9.5, 10, 0, 0: the start is shared, the other states stand alone
+    assert single.tolist() == pytest.approx([half, 0.0, -half, 0.0], abs=1e-6)
+
+
+@pytest.mark.parametrize("over", ["rows", "trajectories"])
 @pytest.mark.parametrize("mode", ["mean_std_norm", "mean_norm"])
 @pytest.mark.parametrize("seed", range(4))
-def test_gigpo_is_what_its_formulas_say(seed, mode):
+def test_gigpo_is_what_its_formulas_say(seed, mode, over):
     rows = played(seed)
-    found = gigpo_advantages(rows, omega=0.7, gamma=0.9, mode=mode, penalty=0.1)
+    found = gigpo_advantages(rows, omega=0.7, gamma=0.9, mode=mode, penalty=0.1, over=over)
     own, discounted = row_returns(rows, 0.1), step_returns(rows, 0.9, 0.1)
     for index, row in enumerate(rows):
         peers = sorted({r.trajectory for r in rows if r.group == row.group})
@@ -139,6 +163,8 @@ def test_gigpo_is_what_its_formulas_say(seed, mode):
             statistics.fmean(v for v, r in zip(own, rows, strict=True) if r.trajectory == number)
             for number in peers
         ]
+        if over == "rows":
+            returns = [v for v, r in zip(own, rows, strict=True) if r.group == row.group]
         alike = [
             value
             for value, r in zip(discounted, rows, strict=True)

@@ -13,6 +13,7 @@ import pytest
 from comap.agents.paw import PaWAgent
 from comap.errors import OptionError
 from comap.trainers.paw.config import (
+    ENVIRONMENT_OPTIONS,
     ENVIRONMENTS,
     PRESETS,
     PaWTraining,
@@ -162,9 +163,16 @@ def test_baselines_of_search():
         assert not r1.paw and not zero.paw  # plain algorithms
         assert (r1.agent.context, r1.engine, r1.reward) == ("concat", "environment", "success")
         assert (zero.agent.context, zero.engine, zero.reward) == ("concat", "simulated", "f1")
-        assert r1.invalid_penalty == 0.01 and r1.success_reward == 1.0 and r1.max_episode_steps == 4
+        for one in (r1, zero):  # an episode is one reply: no penalty for a step's form
+            assert one.invalid_penalty == 0 and one.advantages.advantage_over == "trajectories"
+            assert one.success_reward == 1.0
+    r1, zero = preset("search_r1"), preset("zerosearch")
+    assert (r1.groups, r1.members, r1.max_episode_steps) == (512, 5, 4)
+    assert (r1.optimization.warmup_ratio, r1.agent.observation_tokens) == (0.285, 500)
+    assert (zero.groups, zero.max_episode_steps) == (64, 5)
+    assert ENVIRONMENT_OPTIONS["zerosearch"] == {"topk": 5}
     noise = preset("zerosearch").zerosearch
-    assert (noise.noise_start, noise.noise_end, noise.noise_base) == (0.25, 0.5, 4.0)
+    assert (noise.noise_start, noise.noise_end, noise.noise_base) == (0.0, 0.5, 4.0)
 
 
 def test_ppo_plays_each_task_once():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,6 @@ import pytest
 pytest.importorskip("trl")
 
 from comap.envs.conformance.transcripts import load
-from comap.trainers.paw.rows import micro_batches
-from comap.trainers.paw.trainer import _scored_positions_only
 
 torch = pytest.importorskip("torch")
 
@@ -101,9 +100,8 @@ def by_hand(config, model, tmp_path):
     for row in rows:
         ids = [*row.prompt_ids, *row.response_ids, *row.header_ids, *row.observation_ids]
         logps = torch.log_softmax(policy(input_ids=torch.tensor([ids])).logits[0].float(), -1)
-        first = len(row.prompt_ids)
-        said = logps[range(first - 1, first - 1 + len(row.response_ids)), list(row.response_ids)]
-        entropies.append(float(-(said.exp() * said).mean()))
+        noted = torch.tensor(row.sampled_logprobs)
+        entropies.append(float(-(noted.exp() * noted).mean()))
         p = logps[
             range(len(ids) - len(row.observation_ids) - 1, len(ids) - 1),
             ids[len(ids) - len(row.observation_ids) :],
@@ -130,48 +128,120 @@ def by_hand(config, model, tmp_path):
     return {name: weight.grad for name, weight in policy.named_parameters()}
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "rloo"])
-def test_without_paw_the_loss_is_trls_to_the_last_bit(algorithm, model, tmp_path):
-    from trl import GRPOTrainer, RLOOTrainer
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo", "gigpo"])
+def test_without_paw_the_loss_is_trls(algorithm, model, tmp_path):
+    """The policy is not the reference any more, and TRL's own correction of the KL term is off."""
+    from trl import GRPOConfig, GRPOTrainer
 
-    config = kit.settings(algorithm=algorithm, paw=False, save_updates=0, entropy_bonus=0.0)
-    config = kit.changed(config, kl=0.0 if algorithm == "rloo" else 0.01)
+    config = kit.settings(
+        algorithm=algorithm, paw=False, save_updates=0, entropy_bonus=0.0, kl=0.5, mini_batch_rows=8
+    )
     trainer, _, _ = kit.trained(config, model, tmp_path / "own", updates=1)
-    stock_kind = RLOOTrainer if algorithm == "rloo" else GRPOTrainer
     policy = kit.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    stock = stock_kind(
+    chosen = config.optimization
+    stock = GRPOTrainer(
         model=policy,
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
-        args=trainer.args,
+        args=GRPOConfig(
+            output_dir=str(tmp_path / "stock"),
+            loss_type="dapo",
+            use_bias_correction_kl=False,
+            **{"epsilon": chosen.clip_low, "epsilon_high": chosen.clip_high, "beta": chosen.kl},
+            **{"delta": chosen.dual_clip, "temperature": config.agent.temperature},
+            **{
+                "per_device_train_batch_size": 2,
+                "num_generations": 2,
+                "use_cpu": True,
+                "bf16": False,
+            },
+            gradient_checkpointing=False,
+            report_to="none",
+        ),
         train_dataset=trainer.train_dataset,
         processing_class=trainer.processing_class,
     )
     stock.current_gradient_accumulation_steps = 1
     policy.load_state_dict(trainer.model.state_dict())
     update = trainer._prepare(1)
-    (batch,) = trainer._mini_batches(update)
-    for rows in batch.micro:
-        inputs = trainer._tensors(update, batch, rows)
-        trainer._micro = inputs
+    for line in update.old or ():  # as if the policy had moved since
+        line += 0.3 * torch.randn(line.shape, generator=torch.Generator().manual_seed(len(line)))
+    for rows in trainer._mini_batches(update)[0].micro:
+        inputs = trainer._tensors(update, trainer._mini_batches(update)[0], rows)
         ours = trainer._compute_loss(trainer.model, inputs)
-        with torch.no_grad():
-            whole = stock._compute_loss(policy, inputs)  # which scores prompts, too, on a CPU
-        with _scored_positions_only():  # as on a GPU
-            theirs = stock._compute_loss(policy, inputs)
-        assert float(whole) == pytest.approx(float(theirs), rel=1e-5, abs=1e-6)
-        if algorithm == "rloo":
-            theirs = theirs * (len(rows) / batch.rows)
-        assert torch.equal(ours, theirs)
+        theirs = stock._compute_loss(
+            policy, {**inputs, "num_items_in_batch": torch.tensor(float(inputs["tokens"]))}
+        )
+        assert float(ours) == pytest.approx(float(theirs), rel=1e-5, abs=1e-6)
         for part in (ours, theirs):
             part.backward()
-    for one, two in zip(trainer.model.parameters(), policy.parameters(), strict=True):
-        assert torch.equal(one.grad, two.grad)
+    gradients = [
+        {name: weight.grad for name, weight in one.named_parameters()}
+        for one in (trainer.model, policy)
+    ]
+    assert apart(*gradients) < 1e-5
 
 
-def passes_of(config, model, out):
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo", "gigpo"])
+def test_every_algorithm_makes_the_same_clipped_update_of_tokens(algorithm, model, tmp_path):
+    """Against the formulas, row by row: ratio, clip, dual clip, KL (k3), entropy, mean over tokens."""
+    config = kit.settings(algorithm=algorithm, paw=False, save_updates=0, kl=0.5, mini_batch_rows=8)
+    trainer, _, _ = kit.trained(config, model, tmp_path / "run", updates=1)
+    update = trainer._prepare(1)
+    for line in update.old:
+        line += torch.randn(line.shape, generator=torch.Generator().manual_seed(len(line)))
+    batch = trainer._mini_batches(update)[0]
+    for rows in batch.micro:
+        trainer._compute_loss(trainer.model, trainer._tensors(update, batch, rows)).backward()
+    found = {name: weight.grad for name, weight in trainer.model.named_parameters()}
+
+    policy, first = (
+        kit.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32) for _ in range(2)
+    )
+    policy.load_state_dict(trainer.model.state_dict())
+    total, tokens, clips = torch.zeros(()), 0, set()
+    for index in (row for micro in batch.micro for row in micro):
+        row, gain = update.rows[index], float(update.advantages[index])
+        ids = torch.tensor([[*row.prompt_ids, *row.response_ids]])
+        spots = range(len(row.prompt_ids) - 1, ids.shape[1] - 1)
+        lines = [
+            torch.log_softmax(one(input_ids=ids).logits[0, spots], -1) for one in (policy, first)
+        ]
+        said = [line[range(len(spots)), list(row.response_ids)] for line in lines]
+        for token, (now, before) in enumerate(zip(*said, strict=True)):
+            ratio = (now - update.old[index][token]).exp()
+            clipped = ratio.clamp(0.8, 1.2)
+            loss = torch.maximum(-gain * ratio, -gain * clipped)
+            if gain < 0:
+                loss = torch.minimum(loss, torch.tensor(-3 * gain))
+            clips.add((gain < 0, float(ratio) > 1.2, float(ratio) > 3))
+            apart_by = before.detach() - now
+            k3 = apart_by.exp() - apart_by - 1
+            entropy = -(lines[0][token].exp() * lines[0][token]).sum()
+            total = total + loss + 0.5 * k3 - 0.001 * entropy
+        tokens += len(spots)
+    (total / tokens).backward()
+    assert (True, True, True) in clips and len(clips) >= 4
+    wanted = {name: weight.grad for name, weight in policy.named_parameters()}
+    assert apart(wanted, found) < 1e-5
+
+
+def test_what_is_relied_on_of_trl(model, tmp_path):
+    """An upgrade that changes one of these changes the method."""
+    trainer, _, _ = kit.trained(kit.settings(save_updates=0), model, tmp_path)
+    relied_on = {
+        "optim": "adamw_torch_fused",
+        **{"adam_beta1": 0.9, "adam_epsilon": 1e-8, "num_iterations": 1},
+        **{"disable_dropout": False, "sync_ref_model": False, "cast_lm_head_to_fp32": False},
+        **{"average_tokens_across_devices": True, "label_smoothing_factor": 0.0},
+        **{"neftune_noise_alpha": None, "use_liger_kernel": False, "steps_per_generation": 1},
+    }
+    assert {name: getattr(trainer.args, name) for name in relied_on} == relied_on
+
+
+def passes_of(config, model, out, **given):
     """Return a trainer, and whether each forward pass of its second update had gradients."""
     config = kit.changed(config, save_updates=0, kl=0.0, micro_batch_rows=4)
-    trainer, _, _ = kit.trained(config, model, out, updates=1)
+    trainer, _, _ = kit.trained(config, model, out, updates=1, **given)
     passes = []
     trainer.model.register_forward_pre_hook(lambda *_: passes.append(torch.is_grad_enabled()))
     trainer.state.global_step = 1
@@ -186,10 +256,17 @@ def test_each_micro_batch_is_one_forward_pass(algorithm, paw, model, tmp_path):
     trainer, passes = passes_of(config, model, tmp_path)
     (batch,) = trainer._mini_batches(trainer._prepare(1))
     assert passes.count(True) == len(batch.micro) >= len(kit.some_rows(1)) / 4
-    sizes = [row.sizes(False) for row in kit.some_rows(1)]
-    once = len(micro_batches(range(len(sizes)), sizes, 4, None))
     scored = passes[: passes.index(True)].count(False)
-    assert scored == (once if paw or algorithm == "rloo" else 0)
+    assert scored == 0  # entropies are those of the probabilities noted while sampling
+
+
+def test_entropies_need_a_pass_where_sampling_noted_nothing(model, tmp_path):
+    def unnoted(update):
+        return [replace(row, sampled_logprobs=None) for row in kit.some_rows(update)]
+
+    trainer, passes = passes_of(kit.settings(), model, tmp_path, rows=unnoted)
+    assert passes[: passes.index(True)].count(False) >= 1
+    assert trainer._prepare(1).old is not None
 
 
 def test_sampled_log_probabilities_save_a_pass(model, tmp_path):

@@ -192,7 +192,7 @@ def test_searches_are_answered_by_the_simulator_in_batches():
     golden = golden_of(episodes[0].task)
     assert all(answer in next(asked).messages[0].content for answer in golden)
     assert golden[0] not in str([call.messages for call in [episodes[0].steps[0].calls[0]]])
-    assert search.noise(0) == {"noise": 0.25} and search.sums()["searches"] == 12
+    assert search.noise(0) == {"noise": 0.0} and search.sums()["searches"] == 12
     search.close()
 
 
@@ -366,7 +366,7 @@ def test_a_simulated_training_tells_of_its_searches(zero):
     assert {"warmup", "simulator", "update", "evaluated"} <= {event["event"] for event in told}
     first, second = lines(out)
     assert first["episodes"] + first["dropped"] == 6 and first["rows"] > 0
-    assert (first["noise"], second["noise"]) == (0.25, pytest.approx(0.25 + 0.25 / 3))
+    assert (first["noise"], second["noise"]) == (0.0, pytest.approx(0.5 / 3))
     assert 0 <= first["noisy_searches"] <= first["searches"]
     assert first["success"] <= first["return"] <= 1
     assert (out / "simulator" / "model.safetensors").is_file()
