@@ -159,14 +159,7 @@ class Answers(HashedModel):
 
 
 class Recorded:
-    """A training whose learning is recorded.
-
-    Attributes:
-        stages: The names of its stages.
-        learned: What each stage was told to learn, by its name.
-        asked: How many requests of each purpose and adapter each stage made.
-        moved: The roles whose weights a stage changed, by its name.
-    """
+    """A training whose stages are recorded: what each learned, asked for, and whose weights it moved."""
 
     def __init__(self, config: CoMapTraining, model: Path, out: Path, monkeypatch: Any):
         self.stages: list[str] = []

@@ -19,7 +19,6 @@ from comap.trainers.paw.config import (
     PaWTraining,
     WorldModelLoss,
     preset,
-    preset_of_env,
 )
 
 CONFIGS = [PaWTraining(), *(one for one in vars(PaWTraining()).values() if is_dataclass(one))]
@@ -197,11 +196,3 @@ def test_titles_of_the_tables():
     assert named(rho=0.4, selection="bottom") == "Lowest-entropy Selection, ρ = 0.4"
     assert named(entropy_mode="full") == "entropy mode = full"
     assert preset("webshop").title == preset("search").title == "GRPO+PaW"
-
-
-def test_presets_by_environment():
-    assert preset_of_env("comap/ALFWorld-v0") == "alfworld"
-    assert preset_of_env("comap/WebShop-v1") == "webshop"
-    assert preset_of_env("comap/SearchQA-v0") == "search"
-    assert preset_of_env("comap/StableToolBench-v0") == "tools"
-    assert preset_of_env("comap/ScienceWorld-v0") == preset_of_env("") == "alfworld"
