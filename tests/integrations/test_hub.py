@@ -151,54 +151,30 @@ def test_models_come_back_without_pickles_and_places(trained, played, tmp_path, 
     assert HFLanguageModel(back / "agent").count_tokens("put apple 1 in fridge 1") > 0
 
 
-def named(name):
-    def do(place):
-        (place / name).parent.mkdir(exist_ok=True)
-        (place / name).write_text("hello")
-
-    return do
-
-
-def pickled(place):
-    (place / "data.safetensors").write_bytes(b"\x80\x04\x95pickle" * 9)
-
-
-def linked(place):
-    (place / "README.md").unlink()
-    (place / "README.md").symlink_to("/etc/hostname")
+HEADER = json.dumps({"a": {"dtype": "F32", "shape": [9], "data_offsets": [0, 36]}}).encode()
+HARM = {
+    ".ssh/config.md": b"hello",
+    "a.py": b"hello",
+    "a\\b.md": b"hello",
+    "model.pt": b"hello",
+    "data.safetensors": b"\x80\x04\x95pickle" * 9,
+    "agent/config.json": b'{"a": ',
+    "comap.json": b'{"format": "comap hub 1", "kind": "model", "files": [1]}',
+    "model.safetensors": len(HEADER).to_bytes(8, "little") + HEADER + b"1234",  # too few bytes
+    "README.md": None,  # a link to somewhere else
+}
 
 
-def nonsense(place):
-    (place / "comap.json").write_text('{"format": "comap hub 1", "kind": "model", "files": [1]}')
-
-
-def half(place):
-    (place / "agent" / "config.json").write_text('{"a": ')
-
-
-def overlapping(place):
-    header = json.dumps({"a": {"dtype": "F32", "shape": [9], "data_offsets": [0, 36]}}).encode()
-    (place / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"1234")
-
-
-BAD = [
-    named(".ssh/config.md"),
-    named("a.py"),
-    named("a\\b.md"),
-    named("model.pt"),
-    pickled,
-    half,
-    linked,
-    nonsense,
-    overlapping,
-]
-
-
-@pytest.mark.parametrize("harm", BAD, ids=range(len(BAD)))
-def test_what_is_not_as_it_was_pushed_is_refused(harm, trained, tmp_path):
+@pytest.mark.parametrize(("name", "content"), HARM.items(), ids=HARM)
+def test_what_is_not_as_it_was_pushed_is_refused(name, content, trained, tmp_path):
     place = tmp_path / "deep" / "pushed"
     push_model(trained, place, licence="mit")
-    harm(place)
+    (place / name).parent.mkdir(exist_ok=True)
+    if content is None:
+        (place / name).unlink()
+        (place / name).symlink_to("/etc/hostname")
+    else:
+        (place / name).write_bytes(content)
     with pytest.raises(DataCorrupt):
         load_model(place, tmp_path / "deep" / "back")
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["pushed"]

@@ -353,13 +353,6 @@ def test_large_trees_are_split_and_score_the_same(folder, limit, monkeypatch):
         assert found.totals == pytest.approx(expected.totals, abs=1e-9)
 
 
-def test_words_that_begin_differently_are_next_tokens(lm):
-    ask = NextWord(talk("x"), (" cabinet", " fridge", " cabinet"))
-    (reply,) = lm.words([ask])
-    first = [plain(lm, ask, lm._chat.tokens([word])[0][:1])[0] for word in ask.words]
-    assert reply.probabilities == pytest.approx([math.exp(value) for value in first], abs=1e-9)
-
-
 def test_words_that_begin_alike_are_followed_to_where_they_part(lm):
     ask = NextWord(talk("x"), ("zab", "zac", "zacd", "q"), prefix=">")
     tokens = lm._chat.tokens(ask.words)
