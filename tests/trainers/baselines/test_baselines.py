@@ -84,8 +84,8 @@ def test_demonstrations_of_another_split_are_refused(player, tmp_path):
 
 def test_itp_by_hand():
     assert td_targets([1.0, 2.0, 3.0], [10.0, 20.0, 30.0], 0.5) == [11.0, 17.0, 3.0]
-    found = [observation_at(["a", "b", "c"], 1, k) for k in range(4)]
-    assert found == [None, "b", "c", "c"]
+    found = [observation_at(["a", "b", "c"], 1, k) for k in range(1, 4)]
+    assert found == ["b", "c", "c"]
 
 
 @pytest.fixture
