@@ -157,7 +157,7 @@ def test_a_limit_and_idle_environments():
         ("/reset", {"id": "../x"}, 404, "found 'str'"),
         ("/reset", {"id": "ID", "task": "../../etc/passwd"}, 404, "expected a task"),
         ("/reset", {"id": "ID", "data_idx": -1}, 422, "whole number from 0"),
-        ("/reset", {"id": "ID", "seed": -1}, 422, "expected 'seed'"),
+        ("/reset", {"id": "ID", "seed": -1}, 422, "seed must be a whole number"),
         ("/reset", {"id": "ID", "game": 0, "data_idx": 0}, 422, "expected one of"),
         ("/step", {"id": "ID", "action": "look"}, 409, "reset first"),
         ("/step", {"id": "ID", "action": ["look"]}, 422, "expected 'action'"),
