@@ -59,7 +59,6 @@ class _Draft:
             self.opened.add(place)
 
     def put(self, place: str) -> None:
-        """Put what is held into a receptacle."""
         self.reach(place)
         verb, where = ("move", "to") if self.engine.game.dialect == "move" else ("put", "in/on")
         self.commands.append(f"{verb} {self.held} {where} {place}")
@@ -148,19 +147,14 @@ def _two(engine: NativeEngine) -> Iterator[_Draft]:
         for order in permutations(missing, max(0, 2 - len(there))):
             drafts = [_Draft(engine)]
             for thing in order:
-                drafts = [
-                    placed
-                    for draft in drafts
-                    for fetched in _shortest(_fetched(draft, thing))
-                    for placed in _placed(fetched, thing, (place,))
-                ]
+                placed: list[_Draft] = []
+                for draft in drafts:
+                    ways = _fetched(draft, thing)
+                    shortest = min(ways, key=lambda way: len(way.commands), default=None)
+                    if shortest is not None:
+                        placed += _placed(shortest, thing, (place,))
+                drafts = placed
             yield from drafts
-
-
-def _shortest(drafts: Iterator[_Draft]) -> list[_Draft]:
-    """Return the shortest draft, in a list that is empty where there is none."""
-    best = min(drafts, key=lambda draft: len(draft.commands), default=None)
-    return [] if best is None else [best]
 
 
 def _beside_lamp(engine: NativeEngine) -> Iterator[_Draft]:
@@ -227,7 +221,6 @@ class _Explorer:
         return self.reach(place) or f"take {thing} from {place}"
 
     def wanted(self, thing: str) -> bool:
-        """Return whether a thing is of the kind that the goal is about."""
         return kind_of(thing) == self.goal.object_kind
 
     def done(self, thing: str, place: str) -> bool:

@@ -147,24 +147,22 @@ def _steps(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 
 def _attempt(
-    key: str, told: Mapping[str, Any], calls: Sequence[Made], functions: Sequence[Mapping[str, Any]]
+    key: str, data: Mapping[str, Any], calls: Sequence[Made], functions: Sequence[Mapping[str, Any]]
 ) -> Attempt:
     finish = answer = ""
-    if final := (told.get("final_answer") or "").strip():
+    if final := (data.get("final_answer") or "").strip():
         call = parse_call(json.dumps({"name": FINISH, "arguments": final}))
         arguments = {} if call is None else call.arguments
         if arguments.get("return_type") in ("give_answer", "give_up_and_restart"):
             finish, answer = arguments["return_type"], str(arguments.get("final_answer", ""))
     names = tuple(str(function["name"]) for function in functions)
-    return Attempt(key, str(told["query"]), tuple(calls), finish, answer, names)
+    return Attempt(key, str(data["query"]), tuple(calls), finish, answer, names)
 
 
 Verdict: TypeAlias = str
 """``solved``, ``unsure`` or ``unsolved``."""
 
 VERDICTS: Mapping[Verdict, float] = {"solved": 1.0, "unsure": 0.5, "unsolved": 0.0}
-"""What each verdict counts."""
-
 Comparing: TypeAlias = Callable[[Attempt, Attempt, int], int]
 """Says which of two attempts is better, 1 or 2, in a round; 0 where it cannot say."""
 
@@ -510,7 +508,6 @@ def process_report(
     queries: Mapping[str, Mapping[str, Any]] | None,
     compat: str = "strict",
 ) -> ProcessReport:
-    """Return what calls tell of attempts, without any judge."""
     if not attempts:
         raise OptionError("expected attempts, found none")
     recalls: list[float] = []
