@@ -16,17 +16,16 @@ import gymnasium
 
 from ..agents import Decision, RandomAgent, Reply, Request, View, run_episode
 from ..agents.config import AgentConfig
-from ..agents.prompting import converse
 from ..envs.panel import evenly
 from ..envs.registry import env_class
 from ..lm.tiny import Row, SFTConfig, build_tiny, fine_tune
 from ..trainers.comap.coevolution import CoEvolution
 from ..trainers.comap.config import CoMapTraining, preset
 from ..trainers.comap.samples import reading_samples
+from ..trainers.samples import Sample
 from ..trainers.setup import expert_demonstrations
-from ..trainers.sft import ASIDE, is_shown
-from ..trajectory import Trajectory, Turn
-from ..worldmodel import transitions_of
+from ..trainers.sft import ASIDE, imitation_samples, transition_samples
+from ..trajectory import Trajectory
 from ..worldmodel.language import LanguageWorldModel
 from .display import TrainingDisplay, training_progress
 from .record import circumstances, write_result
@@ -75,7 +74,7 @@ _ASKED = (
     ),
     *("p_source", "q_source", "tau_p", "tau_q"),
 )
-_HISTORY_TURNS = 3
+_BELIEF = AgentConfig(state_text="belief", prompts="brief")
 _FORM = "Reflection: Decision: KEEP\nDecision: REVISE\nFinal Action: go"
 
 
@@ -126,7 +125,7 @@ def warm_up(
         vocabulary=config.vocabulary,
     )
     if part == "policy":
-        rows, tokens = list(_policy_rows(shown, _agent("belief"))), config.policy_tokens
+        rows, tokens = list(_rows(imitation_samples(shown, _BELIEF))), config.policy_tokens
     else:
         rows, tokens = _world_model_rows(shown, seed, config), config.world_model_tokens
     prepared = time.process_time()
@@ -258,12 +257,6 @@ def _card(record: Mapping[str, Any]) -> str:
     )
 
 
-def _agent(state_text: str) -> AgentConfig:
-    """Return the settings of an agent that a policy learns to act for."""
-    turns = {"history_turns": _HISTORY_TURNS} if state_text == "history" else {}
-    return AgentConfig(state_text=state_text, prompts="brief", **turns)  # type: ignore[arg-type]
-
-
 class _TokenCounter:
     """Stands for the language model while prompts are built: counts tokens, roughly."""
 
@@ -277,25 +270,8 @@ def _prompt_maker() -> LanguageWorldModel:
     return LanguageWorldModel(_TokenCounter(), prompts="brief", state_text="belief")  # type: ignore[arg-type]
 
 
-def _policy_rows(shown: Iterable[Trajectory], config: AgentConfig) -> Iterator[Row]:
-    """Yield a row for each step of the expert's: an agent's prompt, and the action."""
-    for trajectory in shown:
-        turns = [Turn(None, trajectory.observation)]
-        env_id, task, goal = trajectory.env_id, trajectory.task, trajectory.goal
-        for facts, step in trajectory.transitions():
-            seen = tuple(turns)
-            view = View(env_id, task, goal, seen, facts, None, step.t - 1, lambda: None)
-            if is_shown(step):
-                yield Row(converse(view, config), f"Action: {step.action}")
-            turns.append(Turn(step.action, step.observation))
-
-
-def _transition_rows(shown: Iterable[Trajectory]) -> Iterator[Row]:
-    """Yield a row for each transition: the world model's prompt, and what was observed."""
-    model = _prompt_maker()
-    for trajectory in shown:
-        for query, observation in transitions_of(trajectory):
-            yield Row(model.prompt(query), observation)
+def _rows(samples: Iterable[Sample]) -> Iterator[Row]:
+    return (Row(sample.messages, sample.text) for sample in samples)
 
 
 def _world_model_rows(shown: Sequence[Trajectory], seed: int, config: WarmUp) -> list[Row]:
@@ -309,7 +285,7 @@ def _world_model_rows(shown: Sequence[Trajectory], seed: int, config: WarmUp) ->
     reading = reading_samples(
         shown, _prompt_maker(), share=config.reading_share, seed=seed, others=others
     )
-    return [*_transition_rows(shown), *(Row(sample.messages, sample.text) for sample in reading)]
+    return [*_rows(transition_samples(shown, _prompt_maker())), *_rows(reading)]
 
 
 class _Wanderer:
@@ -333,14 +309,15 @@ class _Wanderer:
 def _texts(shown: Sequence[Trajectory]) -> Iterator[str]:
     """Yield the text whose words become tokens: the same for both models and all seeds."""
     some = shown[::10]
-    rows = [
-        *_policy_rows(some, _agent("belief")),
-        *_policy_rows(some, _agent("history")),
-        *_transition_rows(some),
-    ]
-    for row in rows:
-        yield from (message.content for message in row.messages)
-        yield row.answer
+    history = AgentConfig(state_text="history", prompts="brief", history_turns=3)
+    for samples in (
+        imitation_samples(some, _BELIEF),
+        imitation_samples(some, history),
+        transition_samples(some, _prompt_maker()),
+    ):
+        for row in _rows(samples):
+            yield from (message.content for message in row.messages)
+            yield row.answer
     words = [
         "Nothing happens. You are facing the. Next to it, you see. You are carrying. help look"
     ]
