@@ -40,21 +40,7 @@ def append(path: Path, records: Iterable[object], *, sync: bool = False) -> list
     """Append records, one line each, and return the bytes that each line takes (start, end).
 
     All lines are written or, where the disk is full, none. Other processes may append to the same file
-    meanwhile.
-
-    Args:
-        path: The file; it and its folder are made where they are missing.
-        records: JSON data.
-        sync: Wait until the disk has them; else they survive a kill, but not a power cut.
-
-    Raises:
-        OSError: The file cannot be written.
-
-    Example:
-        >>> append(Path("numbers.jsonl"), [{"n": 1}, {"n": 2}])
-        [(0, 9), (9, 18)]
-        >>> list(read(Path("numbers.jsonl")))
-        [{'n': 1}, {'n': 2}]
+    meanwhile. Without `sync` records survive a kill, but not a power cut.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with _held(path) as file:
@@ -70,15 +56,7 @@ def read(
 ) -> Iterator[Any]:
     """Yield ``parse(record)`` of each line of a file, without a torn last one.
 
-    Args:
-        path: The file.
-        parse: Turns JSON data into what is wanted; what it raises makes the line a broken one.
-        expected: What a line should be, for the message.
-        remedy: What to do about a line that is not.
-
-    Raises:
-        DataNotFound: The file cannot be read.
-        DataCorrupt: A line is broken; the message has its number.
+    A line that `parse` raises at is broken: the message names it, what was `expected` and the `remedy`.
     """
     return (line.value for line in scan(path, parse, expected=expected, remedy=remedy))
 
@@ -148,12 +126,7 @@ def write_json(
 
 
 def read_json(path: Path) -> Any:
-    """Return the JSON value that a file holds.
-
-    Raises:
-        OSError: The file cannot be read.
-        DataCorrupt: It holds no JSON.
-    """
+    """Return the JSON value that a file holds."""
     try:
         return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -166,25 +139,6 @@ class RecordedCalls:
     A line is a record with the members ``key`` and ``value``, and others for a reader's eyes. The first
     answer to a key counts, also where several processes record to one file at once. A record without
     a key, the first of the file, is its header: it says whose answers these are.
-
-    Args:
-        path: The file.
-        header: What to write at the file's head where it has none yet; None to write nothing.
-        parse: Returns the answer that a record holds, or raises if it is none.
-        expected: What a record is, for messages.
-
-    Attributes:
-        header: The header that the file has; empty where it has none.
-
-    Raises:
-        DataCorrupt: A line of the file is broken.
-        OSError: The file cannot be written.
-
-    Example:
-        >>> calls = RecordedCalls(Path("answers.jsonl"))
-        >>> calls.add([{"key": "6 * 7", "value": 42}])
-        >>> RecordedCalls(Path("answers.jsonl")).get("6 * 7")
-        42
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from gymnasium.vector.utils import (
 )
 from numpy.typing import NDArray
 
-from .errors import OptionError
+from .errors import OptionError, check_number
 
 _SAMPLE_ALPHABET = "abcdefghijklmnopqrstuvwxyz 0123456789"
 _BYTES_PER_CHARACTER = 4
@@ -45,10 +45,7 @@ class Unicode(gymnasium.Space[str]):
     """
 
     def __init__(self, max_length: int = 32_768, seed: int | np.random.Generator | None = None):
-        if not isinstance(max_length, int) or isinstance(max_length, bool) or max_length < 1:
-            raise OptionError(
-                f"max_length must be a whole number of at least 1, not {max_length!r}"
-            )
+        check_number("max_length", max_length)
         self.max_length = max_length
         super().__init__(shape=None, dtype=None, seed=seed)
 

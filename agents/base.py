@@ -43,9 +43,9 @@ class View:
     goal: str
     history: tuple[Turn, ...]
     facts: State
-    admissible_actions: tuple[str, ...] | None
-    step: int
-    expert_action: Callable[[], str | None]
+    admissible_actions: tuple[str, ...] | None = None
+    step: int = 0
+    expert_action: Callable[[], str | None] = lambda: None
     count_tokens: Callable[[str], int] = estimate_tokens
     memory: dict[str, Any] = field(default_factory=dict)
     trial: int = 1

@@ -19,7 +19,7 @@ from .base import Decision, Imagine, Reply, Request, View
 from .config import AgentConfig
 from .heads import RefinementHead
 from .parsing import Reflection, final_action_span, first_line, parse_reflection
-from .prompting import STOP, Draft, ask_about, ask_text, choose_action, converse, draft_action, fill
+from .prompting import STOP, Draft, ask_about, ask_text, choose_action, converse, draft_action
 from .react import replies_in
 
 
@@ -33,7 +33,6 @@ class Piece(NamedTuple):
 
 
 def logprobs_of_span(pieces: Sequence[Piece], start: int, end: int) -> tuple[float, ...] | None:
-    """Return the log-probabilities of the tokens that wrote a part of a text."""
     found: list[float] = []
     covered = 0
     for completion, begin, size, at in pieces:
@@ -127,7 +126,6 @@ class Reflected:
 
     @classmethod
     def of(cls, text: str, pieces: Sequence[Piece] = ()) -> Reflected:
-        r"""Read a reply."""
         span, said = final_action_span(text), parse_reflection(text)
         if span is None:
             return cls(text, "", said)
@@ -245,17 +243,9 @@ class LookAhead(NamedTuple):
     reflect: bool = True
 
 
-def history_reply(draft: Draft, reply: Reflected | None, action: str) -> str:
-    r"""Return what goes into the conversation as the agent's reply."""
-    said = None if reply is None else reply.said.text
-    thought = first_line(said or draft.thought or "")
-    return f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
-
-
 def step_notes(
     draft: Draft, path: str, shown: str, future: str = "", reply: Reflected | None = None
 ) -> dict[str, Any]:
-    """Return what a trajectory keeps of a decision, as JSON data."""
     said = None if reply is None else reply.said
     return {
         "path": path,
@@ -412,7 +402,9 @@ class CoMapAgent:
             p, q = yield from weigh(config, messages, reply, p)
         verdict = self._verdict(view, draft, reply, p, q)
         action: str = verdict["exec_action"]
-        shown = replies[view.step] = history_reply(draft, reply, action)
+        thought = first_line((reply and reply.said.text) or draft.thought or "")
+        shown = f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
+        replies[view.step] = shown
         path = "reflection_skipped" if reply is None else "reflected"
         notes = step_notes(draft, path, shown, foreseen.text, reply)
         kept = foreseen.imagined if action == draft.action else None  # it is of no other action
@@ -431,19 +423,21 @@ class CoMapAgent:
         """Return the conversation that asks for a reflection, for acting and for training."""
         config = self.config
         room, stated = config.max_length // 8, config.p_source == "verbal"
-        (question,) = fill(
-            config.prompts,
+        tokens = config.reflect_tokens + config.final_tokens
+        if config.prompts == "standard" and stated:
+            tokens += PROBABILITY_ROOM
+        return ask_about(
+            view,
+            config,
             "reflect",
+            tokens,
+            replies,
             number="four" if stated else "three",
             probability=_STATED if stated else "",
             draft=cut_text(draft.text, room, view.count_tokens),
             action=cut_text(draft.action, room, view.count_tokens),
             future=cut_text(future.strip() or _UNKNOWN, 2 * room, view.count_tokens),
         )
-        tokens = config.reflect_tokens + config.final_tokens
-        if config.prompts == "standard" and stated:
-            tokens += PROBABILITY_ROOM
-        return ask_about(view, config, question.content, tokens, replies)
 
     def _early_probability(
         self, messages: tuple[Message, ...]

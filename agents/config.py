@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
-from ..errors import OptionError, suggest
+from ..errors import OptionError, check_choice, suggest
 from ..lm import LanguageModel, Sampling
 from .base import Agent
 
@@ -78,9 +78,8 @@ class AgentConfig:
         hints = get_type_hints(type(self))
         for part in fields(self):
             allowed, value = get_args(hints[part.name]), getattr(self, part.name)
-            if get_origin(hints[part.name]) is Literal and value not in allowed:
-                listed = ", ".join(map(repr, allowed))
-                raise OptionError(f"{part.name} must be one of {listed}, not {value!r}")
+            if get_origin(hints[part.name]) is Literal:
+                check_choice(part.name, value, allowed)
         for kind in reversed(type(self).__mro__):
             for low, high, names in vars(kind).get("limits", ()):
                 for name in names.split():
@@ -154,7 +153,6 @@ _ON_VLLM = {"choices": "choices_mode=vllm", "words": "prefix_mode=continue"}
 
 
 def required_capabilities(agent: object) -> frozenset[str]:
-    """Return which of `comap.lm.CAPABILITIES` an agent's language model must have."""
     for who in (agent, getattr(agent, "config", None)):
         needs = getattr(who, "required_capabilities", None)
         if callable(needs):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from ..errors import DataCorrupt, MissingExtra, OptionError
+from ..errors import DataCorrupt, MissingExtra, OptionError, check_choice
 from ..facts import Delta, State
 from ..lm import Message
 from ..lm.base import valid_text
@@ -52,8 +52,7 @@ def to_dataset(
         OptionError: There is no such form, or it does not go with `config`.
         MissingExtra: ``datasets`` is not installed.
     """
-    if form not in get_args(DatasetForm):
-        raise OptionError(f"form must be one of {get_args(DatasetForm)}, not {form!r}")
+    check_choice("form", form, get_args(DatasetForm))
     settings = config or AgentConfig(examples=0 if form == "messages" else 1)
     if form == "messages" and (settings.prompts, settings.state_text) != ("standard", "history"):
         raise OptionError(
@@ -493,9 +492,7 @@ def views_of(trajectory: Trajectory) -> Iterator[View]:
             trajectory.goal,
             tuple(history),
             before,
-            None,
-            number,
-            lambda: None,
+            step=number,
             memory=memory,
             trial=trajectory.trial,
         )
@@ -513,7 +510,6 @@ def checked_rows(rows: Iterable[Any], what: str) -> Iterator[tuple[str, Mapping[
 
 
 def text_of(row: Mapping[str, Any], key: str, where: str, default: str | None = None) -> str:
-    """Return a text of a row."""
     value = row.get(key)
     if value is None and default is not None:
         return default
@@ -526,7 +522,6 @@ def text_of(row: Mapping[str, Any], key: str, where: str, default: str | None = 
 def value_of(
     row: Mapping[str, Any], key: str, where: str, kind: type | tuple[type, ...], default: Any
 ) -> Any:
-    """Return a value of a row, or `default` where it is missing."""
     value = row.get(key)
     if value is None:
         return default
@@ -538,7 +533,6 @@ def value_of(
 
 
 def number_of(row: Mapping[str, Any], key: str, where: str, default: float = 0.0) -> float:
-    """Return a number of a row, or `default` where it is missing."""
     value = value_of(row, key, where, (int, float), default)
     try:
         found = float(value)

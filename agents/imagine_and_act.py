@@ -11,7 +11,7 @@ from ..lm import Completion
 from ..lm.prompts import cut_text
 from .base import Decision, Reply, Request, View
 from .config import AgentConfig
-from .prompting import Draft, ask_about, ask_text, converse, draft_action, fill
+from .prompting import Draft, ask_about, ask_text, converse, draft_action
 from .react import replies_in
 
 _STOP = ("\nThought:", "\nAction:", "\nTask:", "\n---")
@@ -90,8 +90,7 @@ class ImagineAndActAgent:
         """Return what the model imagines, without labels; empty where it wrote nothing."""
         config = self.config
         shown = cut_text(proposal.action, config.max_length // 8, view.count_tokens)
-        (question,) = fill(config.prompts, "imagine", action=shown)
-        messages = ask_about(view, config, question.content, config.imagine_tokens, replies)
+        messages = ask_about(view, config, "imagine", config.imagine_tokens, replies, action=shown)
         said: Completion = yield ask_text(
             view, config, messages, "imagine", config.imagine_tokens, _STOP
         )
@@ -102,12 +101,14 @@ class ImagineAndActAgent:
     ) -> Generator[Request, Reply, Draft]:
         config = self.config
         room = config.max_length // 8
-        (question,) = fill(
-            config.prompts,
+        messages = ask_about(
+            view,
+            config,
             "choose",
+            config.draft_tokens,
+            replies,
             proposal=cut_text(proposal.text, room, view.count_tokens),
             action=cut_text(proposal.action, room, view.count_tokens),
             imagined=cut_text(imagined or _NOTHING, 2 * room, view.count_tokens),
         )
-        messages = ask_about(view, config, question.content, config.draft_tokens, replies)
         return (yield from draft_action(view, config, messages, "choose"))

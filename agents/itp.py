@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,6 @@ from .prompting import (
     ask_text,
     converse,
     draft_action,
-    fill,
     listed_actions,
     matching_action,
     roll_out,
@@ -86,7 +85,6 @@ class ITPConfig(AgentConfig):
     )
 
     def required_capabilities(self) -> frozenset[str]:
-        """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings."""
         head = {"encode", "prefix"} if self.k_source == "head" else set()
         generate = {"prefix"} if self.foresight == "generate" else set()
         return super().required_capabilities() | head | generate
@@ -167,9 +165,10 @@ class ITPAgent:
                 self.depth_prompt(view, replies), config.control, config.adapter, "depth"
             )
             encoding: Encoding = yield asked
-            return self._read_depth(view, encoding.vector, most)
-        question = fill(config.prompts, "itp_depth", k_max=str(most))[-1].content
-        messages = ask_about(view, config, question, config.k_tokens, replies)
+            logits = [round(value, 6) for value in self.k_head.logits(encoding.vector)]
+            k = min(self.k_head.choose(encoding.vector), most)
+            return k, {"k": k, "k_logits": logits}
+        messages = ask_about(view, config, "itp_depth", config.k_tokens, replies, k_max=str(most))
         said: Completion = yield ask_text(
             view, config, messages, "depth", config.k_tokens, temperature=config.k_temperature
         )
@@ -177,27 +176,19 @@ class ITPAgent:
         k = min(config.k_fallback, most) if number is None else int(number)
         return k, {"k": k, "k_parsed": number is not None}
 
-    def _read_depth(
-        self, view: View, state: Sequence[float], most: int
-    ) -> tuple[int, dict[str, Any]]:
-        """Return K, and what the notes say of it, by the head's reading of a hidden state."""
-        assert self.k_head is not None
-        k = min(self.k_head.choose(state), most)
-        return k, {"k": k, "k_logits": [round(value, 6) for value in self.k_head.logits(state)]}
-
     def _generate(
         self, view: View, k: int, replies: dict[int, str]
     ) -> Generator[Request, Reply, str]:
         """Return K steps ahead as one generation tells them."""
         config = self.config
-        question = fill(config.prompts, "itp_foresight", k=str(k))[-1].content
-        messages = ask_about(view, config, question, config.foresight_tokens, replies)
+        tokens = config.foresight_tokens
+        messages = ask_about(view, config, "itp_foresight", tokens, replies, k=str(k))
         said: Completion = yield ask_text(
             view,
             config,
             messages,
             "foresight",
-            config.foresight_tokens,
+            tokens,
             ("</foresight>",),
             "<foresight>",
             temperature=config.foresight_temperature,
@@ -226,5 +217,4 @@ class ITPAgent:
         name = "itp_act" if listed else "itp_act_open"
         if listed:
             slots["actions"] = listed
-        question = fill(config.prompts, name, **slots)[-1].content
-        return ask_about(view, config, question, config.draft_tokens, replies)
+        return ask_about(view, config, name, config.draft_tokens, replies, **slots)

@@ -13,7 +13,7 @@ from ..envs import restore, snapshot
 from ..envs.registry import canonical_action
 from ..errors import EngineError, OptionError
 from ..lm import Completion, Generate, Sampling
-from ..worldmodel import Query, Transition, query_about
+from ..worldmodel import Transition, query_about
 from .base import Reply, Request, View
 from .parsing import parse_action
 from .prompting import STOP, as_choices, converse, seed_for
@@ -114,13 +114,15 @@ def explore(
             query.state,
             query.admissible_actions,
             info["step"],
-            lambda: None,
             memory=memory,
             seed=seed or 0,
         )
         proposed = yield from propose(view)
-        others = []
-        for other in _distinct(query, proposed)[:k]:
+        others, distinct = [], dict[str, str]()
+        for text in proposed:
+            distinct.setdefault(canonical_action(query.env_id, text), text)
+        distinct.pop(canonical_action(query.env_id, action), None)
+        for other in [*distinct.values()][:k]:
             answer = env.step(other)
             if not answer[4].get("error"):
                 others.append(Transition(replace(query, action=other), answer[0]))
@@ -139,15 +141,3 @@ def explore(
         if terminated or truncated:
             break
     return found
-
-
-def _distinct(query: Query, proposed: Sequence[str]) -> list[str]:
-    """Return the proposed actions that differ from the expert's and from each other."""
-    seen = {canonical_action(query.env_id, query.action)}
-    kept = []
-    for action in proposed:
-        plain = canonical_action(query.env_id, action)
-        if plain not in seen:
-            seen.add(plain)
-            kept.append(action)
-    return kept

@@ -34,7 +34,6 @@ _SLOTS = (  # not every template has each
 
 
 def tagged_prompt(view: View, config: PaWConfig) -> tuple[Message, ...]:
-    """Return the message that asks for the next action."""
     name = env_name(view.env_id)
     name = name if name in _OWN else "any"
     lines = _recent(view, config, name)

@@ -24,12 +24,10 @@ from .parsing import clean_action, first_line, parse_action
 
 
 def load_template(style: str, name: str) -> tuple[tuple[str, str], ...]:
-    """Return the messages of one of the agents' templates: see `comap.lm.prompts`."""
     return _load(__package__ or "", style, name)
 
 
 def fill(style: str, name: str, **slots: str) -> tuple[Message, ...]:
-    """Return one of the agents' prompts with its slots filled."""
     return fill_template(__package__ or "", style, name, **slots)
 
 
@@ -93,14 +91,6 @@ def _short_action(view: View, config: AgentConfig, action: str) -> str:
     return cut_text(action, longest, view.count_tokens)
 
 
-def _further(view: View, config: AgentConfig) -> int:
-    """Return the tokens that a draft in standard prompts may need beside its own."""
-    if config.decoding == "free" or not view.admissible_actions:
-        return _size(view, fill("reminder", "standard"))
-    longest = max(view.admissible_actions, key=len)
-    return view.count_tokens(f"\nAction: {longest}") + OVERHEAD
-
-
 def converse(
     view: View,
     config: AgentConfig,
@@ -117,7 +107,12 @@ def converse(
         return fill("brief", "act", situation=f"{system}\n{text}" if system else text)
     rules = f"{instructions(view.env_id)}\n\n{system}" if system else instructions(view.env_id)
     head = fill("standard", "act", instructions=rules)
-    reserve += _size(view, head) + _further(view, config)
+    reserve += _size(view, head)
+    if config.decoding == "free" or not view.admissible_actions:
+        reserve += _size(view, fill("reminder", "standard"))
+    else:
+        longest = max(view.admissible_actions, key=len)
+        reserve += view.count_tokens(f"\nAction: {longest}") + OVERHEAD
     if config.examples and config.state_text == "history":
         example = example_of(view.env_id)
         size = _size(view, example)
@@ -162,11 +157,13 @@ def ask_on(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
 def ask_about(
     view: View,
     config: AgentConfig,
-    question: str,
+    name: str,
     reply_tokens: int,
     replies: Mapping[int, str] | None = None,
+    **slots: str,
 ) -> tuple[Message, ...]:
-    r"""Return the conversation so far with a question joined to what the user said last."""
+    r"""Return the conversation so far with one of the prompts joined to what the user said last."""
+    question = fill(config.prompts, name, **slots)[-1].content
     reserve = view.count_tokens(question) + OVERHEAD + reply_tokens - config.draft_tokens
     return ask_on(converse(view, config, replies, reserve=reserve), question)
 
@@ -205,7 +202,6 @@ class Draft:
         return first_line(head.removeprefix("Thought:")) or None
 
     def notes(self) -> dict[str, Any]:
-        """Return what a trajectory keeps of it, as JSON data."""
         return {"draft": self.action, "draft_parsed": self.parsed, "decoding": self.decoding}
 
 

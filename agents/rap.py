@@ -254,7 +254,6 @@ class RAPConfig(AgentConfig):
     )
 
     def required_capabilities(self) -> frozenset[str]:
-        """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings."""
         words = {"words"} if self.evaluation_weight else set()
         score = {"score"} if self.log_probs == "scored" else set()
         return super().required_capabilities() | {"prefix"} | words | score
@@ -391,7 +390,6 @@ class _Search:
         return node
 
     def notes(self) -> dict[str, Any]:
-        """Return what a trajectory keeps of the search, as JSON data."""
         children = [
             {"action": node.action, "visits": node.visits}
             | {"value": round(node.value, 6), "reward": round(node.reward, 6)}

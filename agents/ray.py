@@ -12,11 +12,18 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
 
 from ..envs.registry import env_class
-from ..errors import CoMapError, EngineError, MissingExtra, OptionError
+from ..errors import (
+    CoMapError,
+    EngineError,
+    MissingExtra,
+    OptionError,
+    check_choice,
+    check_number,
+)
 from ..trajectory import Trajectory
 from .requests import EnvSlot
 from .run import Run
-from .runner import check_concurrency, failed_trajectory, player_for
+from .runner import failed_trajectory, player_for
 
 LOST = ("retry", "record")
 """What may be done about an episode whose worker was lost: play it again, or record it as failed."""
@@ -120,12 +127,9 @@ class RayPool:
         gpus: float = 0.0,
         patience: float = 120.0,
     ):
-        if type(workers) is not int or workers < 1:
-            raise OptionError(f"workers must be a whole number of at least 1, not {workers!r:.80}")
-        if type(retries) is not int or retries < 0:
-            raise OptionError(f"retries must be a whole number of at least 0, not {retries!r:.80}")
-        if lost not in LOST:
-            raise OptionError(f"lost must be one of {', '.join(LOST)}, not {lost!r:.80}")
+        check_number("workers", workers)
+        check_number("retries", retries, 0)
+        check_choice("lost", lost, LOST)
         self.workers, self.address, self.prepare = workers, address, prepare
         self.lost, self.retries, self.cpus, self.gpus = lost, retries, cpus, gpus
         self.patience = patience
@@ -136,7 +140,7 @@ class RayPool:
         self, run: Run, tasks: Sequence[str], concurrency: int, overlap: bool = False
     ) -> Generator[tuple[int, list[Trajectory]], None, None]:
         """Play tasks, and yield each one's number and trials as it ends."""
-        check_concurrency(concurrency)
+        check_number("concurrency", concurrency)
         if not tasks:
             return
         with connected(self.address, self.workers * self.cpus) as ray:
@@ -164,7 +168,6 @@ class _Worker:
 
     @property
     def left(self) -> list[Job]:
-        """The jobs whose results did not come."""
         return [job for job in self.jobs if job[0] not in self.done]
 
 
@@ -331,7 +334,6 @@ class _Player:
             self._kept.enter_context(env_class(str(env_id)).engine_pool(self._live))
 
     def play(self, jobs: tuple[Job, ...]) -> Generator[tuple[int, list[Trajectory]], None, None]:
-        """Yield each task's number and trials as it ends."""
         run = self._run
         assert run is not None
         playing = run.play([task for _, task in jobs], self._live, self._overlap)

@@ -121,9 +121,7 @@ def _end_of(trajectory: Trajectory) -> View:
         trajectory.goal,
         (),
         trajectory.facts,
-        None,
-        len(trajectory.steps),
-        lambda: None,
+        step=len(trajectory.steps),
         trial=trajectory.trial,
         seed=trajectory.seed or 0,
     )

@@ -62,7 +62,6 @@ _DIGITS = 6  # what a batch of another size changes is far below, and so is not 
 
 
 def checked_reply(request: LMRequest, reply: object, model: str) -> LMReply:
-    """Return a language model's reply, if it is one to this request."""
     if isinstance(reply, Exception):
         raise reply
     kind = _REPLIES[type(request)]
@@ -85,7 +84,6 @@ def checked_reply(request: LMRequest, reply: object, model: str) -> LMReply:
 def call_of(
     request: LMRequest, reply: LMReply, keep: Keep, lm: LanguageModel | None = None
 ) -> Call:
-    """Return the record of a request and its reply."""
     text, tokens, finish = "", 0, ""
     ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
@@ -187,7 +185,6 @@ class EnvSlot:
             self._batched = self.layer
 
     def reset(self, task: str | None, seed: int | None) -> tuple[str, dict[str, Any]]:
-        """Start an episode, as ``env.reset`` does."""
         self.moment = object()
         self._before = self._probed = None
         with self._noting():
@@ -197,7 +194,6 @@ class EnvSlot:
         return answer
 
     def step(self, action: str) -> _Answer:
-        """Take an action, as ``env.step`` does."""
         self.moment = object()
         if self._probed is not None and self._probed[0] == action:
             answer = self._probed[1]

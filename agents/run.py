@@ -68,7 +68,6 @@ class Records:
 
     @property
     def tasks(self) -> set[str]:
-        """The tasks that have ended."""
         return set(self._lines)
 
     @property
@@ -84,7 +83,6 @@ class Records:
             self._lines.setdefault(trial.task, []).append(line)
 
     def drop(self, tasks: Iterable[str]) -> None:
-        """Remove tasks from the file."""
         gone = set(tasks)
         if gone & set(self._lines):
             self.sort([task for task in self._lines if task not in gone])
@@ -244,7 +242,6 @@ def known_sessions(path: Path, described: Mapping[str, Any]) -> list[Any]:
 
 
 def read_run(path: Path) -> dict[str, Any]:
-    """Return what a run's ``run.json`` says."""
     try:
         known = json.loads(path.read_bytes())
         if known["format"] != FORMAT or not isinstance(known["sessions"], list):
@@ -312,7 +309,6 @@ class Tally:
 
     @classmethod
     def of(cls, trajectories: Iterable[Trajectory]) -> Tally:
-        """Count trajectories."""
         tally = cls()
         for trajectory in trajectories:
             tally.add(trajectory)
@@ -340,7 +336,6 @@ class Tally:
             spent.update(dict(zip(_SPENT, amounts, strict=True)))
 
     def summary(self, seconds: float | None = None) -> dict[str, Any]:
-        """Return the results as plain data."""
         tasks, steps = max(len(self.last), 1), max(self.steps, 1)
         result: dict[str, Any] = {
             "n": len(self.last),

@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, get_args
 
 import gymnasium
 
-from ..errors import InvalidAction, OptionError
+from ..errors import InvalidAction, OptionError, check_choice, check_number
 from ..facts import State
 from ..lm import Encode, Generate, LanguageModel, NextWord, Score
 from ..trajectory import ENV_INFO, Call, Predicted, Step, Trajectory, Turn
@@ -163,7 +163,7 @@ def stream_episodes(
         OptionError: An option cannot be, or the agent needs a language model that can do what this
             one cannot: see `check_capabilities`.
     """
-    check_concurrency(concurrency)
+    check_number("concurrency", concurrency)
     if isinstance(tasks, str):
         raise OptionError(f"tasks must be a list of task ids, not the text {tasks!r:.80}")
     seeds = [seed] * len(tasks) if seed is None or isinstance(seed, int) else list(seed)
@@ -179,12 +179,6 @@ def stream_episodes(
     return rounds(pool, RequestBatcher(lm), items, concurrency, play)
 
 
-def check_concurrency(concurrency: object) -> None:
-    """Do nothing, if so many episodes can run at the same time."""
-    if type(concurrency) is not int or concurrency < 1:
-        raise OptionError(f"concurrency must be a whole number of at least 1, not {concurrency!r}")
-
-
 def settings_of(agent: Agent, lm: LanguageModel | None = None) -> dict[str, Any]:
     """Return how an agent is set up, as JSON data: its config, and the name of its model."""
     describe = getattr(getattr(agent, "config", None), "describe", None)
@@ -196,8 +190,7 @@ def player_for(agent: Agent, lm: LanguageModel | None, keep: Keep = "replies") -
     """Return who plays: the agent with its language model, once both fit each other."""
     if lm is not None and (isinstance(lm, type) or not isinstance(lm, LanguageModel)):
         raise OptionError(f"expected a language model (comap.lm.LanguageModel), found {lm!r:.80}")
-    if keep not in get_args(Keep):
-        raise OptionError(f"keep must be one of {', '.join(get_args(Keep))}, not {keep!r}")
+    check_choice("keep", keep, get_args(Keep))
     check_capabilities(agent, lm)
     return Player(agent, lm, keep, settings_of(agent, lm))
 
@@ -359,7 +352,6 @@ def play_episode(
     memory: dict[str, Any],
     trial: int = 1,
 ) -> EpisodeGenerator[Trajectory]:
-    """Play the episode that has just started and return its trajectory."""
     observation, first = start
     history = (Turn(None, observation),)
     played = yield from play_on(player, slot, history, first, seed, memory, trial)
@@ -592,7 +584,6 @@ class _Queues:
         self._busy: dict[Hashable, tuple[Future[list[Any]], list[_Waiting]]] = {}
 
     def add(self, run: RunningEpisode[Any]) -> None:
-        """Queue the questions of an episode."""
         run.replies = {}
         for number, question in enumerate(run.questions):
             who = self._answers.who(question)

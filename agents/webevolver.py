@@ -21,7 +21,6 @@ from .prompting import (
     choose_action,
     converse,
     draft_action,
-    fill,
     roll_out,
     steps_as_text,
     together,
@@ -65,7 +64,6 @@ class WebEvolverConfig(AgentConfig):
     )
 
     def required_capabilities(self) -> frozenset[str]:
-        """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings."""
         return super().required_capabilities() | {"prefix"}
 
 
@@ -156,8 +154,8 @@ class WebEvolverAgent:
         config = replace(self.config, temperature=self.config.candidate_temperature)
         listed = "\n".join(draft.action for draft in drafts)
         listed = cut_text(listed, config.max_length // 8, view.count_tokens)
-        question = fill(config.prompts, "webevolver_other", actions=listed)[-1].content
-        messages = ask_about(view, config, question, config.draft_tokens, replies)
+        room = config.draft_tokens
+        messages = ask_about(view, config, "webevolver_other", room, replies, actions=listed)
         if config.decoding == "free" or not view.admissible_actions:
             return (yield from draft_action(view, config, messages, purpose))
         actions = [

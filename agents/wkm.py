@@ -248,7 +248,6 @@ class WKMConfig(AgentConfig):
     )
 
     def required_capabilities(self) -> frozenset[str]:
-        """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings."""
         return super().required_capabilities() | {"prefix", "words"}
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ..errors import OptionError
+from ..errors import OptionError, check_number
 from .options import SETTINGS, WORD, Command, Pairs, Texts
 from .run import ModelOptions, Models, check_out
 
@@ -201,8 +201,7 @@ class ScoreWorldModel(ModelOptions):
                 f"{self.world_model} tries actions out in a live episode, and recorded transitions "
                 "have none; score another world model"
             )
-        if self.n < 2:
-            raise OptionError(f"--n must be at least 2, not {self.n}")
+        check_number("--n", self.n, 2)
         check_out(self.out, is_file=True)
 
 

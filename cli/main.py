@@ -19,44 +19,38 @@ if TYPE_CHECKING:
     from .options import Command
 
 COMMANDS = {
-    "demo": ("bench:Demo", "learn a world model, score it, act in imagination, and write a report"),
-    "run": ("run:Play", "let an agent play tasks, and record everything in a folder"),
+    "demo": ("bench:Demo", "learn a world model and let agents act with it"),
+    "run": ("run:Play", "let an agent play tasks into a folder"),
     "view": ("run:View", "show the episodes of runs in the browser"),
     "verify": ("run:Verify", "play recorded episodes again and compare"),
-    "train comap": (
-        "train:CoMap",
-        "CoMap: policy and world model learn from each other, in rounds",
-    ),
-    "train paw": ("train:PaW", "GRPO, RLOO, GiGPO or PPO, with PaW's loss on observations"),
+    "train comap": ("train:CoMap", "CoMap: policy and world model, in rounds"),
+    "train paw": ("train:PaW", "PaW with GRPO, RLOO, GiGPO or PPO"),
     "train sft": ("train:SFT", "SFT: the policy imitates an expert"),
     "train iwm": ("train:IWM", "IWM: what follows actions is learned first"),
     "train wkm": ("train:WKM", "WKM: an agent with a model of what is known"),
-    "train itp": ("train:ITP", "ITP: how far to look ahead is learned from labels and by playing"),
-    "score tools": ("bench:ScoreTools", "StableToolBench's SoPR and SoWR, and statistics of calls"),
-    "score world-model": ("bench:ScoreWorldModel", "Delta-F1 of a world model on transitions"),
+    "train itp": ("train:ITP", "ITP: learn how far to look ahead"),
+    "score tools": ("bench:ScoreTools", "StableToolBench's SoPR and SoWR"),
+    "score world-model": ("bench:ScoreWorldModel", "Delta-F1 of a world model"),
     "data list": ("data:List", "show the data sets, and which of them are here"),
     "data get": ("data:Get", "download a data set"),
-    "data verify": ("data:Verify", "check that a data set is whole and unchanged"),
+    "data verify": ("data:Verify", "check that a data set is whole"),
     "data path": ("data:Where", "print where a data set is, or would be"),
     "data build webshop": ("data:BuildWebShop", "make a WebShop catalog of WebShop's JSON files"),
-    "data build searchqa": ("data:BuildSearchQA", "make an index of a corpus, to search in"),
+    "data build searchqa": ("data:BuildSearchQA", "make an index of a corpus"),
     "data build scienceworld-demos": ("data:BuildDemos", "make demonstrations along gold paths"),
-    "serve env": ("serve:Environments", "environments: AgentGym's protocol, OpenEnv or MCP"),
-    "serve search": ("serve:Search", "passages: POST /retrieve, as Search-R1's server answers it"),
-    "serve tools": ("serve:Tools", "tools: POST /virtual, as StableToolBench's server answers it"),
+    "serve env": ("serve:Environments", "environments: AgentGym, OpenEnv or MCP"),
+    "serve search": ("serve:Search", "passages, as Search-R1's server does"),
+    "serve tools": ("serve:Tools", "tools, as StableToolBench's server does"),
     "bench list": ("bench:List", "list the tables and figures of both papers"),
     "bench run": ("bench:Run", "run tables and figures of both papers"),
     "bench report": ("bench:Report", "write the reports of tables and figures"),
     "bench speed": ("bench:Speed", "measure what a step costs"),
-    "bench parity": ("bench:Parity", "compare with what the upstream engine recorded"),
+    "bench parity": ("bench:Parity", "compare an engine with its upstream one"),
     "bench reliability": ("bench:Reliability", "faults and load: count what is lost"),
     "bench shipped": ("bench:Shipped", "train the small models that comap ships"),
-    "bench noise-gradients": (
-        "bench:NoiseGradients",
-        "gradients of PaW's losses that fall on noise",
-    ),
+    "bench noise-gradients": ("bench:NoiseGradients", "gradients of PaW's losses on noise"),
     "bench paw-overhead": ("bench:PaWOverhead", "what PaW adds to an update's time"),
-    "hub push": ("hub:Push", "push a run's trajectories, or models, to the Hugging Face Hub"),
+    "hub push": ("hub:Push", "push trajectories or models to the Hub"),
     "hub load": ("hub:Load", "load what was pushed"),
 }
 """The class of each command, in a module of this folder, and what the command is for."""
@@ -70,7 +64,7 @@ _MORE = """\
 comap COMMAND --help   explains a command and its options
 comap --version        prints the version
 comap --print-completion bash|zsh|fish|tcsh
-                       prints a script that completes commands and options in that shell
+                       prints a script that completes words in that shell
 comap --traceback COMMAND ...
                        shows where a fault of comap itself comes from"""
 

@@ -17,7 +17,6 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
-from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType, NoneType
@@ -313,11 +312,6 @@ def flag(name: str) -> str:
 
 def field_help(made: Any) -> dict[str, str]:
     """Return the docstring under each field of a dataclass and of those it inherits from."""
-    return _field_help(made)
-
-
-@cache
-def _field_help(made: Any) -> dict[str, str]:
     help_text: dict[str, str] = {}
     for cls in reversed(made.__mro__):
         if is_dataclass(cls):

@@ -24,7 +24,7 @@ from ..agents.config import check_adapter, check_capabilities
 from ..agents.create import AGENTS, agent_options, create_agent, tiny_folder
 from ..envs.panel import evenly
 from ..envs.registry import env_class
-from ..errors import DataNotFound, MissingExtra, OptionError
+from ..errors import DataNotFound, MissingExtra, OptionError, check_number
 from ..lm import LanguageModel
 from ..lm.create import (
     SHIPPED,
@@ -361,8 +361,8 @@ class Play(ModelOptions):
 
         for name, least in _LEAST.items():
             value, option = getattr(self, name), flag(name)
-            if value is not None and value < least:
-                raise OptionError(f"{option} must be at least {least}, not {value}")
+            if value is not None:
+                check_number(option, value, least)
             if name in ("horizon", "real_every") and value is not None and not self.imagined:
                 raise OptionError(f"{option} is about imagined episodes; add --imagined")
         chosen = self._with_shipped()
@@ -390,7 +390,8 @@ class Play(ModelOptions):
                     "--imagined needs a world model to imagine with; add --world-model"
                 )
             limits = {"horizon": self.horizon, "real_every": self.real_every}
-            played, world_model = partial(_imagined, make_env, world_model, limits), None
+            imagined = partial(ImaginedEnv, world_model=world_model, **limits)
+            played, world_model = lambda: imagined(make_env()), None
         return Run(
             make_env=played,
             agent=agent,
@@ -486,12 +487,6 @@ class Play(ModelOptions):
             lost=self.lost,
             gpus=self.worker_gpus,
         )
-
-
-def _imagined(
-    make_env: MakeEnv, world_model: WorldModel | str | Mapping[str, Any], limits: Mapping[str, Any]
-) -> ImaginedEnv:
-    return ImaginedEnv(make_env(), world_model, **limits)
 
 
 def check_out(out: Path | None, *, is_file: bool = False) -> None:

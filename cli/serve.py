@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ..envs.http import Server, check_exposure, read_token
-from ..errors import OptionError
+from ..errors import OptionError, check_number
 from .options import Command, Pairs
 
 
@@ -28,8 +28,7 @@ class Address(Command):
 
     def token(self) -> str | None:
         """Return the token; without one, an address that other machines reach is refused."""
-        if not 0 <= self.port < 65_536:
-            raise OptionError(f"--port must be from 0 to 65,535, not {self.port}")
+        check_number("--port", self.port, 0, 65_535)
         token = read_token(self.token_file)
         check_exposure(self.host, token)
         return token
@@ -180,8 +179,7 @@ class Tools(Address):
         )
 
         token = self.token()
-        if self.world < 0:
-            raise OptionError(f"--world must be at least 0, not {self.world}")
+        check_number("--world", self.world, 0)
         folder = self.data_dir
         if folder is not None and not (folder / CACHE_FOLDER).is_dir():
             raise OptionError(

@@ -123,7 +123,9 @@ class AdaptedEnv(TextEnv):
         self._taken.append((action, text))
         if truncated:  # by the environment itself: this step is the last
             self._limit = self._steps
-        success = self._solved(worth, bool(terminated))
+        success = bool(terminated and worth > 0)
+        if self._words.success is not None:
+            success = bool(self._words.success(worth, bool(terminated), self._last_info))
         admissible = () if terminated or truncated else self._admissible(text)
         return Outcome(
             text, worth, float(success), success, bool(terminated), self.refused(text), admissible
@@ -175,11 +177,6 @@ class AdaptedEnv(TextEnv):
         except ValueError:
             return None, False
         return meant, meant is not None
-
-    def _solved(self, reward: float, terminated: bool) -> bool:
-        if self._words.success is not None:
-            return bool(self._words.success(reward, terminated, self._last_info))
-        return terminated and reward > 0
 
     def _admissible(self, text: str) -> tuple[str, ...] | None:
         if self._words.admissible is None:

@@ -574,7 +574,6 @@ class Results:
         self._models: dict[str, set[str]] = {"model": set(), "world model": set()}
 
     def add(self, episode: Trajectory) -> None:
-        """Count an episode."""
         self.count += 1
         self._tally.add(episode)
         group = (episode.env_id, episode.split, episode.agent)
@@ -583,7 +582,6 @@ class Results:
         self._models["world model"].add(episode.world_model or "")
 
     def parts(self) -> list[str]:
-        """Return the tables of a card."""
         rows = [
             (*map(shown, group), str(len(tasks)), str(success_rate(tasks.values())))
             for group, tasks in sorted(self._last.items())
@@ -619,7 +617,6 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def card(front: Mapping[str, Any], title: str, parts: Iterable[str]) -> str:
-    """Return a page with its front matter, in Markdown."""
     lines = [f"{key}: {json.dumps(value, ensure_ascii=True)}" for key, value in front.items()]
     return "\n\n".join(["\n".join(["---", *lines, "---"]), f"# {shown(title)}", *parts]) + "\n"
 
@@ -641,7 +638,6 @@ def _listed(values: Iterable[object], most: int = 8) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown; its cells are Markdown."""
     lines = [heads, ("---",) * len(heads), *rows]
     shown = [f"| {' | '.join(row)} |" for row in lines]
     shown[1] = shown[1].replace(" ", "")

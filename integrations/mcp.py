@@ -88,7 +88,6 @@ class EpisodeTools:
             return Result(f"{error}")
 
     def close(self) -> None:
-        """Close the environment."""
         if self._session is not None:
             self._session.env.close()
 

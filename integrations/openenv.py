@@ -30,12 +30,42 @@ def openenv_parts(offered: Offered) -> Parts:
     Its ``reset`` takes ``seed``, ``episode_id``, and for the task ``task`` (an id), ``index`` or
     ``data_idx``, with ``split`` where clients may give that option.
     """
-    action, observation, state = _types()
     try:
-        from openenv.core.env_server import Environment
-        from openenv.core.env_server.types import EnvironmentMetadata
+        from openenv.core.env_server import Environment, types
     except ImportError as error:
         raise MissingExtra.of("openenv", "serving OpenEnv") from error
+
+    class TextAction(types.Action):  # type: ignore[misc, unused-ignore]
+        """An action, in words."""
+
+        action: str
+
+    class TextObservation(types.Observation):  # type: ignore[misc, unused-ignore]
+        """What is told of a moment."""
+
+        observation: str
+        terminated: bool
+        truncated: bool
+        available_actions: list[str] | None
+        facts: str
+        task: str
+        split: str
+        goal: str
+        score: float
+        success: bool
+        invalid_action: bool
+        step: int
+        error: str | None = None
+
+    class TextState(types.State):  # type: ignore[misc, unused-ignore]
+        """How an episode stands."""
+
+        task: str = ""
+        split: str = ""
+        goal: str = ""
+        score: float = 0.0
+        success: bool = False
+        facts: str = ""
 
     class TextEnvironment(_Tasks, Environment):  # type: ignore[misc, unused-ignore]
         """One client's environment."""
@@ -47,25 +77,21 @@ def openenv_parts(offered: Offered) -> Parts:
             _Tasks.__init__(self, offered)
 
         def reset(self, seed: Any = None, episode_id: Any = None, **asked: Any) -> Any:
-            """Start an episode."""
-            return observation(**self.begin(asked, seed, episode_id))
+            return TextObservation(**self.begin(asked, seed, episode_id))
 
         def step(self, action: Any, timeout_s: Any = None, **_: Any) -> Any:
-            """Take an action."""
-            return observation(**self.session.step(action.action))
+            return TextObservation(**self.session.step(action.action))
 
         @property
         def state(self) -> Any:
-            """How the episode stands."""
-            return state(**self.standing())
+            return TextState(**self.standing())
 
         def get_metadata(self) -> Any:
-            """Return what the environment is."""
             about = (type(self.session.env.unwrapped).__doc__ or "").strip().partition("\n")[0]
             name = self.session.env_id
-            return EnvironmentMetadata(name=name, description=about, version=__version__)
+            return types.EnvironmentMetadata(name=name, description=about, version=__version__)
 
-    return Parts(TextEnvironment, action, observation, state)
+    return Parts(TextEnvironment, TextAction, TextObservation, TextState)
 
 
 class _Tasks:
@@ -76,7 +102,6 @@ class _Tasks:
         self.session = Session(offered.env_ids[0], offered.make())
 
     def begin(self, asked: dict[str, Any], seed: Any, episode: Any) -> dict[str, Any]:
-        """Start an episode and tell of it."""
         asked = _asked(asked)
         split = asked.pop("split", None)
         if split is not None and split != self._panel().split:
@@ -96,30 +121,24 @@ class _Tasks:
         return kept | {"episode_id": self._episode or None, "step_count": message["step"]}
 
     def close(self) -> None:
-        """Close the environment."""
         self.session.env.close()
 
     def list_splits(self) -> list[str]:
-        """Return the splits that clients may have."""
         panel = self._panel()
         return list(panel.splits) if "split" in self._offered.allowed else [panel.split]
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
-        """Return the tasks of a split."""
         return self.get_task_range(split)
 
     def num_tasks(self, split: str) -> int:
-        """Return how many tasks a split has."""
         return len(self._panel(split))
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
-        """Return one task."""
         return {"id": self._panel(split).ids[index], "index": index}
 
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[dict[str, Any]]:
-        """Return some tasks, as slices do."""
         listed = [{"id": name, "index": index} for index, name in enumerate(self._panel(split))]
         return listed[start:stop]
 
@@ -136,7 +155,6 @@ class _Tasks:
 def openenv_app(
     offered: Offered, *, host: str, token: str | None = None, limit: int = 64, idle: float = 3600.0
 ) -> Any:
-    """Return the web application of an OpenEnv server."""
     parts = openenv_parts(offered)
     from openenv.core.env_server import create_fastapi_app
     from openenv.core.env_server.types import ConcurrencyConfig
@@ -172,45 +190,3 @@ def _asked(asked: dict[str, Any]) -> dict[str, Any]:
     if rest.get("data_idx") is not None:
         raise OptionError("expected one of 'index' and 'data_idx', found both")
     return rest | {"data_idx": asked["index"]}
-
-
-def _types() -> tuple[Any, Any, Any]:
-    """Return the classes of actions, observations and states."""
-    try:
-        from openenv.core.env_server.types import Action, Observation, State
-    except ImportError as error:
-        raise MissingExtra.of("openenv", "serving OpenEnv") from error
-
-    class TextAction(Action):  # type: ignore[misc, unused-ignore]
-        """An action, in words."""
-
-        action: str
-
-    class TextObservation(Observation):  # type: ignore[misc, unused-ignore]
-        """What is told of a moment."""
-
-        observation: str
-        terminated: bool
-        truncated: bool
-        available_actions: list[str] | None
-        facts: str
-        task: str
-        split: str
-        goal: str
-        score: float
-        success: bool
-        invalid_action: bool
-        step: int
-        error: str | None = None
-
-    class TextState(State):  # type: ignore[misc, unused-ignore]
-        """How an episode stands."""
-
-        task: str = ""
-        split: str = ""
-        goal: str = ""
-        score: float = 0.0
-        success: bool = False
-        facts: str = ""
-
-    return TextAction, TextObservation, TextState

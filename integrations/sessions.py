@@ -15,7 +15,7 @@ import gymnasium
 from ..envs import TextEnv
 from ..envs.http import Refused
 from ..envs.registry import class_of
-from ..errors import NoEpisode, OptionError, TaskNotFound, suggest
+from ..errors import NoEpisode, OptionError, TaskNotFound, check_number, suggest
 
 _LONGEST_NAME = 300
 _MOST_OPTIONS = 32
@@ -199,8 +199,7 @@ class Sessions:
         idle: float = 3600.0,
         clock: Callable[[], float] = time.monotonic,
     ):
-        if type(limit) is not int or limit < 1:
-            raise OptionError(f"limit must be a whole number of at least 1, not {limit!r}")
+        check_number("limit", limit)
         if not idle > 0:
             raise OptionError(f"idle must be above 0 seconds, not {idle!r}")
         self.offered, self.limit, self.idle = offered, limit, idle
@@ -317,7 +316,6 @@ def task_of(session: Session, asked: Mapping[str, Any]) -> str | None:
 
 
 def seed_of(asked: Mapping[str, Any]) -> int | None:
-    """Return the seed of a request, or None where it has none."""
     seed = asked.get("seed")
     if seed is None:
         return None

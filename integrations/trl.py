@@ -9,7 +9,7 @@ from typing import Any, get_args
 import gymnasium
 
 from ..envs.panel import evenly
-from ..errors import NoEpisode, OptionError, suggest
+from ..errors import NoEpisode, OptionError, check_choice
 from .sessions import Worth, text_env_class
 
 _PROMPT = (
@@ -161,9 +161,7 @@ def environment_factory(
         >>> environment.act("inventory"), environment.get_reward()
         ('You are not carrying anything.', 0.0)
     """
-    if reward not in get_args(Worth):
-        hint = suggest(str(reward), get_args(Worth))
-        raise OptionError(f"reward cannot be {reward!r}; {hint}")
+    check_choice("reward", reward, get_args(Worth))
     cls = text_env_class(env_id)
     base = _BASES.get(cls.env_id, ActEnvironment)
     name = cls.env_id.rpartition("/")[2].partition("-v")[0]

@@ -11,7 +11,7 @@ import gymnasium
 
 from ..agents.parsing import parse_action, text_between
 from ..envs.panel import evenly
-from ..errors import MissingExtra, OptionError, suggest
+from ..errors import MissingExtra, check_choice
 from .sessions import Session, Worth, text_env_class
 
 Reading: TypeAlias = Literal["tags", "whole"]
@@ -81,11 +81,13 @@ def load_environment(
     """
     cls = text_env_class(env_id)
     reading = reading or ("whole" if cls.env_id in _WHOLE else "tags")
-    for name, value, known in (("reward", reward, Worth), ("reading", reading, Reading)):
-        if value not in get_args(known):
-            hint = suggest(str(value), get_args(known))
-            raise OptionError(f"{name} cannot be {value!r}; {hint}")
-    vf, dataset_of = _libraries()
+    check_choice("reward", reward, get_args(Worth))
+    check_choice("reading", reading, get_args(Reading))
+    try:
+        import verifiers as vf
+        from datasets import Dataset
+    except ImportError as error:
+        raise MissingExtra.of("verifiers", "an environment for verifiers") from error
     if eval_split is None:
         eval_split = cls.test_splits[0] if cls.test_splits else split
     system = system_prompt or _WHOLE_PROMPTS.get(cls.env_id, _TAGS_PROMPT)
@@ -98,7 +100,9 @@ def load_environment(
             panel = env.get_wrapper_attr("tasks")
         prompt = [{"role": "system", "content": system}, {"role": "user", "content": ""}]
         listed = [{"task_id": task, "split": panel.split} for task in evenly(panel.ids, number)]
-        return dataset_of([{"prompt": prompt, "answer": "", "info": info} for info in listed])
+        return Dataset.from_list(
+            [{"prompt": prompt, "answer": "", "info": info} for info in listed]
+        )
 
     made: Any = _environment_class(vf)(
         make,
@@ -111,15 +115,6 @@ def load_environment(
         env_id=env_id,
     )
     return made
-
-
-def _libraries() -> tuple[Any, Callable[[list[Any]], Any]]:
-    try:
-        import verifiers as vf
-        from datasets import Dataset
-    except ImportError as error:
-        raise MissingExtra.of("verifiers", "an environment for verifiers") from error
-    return vf, Dataset.from_list
 
 
 def _rubric(vf: Any, reward: Worth) -> Any:
@@ -156,16 +151,16 @@ def _environment_class(vf: Any) -> Any:
             self._make, self._reading, self._show = make, reading, show_actions
 
         async def setup_state(self, state: Any) -> Any:
-            """Start the rollout's episode; its first observation is what the user says."""
             info = state["info"]
             message = await self._guarded(lambda: self._start(state, info))
-            state["comap"] = _start_of(message)
+            state["comap"] = {name: message[name] for name in ("task", "split")}
+            state["comap"] |= {"return": 0.0, "invalid_actions": 0}
+            _add(state["comap"], message)
             system = state["prompt"][0]
             state["prompt"] = [system, vf.UserMessage(content=self._shown(message))]
             return state
 
         async def env_response(self, messages: Any, state: Any, **_: Any) -> Any:
-            """Take the action of the model's reply."""
             action = read_action(_text_of(messages[-1]), self._reading)
             message = await self._guarded(lambda: state[_STATE].step(action))
             _add(state["comap"], message)
@@ -178,7 +173,6 @@ def _environment_class(vf: Any) -> Any:
 
         @vf.cleanup  # type: ignore[untyped-decorator]
         async def close_session(self, state: Any) -> None:
-            """Close the rollout's environment."""
             session = state.pop(_STATE, None)
             if session is not None:
                 await asyncio.to_thread(session.env.close)
@@ -203,18 +197,6 @@ def _environment_class(vf: Any) -> Any:
             return f"{text}\n\nAvailable actions: {'; '.join(actions)}"
 
     return TextMultiTurnEnv
-
-
-def _start_of(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is noted of a rollout, at its start."""
-    noted = {
-        "task": message["task"],
-        "split": message["split"],
-        "return": 0.0,
-        "invalid_actions": 0,
-    }
-    _add(noted, message)
-    return noted
 
 
 def _add(noted: dict[str, Any], message: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from ..errors import LanguageModelError, OptionError
+from ..errors import LanguageModelError, OptionError, check_number
 
 CAPABILITIES = frozenset({"generate", "choices", "prefix", "tokens", "score", "words", "encode"})
 """What a backend may be able to do: free text, text restricted to choices, continuing a reply that
@@ -51,10 +51,7 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if type(self.max_new_tokens) is not int or self.max_new_tokens < 1:
-            raise OptionError(
-                f"max_new_tokens must be a whole number of at least 1, not {self.max_new_tokens!r}"
-            )
+        check_number("max_new_tokens", self.max_new_tokens)
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise OptionError(f"temperature must be at least 0, not {self.temperature!r}")
         if not 0 < self.top_p <= 1:
@@ -303,19 +300,15 @@ class BaseLanguageModel(ABC):
     usage: Usage
 
     def generate(self, requests: Sequence[Generate]) -> list[Completion | LanguageModelError]:
-        """Return the text that answers each request."""
         return self._answer(requests)
 
     def score(self, requests: Sequence[Score]) -> list[Scores | LanguageModelError]:
-        """Return the log-probabilities of given texts."""
         return self._answer(requests)
 
     def words(self, requests: Sequence[NextWord]) -> list[WordProbabilities | LanguageModelError]:
-        """Return next-word probabilities."""
         return self._answer(requests)
 
     def encode(self, requests: Sequence[Encode]) -> list[Encoding | LanguageModelError]:
-        """Return hidden states."""
         return self._answer(requests)
 
     @abstractmethod

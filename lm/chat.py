@@ -43,7 +43,6 @@ class Turns:
         end: int,
         ends: Collection[int],
     ) -> Turns:
-        """Return what a template does."""
         header, footer = _around(render, _TEXT, False)
         _, opened = _around(render, _TEXT, True)
         if not opened.startswith(footer):
@@ -64,7 +63,6 @@ class Turns:
         return text.strip() if self.trims else text
 
     def following(self, response: Sequence[int], heard: Sequence[int]) -> Following:
-        """Return a message behind a reply."""
         ended = bool(response) and response[-1] in self.ends
         header = self.after_end if ended else self.with_end
         return Following(header, tuple(heard), self.footer)
@@ -112,7 +110,6 @@ def _hidden(rendered: str) -> LanguageModelError:
 
 
 def control_tokens(tokenizer: Any) -> dict[str, int]:
-    """Return the tokens that text must not be able to write, with their ids."""
     found = {}
     for number, token in tokenizer.added_tokens_decoder.items():
         text = str(token)

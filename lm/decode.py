@@ -220,14 +220,12 @@ class Row:
     random: Random = field(default_factory=Random)
 
     def restart(self) -> None:
-        """Forget what was generated."""
         self.tokens, self.logprobs, self.finish, self.node = [], [], "", 0
         # Python's generator: any whole number is a seed (torch's keeps 32 bits), one number per
         # position whatever the limit, and the same in every version.
         self.random = Random(self.sampling.seed & (2**64 - 1))
 
     def push(self, token: int, logprob: float) -> None:
-        """Append a token and see whether the text has ended."""
         self.tokens.append(token)
         self.logprobs.append(logprob)
         if self.trie is not None:
@@ -241,7 +239,6 @@ class Row:
 
 
 def decode(engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
-    """Generate the texts of a batch of rows, and return these."""
     import torch
 
     active = list(rows)

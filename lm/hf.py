@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import LanguageModelError, OptionError
+from ..errors import LanguageModelError, check_number
 from .base import (
     CAPABILITIES,
     BaseLanguageModel,
@@ -177,8 +177,8 @@ class HFLanguageModel(BaseLanguageModel):
     ) -> None:
         sizes = {"batch_tokens": batch_tokens, "batch_rows": batch_rows, "max_length": max_length}
         for what, value in sizes.items():
-            if value is not None and value < 1:
-                raise OptionError(f"{what} must be at least 1, not {value!r}")
+            if value is not None:
+                check_number(what, value)
         self._adapters = Adapters(model)
         base = self._adapters.base
         known = [limit for limit in (context_of(base.config), max_length) if limit]

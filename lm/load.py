@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import LanguageModelError, MissingExtra, OptionError, suggest
+from ..errors import LanguageModelError, MissingExtra, OptionError, check_choice, suggest
 
 DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 """What a model may compute with; ``auto`` is explained at `HFLanguageModel`."""
@@ -96,19 +96,16 @@ def device_of(device: str) -> Any:
 
 
 def load_tokenizer(source: str | Path, revision: str | None) -> Any:
-    """Return the tokenizer of a model."""
     transformers = imported("transformers", "a Hugging Face model")
     with _explained(source, "the tokenizer"):
         return transformers.AutoTokenizer.from_pretrained(source, **_options(source, revision))
 
 
 def load_model(source: str | Path, revision: str | None, device: Any, dtype: str) -> Any:
-    """Return a model, ready to answer."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    if dtype not in DTYPES:
-        raise OptionError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
+    check_choice("dtype", dtype, DTYPES)
     options = _options(source, revision)
     with _explained(source, "the model"), without_bars():
         config = AutoConfig.from_pretrained(source, **options)
@@ -212,7 +209,6 @@ class Adapters:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The adapters there are, sorted."""
         return tuple(sorted(self.model.peft_config)) if self._wrapped else ()
 
     def check(self, name: str | None) -> None:

@@ -516,7 +516,6 @@ class Chat(NamedTuple):
         return found
 
     def tokens(self) -> tuple[str, ...] | None:
-        """Return the text of each token, if the server sent them all."""
         if self.entries is None or not all(isinstance(e.get("token"), str) for e in self.entries):
             return None
         decoder = codecs.getincrementaldecoder("utf-8")("replace")

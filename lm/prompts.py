@@ -37,7 +37,6 @@ def load_template(package: str, style: str, name: str) -> tuple[tuple[str, str],
 
 
 def fill_template(package: str, style: str, name: str, **slots: str) -> tuple[Message, ...]:
-    """Return a prompt with its slots filled."""
     return tuple(
         Message(role, Template(text).substitute(slots))
         for role, text in load_template(package, style, name)

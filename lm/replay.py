@@ -68,7 +68,6 @@ def reply_to_json(reply: LMReply) -> dict[str, Any]:
 
 
 def reply_from_json(data: Any) -> LMReply:
-    """Return the reply that `reply_to_json` wrote."""
     try:
         kind, (prompt,) = data["kind"], _tuple_of([data["prompt_tokens"]], int)
         if kind == "score":
@@ -360,11 +359,9 @@ class RoutedLanguageModel(BaseLanguageModel):
         self.usage: Usage = self._sum()
 
     def count_tokens(self, text: str) -> int:
-        """Return the default model's number of tokens of a text."""
         return self._models[self.default].count_tokens(text)
 
     def config(self) -> dict[str, Any]:
-        """Return JSON data that says how all of the models were made."""
         return {
             "name": self.name,
             "kind": "routed",

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import LanguageModelError, OptionError
+from ..errors import LanguageModelError, OptionError, check_choice, check_number
 from ..jsonl import read_json, write_json
 from .base import Generate, Message
 from .chat import ChatTokenizer
@@ -28,7 +28,6 @@ CHAT_TEMPLATE = (
 )
 """One token opens a message, one closes it: short prompts are what small models can afford."""
 
-_DTYPES = ("float32", "float64", "bfloat16")
 _PATTERN = r" ?[A-Za-z']+| ?[0-9]|[^\sA-Za-z0-9]|\s"
 
 
@@ -53,8 +52,7 @@ class Shape:
 
 def shape_of(parameters: int, vocabulary: int) -> Shape:
     """Return the shape whose number of parameters is nearest to `parameters`."""
-    if not 200_000 <= parameters <= 100_000_000:
-        raise OptionError(f"parameters must be from 200,000 to 100,000,000, not {parameters:,}")
+    check_number("parameters", parameters, 200_000, 100_000_000)
     shapes = [
         Shape(hidden, layers, max(hidden // 32, 2), 32, 3 * hidden, vocabulary)
         for hidden in range(32, 1025, 32)
@@ -80,11 +78,9 @@ def build_tiny(
     max_length: int = 2048,
     dtype: str = "float64",
 ) -> Path:
-    """Build a model with random weights and its tokenizer and save both."""
     torch = imported("torch", "building a tiny language model")
     transformers = imported("transformers", "building a tiny language model")
-    if dtype not in _DTYPES:
-        raise OptionError(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}")
+    check_choice("dtype", dtype, ("float32", "float64", "bfloat16"))
     tokenizer = tokenizer_of(corpus, vocabulary, max_length)
     shape = shape_of(parameters, len(tokenizer))
     config = transformers.Qwen3Config(
@@ -112,8 +108,7 @@ def tokenizer_of(corpus: Iterable[str], vocabulary: int = 1024, max_length: int 
     transformers = imported("transformers", "building a tokenizer")
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
-    if vocabulary < 320:
-        raise OptionError(f"vocabulary must be at least 320, not {vocabulary}")
+    check_number("vocabulary", vocabulary, 320)
     split = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(_PATTERN), "isolated"),

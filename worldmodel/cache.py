@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import gymnasium
 
 from ..envs.registry import canonical_action
-from ..errors import OptionError, suggest
+from ..errors import check_choice, check_number
 from .base import Configured, Grounded, Prediction, Query, WorldModel, ask, checked
 
 CacheKey: TypeAlias = Literal["query", "belief"]
-"""One of `KEYS`."""
-
-KEYS: tuple[CacheKey, ...] = ("query", "belief")
 """By what answers are remembered."""
 
 
@@ -42,7 +39,7 @@ class CachedWorldModel:
     Args:
         model: The world model behind it.
         max_size: The number of answers kept, the least recently used going first.
-        key: One of `KEYS`.
+        key: By what answers are remembered.
 
     Raises:
         OptionError: `max_size` is not a whole number of at least 1, or there is no such key.
@@ -59,10 +56,8 @@ class CachedWorldModel:
     """
 
     def __init__(self, model: WorldModel, max_size: int = 100_000, key: CacheKey = "query"):
-        if key not in KEYS:
-            raise OptionError(f"there is no key {key!r:.40} of a cache; {suggest(str(key), KEYS)}")
-        if type(max_size) is not int or max_size < 1:
-            raise OptionError(f"max_size must be a whole number of at least 1, not {max_size!r}")
+        check_choice("key", key, get_args(CacheKey))
+        check_number("max_size", max_size)
         self.model, self.max_size, self.key = checked(model), max_size, key
         self._answers: OrderedDict[Hashable, Prediction] = OrderedDict()
         self._hits = self._misses = 0

@@ -13,7 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 from ..envs import Snapshot, TextEnv
 from ..envs import restore as restore_env
 from ..envs.base import Outcome
-from ..errors import InvalidAction, NoEpisode, OptionError, SnapshotError, WorldModelError
+from ..errors import InvalidAction, NoEpisode, SnapshotError, WorldModelError, check_number
 from ..facts import Delta, State, diff
 from ..spaces import Unicode
 from ..trajectory import Turn
@@ -85,8 +85,8 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         real_every: int | None = None,
     ):
         for name, value in (("horizon", horizon), ("real_every", real_every)):
-            if value is not None and (type(value) is not int or value < 1):
-                raise OptionError(f"{name} must be a whole number of at least 1, not {value!r}")
+            if value is not None:
+                check_number(name, value)
         self._inner = _real_env(env)
         if isinstance(world_model, str | Mapping):
             self.world_model, recorded = create_world_model(world_model), deepcopy(world_model)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 from ..envs import state_text as belief_text
-from ..errors import LanguageModelError, OptionError
+from ..errors import LanguageModelError, OptionError, check_choice
 from ..lm import Completion, Generate, LanguageModel, Message, Sampling
 from ..lm.prompts import OVERHEAD, cut_text, fill_template, recent_turns
 from .base import Prediction, Query
@@ -55,7 +55,7 @@ class LanguageWorldModel:
     Example:
         >>> model = LanguageWorldModel(None, prompts="terse")
         Traceback (most recent call last):
-        comap.errors.OptionError: prompts must be one of 'standard', 'brief', not 'terse'
+        comap.errors.OptionError: prompts cannot be 'terse'; known: 'standard', 'brief'
     """
 
     def __init__(
@@ -75,9 +75,7 @@ class LanguageWorldModel:
             ("state_text", state_text, get_args(StateText)),
             ("ending", ending, get_args(Ending)),
         ):
-            if value not in allowed:
-                listed = ", ".join(repr(a) for a in allowed)
-                raise OptionError(f"{name} must be one of {listed}, not {value!r}")
+            check_choice(name, value, allowed)
         if max_length - max_new_tokens < 2 * _RESERVED:
             raise OptionError(
                 f"max_length must leave room for a prompt beside the answer: expected at least "
@@ -172,7 +170,6 @@ class LanguageWorldModel:
 
 
 def prediction_of(completion: Completion, source: str, ending: Ending = "facts") -> Prediction:
-    r"""Return what a completion predicts."""
     text = _LABEL.sub("", completion.text).strip()
     terminated = reward = None
     if ending == "words":

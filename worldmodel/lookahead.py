@@ -91,7 +91,12 @@ def query_about(env: gymnasium.Env[str, str], action: str, after: Sequence[Imagi
             f"an action is text (str), found {type(action).__name__}: {action!r:.80}"
         )
     layer = imagined_layer(env)
-    query = _query_of(inner, action) if layer is None else layer.query(action)
+    if layer is not None:
+        query = layer.query(action)
+    else:
+        inner.require_episode()
+        present = inner.env_id, inner.goal, inner.history(), inner.state_facts()
+        query = Query(*present, action, inner.admissible_actions)
     if not after:
         return query
     turns = tuple(Turn(step.action, step.observation) for step in after)
@@ -143,19 +148,6 @@ def _inner(env: gymnasium.Env[str, str]) -> TextEnv:
             f"imagine() needs an environment of comap, found {type(inner).__name__}"
         )
     return inner
-
-
-def _query_of(env: TextEnv, action: str) -> Query:
-    """Return the question about `action` in the present of a real environment."""
-    env.require_episode()
-    return Query(
-        env.env_id,
-        env.goal,
-        env.history(),
-        env.state_facts(),
-        action,
-        env.admissible_actions,
-    )
 
 
 def imagined_layer(env: gymnasium.Env[Any, Any]) -> ImaginedEnv | None:

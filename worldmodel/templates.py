@@ -18,7 +18,6 @@ _FEW = 2
 
 
 def kind(name: str) -> str:
-    """Return a name without its number."""
     stem = name.rstrip(_DIGITS)
     return (stem.rstrip(" _-") if stem != name else name) or name
 
@@ -35,7 +34,6 @@ class Situation:
 
     @classmethod
     def of(cls, action: str, state: State) -> Situation:
-        """Return the situation of an action in a belief."""
         action = " ".join(action.split())
         known = {name for fact in state.facts for name in fact[1:]}
         acted = _mentioned(action.lower(), known)

@@ -150,8 +150,8 @@ def test_hostile_episodes_are_viewed(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 MISTAKES = [
-    (["run", "--agent", "random", "--live", "0"], "--live must be at least 1"),
-    (["run", "--agent", "random", "--seed", "-1"], "--seed must be at least 0"),
+    (["run", "--agent", "random", "--live", "0"], "--live must be a whole number of at least 1"),
+    (["run", "--agent", "random", "--seed", "-1"], "--seed must be a whole number of at least 0"),
     (["run", "--agent", "random", "--horizon", "3"], "add --imagined"),
     (["run", "--agent", "random", "--real-every", "2"], "add --imagined"),
     (["run", "--agent", "random", "--env-option", "split=dev"], "give split as --split"),
@@ -170,7 +170,10 @@ MISTAKES = [
         ["run", "--agent", "react", "--model", "http://127.0.0.1:9/v1#m", "--agent-adapter", "a"],
         "--adapter a=",
     ),
-    (["run", "--agent", "random", "--episodes", "0"], "--episodes must be at least 1"),
+    (
+        ["run", "--agent", "random", "--episodes", "0"],
+        "--episodes must be a whole number of at least 1",
+    ),
     (["run", "--agent", "random", "--env", "comap/ALFWord-v0"], "ALFWorld"),
     (["run", "--agent", "random", "--env", "CartPole-v1"], "CartPole"),
     (["run", "--agent", "random", "--split", "valid_sen"], "valid_seen"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,7 @@ import pytest
 
 from comap.envs import restore, snapshot
 from comap.envs.conformance.transcripts import load
-from comap.errors import (
-    DataCorrupt,
-    EngineError,
-    NoEpisode,
-    OptionError,
-    SnapshotError,
-)
+from comap.errors import DataCorrupt, EngineError, NoEpisode, OptionError, SnapshotError
 from comap.facts import Delta
 
 TOYS = str(Path(__file__).with_name("toys.py"))
@@ -151,8 +146,6 @@ def test_restore_is_verified() -> None:
     with pytest.raises(SnapshotError, match="expected a Snapshot, found str"):
         env.restore("toy/0")
     boxes = env.boxes[:1]
-    from dataclasses import replace
-
     with pytest.raises(SnapshotError, match="admissible actions differ"):
         env.restore(replace(moment, engine=(boxes, False)))
     with pytest.raises(NoEpisode):
@@ -161,6 +154,3 @@ def test_restore_is_verified() -> None:
         env.restore(replace(moment, task="toy/99"))
     env.restore(moment)
     env.step("look")
-
-
-"""Environments that end episodes themselves: by their tasks, turns or calls."""

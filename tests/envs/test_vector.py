@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,38 +21,39 @@ TOYS = str(Path(__file__).with_name("toys.py"))
 make = load(f"{TOYS}:make")
 BOTH = pytest.mark.parametrize("asynchronous", [True, False], ids=["async", "sync"])
 TOY = "comap-test/Toy-v0"
+LOOK = ("look",) * 3
 
 
-@contextmanager
-def vector(count: int = 3, **kwargs: Any) -> Iterator[Any]:
-    envs = gymnasium.make_vec(TOY, num_envs=count, **kwargs)
-    try:
-        yield envs
-    finally:
-        envs.close()
+@pytest.fixture
+def vector(request: pytest.FixtureRequest) -> Any:
+    """A function that makes a vector, closed at the end."""
+
+    def made(count: int = 3, **options: Any) -> Any:
+        envs = gymnasium.make_vec(TOY, num_envs=count, **options)
+        request.addfinalizer(envs.close)
+        return envs
+
+    return made
 
 
 @BOTH
-def test_each_environment_gets_its_task(asynchronous: bool) -> None:
+def test_each_environment_gets_its_task(vector: Any, asynchronous: bool) -> None:
     tasks = ["toy/3", "toy/0", "toy/3"]
-    with vector(asynchronous=asynchronous) as envs:
-        assert isinstance(envs, AsyncVectorEnv if asynchronous else SyncVectorEnv)
-        texts, infos = envs.reset(options={"tasks": tasks})
-        assert list(infos["task"]) == tasks
-        assert texts[0] == texts[2] != texts[1]
-        _, infos = envs.reset(options={"task": "toy/2"})
-        assert list(infos["task"]) == ["toy/2"] * 3
-        _, infos = envs.reset(seed=[5, 5, 5])
-        assert len(set(infos["task"])) == 1
+    envs = vector(asynchronous=asynchronous)
+    assert isinstance(envs, AsyncVectorEnv if asynchronous else SyncVectorEnv)
+    texts, infos = envs.reset(options={"tasks": tasks})
+    assert list(infos["task"]) == tasks
+    assert texts[0] == texts[2] != texts[1]
+    _, infos = envs.reset(options={"task": "toy/2"})
+    assert list(infos["task"]) == ["toy/2"] * 3
+    _, infos = envs.reset(seed=[5, 5, 5])
+    assert len(set(infos["task"])) == 1
 
 
 @pytest.mark.parametrize("tasks", [["toy/0"], "toy", ["toy/0"] * 4])
-def test_a_wrong_number_of_tasks_is_refused(tasks: Any) -> None:
-    with (
-        vector(asynchronous=False) as envs,
-        pytest.raises(OptionError, match="must list 3 task ids"),
-    ):
-        envs.reset(options={"tasks": tasks})
+def test_a_wrong_number_of_tasks_is_refused(vector: Any, tasks: Any) -> None:
+    with pytest.raises(OptionError, match="must list 3 task ids"):
+        vector(asynchronous=False).reset(options={"tasks": tasks})
 
 
 @BOTH
@@ -66,91 +65,83 @@ def test_a_wrong_number_of_tasks_is_refused(tasks: Any) -> None:
         ("toy/none", "TaskNotFound: "),
     ],
 )
-def test_a_broken_task_is_an_episode_that_fails(asynchronous: bool, task: str, error: str) -> None:
-    with vector(variant="SometimesBreaks", asynchronous=asynchronous) as envs:
-        _, infos = envs.reset(options={"tasks": ["toy/0", task, "toy/1"]})
-        assert infos["error"][1].startswith(error)
-        assert infos["_error"].tolist() == [False, True, False]
-        assert infos["task"][1] == task
-        assert all(infos[f"_{key}"].all() for key in Info.__required_keys__)
-        texts, rewards, ends, cuts, infos = envs.step(("look",) * 3)
-        assert texts == ("Nothing changed.", "", "Nothing changed.")
-        assert cuts.tolist() == [False, True, False]
-        assert not ends.any()
-        assert not rewards.any()
-        assert infos["error"][1].startswith(error)
-        assert infos["step"].tolist() == [1, 1, 1]
-        envs.reset(options={"tasks": ["toy/0", "toy/1", "toy/2"]})
-        assert envs.step(("look",) * 3)[0] == ("Nothing changed.",) * 3
+def test_a_broken_task_is_an_episode_that_fails(
+    vector: Any, asynchronous: bool, task: str, error: str
+) -> None:
+    envs = vector(variant="SometimesBreaks", asynchronous=asynchronous)
+    _, infos = envs.reset(options={"tasks": ["toy/0", task, "toy/1"]})
+    assert infos["error"][1].startswith(error)
+    assert infos["_error"].tolist() == [False, True, False]
+    assert infos["task"][1] == task
+    assert all(infos[f"_{key}"].all() for key in Info.__required_keys__)
+    texts, rewards, ends, cuts, infos = envs.step(LOOK)
+    assert texts == ("Nothing changed.", "", "Nothing changed.")
+    assert cuts.tolist() == [False, True, False]
+    assert not ends.any()
+    assert not rewards.any()
+    assert infos["error"][1].startswith(error)
+    assert infos["step"].tolist() == [1, 1, 1]
+    envs.reset(options={"tasks": ["toy/0", "toy/1", "toy/2"]})
+    assert envs.step(LOOK)[0] == ("Nothing changed.",) * 3
 
 
 @BOTH
-def test_a_fault_ends_one_episode_alone(asynchronous: bool) -> None:
-    with vector(variant="SometimesBreaks", asynchronous=asynchronous) as envs:
-        envs.reset(options={"tasks": ["toy/0"] * 3})
-        texts, _, ends, cuts, infos = envs.step(("look", "break", "look"))
-        assert texts == ("Nothing changed.", "", "Nothing changed.")
-        assert (ends.tolist(), cuts.tolist()) == ([False] * 3, [False, True, False])
-        assert infos["error"][1] == "RuntimeError: the engine broke"
-        _, _, _, cuts, infos = envs.step(("look",) * 3)
-        assert not cuts.any()
-        assert infos["step"].tolist() == [2, 0, 2], "the next step started the broken one anew"
+@pytest.mark.parametrize(
+    ("action", "error"),
+    [
+        ("break", "RuntimeError: the engine broke"),
+        ("shout", "at most 32768 characters, found 100000"),
+    ],
+)
+def test_a_fault_ends_one_episode_alone(
+    vector: Any, asynchronous: bool, action: str, error: str
+) -> None:
+    envs = vector(variant="SometimesBreaks", asynchronous=asynchronous)
+    envs.reset(options={"tasks": ["toy/0"] * 3})
+    texts, _, ends, cuts, infos = envs.step(("look", action, "look"))
+    assert texts == ("Nothing changed.", "", "Nothing changed.")
+    assert (ends.tolist(), cuts.tolist()) == ([False] * 3, [False, True, False])
+    assert error in infos["error"][1]
+    _, _, _, cuts, infos = envs.step(LOOK)
+    assert not cuts.any()
+    assert infos["step"].tolist() == [2, 0, 2], "the next step started the broken one anew"
 
 
 @BOTH
-def test_a_text_that_does_not_fit_ends_one_episode_alone(asynchronous: bool) -> None:
-    with vector(variant="SometimesBreaks", asynchronous=asynchronous) as envs:
-        envs.reset(options={"tasks": ["toy/0"] * 3})
-        texts, _, _, cuts, infos = envs.step(("look", "shout", "look"))
-        assert (texts[1], cuts.tolist()) == ("", [False, True, False])
-        assert "at most 32768 characters, found 100000" in infos["error"][1]
-        assert envs.step(("look",) * 3)[0][0] == "Nothing changed."
-    with vector(2, asynchronous=asynchronous, max_text_length=5) as envs:
-        texts, infos = envs.reset(seed=0)
-        assert texts == ("", "")
-        assert "at most 5 characters" in infos["error"][0]
-        assert envs.step(("look",) * 2)[3].all()
+def test_a_first_text_that_does_not_fit_is_an_episode_that_fails(
+    vector: Any, asynchronous: bool
+) -> None:
+    envs = vector(2, asynchronous=asynchronous, max_text_length=5)
+    texts, infos = envs.reset(seed=0)
+    assert texts == ("", "") and "at most 5 characters" in infos["error"][0]
+    assert envs.step(("look",) * 2)[3].all()
 
 
 @BOTH
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_autoreset_modes(asynchronous: bool, mode: AutoresetMode) -> None:
-    with vector(2, asynchronous=asynchronous, autoreset_mode=mode, max_episode_steps=2) as envs:
-        assert envs.metadata["autoreset_mode"] is mode
-        envs.reset(seed=[1, 1])
-        envs.step(("look", "look"))
-        _, _, ends, cuts, infos = envs.step(("look", "look"))
-        assert cuts.all()
-        assert not ends.any()
-        if mode is AutoresetMode.NEXT_STEP:
-            assert infos["step"].tolist() == [2, 2]
-            assert envs.step(("look", "look"))[-1]["step"].tolist() == [0, 0]
-        elif mode is AutoresetMode.SAME_STEP:
-            assert infos["step"].tolist() == [0, 0]
-            assert infos["final_info"]["step"].tolist() == [2, 2]
-            assert list(infos["final_obs"]) == ["Nothing changed."] * 2
-        else:
-            mask = np.array([True, False])
-            envs.reset(options={"tasks": ["toy/2", "toy/3"], "reset_mask": mask})
-            infos = envs.reset(options={"reset_mask": ~mask})[1]
-            assert envs.step(("look", "look"))[-1]["step"].tolist() == [1, 1]
+def test_autoreset_modes(vector: Any, asynchronous: bool, mode: AutoresetMode) -> None:
+    envs = vector(2, asynchronous=asynchronous, autoreset_mode=mode, max_episode_steps=2)
+    assert envs.metadata["autoreset_mode"] is mode
+    envs.reset(seed=[1, 1])
+    envs.step(("look", "look"))
+    _, _, ends, cuts, infos = envs.step(("look", "look"))
+    assert cuts.all()
+    assert not ends.any()
+    if mode is AutoresetMode.NEXT_STEP:
+        assert infos["step"].tolist() == [2, 2]
+        assert envs.step(("look", "look"))[-1]["step"].tolist() == [0, 0]
+    elif mode is AutoresetMode.SAME_STEP:
+        assert infos["step"].tolist() == [0, 0]
+        assert infos["final_info"]["step"].tolist() == [2, 2]
+        assert list(infos["final_obs"]) == ["Nothing changed."] * 2
+    else:
+        mask = np.array([True, False])
+        envs.reset(options={"tasks": ["toy/2", "toy/3"], "reset_mask": mask})
+        infos = envs.reset(options={"reset_mask": ~mask})[1]
+        assert envs.step(("look", "look"))[-1]["step"].tolist() == [1, 1]
 
-
-LOOK = ("look",) * 3
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are killed by signals")
-
-
-@pytest.fixture
-def killable(request: pytest.FixtureRequest) -> Any:
-    """A function that makes a vector of three, closed at the end."""
-
-    def made(**options: Any) -> Any:
-        envs = gymnasium.make_vec(TOY, num_envs=3, **options)
-        request.addfinalizer(envs.close)
-        return envs
-
-    return made
 
 
 def kill(envs: Any, index: int = 1) -> None:
@@ -159,8 +150,8 @@ def kill(envs: Any, index: int = 1) -> None:
     process.join()
 
 
-def test_a_killed_process_ends_its_episode_and_no_other(killable: Any) -> None:
-    envs = killable()
+def test_a_killed_process_ends_its_episode_and_no_other(vector: Any) -> None:
+    envs = vector()
     envs.reset(options={"tasks": ["toy/0", "toy/1", "toy/2"]})
     envs.step(LOOK)
     kill(envs)
@@ -177,10 +168,10 @@ def test_a_killed_process_ends_its_episode_and_no_other(killable: Any) -> None:
     assert list(infos["task"]) == ["toy/3"] * 3
 
 
-def test_what_a_new_process_draws_follows_from_the_seed(killable: Any) -> None:
+def test_what_a_new_process_draws_follows_from_the_seed(vector: Any) -> None:
     drawn = []
     for _ in range(2):
-        envs = killable()
+        envs = vector()
         envs.reset(seed=4)
         tasks = []
         for _ in range(2):
@@ -191,8 +182,8 @@ def test_what_a_new_process_draws_follows_from_the_seed(killable: Any) -> None:
     assert drawn[0] == drawn[1]
 
 
-def test_deaths_at_reset_between_episodes_and_at_calls(killable: Any) -> None:
-    envs = killable(max_episode_steps=1, max_concurrency=1)
+def test_deaths_at_reset_between_episodes_and_at_calls(vector: Any) -> None:
+    envs = vector(max_episode_steps=1, max_concurrency=1)
     kill(envs)
     assert "error" not in envs.reset(seed=1)[1]
     envs.step(LOOK)
@@ -210,9 +201,9 @@ def test_deaths_at_reset_between_episodes_and_at_calls(killable: Any) -> None:
 
 
 def test_a_process_that_dies_again_and_again_is_told(
-    killable: Any, monkeypatch: pytest.MonkeyPatch
+    vector: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    envs = killable()
+    envs = vector()
     envs.reset(seed=0)
     replace = type(envs).replace
 

@@ -238,7 +238,7 @@ def test_exact_answers_are_those_of_the_model_in_double_precision(
     ("options", "words"),
     [
         ({"lora": LoRA(targets=("nowhere",))}, "does not fit this model"),
-        ({"dtype": "int8"}, "dtype must be"),
+        ({"dtype": "int8"}, "dtype cannot be"),
     ],
 )
 def test_bad_arguments_are_refused(folder: Path, options: dict[str, Any], words: str) -> None:

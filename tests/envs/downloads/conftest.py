@@ -49,7 +49,6 @@ class Fault:
     cut: int | None = None
     hang: bool = False
     no_length: bool = False
-    wrong_range: bool = False
     redirect: str = ""
     then: bytes | None = None  # the file becomes this after the answer
 
@@ -59,8 +58,6 @@ class Site:
     """A server with one file, which counts the requests and breaks as it is told."""
 
     body: bytes = b""
-    tag: bool = True
-    ranges: bool = True
     faults: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
@@ -72,10 +69,7 @@ class Site:
         """Break the next answers in these ways, one after the other."""
         self.faults = [Fault(**fault) for fault in faults]
 
-    @staticmethod
-    def pack(files: Mapping[str, bytes]) -> bytes:
-        """Return the zip archive of these files."""
-        return zip_of(files)
+    pack = staticmethod(zip_of)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -109,16 +103,14 @@ class Handler(BaseHTTPRequestHandler):
         tag = f'"{hashlib.sha256(body).hexdigest()[:8]}"'
         start = 0
         asked = self.headers.get("Range", "")
-        if asked and self.site.ranges and self.headers.get("If-Range") in (None, tag):
+        if asked and self.headers.get("If-Range") in (None, tag):
             start = int(asked.removeprefix("bytes=").rstrip("-"))
             self.send_response(206)
-            first = start + 1 if fault.wrong_range else start
-            self.send_header("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")
+            self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
         else:
             self.send_response(200)
         self.send_header("Connection", "close")
-        if self.site.tag:
-            self.send_header("ETag", tag)
+        self.send_header("ETag", tag)
         if not fault.no_length:
             self.send_header("Content-Length", str(len(body) - start))
         self.end_headers()
@@ -151,14 +143,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def toy(site: Site) -> DataSet:
-    return toy_at(site.url)
-
-
-def toy_at(url: str) -> DataSet:
     return DataSet(
         name="toy",
         title="Toy",
-        url=f"{url}/toy.zip",
+        url=f"{site.url}/toy.zip",
         limits=LIMITS,
         root="root",
         items="*/*/game.txt",

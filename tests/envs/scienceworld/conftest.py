@@ -31,7 +31,7 @@ def play(shared_env: gym.Env[str, str]) -> Any:
     return played
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def eto(shared: Any) -> Path:
     """The folder of ETO's lists."""
     folder: Path = shared.file("dev_indices.json").parent

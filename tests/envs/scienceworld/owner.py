@@ -95,35 +95,6 @@ def forking_and_interrupted() -> None:
     env.close()
 
 
-def upstream(actions: tuple[str, ...]) -> list[Any]:
-    """Play on upstream's own environment; the flags come from the variable JDK_JAVA_OPTIONS."""
-    from scienceworld import ScienceWorldEnv
-
-    env = ScienceWorldEnv("", envStepLimit=1000)
-    env.load("find-plant", 3, "easy")
-    observation, info = env.reset()
-    told: list[Any] = [[observation, info["score"], len(set(info["valid"]))]]
-    for action in actions:
-        observation, _, _, info = env.step(action)
-        told.append([observation, info["score"], len(set(info["valid"]))])
-    env.close()
-    return told
-
-
-def ours(env: Any, actions: tuple[str, ...]) -> list[Any]:
-    """Play the same on our environment."""
-    observation, info = env.reset(options=TASK)
-    told: list[Any] = [
-        [observation, round(100 * info["score"]), len(env.unwrapped.valid_actions())]
-    ]
-    for action in actions:
-        observation, *_, info = env.step(action)
-        points = env.unwrapped.engine.last.points
-        told.append([observation, points, len(env.unwrapped.valid_actions())])
-    env.close()
-    return told
-
-
 def waiting() -> None:
     """Wait for signals, with a JVM in this process."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who has nohup before it would ignore that
@@ -178,10 +149,23 @@ def strange_jvm() -> None:
 
 
 def both_sides() -> None:
-    """Our environment and upstream's."""
+    """Play on upstream's own environment, whose flags come from JDK_JAVA_OPTIONS, and on ours."""
+    from scienceworld import ScienceWorldEnv
+
     actions = ("open door", "xyzzy", "2", "task", "open door to greenhouse", "go to greenhouse")
     actions += ("focus on adult pea plant", "pick up flower pot 7", "inventory", "wait")
-    say([ours(make(), actions), upstream(actions)])
+    env, theirs = make(), ScienceWorldEnv("", envStepLimit=1000)
+    theirs.load("find-plant", 3, "easy")
+    ours_told, theirs_told = [], []
+    for action in (None, *actions):
+        observation, *_, info = env.step(action) if action else env.reset(options=TASK)
+        points = env.unwrapped.engine.last.points if action else round(100 * info["score"])
+        ours_told.append([observation, points, len(env.unwrapped.valid_actions())])
+        observation, *_, info = theirs.step(action) if action else theirs.reset()
+        theirs_told.append([observation, info["score"], len(set(info["valid"]))])
+    env.close()
+    theirs.close()
+    say([ours_told, theirs_told])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import pytest
 from comap.envs.conformance.transcripts import load
 from comap.envs.scienceworld import keep_idle
 from comap.envs.scienceworld.simulator import simulator_jar
-from comap.errors import NoEpisode
+from comap.errors import NoEpisode, OptionError
 
 OWNER = Path(__file__).with_name("owner.py")
 TASK = {"task": "find-plant/3"}
@@ -124,23 +124,30 @@ def test_a_killed_jvm_truncates_the_episode_and_the_next_reset_works(simulator: 
     env.close()
 
 
-def test_close_ends_the_jvm_and_leaves_no_files(simulator: None, tmp_path: Path) -> None:
+def test_a_closed_environment_hands_its_jvm_on_or_ends_it(simulator: None) -> None:
     table = simulator_jar().with_name("object_type_ids.tsv")
     before = table.read_bytes()
-    keep_idle(0)
-    try:
-        env = gym.make("comap/ScienceWorld-v0")
+
+    def closed() -> int:
+        env: Any = gym.make("comap/ScienceWorld-v0")
         env.reset(options=TASK)
-        inner: Any = env.unwrapped
-        pid = inner.engine._line.simulator.pid
+        pid: int = env.unwrapped.engine._line.simulator.pid
         assert not is_gone(pid)
         env.close()
         env.close()
-        assert is_gone(pid)
         assert env.step("look around")[-2] is True
+        return pid
+
+    try:
+        pid = closed()
+        assert closed() == pid and not is_gone(pid)
+        keep_idle(0)
+        assert is_gone(pid) and is_gone(closed())
+        with pytest.raises(OptionError):
+            keep_idle(-1)
     finally:
         keep_idle(2)
-    assert table.read_bytes() == before
+    assert table.read_bytes() == before, "none of the files of the package is changed"
 
 
 def test_both_backends_tell_the_same_and_jpype_frees_what_is_closed(
@@ -160,13 +167,10 @@ def test_both_backends_tell_the_same_and_jpype_frees_what_is_closed(
     assert told["folder"] == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM])
-def test_signals_end_a_process_with_a_jvm_like_any_other(
-    owner: Any, number: signal.Signals, tmp_path: Path
-) -> None:
+def test_signals_end_a_process_with_a_jvm_like_any_other(owner: Any, tmp_path: Path) -> None:
     waiting = owner("waiting")
-    os.kill(line(waiting), number)
-    assert waiting.wait(PATIENCE) == -number
+    os.kill(line(waiting), signal.SIGTERM)
+    assert waiting.wait(PATIENCE) == -signal.SIGTERM
     assert not list(tmp_path.glob("hs_err*"))  # what a JVM writes that crashes
 
 

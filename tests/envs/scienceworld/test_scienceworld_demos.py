@@ -21,13 +21,15 @@ NAMES = ["find-plant", "lifespan-shortest-lived"]
 
 
 class Stub:
-    """Stands for the processes: plays every task at once."""
+    """Stands for the processes: plays every task at once, until they break after some."""
 
-    def __init__(self, *failing: str):
-        self.failing, self.asked = failing, list[str]()
+    def __init__(self, *failing: str, breaks_after: int | None = None):
+        self.failing, self.asked, self.breaks_after = failing, list[str](), breaks_after
 
     def __call__(self, tasks: Any, workers: int, options: Any) -> Any:
-        for task in tasks:
+        for number, task in enumerate(tasks):
+            if number == self.breaks_after:
+                raise EngineError("expected a process, found none")
             self.asked.append(task)
             steps = [{"command": None, "observation": "a"}, {"command": "b", "observation": "c"}]
             yield task, {"failed": "too hard"} if task in self.failing else {"steps": steps}
@@ -55,45 +57,20 @@ def test_tasks_are_chosen_evenly_and_read_again(tmp_path: Path, stub: Stub):
     assert line["settings"]["simplification"] == "easy"
 
 
-def test_an_interrupted_build_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    out = tmp_path / "demos.jsonl"
-
-    class Interrupted(Stub):
-        def __call__(self, *given: Any) -> Any:
-            for number, one in enumerate(super().__call__(*given)):
-                if number == 2:
-                    raise EngineError("expected a process, found none")
-                yield one
-
-    monkeypatch.setattr(demos, "played", Interrupted())
+def test_an_interrupted_build_goes_on_with_the_same_settings(tmp_path: Path, stub: Stub):
+    out, part = tmp_path / "demos.jsonl", tmp_path / "demos.jsonl.unfinished"
+    stub.breaks_after = 2
     with pytest.raises(EngineError):
         build_demonstrations(out, tasks=NAMES, variations=2)
     assert not out.exists()
-    part = tmp_path / "demos.jsonl.unfinished"
-    part.write_bytes(
-        part.read_bytes() + b'{"task": "lifespan-shor'
-    )  # as a kill in mid-line leaves it
-    again = Stub()
-    monkeypatch.setattr(demos, "played", again)
+    with pytest.raises(DataCorrupt, match="simplification was 'easy', is ''"):
+        build_demonstrations(out, tasks=NAMES, options={"simplification": ""})
+    part.write_bytes(part.read_bytes() + b'{"task": "lifespan-shor')  # killed in mid-line
+    stub.breaks_after = None
     built = build_demonstrations(out, tasks=NAMES, variations=2)
-    assert len(again.asked) == 2 and len(built.kept) == 4
-    monkeypatch.setattr(demos, "played", Stub())
+    assert len(stub.asked) == len(built.kept) == 4
     whole = build_demonstrations(tmp_path / "whole.jsonl", tasks=NAMES, variations=2)
     assert whole.path.read_bytes() == out.read_bytes()
-
-
-def test_other_settings_and_damage_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    out, part = tmp_path / "demos.jsonl", tmp_path / "demos.jsonl.unfinished"
-
-    def broken(*given: Any) -> Any:
-        yield from ()
-        raise EngineError("expected a process, found none")
-
-    monkeypatch.setattr(demos, "played", broken)
-    with pytest.raises(EngineError):
-        build_demonstrations(out, tasks=["boil"])
-    with pytest.raises(DataCorrupt, match="simplification was 'easy', is ''"):
-        build_demonstrations(out, tasks=["boil"], options={"simplification": ""})
     part.write_text("what is this?\n")
     with pytest.raises(DataCorrupt, match="line 1"):
         build_demonstrations(out, tasks=["boil"])

@@ -104,16 +104,13 @@ def test_compiling_our_sources_gives_our_classes(simulator: None) -> None:
     assert load(f"{COMPILING}:compiled")() == shipped
 
 
-def test_another_simulator_is_left_alone(home: Path, tmp_path: Path) -> None:
+def test_another_simulator_is_left_alone_and_ours_where_nothing_can_be_written(
+    simulator: None, home: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "scienceworld.jar"
     other.write_bytes(b"another release")
     assert faster.classpath(other) == (other,)
     assert not home.exists()
-
-
-def test_where_nothing_can_be_written_the_simulator_runs_as_it_is(
-    simulator: None, home: Path
-) -> None:
     home.write_text("a file, not a folder")
     assert faster.classpath(simulator_jar()) == (simulator_jar(),)
 

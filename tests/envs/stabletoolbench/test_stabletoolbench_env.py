@@ -190,11 +190,8 @@ def test_refusals_are_told_and_count():
         assert info["invalid_action"] and reward == 0 and info["tool_source"] == ""
         assert env.unwrapped.refused(observation) and not terminated
         kinds.append(info["tool_status"])
-    assert kinds[:2] == ["bad_action", "no_function"] and kinds[3:] == [
-        "bad_input",
-        "bad_arg",
-        "missing_arg",
-    ]
+    del kinds[2]
+    assert kinds == ["bad_action", "no_function", "bad_input", "bad_arg", "missing_arg"]
     assert truncated and ("budget", "0") in info["facts"].facts
 
 
@@ -245,9 +242,8 @@ def test_official_queries_are_played(official):
     assert env.unwrapped.expert_action() is None
     assert env.unwrapped.goal_reached(env.unwrapped.state_facts()) is None
     assert env.unwrapped.functions[0]["name"] == "songkick_concert_for_theclique"
-    observation, *_, info = env.step(
-        call("songkick_artist_for_theclique", artist_id="lionel-messi")
-    )
+    action = call("songkick_artist_for_theclique", artist_id="lionel-messi")
+    observation, *_, info = env.step(action)
     assert json.loads(observation) == {"error": "", "response": {"on_tour": "no"}}
     assert info["tool_source"] == "cache" and ("ret", "1", "$.on_tour", "no") in info["facts"].facts
     for group in ("G1_instruction", "G1_category", "G1_tool", "G2_instruction"):
@@ -281,10 +277,7 @@ def test_a_judge_scores_official_answers(official):
     assert truncated and "verdict" in info["error"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    CASES["wrong_options_are_told"],
-)
+@pytest.mark.parametrize(("options", "message"), CASES["wrong_options_are_told"])
 def test_wrong_options_are_told(options, message):
     with pytest.raises(OptionError, match=message):
         make(**options)

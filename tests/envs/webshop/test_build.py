@@ -27,26 +27,6 @@ from comap.errors import DataCorrupt, DataNotFound, MissingExtra, OptionError, T
 
 CASES = json.loads(Path(__file__).with_name("cases.json").read_text("utf-8"))
 
-PRODUCTS = CASES["products"]
-INSTRUCTIONS = {
-    "B000000002": {
-        "attributes": ["easy clean", "solid wood"],
-        "instruction": "Find me chairs",
-        "instruction_attributes": ["easy clean"],
-    },
-    "B000000009": {"attributes": []},
-}
-HUMAN = {
-    "B000000001": [
-        {
-            "instruction": "i need a table.",
-            "instruction_attributes": ["round"],
-            "instruction_options": ["large"],
-        },
-        {"instruction": "no goal", "instruction_attributes": [], "instruction_options": []},
-    ]
-}
-
 
 @pytest.fixture
 def write(tmp_path):
@@ -61,9 +41,9 @@ def write(tmp_path):
 @pytest.fixture
 def files(write):
     return {
-        "products": write(PRODUCTS, "items_shuffle.json"),
-        "instructions": write(INSTRUCTIONS, "items_ins_v2.json"),
-        "human_instructions": write(HUMAN, "items_human_ins.json"),
+        "products": write(CASES["products"], "items_shuffle.json"),
+        "instructions": write(CASES["instructions"], "items_ins_v2.json"),
+        "human_instructions": write(CASES["human"], "items_human_ins.json"),
     }
 
 
@@ -101,10 +81,7 @@ def test_json_is_read_in_pieces_of_any_size(tmp_path_factory, value, chunk, inde
         building._CHUNK = before
 
 
-@pytest.mark.parametrize(
-    "text",
-    CASES["broken_json_is_told"],
-)
+@pytest.mark.parametrize("text", CASES["broken_json_is_told"])
 def test_broken_json_is_told(write, text):
     with pytest.raises(DataCorrupt, match=r"expected .* at character \d+ of .*a\.json, found"):
         list(elements(write(text)))
@@ -311,10 +288,7 @@ def test_the_command(files, tmp_path, capsys):
     assert main(again) == 2
     assert "--products FILE" in capsys.readouterr().err
     assert main([*again, "--products", str(files["products"])]) == 0
-    assert (
-        main(["data", "build", "webshop", str(tmp_path / "shop"), "--out", str(tmp_path / "c")])
-        == 2
-    )
+    assert main(["data", "build", "webshop", str(out), "--out", str(tmp_path / "c")]) == 2
     assert "items_shuffle*.json" in capsys.readouterr().err
 
 

@@ -127,15 +127,7 @@ def test_sub_pages_are_known_from_the_click():
 
 @pytest.mark.parametrize(
     ("written", "score"),
-    [
-        ("1.0", 1.0),
-        ("0.25", 0.25),
-        ("1", 1.0),
-        ("2.0", None),
-        ("-1", None),
-        ("nan", None),
-        ("", None),
-    ],
+    [("1.0", 1.0), ("0.25", 0.25), ("2.0", None), ("-1", None), ("nan", None), ("", None)],
 )
 def test_a_purchase_tells_its_reward(written, score):
     state = fold(*OPEN, ("click[buy now]", DONE.format(written)))
@@ -164,11 +156,7 @@ def test_actions_have_one_form(written, canonical):
 
 
 def test_the_belief_in_words():
-    turns = [
-        Turn(None, START),
-        Turn("search[soft rug]", LIST),
-        Turn("look", LIST),
-    ]
+    turns = [Turn(None, START), Turn("search[soft rug]", LIST), Turn("look", LIST)]
     assert narrate(TASK, turns, fold(OPEN[0])) == (
         f"goal: {TASK}\npage: results 1 of 2 for soft rug\n"
         "listed: b0aaaaaaa1 soft rug $19.50; b0aaaaaaa2 rug, large $25.00 to $35.25\n"
@@ -188,21 +176,7 @@ def test_the_belief_in_words():
     ]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Nothing happens.",
-        "",
-        "\n",
-        " [SEP] ",
-        "Instruction:",
-        "WebShop",
-        f"WebShop [SEP] Instruction: [SEP] {TASK}",
-        "Search",
-        "WebShop [SEP] Buy Now",
-        "page(results)",
-    ],
-)
+@pytest.mark.parametrize("text", CASES["text_that_is_no_page"])
 def test_text_that_is_no_page_changes_nothing(text):
     canon, before = WebShopCanonicalizer(), fold(*OPEN)
     after = canon.update(before, "look", text)
@@ -256,10 +230,7 @@ def test_readers_take_any_text(text):
 ITEM = PAGE.format("")
 LINES = f"{HEAD} [SEP] < Prev [SEP] washable"
 BARE = LIST.replace("B0AAAAAAA1", "B0AAAAAAA3")
-FOUND, OPENED = (
-    ("search[rug]", LIST),
-    ("click[b0aaaaaaa2]", ITEM),
-)
+FOUND, OPENED = ("search[rug]", LIST), ("click[b0aaaaaaa2]", ITEM)
 READ, BACK = ("click[features]", LINES), ("click[back to search]", START)
 PREVIOUS = ("click[< prev]", ITEM)
 NEXT = ("click[next >]", BARE.replace("Page 1", "Page 2"))
@@ -299,10 +270,7 @@ PLAIN = (
 def test_what_no_page_so_far_has_shown(turns, expected):
     canon = WebShopCanonicalizer()
     assert isinstance(canon, Revealer)
-    state, history = (
-        canon.initial(TASK, START),
-        [Turn(None, START)],
-    )
+    state, history = canon.initial(TASK, START), [Turn(None, START)]
     for action, page in turns[:-1]:
         state = canon.update(state, action, page)
         history.append(Turn(action, page))
