@@ -126,7 +126,7 @@ def check_number(name: str, value: object, least: int = 1, most: int | None = No
     """Raise `OptionError` unless an option is a whole number in a range."""
     if type(value) is not int or value < least or (most is not None and value > most):
         wanted = f"of at least {least}" if most is None else f"from {least:,} to {most:,}"
-        raise OptionError(f"{name} must be a whole number {wanted}, not {value!r}")
+        raise OptionError(f"{name} must be a whole number {wanted}, not {value!r:.80}")
 
 
 def check_flag(name: str, value: object) -> None:

@@ -390,13 +390,13 @@ class CoMapAgent:
             replies[view.step] = draft.text
             notes = step_notes(draft, "draft_only_fallback", draft.text)
             return Decision(draft.action, notes=notes)
-        foreseen = yield from self.look_ahead(view, draft)
-        messages = self.question(view, replies, draft, foreseen.text)
+        ahead = yield from self.look_ahead(view, draft)
+        messages = self.question(view, replies, draft, ahead.text)
         reply, p, q = None, None, None
-        if foreseen.reflect:
+        if ahead.reflect:
             p = yield from self._early_probability(messages)
         closed = p is not None and p <= config.tau_p and config.action_gate
-        if foreseen.reflect and (config.reflect_when_closed or not closed):
+        if ahead.reflect and (config.reflect_when_closed or not closed):
             free = config.decoding == "free" or not view.admissible_actions
             reply = yield from (_written if free else _chosen)(view, config, messages)
             p, q = yield from weigh(config, messages, reply, p)
@@ -406,9 +406,9 @@ class CoMapAgent:
         shown = f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
         replies[view.step] = shown
         path = "reflection_skipped" if reply is None else "reflected"
-        notes = step_notes(draft, path, shown, foreseen.text, reply)
-        kept = foreseen.imagined if action == draft.action else None  # it is of no other action
-        return Decision(action, kept, {**notes, **foreseen.notes, **verdict})
+        notes = step_notes(draft, path, shown, ahead.text, reply)
+        kept = ahead.imagined if action == draft.action else None  # it is of no other action
+        return Decision(action, kept, {**notes, **ahead.notes, **verdict})
 
     def look_ahead(self, view: View, draft: Draft) -> Generator[Request, Reply, LookAhead]:
         """Return what the reflection is told of the future: what the world model says of the draft."""

@@ -177,8 +177,8 @@ class SelectiveCoMapAgent(CoMapAgent):
         pays, why = self.pays(view, draft)
         if not pays:
             return LookAhead(notes={"look_ahead": why}, reflect=False)
-        foreseen = yield from super().look_ahead(view, draft)
-        return foreseen._replace(notes={**foreseen.notes, "look_ahead": why})
+        ahead = yield from super().look_ahead(view, draft)
+        return ahead._replace(notes={**ahead.notes, "look_ahead": why})
 
     def pays(self, view: View, draft: Draft) -> tuple[bool, Mapping[str, Any]]:
         """Return whether to look ahead of a draft, and what speaks for it, as notes."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from ..errors import DataCorrupt, MissingExtra, OptionError, check_choice
+from ..errors import DataCorrupt, OptionError, check_choice, needs_extra
 from ..facts import Delta, State
 from ..lm import Message
 from ..lm.base import valid_text
@@ -59,10 +59,8 @@ def to_dataset(
             "form='messages' needs prompts='standard' and state_text='history', found "
             f"{settings.prompts!r} and {settings.state_text!r}; use form='steps'"
         )
-    try:
+    with needs_extra("train", "a Hugging Face dataset"):
         from datasets import Dataset
-    except ImportError as error:
-        raise MissingExtra.of("train", "a Hugging Face dataset") from error
     if form == "lossless":
         lines = [json.dumps(each.to_json()) for each in trajectories]
         return Dataset.from_dict({"trajectory": lines})

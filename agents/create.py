@@ -14,7 +14,7 @@ import gymnasium
 
 from ..envs import TextEnv, state_text
 from ..envs.registry import env_class
-from ..errors import MissingExtra, OptionError, suggest
+from ..errors import OptionError, needs_extra, suggest
 from ..jsonl import replacing_file
 from ..trajectory import Trajectory, Turn
 from .base import Agent
@@ -149,10 +149,8 @@ def tiny_folder(
     """Return the folder of an untrained tiny model for a benchmark; it is built where it is missing."""
     from ..lm.tiny import build_tiny
 
-    try:
+    with needs_extra("train", "building a tiny language model"):
         from safetensors import SafetensorError
-    except ImportError as error:
-        raise MissingExtra.of("train", "building a tiny language model") from error
     folder = Path(directory)
     episodes = played_for_words(env_id) if episodes is None else episodes
     wanted: dict[str, Any] = {"for": purpose} if purpose else {}

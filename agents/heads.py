@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import DataCorrupt, DataNotFound, LanguageModelError, MissingExtra, OptionError
+from ..errors import DataCorrupt, DataNotFound, LanguageModelError, OptionError, needs_extra
 
 Head = TypeVar("Head")
 
@@ -31,10 +31,8 @@ def _state(hidden: Sequence[float], size: int) -> NDArray[np.float64]:
 
 def _save(path: str | Path, weight: NDArray[Any], bias: NDArray[Any]) -> Path:
     """Write a head so that a reader finds the old file or the new one, whole."""
-    try:
+    with needs_extra("llm", "saving a head"):
         from safetensors.numpy import save_file
-    except ImportError as error:
-        raise MissingExtra.of("llm", "saving a head") from error
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(path.name + ".part")
@@ -47,11 +45,9 @@ def _load(path: str | Path, kind: str, make: Callable[[Any, Any], Head]) -> Head
     """Return the head that a file holds."""
     if not Path(path).is_file():
         raise DataNotFound(f"expected a {kind} at {path}, found no file")
-    try:
+    with needs_extra("llm", f"loading a {kind}"):
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
-    except ImportError as error:
-        raise MissingExtra.of("llm", f"loading a {kind}") from error
     try:
         tensors = load_file(path)
         return make(tensors["weight"], tensors["bias"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -141,10 +141,12 @@ class ITPAgent:
                 text = steps_as_text(path, view, config.foresight_tokens)
         elif k:
             text = yield from self._generate(view, k, replies)
+        elif self.config.k_source == "head":
+            text = self.foresight_of(view.history[-1].observation, view.count_tokens)
         else:
             text = NO_FORESIGHT
         acting = replace(config, draft_tokens=config.reply_tokens)
-        messages = self.act_prompt(view, text, replies)
+        messages = self.act_prompt(view, k, text, replies)
         draft = yield from draft_action(view, acting, messages, "act")
         admissible = view.admissible_actions
         action, copied = matching_action(draft.action, admissible, config.similarity)
@@ -165,9 +167,7 @@ class ITPAgent:
                 self.depth_prompt(view, replies), config.control, config.adapter, "depth"
             )
             encoding: Encoding = yield asked
-            logits = [round(value, 6) for value in self.k_head.logits(encoding.vector)]
-            k = min(self.k_head.choose(encoding.vector), most)
-            return k, {"k": k, "k_logits": logits}
+            return self._read_depth(view, encoding.vector, most)
         messages = ask_about(view, config, "itp_depth", config.k_tokens, replies, k_max=str(most))
         said: Completion = yield ask_text(
             view, config, messages, "depth", config.k_tokens, temperature=config.k_temperature
@@ -175,6 +175,14 @@ class ITPAgent:
         number = number_in(said.text, 0, most)
         k = min(config.k_fallback, most) if number is None else int(number)
         return k, {"k": k, "k_parsed": number is not None}
+
+    def _read_depth(
+        self, view: View, state: Sequence[float], most: int
+    ) -> tuple[int, dict[str, Any]]:
+        """Return K by the head's reading of a hidden state; training draws it."""
+        assert self.k_head is not None
+        k = min(self.k_head.choose(state), most)
+        return k, {"k": k, "k_logits": [round(value, 6) for value in self.k_head.logits(state)]}
 
     def _generate(
         self, view: View, k: int, replies: dict[int, str]
@@ -209,10 +217,15 @@ class ITPAgent:
         room = view.count_tokens(self.config.control)
         return converse(view, self.config, replies, reserve=room)
 
-    def act_prompt(self, view: View, imagined: str, replies: dict[int, str]) -> tuple[Message, ...]:
+    def act_prompt(
+        self, view: View, k: int, imagined: str, replies: dict[int, str]
+    ) -> tuple[Message, ...]:
         """Return the question for an action in sight of what was imagined."""
         config = replace(self.config, draft_tokens=self.config.reply_tokens)
-        slots = {"foresight": cut_text(imagined, config.max_length // 6, view.count_tokens)}
+        slots = {
+            "k": str(k),
+            "foresight": cut_text(imagined, config.max_length // 6, view.count_tokens),
+        }
         listed = listed_actions(view, config.max_length // 4)
         name = "itp_act" if listed else "itp_act_open"
         if listed:

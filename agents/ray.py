@@ -15,10 +15,10 @@ from ..envs.registry import env_class
 from ..errors import (
     CoMapError,
     EngineError,
-    MissingExtra,
     OptionError,
     check_choice,
     check_number,
+    needs_extra,
 )
 from ..trajectory import Trajectory
 from .requests import EnvSlot
@@ -39,10 +39,8 @@ def import_ray(loopback: bool = False) -> Any:
         constants = sys.modules.get("ray._private.ray_constants")
         if constants is not None:
             constants.ENABLE_RAY_CLUSTER = False  # type: ignore[attr-defined]
-    try:
+    with needs_extra("ray", "playing on Ray"):
         import ray
-    except ImportError as error:
-        raise MissingExtra.of("ray", "playing on Ray") from error
     return ray
 
 
@@ -289,8 +287,9 @@ class _Game:
                 f"they told of a task (the last: {_in_a_line(error)}); see Ray's logs"
             ) from error
         self.team[self.team.index(worker)] = self._hire()
-        left, live, may = worker.left, self.concurrency, self.concurrency + self.untaken
-        begun, doubtful, others = left[:live], left[live:may], left[may:]
+        left, begins = worker.left, self.concurrency
+        possible = begins + self.untaken
+        begun, doubtful, others = left[:begins], left[begins:possible], left[possible:]
         again = self.pool.lost == "retry"
         self.waiting.extendleft(reversed(others if again else doubtful + others))
         for job in begun:
@@ -321,7 +320,7 @@ class _Player:
     def __init__(
         self, source: tuple[Callable[[], Run] | None, Run | None], concurrency: int, overlap: bool
     ):
-        self._source, self._live, self._overlap = source, concurrency, overlap
+        self._source, self._concurrency, self._overlap = source, concurrency, overlap
         self._run: Run | None = None
         self._kept = ExitStack()  # until the process ends
 
@@ -331,12 +330,12 @@ class _Player:
         self._run = run = run if prepare is None else prepare()
         env_id = None if run is None else run.config.get("env")
         if env_id is not None:  # slow engines serve one share of tasks after another
-            self._kept.enter_context(env_class(str(env_id)).engine_pool(self._live))
+            self._kept.enter_context(env_class(str(env_id)).engine_pool(self._concurrency))
 
     def play(self, jobs: tuple[Job, ...]) -> Generator[tuple[int, list[Trajectory]], None, None]:
         run = self._run
         assert run is not None
-        playing = run.play([task for _, task in jobs], self._live, self._overlap)
+        playing = run.play([task for _, task in jobs], self._concurrency, self._overlap)
         for index, trials in playing:
             yield jobs[index][0], trials
 

@@ -30,8 +30,11 @@ class ReflexionConfig(AgentConfig):
     """How many reflections, the newest, go into the next trial (the paper: at most 3)."""
     reflect_tokens: int = 128
     """Most tokens of a reflection (CoMap, Table 5: the budget of a reflection)."""
+    stuck: int | None = 3
+    """A trial ends where one action gets one answer more often than this, without a break (the
+    paper's rule on ALFWorld); None for no such rule."""
 
-    limits = ((1, math.inf, "trials reflections reflect_tokens"),)
+    limits = ((1, math.inf, "trials reflections reflect_tokens stuck"),)
 
 
 class ReflexionAgent:
@@ -62,6 +65,10 @@ class ReflexionAgent:
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Ask for a thought and an action, with the notes of the trials before."""
         config, replies = self.config, replies_in(view)
+        if config.stuck is not None:
+            last = view.history[1:][-config.stuck - 1 :]
+            if len(last) > config.stuck and len({*last}) == 1:
+                return Decision(None)
         kept = self._kept(view.memory)
         system = ""
         if kept:

@@ -244,7 +244,7 @@ class EnvSlot:
         if self._batched is not None:
             self._batched.prepare(action, answer)
 
-    def foresee(self, request: Imagine) -> ImagineRequest:
+    def imagine_request(self, request: Imagine) -> ImagineRequest:
         """Return the question that an agent's request comes to."""
         self.rewind()
         return ImagineRequest(
@@ -267,7 +267,7 @@ class EnvSlot:
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
-        """Let nobody play here again after a fault that the environment did not foresee."""
+        """Let nobody play here again after a fault that is no error of comap."""
         try:
             yield
         except Exception as fault:
@@ -412,7 +412,7 @@ class RequestBatcher:
     def _answer(self, batch: Sequence[Any]) -> list[Any]:
         first = batch[0]
         if isinstance(first, ImagineRequest):
-            return _each(self._foresee, batch)
+            return _each(self._imagine, batch)
         if isinstance(first, ProbeRequest):
             return _each(lambda part: [one.slot.probe(one.action) for one in part], batch)
         lm, requests = first.lm, [asked.request for asked in batch]
@@ -424,7 +424,7 @@ class RequestBatcher:
             ]
         return _each(lambda part: answer(lm, part), requests)
 
-    def _foresee(self, batch: Sequence[ImagineRequest]) -> list[Any]:
+    def _imagine(self, batch: Sequence[ImagineRequest]) -> list[Any]:
         model, _, slot = batch[0]
         if is_grounded(model) and self._grounded.get(id(model)) is not slot.moment:
             self._grounded.pop(id(model), None)

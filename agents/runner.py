@@ -279,7 +279,7 @@ def _reply(player: Player, slot: EnvSlot, request: Any, calls: list[Call]) -> Ep
 
 def _question(slot: EnvSlot, request: Any) -> SlotRequest:
     if isinstance(request, Imagine):
-        return slot.foresee(request)
+        return slot.imagine_request(request)
     if isinstance(request, Probe):
         return ProbeRequest(slot, request.action)
     if isinstance(request, Generate | Score | NextWord | Encode):

@@ -51,8 +51,8 @@ class WebEvolverConfig(AgentConfig):
     """Steps simulated after each, its own included (the paper: 1, optionally 2)."""
     critic_temperature: float = 0.0
     """Temperature of the critic."""
-    critic_tokens: int = 16
-    """Most tokens of the critic's score."""
+    critic_tokens: int = 128
+    """Most tokens of the critic's rationale and score; brief prompts ask for the score alone."""
     critic_adapter: str | None = None
     """Adapter that scores; None for the one that acts."""
     future_tokens: int = 384
@@ -72,8 +72,8 @@ class WebEvolverAgent:
 
     The first candidate is the agent's draft. Each further one is asked for as "different from" those
     before, at temperature 1. The world model simulates each, further steps follow the agent's greedy
-    drafts; a critic, the language model, gives each future a score from 0 to 1; the first of the
-    best is taken.
+    drafts; a critic, the language model, says why and gives each future a score from 0 to 1; the first
+    of the best is taken.
 
     Deviations: observations are the environment's text, not an accessibility tree;
     a draft that cannot be read goes to the environment as it is; a further candidate that repeats an
@@ -190,6 +190,7 @@ class WebEvolverAgent:
         """Return the critic's score of each candidate; None where it tells no number."""
         config, count = self.config, view.count_tokens
         tokens, room = config.critic_tokens, min(config.future_tokens, config.max_length // 3)
+        lead = "Score:" if config.prompts == "brief" else "Reason:"
         asked = []
         for number, (draft, future) in enumerate(zip(drafts, futures, strict=True), 1):
             action = cut_text(draft.action, config.max_length // 8, count)
@@ -200,11 +201,12 @@ class WebEvolverAgent:
                 ask_apart(view, config, "webevolver_critic", tokens + _BEGUN, **slots),
                 f"critic {number}",
                 tokens,
-                prefix="Score:",
+                prefix=lead,
                 temperature=config.critic_temperature,
                 top_p=1.0,
                 adapter=config.critic_adapter,
             )
             asked.append(critic)
         said: list[Completion] = yield asked
-        return [number_in(completion.text, 0.0, 1.0) for completion in said]
+        scores = [f"{lead}{completion.text}".rpartition("Score:") for completion in said]
+        return [number_in(score, 0.0, 1.0) if label else None for _, label, score in scores]

@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import gymnasium.error
+import gymnasium
 
 from .. import __version__
 from ..errors import CoMapError, DataNotFound, OptionError, TaskNotFound, suggest
@@ -140,7 +140,11 @@ def _run(command: Command, traceback: bool, own_process: bool) -> int:
 
 def _complain(error: Exception) -> int:
     """Print an error on one line of standard error and return the exit status."""
-    if isinstance(error, (CoMapError, gymnasium.error.Error, OSError)):
+    if isinstance(error, gymnasium.error.UnregisteredEnv):
+        known = ", ".join(name for name in gymnasium.registry if name.startswith("comap/"))
+        found = str(error).partition(" Did you mean")[0]  # what others registered is no help
+        message, code = f"expected an environment; {found} Name another; known: {known}", 2
+    elif isinstance(error, (CoMapError, gymnasium.error.Error, OSError)):
         message, code = str(error), 2 if isinstance(error, _MISTAKES) else 1
     else:
         hint = "a fault of comap; 'comap --traceback ...' shows where"

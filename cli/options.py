@@ -210,8 +210,9 @@ class Options(jsonargparse.ArgumentParser):
         for word in words:
             name, equals, value = word.partition("=")
             if name.startswith("--") and name != "--" and name not in known:
-                close = suggest(name, sorted(known))
-                self.say(f"there is no option {name}{f'; {close}' * close.startswith('did you')}")
+                close = suggest(name[2:], sorted(option[2:] for option in known))
+                hint = f"; {close}".replace("mean '", "mean '--") if close[:3] == "did" else ""
+                self.say(f"there is no option {name}{hint}")
             action = known.get(name if equals else before)
             kind = "" if action is None else getattr(action, "kind", "")
             if kind.endswith("or none") and action is not None and action.type is not _text_or_none:

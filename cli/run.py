@@ -389,9 +389,12 @@ class Play(ModelOptions):
                 raise OptionError(
                     "--imagined needs a world model to imagine with; add --world-model"
                 )
-            limits = {"horizon": self.horizon, "real_every": self.real_every}
-            imagined = partial(ImaginedEnv, world_model=world_model, **limits)
-            played, world_model = lambda: imagined(make_env()), None
+            imagining = world_model
+
+            def imagined() -> ImaginedEnv:
+                return ImaginedEnv(make_env(), imagining, self.horizon, self.real_every)
+
+            played, world_model = imagined, None
         return Run(
             make_env=played,
             agent=agent,

@@ -516,7 +516,6 @@ class TextEnv(gymnasium.Env[str, str]):
 
 
 def _unknown_option(env: type[TextEnv], name: str) -> OptionError:
-    """Return the error for a keyword argument that the environment does not have."""
     known = {
         parameter.name
         for cls in env.__mro__

@@ -260,7 +260,6 @@ class DataSet:
 
 @functools.cache
 def catalogue() -> dict[str, DataSet]:
-    """Return the data sets by name."""
     found = {}
     for name, entry in packaged(__package__, "datasets").items():
         splits = tuple(Split(split, **rest) for split, rest in entry["splits"].items())
@@ -525,7 +524,6 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing speaks against any split."""
         return all(split.ok for split in self.splits)
 
     def __str__(self) -> str:

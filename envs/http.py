@@ -27,8 +27,6 @@ from urllib.parse import urlsplit
 from ..errors import CoMapError, OptionError, needs_extra
 
 MAX_REQUEST_BYTES = 2**20
-"""A larger request is refused."""
-
 MOST_CONNECTIONS = 512
 """How many connections a server has at the same time; a further one gets status 503."""
 
@@ -348,8 +346,6 @@ def json_app(
 
 
 MAX_ANSWER_BYTES = 8 * 2**20
-"""A larger answer is refused."""
-
 _PART = 2**16
 _HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
 

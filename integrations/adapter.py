@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import gymnasium
 
 from ..envs import Canonicalizer, Outcome, Panel, TextEnv
-from ..errors import InvalidAction, MissingExtra, NoEpisode, OptionError, SnapshotError
+from ..errors import InvalidAction, NoEpisode, OptionError, SnapshotError, needs_extra
 from ..facts import State
 from ..spaces import Unicode
 
@@ -236,10 +236,8 @@ class TextArenaGame(gymnasium.Env[str, str]):
     """One game of TextArena for one player."""
 
     def __init__(self, game: str, *, max_text_length: int = 32_768, **options: Any):
-        try:
+        with needs_extra("textarena", "TextArena"):
             import textarena
-        except ImportError as error:
-            raise MissingExtra.of("textarena", "TextArena") from error
         make: Any = textarena.make
         self._make: Callable[[], Any] = lambda: make(game, **options)
         try:

@@ -32,7 +32,7 @@ from ..agents.run import (
     recorded,
 )
 from ..envs.storage import replacing
-from ..errors import DataCorrupt, DataNotFound, HubError, MissingExtra, OptionError
+from ..errors import DataCorrupt, DataNotFound, HubError, OptionError, needs_extra
 from ..jsonl import digests_of, read, read_json, write_json
 from ..lm.create import parameters_in
 from ..metrics import success_rate
@@ -196,11 +196,15 @@ def push_model(
     Example:
         >>> push_model("nowhere", "local:there", licence="mit")
         Traceback (most recent call last):
-        comap.errors.OptionError: expected a folder with a model at nowhere, found none
+        comap.errors.OptionError: expected a folder with a model at nowhere, found none; \
+give one that save_pretrained or a training wrote
     """
     given = Path(source)
     if not given.is_dir():
-        raise OptionError(f"expected a folder with a model at {given}, found none")
+        raise OptionError(
+            f"expected a folder with a model at {given}, found none; give one that save_pretrained "
+            "or a training wrote"
+        )
     trained = (given / RUN).is_file() and (given / "models").is_dir()
     folder = given / "models" if trained else given
 
@@ -523,10 +527,8 @@ def _records(files: list[Path], most_bytes: int) -> Iterator[str]:
 
 
 def _library(name: str) -> Any:
-    try:
+    with needs_extra("hub", "the Hugging Face Hub"):
         return import_module(name)
-    except ImportError as error:
-        raise MissingExtra.of("hub", "the Hugging Face Hub") from error
 
 
 def _copy_model(folder: Path, draft: Path) -> tuple[str, ...]:

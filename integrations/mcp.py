@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from .. import __version__
 from ..envs.http import MAX_REQUEST_BYTES, Guard, is_loopback
-from ..errors import CoMapError, MissingExtra, OptionError, suggest
+from ..errors import CoMapError, OptionError, needs_extra, suggest
 from .sessions import Offered, Session, seed_of, task_of
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
@@ -140,12 +140,10 @@ class EpisodeTools:
 
 def mcp_server(offered: Offered) -> Any:
     """Return a server of the official package ``mcp``; each connection has its `EpisodeTools`."""
-    try:
+    with needs_extra("mcp", "serving MCP"):
         import anyio
         from mcp import types
         from mcp.server.lowlevel import Server
-    except ImportError as error:
-        raise MissingExtra.of("mcp", "serving MCP") from error
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[tuple[EpisodeTools, Any]]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .. import __version__
 from ..envs import Panel
 from ..envs.http import Guard, Refused
-from ..errors import CoMapError, MissingExtra, NoEpisode, OptionError, TaskNotFound
+from ..errors import CoMapError, NoEpisode, OptionError, TaskNotFound, needs_extra
 from .sessions import Offered, Session, seed_of, task_of
 
 _STANDING = ("task", "split", "goal", "score", "success", "facts")
@@ -30,10 +30,8 @@ def openenv_parts(offered: Offered) -> Parts:
     Its ``reset`` takes ``seed``, ``episode_id``, and for the task ``task`` (an id), ``index`` or
     ``data_idx``, with ``split`` where clients may give that option.
     """
-    try:
+    with needs_extra("openenv", "serving OpenEnv"):
         from openenv.core.env_server import Environment, types
-    except ImportError as error:
-        raise MissingExtra.of("openenv", "serving OpenEnv") from error
 
     class TextAction(types.Action):  # type: ignore[misc, unused-ignore]
         """An action, in words."""

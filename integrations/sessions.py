@@ -21,7 +21,6 @@ _LONGEST_NAME = 300
 _MOST_OPTIONS = 32
 _OF_PLACES = frozenset("/\\:")
 _IDS = 2**53  # whole numbers that JSON keeps exactly in every language
-_SEEDS = 2**32
 
 Worth: TypeAlias = Literal["return", "score", "success"]
 """What a rollout is worth: the sum of its rewards, its score at the end, or 1 for success."""
@@ -306,21 +305,13 @@ def task_of(session: Session, asked: Mapping[str, Any]) -> str | None:
                 f"{suggest(value[:_LONGEST_NAME], panel.ids, limit=3)}"
             )
         return value
-    if type(value) is not int or not 0 <= value < len(panel):
-        raise OptionError(
-            f"expected {names[0]!r} to be a whole number from 0 to {len(panel) - 1}, found "
-            f"{value!r:.40}"
-        )
+    check_number(names[0], value, 0, len(panel) - 1)
     task: str = panel.ids[value]
     return task
 
 
 def seed_of(asked: Mapping[str, Any]) -> int | None:
-    seed = asked.get("seed")
-    if seed is None:
-        return None
-    if type(seed) is not int or not 0 <= seed < _SEEDS:
-        raise OptionError(
-            f"expected 'seed' to be a whole number from 0 to {_SEEDS - 1}, found {seed!r:.40}"
-        )
+    seed: int | None = asked.get("seed")
+    if seed is not None:
+        check_number("seed", seed, 0, 2**32 - 1)
     return seed

@@ -11,7 +11,7 @@ import gymnasium
 
 from ..agents.parsing import parse_action, text_between
 from ..envs.panel import evenly
-from ..errors import MissingExtra, check_choice
+from ..errors import check_choice, needs_extra
 from .sessions import Session, Worth, text_env_class
 
 Reading: TypeAlias = Literal["tags", "whole"]
@@ -83,11 +83,9 @@ def load_environment(
     reading = reading or ("whole" if cls.env_id in _WHOLE else "tags")
     check_choice("reward", reward, get_args(Worth))
     check_choice("reading", reading, get_args(Reading))
-    try:
+    with needs_extra("verifiers", "an environment for verifiers"):
         import verifiers as vf
         from datasets import Dataset
-    except ImportError as error:
-        raise MissingExtra.of("verifiers", "an environment for verifiers") from error
     if eval_split is None:
         eval_split = cls.test_splits[0] if cls.test_splits else split
     system = system_prompt or _WHOLE_PROMPTS.get(cls.env_id, _TAGS_PROMPT)

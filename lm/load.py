@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import LanguageModelError, MissingExtra, OptionError, check_choice, suggest
+from ..errors import LanguageModelError, OptionError, check_choice, needs_extra, suggest
 
 DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 """What a model may compute with; ``auto`` is explained at `HFLanguageModel`."""
@@ -23,10 +23,8 @@ _LAYERS = {"full_attention", "sliding_attention"}
 
 def imported(module: str, purpose: str) -> Any:
     """Return a module of the extra ``train``, or say for what it is needed."""
-    try:
+    with needs_extra("train", purpose):
         return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtra.of("train", purpose) from error
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import PureWindowsPath
 from typing import Any, Literal, NamedTuple
 
-from ..errors import LanguageModelError, MissingExtra, OptionError, check_url, suggest
+from ..errors import LanguageModelError, OptionError, check_url, needs_extra, suggest
 from .base import (
     BaseLanguageModel,
     Completion,
@@ -406,10 +406,8 @@ def public_name(model: str) -> str:
 
 def _new_client(address: Address, key: str, timeout: float, max_retries: int) -> Any:
     """Return the SDK's client, with bounds on what it reads."""
-    try:
+    with needs_extra("llm", "asking a server for a language model"):
         import openai
-    except ImportError as error:
-        raise MissingExtra.of("llm", "asking a server for a language model") from error
     # The SDK's HTTP package: httpx, or httpx2 in newer versions.
     httpx = __import__(openai.DefaultHttpxClient.__base__.__module__.partition(".")[0])
 

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ LONG = (
     "trainers/coevolution/test_coevolution.py",
     "trainers/test_row_trainer.py",
     "trainers/test_two_processes.py",
+    "envs/test_conformance.py",
     "worldmodel/test_conformance_imagined.py",
     "test_house.py",
     "cli/test_environments.py",
@@ -46,6 +48,19 @@ left alone with one of them at the end."""
 MANY = 100
 """Modules after which it pays to leave them out of the looks for garbage, which trainers do often."""
 _modules = 0
+
+
+@pytest.fixture(scope="session")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of tiny models, laid out as those that comap ships."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from comap.envs.conformance.transcripts import load
+
+    make: Callable[[Path], Path] = load(
+        f"{Path(__file__).parent / 'lm' / 'shipped_stand_in.py'}:stand_in"
+    )
+    return make(tmp_path_factory.mktemp("shipped"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -48,7 +48,6 @@ def read_listing(text: str) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=16_384)
 def _read_part(part: str) -> str | None:
-    """Return the name in one part of a list; None where there is none."""
     found = _PART.fullmatch(part)
     return found[1] if found and " and " not in found[1] else None
 

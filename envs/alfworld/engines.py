@@ -38,7 +38,6 @@ Engine: TypeAlias = "NativeEngine | TextWorldEngine"
 
 
 def make_engine(name: str, game: Game, path: Path | None = None) -> Engine:
-    """Return an engine for `game`."""
     if name == "native":
         return NativeEngine(game)
     if name != "textworld":

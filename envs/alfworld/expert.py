@@ -59,7 +59,6 @@ class _Draft:
             self.opened.add(place)
 
     def put(self, place: str) -> None:
-        """Put what is held into a receptacle."""
         self.reach(place)
         verb, where = ("move", "to") if self.engine.game.dialect == "move" else ("put", "in/on")
         self.commands.append(f"{verb} {self.held} {where} {place}")
@@ -227,7 +226,6 @@ class _Explorer:
         return self.reach(place) or f"take {thing} from {place}"
 
     def wanted(self, thing: str) -> bool:
-        """Return whether a thing is of the kind that the goal is about."""
         return kind_of(thing) == self.goal.object_kind
 
     def done(self, thing: str, place: str) -> bool:

@@ -17,8 +17,6 @@ from ...facts import Fact
 from .goal import FAMILIES, HELP, Dialect, Goal
 
 REMEDY = "compare with the official files: comap data verify alfworld"
-"""What helps with a file that is not what it should be."""
-
 SIGNATURES: dict[str, tuple[str, ...]] = {
     "atlocation": ("agent", "location"),
     "receptacleatlocation": ("receptacle", "location"),

@@ -101,8 +101,6 @@ def _goal(target: Target) -> str:
 
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
-"""The names of the splits, as the official ones."""
-
 _TASK = re.compile(r"generated/([a-z_]+)/([a-z0-9.-]+)/(\d{1,18})-(\d{6,12})", re.ASCII)
 _ATTEMPTS = 200
 

@@ -46,7 +46,6 @@ _SENTENCES = tuple(
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of a thing from its name."""
     return name.rpartition(" ")[0] or name
 
 
@@ -149,14 +148,8 @@ Dialect: TypeAlias = Literal["move", "put"]
 """``"move"``: alfworld 0.4 (``move X to Y``); ``"put"``: alfworld up to 0.3 (``put X in/on Y``)."""
 
 DIALECTS: tuple[Dialect, ...] = ("move", "put")
-"""All dialects, the default first."""
-
 BANNER = "-= Welcome to TextWorld, ALFRED! =-"
-"""The line that opens every game."""
-
 NOTHING_HAPPENS = "Nothing happens."
-"""The answer to a command that means nothing, or that cannot be carried out here."""
-
 HELP = """Available commands:
   look                               describe what is here
   inventory                          tell what you carry
@@ -176,7 +169,6 @@ HELP = """Available commands:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Return names as the game joins them."""
     if len(names) < 2:
         return names[0] if names else "nothing"
     return f"{', '.join(names[:-1])}, and {names[-1]}"

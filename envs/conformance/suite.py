@@ -184,11 +184,10 @@ class Answers(Suite):
                 for _, info in self._steps(env, seed):
                     after, delta = info["facts"], info["delta"]
                     expect(diff(before, after) == delta, "delta must be the difference", delta)
-                    expect(
-                        all(_is_fact(fact) for fact in after.facts),
-                        "facts must be tuples of lower-case text",
-                        after,
-                    )
+                    facts = [fact for fact in after.facts if type(fact) is tuple and fact]
+                    texts = all(type(p) is str and p == p.lower() for fact in facts for p in fact)
+                    tuples = len(facts) == len(after.facts)
+                    expect(tuples and texts, "facts must be tuples of lower-case text", after)
                     again = State.from_text(after.to_text())
                     expect(again == after, "facts must come back from their text", after)
                     now = env.get_wrapper_attr("state_facts")()
@@ -268,14 +267,6 @@ def check_info(
         or (all(type(item) is str for item in actions) and len(set(actions)) == len(actions)),
         "info['admissible_actions'] must be unique texts",
         actions,
-    )
-
-
-def _is_fact(fact: Any) -> bool:
-    return (
-        type(fact) is tuple
-        and bool(fact)
-        and all(type(part) is str and part == part.lower() for part in fact)
     )
 
 

@@ -23,7 +23,6 @@ from ...errors import OptionError
 from ...facts import Delta, State
 
 Env: TypeAlias = gymnasium.Env[str, str]
-"""An environment of texts."""
 Policy: TypeAlias = Callable[[str, dict[str, Any], random.Random], str]
 """Returns an action for an observation, an info and a generator."""
 

@@ -531,8 +531,6 @@ def _let_python_collect_by_itself(jpype: Any) -> None:
 
 
 BACKENDS = {"py4j": Py4JSimulator, "jpype": JPypeSimulator}
-"""Backends by name."""
-
 _idle: list[tuple[tuple[str, str | None], Simulator]] = []
 _kept = 0
 

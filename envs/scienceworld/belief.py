@@ -12,10 +12,7 @@ from ...trajectory import Turn
 from .sentences import canonical_name
 
 AGENT = "agent"
-"""What facts call the agent."""
 INVENTORY = "inventory"
-"""The place of what the agent holds."""
-
 _NUMBERED = re.compile(r"(.+) #([0-9]{1,6})")
 _LENGTHS = dict.fromkeys(("open", "closed", "active", "inactive", "burning"), 2)
 _LENGTHS |= dict.fromkeys(("temp", "phase", "stage", "slid"), 3)

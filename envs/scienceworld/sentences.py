@@ -204,7 +204,6 @@ class _Reader:
         return self.slope(thing) if self.take(_SLOPE) else thing
 
     def slope(self, thing: Thing) -> Thing:
-        """Read what slides down an inclined plane."""
         things = []
         while found := self.take(_SLID):
             name, _ = canonical_name(found[1])

@@ -16,8 +16,6 @@ from ..panel import Panel
 from ..storage import comap_home, packaged
 
 SPLITS = ("train", "dev", "test")
-"""Names of the splits, upstream's and ETO's."""
-
 SIMPLIFICATIONS = (
     "easy",
     "teleportAction",
@@ -155,7 +153,7 @@ def _eto(split: str, folder: Path, electrical: bool) -> Source:
         given, number = entry if isinstance(entry, list) and len(entry) == 2 else (None, None)
         name = _plain_name(given)
         known = name in limits and type(number) is int
-        if not known or not 0 <= number < table[name]["variations"]:
+        if not known or number not in range(table[name]["variations"]):
             raise _corrupt(path, repr(entry))
         if electrical or not _is_electrical(name):
             ids.append(f"{name}/{number}")

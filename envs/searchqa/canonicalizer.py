@@ -64,7 +64,6 @@ def hits_of(state: State, turn: int) -> list[str]:
 
 
 def seen_titles(state: State) -> list[str]:
-    """Return all titles that were shown, in alphabetical order."""
     return sorted(fact[1] for fact in state.facts if _is(fact, "seen", 2) and len(fact) == 2)
 
 

@@ -244,8 +244,6 @@ def _peel(text: str, kind: str) -> tuple[str, str] | None:
 
 
 CORPUS = "corpus.jsonl"
-"""The corpus in `generated_folder`, beside ``index``."""
-
 _ID = 12
 
 

@@ -39,13 +39,10 @@ from .lexical import (
 from .retriever import Hit, Retriever, check_queries, contents_of
 
 FORMAT = 1
-"""The version of the form of indexes."""
-
 MANIFEST = "index.json"
 """The file that says what an index is; it is written last."""
 
 KINDS = ("fts5", "bm25s", "dense")
-"""The kinds of indexes."""
 
 
 def build_index(
@@ -302,7 +299,6 @@ class TransformerEncoder:
         return np.concatenate(found).astype(np.float32)
 
     def _load(self) -> tuple[Any, Any, Any]:
-        """Return torch, the tokenizer and the model."""
         if self._loaded is None:
             with needs_extra("dense", "encoding texts"):
                 import torch

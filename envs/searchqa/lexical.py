@@ -22,8 +22,6 @@ from ..storage import Listener, Progress
 from .retriever import Hit, check_queries, split_contents
 
 PASSAGES = "passages.db"
-"""The file of passages in an index."""
-
 _LONGEST_LINE = 4 * 2**20
 _BATCH = 2_000
 _CACHE_KIB = 32_768
@@ -211,7 +209,6 @@ _STOP = frozenset(
 
 
 def all_words(text: str) -> list[str]:
-    """Return the words of a text, lower case."""
     return [word[:_LONGEST] for word in _WORD.findall(text.lower())]
 
 

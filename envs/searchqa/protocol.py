@@ -16,14 +16,10 @@ Style: TypeAlias = Literal["search_r1", "verl"]
 """Whose form observations have, and whose rules actions follow: Search-R1's or verl-agent's."""
 
 STYLES: tuple[Style, ...] = ("search_r1", "verl")
-"""All styles, the default first."""
-
 ActionForm: TypeAlias = Literal["tags", "react"]
 """How actions are written: ``<search>words</search>``, or ``search[words]``."""
 
 ACTIONS: tuple[ActionForm, ...] = ("tags", "react")
-"""All forms of actions, the default first."""
-
 LONGEST_QUERY = 1_000
 """Characters of a query or an answer; the rest is left out."""
 
@@ -60,7 +56,6 @@ class Shown(NamedTuple):
 
 
 def read_move(action: str, form: ActionForm = "tags", style: Style = "search_r1") -> Move:
-    """Read an action."""
     if form == "react":
         found = _REACT.search(action[-2 * LONGEST_QUERY :])
         if found is None:
@@ -216,7 +211,6 @@ def _f1(said: str, gold: str) -> float:
 
 
 REWARDS = ("em", "sub_em", "f1", "format")
-"""The kinds of rewards, the default first."""
 
 
 def reward_of(

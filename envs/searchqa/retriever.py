@@ -489,8 +489,6 @@ def _hits(row: Any, k: int) -> list[Hit]:
 
 
 MAX_QUERIES = 512
-"""More queries in one request are refused."""
-
 _LONGEST_QUERY = 10_000
 _DEFAULT_TOPK = 3
 

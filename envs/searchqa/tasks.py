@@ -25,11 +25,7 @@ from .retriever import (
 )
 
 SPLITS = ("train", "dev", "test", "all")
-"""All splits."""
-
 SOURCES = ("auto", "official", "generated")
-"""Where questions and passages may come from."""
-
 _PREFIX = "generated/"
 
 
@@ -46,7 +42,6 @@ class Tasks:
         return Panel.of(self.listed, self.split, SPLITS)
 
     def question(self, task: str) -> Question:
-        """Return the question of a task, of this split or another."""
         found = self.questions.get(task)
         if found is None:
             raise self.panel.missing(task)
@@ -54,7 +49,6 @@ class Tasks:
 
 
 def questions_home() -> Path:
-    """Return the folder where questions are looked for if none is named."""
     return comap_home() / "searchqa" / "questions"
 
 

@@ -232,7 +232,6 @@ def _read(path: Path, modified: int, size: int) -> tuple[Mapping[str, Any], Mapp
 
 
 def _arguments(key: str) -> dict[str, Any] | None:
-    """Return the arguments that a key writes, as Python's literals or as JSON; nothing is evaluated."""
     if len(key) > _LONGEST_KEY:
         return None
     try:
@@ -437,7 +436,6 @@ class Simulator:
 
 
 def simulator_model(model: Any, timeout: float, retries: int) -> LanguageModel:
-    """Return the language model that an option names, or is."""
     if isinstance(model, str):
         patience: dict[str, Any] = {}
         if kind_of(model) == "remote":
@@ -465,7 +463,6 @@ def _messages(request: Request) -> tuple[Message, ...]:
 
 
 CACHE_FOLDER = "tool_response_cache"
-"""What the official cache's folder is called."""
 
 
 def open_chain(

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
 MAX_DEPTH = 64
-"""JSON that is nested deeper is refused."""
-
 _NUMBER = re.compile(r"[-+]?\d{1,15}(\.\d{1,15})?")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
@@ -137,10 +135,10 @@ def parse_call(text: str) -> Call | None:
     if text.startswith(("{", "[")):
         return _of_json(text)
     if written := _ACTION.search(text):
-        told = _INPUT.search(text, written.end())
-        action = text[written.end() : told.start() if told else None].strip()
-        if told is not None:
-            return _of_parts(action, text[told.end() :]) if _SHORT.fullmatch(action) else None
+        given = _INPUT.search(text, written.end())
+        action = text[written.end() : given.start() if given else None].strip()
+        if given is not None:
+            return _of_parts(action, text[given.end() :]) if _SHORT.fullmatch(action) else None
         return _of_json(action) if action.startswith("{") else _of_short(action)
     return _of_short(text)
 

@@ -93,32 +93,24 @@ def read_observation(text: str) -> tuple[str, Any, bool] | None:
     )
 
 
-def returned(place: str, response: Any) -> set[Fact]:
+def returned(turn: str, response: Any) -> set[Fact]:
     """Return the facts of a response: what it returned, identifiers, and what was changed."""
     facts: set[Fact] = set()
     changed = response.get("changed") if isinstance(response, dict) else None
     if isinstance(changed, list):
-        facts |= set(_changes(changed))
+        for part in changed[:_MOST]:
+            if isinstance(part, dict) and isinstance(part.get("set"), dict):
+                table, key = written(part.get("table")), written(part.get("id"))
+                for column, value in list(part["set"].items())[:_MOST]:
+                    facts.add(("db", table, key, written(column), written(value)))
         response = {name: value for name, value in response.items() if name != "changed"}
     if isinstance(response, str) and len(response) > _LONGEST:
         words = dict.fromkeys(word.lower() for word in _LETTERS.findall(response))
-        return facts | {("ret_word", place, word) for word in list(words)[:_MOST_WORDS]}
-    for number, fact in enumerate(_walk(place, "$", response, 0, "")):
-        if number >= _MOST:
-            break
-        facts.add(fact)
-    return facts
+        return facts | {("ret_word", turn, word) for word in list(words)[:_MOST_WORDS]}
+    return facts | set(islice(_walk(turn, "$", response, 0, ""), _MOST))
 
 
-def _changes(changed: list[Any]) -> Iterator[Fact]:
-    for part in changed[:_MOST]:
-        if isinstance(part, dict) and isinstance(part.get("set"), dict):
-            table, key = written(part.get("table")), written(part.get("id"))
-            for column, value in list(part["set"].items())[:_MOST]:
-                yield ("db", table, key, written(column), written(value))
-
-
-def _walk(place: str, path: str, data: Any, depth: int, owner: str) -> Iterator[Fact]:
+def _walk(turn: str, path: str, data: Any, depth: int, owner: str) -> Iterator[Fact]:
     if isinstance(data, dict):
         if depth >= _DEPTH:
             return
@@ -126,17 +118,17 @@ def _walk(place: str, path: str, data: Any, depth: int, owner: str) -> Iterator[
             key = str(name).lower()[:_LONGEST]
             if isinstance(value, str | int) and not isinstance(value, bool):
                 yield from _entity(key, value, owner)
-            yield from _walk(place, f"{path}.{key}", value, depth + 1, key)
+            yield from _walk(turn, f"{path}.{key}", value, depth + 1, key)
     elif isinstance(data, list):
-        yield ("retlen", place, path, str(len(data)))
+        yield ("retlen", turn, path, str(len(data)))
         if depth >= _DEPTH:
             return
         for number, value in enumerate(data[:_FIRST_ITEMS]):
-            yield from _walk(place, f"{path}[{number}]", value, depth + 1, owner)
+            yield from _walk(turn, f"{path}[{number}]", value, depth + 1, owner)
     elif data != "":
         value = written(data)
         if len(value) <= _LONGEST:
-            yield ("ret", place, path, value)
+            yield ("ret", turn, path, value)
 
 
 def _entity(key: str, value: Any, owner: str) -> Iterator[Fact]:
@@ -175,8 +167,8 @@ def observation_of(error: str, response: Any, longest: int, compat: str = "stric
 
 
 def _json(error: str, response: Any, cut: bool = False) -> str:
-    told = {"error": error, "response": response} | ({"truncated": True} if cut else {})
-    return _ENCODER.encode(told)
+    end = {"truncated": True} if cut else {}
+    return _ENCODER.encode({"error": error, "response": response, **end})
 
 
 def _cut(data: Any, items: int, characters: int, depth: int = 0) -> Any:
@@ -203,8 +195,8 @@ def first_observation(goal: str, offers: Sequence[Offer], budget: int, form: str
     """Return what an episode starts with."""
     lines = [f"Task: {goal}", "Functions:"]
     for offer in (*offers, FINISH_OFFER):
-        told = json.dumps(offer.schema(), ensure_ascii=False, default=str)
-        lines.append(f"- {told if form == 'json' else signature(offer)}")
+        schema = json.dumps(offer.schema(), ensure_ascii=False, default=str)
+        lines.append(f"- {schema if form == 'json' else signature(offer)}")
     return "\n".join([*lines, f"Calls left: {budget}"])
 
 
@@ -271,28 +263,30 @@ class ToolCanonicalizer:
 
     def update(self, state: State, action: str, observation: str) -> State:
         """Return the belief after `action` was answered with `observation`."""
-        told = read_observation(observation)
-        if told is None:
+        seen = read_observation(observation)
+        if seen is None:
             return State(state.facts, parsed=False)
-        error, response, cut = told
-        place, left = _place(state)
+        error, response, cut = seen
+        turn, left = _turn(state)
         call = parse_call(action)
-        added = _of_call(place, call)
+        added = _of_call(turn, call)
         removed: set[Fact] = set()
         kind = error_kind(error)
-        added.add(("status", place, f"error:{kind}" if kind else "ok"))
+        added.add(("status", turn, f"error:{kind}" if kind else "ok"))
         if kind == "missing_arg":
-            added.add(("arg_missing", place, written(error.partition(":")[2])[:_LONGEST]))
+            added.add(("arg_missing", turn, written(error.partition(":")[2])[:_LONGEST]))
         if left is not None:
             removed.add(("budget", str(left)))
             added.add(("budget", str(max(left - 1, 0))))
         if cut:
-            added.add(("cut", place))
+            added.add(("cut", turn))
         if not kind and call is not None and call.name == FINISH:
             added |= _finished(call)
         elif not kind:
-            added |= returned(place, response)
-            removed |= set(_overwritten(state, added))
+            added |= returned(turn, response)
+            if cells := {fact[1:4] for fact in added if fact[0] == "db"}:
+                known = {f for f in state.facts if f[0] == "db" and f[1:4] in cells}
+                removed |= known - added  # what is no longer true of tables
         return State((state.facts - removed) | added)
 
     def action(self, text: str) -> str:
@@ -305,16 +299,15 @@ class ToolCanonicalizer:
 
     def describe(self, before: State, action: str, after: State) -> str:
         """Return an observation from which `update` reads `after`: see `Describer`."""
-        place = _place(before)[0]
+        turn = _turn(before)[0]
         new = after.facts - before.facts
-        kinds = [fact[2] for fact in new if fact[0] == "status" and fact[1] == place]
+        kinds = [fact[2] for fact in new if fact[0] == "status" and fact[1] == turn]
         error = ""
         if kinds and kinds[0].startswith("error:"):
-            error = _error_of(kinds[0].removeprefix("error:"), place, new)
-        told: dict[str, Any] = {"error": error, "response": _response_of(place, new)}
-        if ("cut", place) in new:
-            told["truncated"] = True
-        return json.dumps(told, ensure_ascii=False)
+            error = _error_of(kinds[0].removeprefix("error:"), turn, new)
+        end = {"truncated": True} if ("cut", turn) in new else {}
+        data = {"error": error, "response": _response_of(turn, new), **end}
+        return json.dumps(data, ensure_ascii=False)
 
     def reveals(
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
@@ -338,7 +331,7 @@ def calls_made(state: State) -> set[tuple[str, str]]:
     }
 
 
-def _place(state: State) -> tuple[str, int | None]:
+def _turn(state: State) -> tuple[str, int | None]:
     left = None
     made = 0
     for fact in state.facts:
@@ -369,22 +362,22 @@ def _offered_json(text: str) -> set[Fact]:
         data = read_json_text(text)
         name, parameters = str(data["name"]).lower(), data["parameters"]
         facts: set[Fact] = {("tool", name)}
-        for key, told in parameters["properties"].items():
+        for key, schema in parameters["properties"].items():
             need = "required" if key in parameters.get("required", ()) else "optional"
-            kind = "|".join(map(str, told["enum"])) if told.get("enum") else str(told["type"])
+            kind = "|".join(map(str, schema["enum"])) if schema.get("enum") else str(schema["type"])
             facts.add(("param", name, str(key).lower(), need, kind.lower()))
         return facts
     except (NotJSON, KeyError, TypeError, AttributeError):
         return set()
 
 
-def _of_call(place: str, call: Call | None) -> set[Fact]:
+def _of_call(turn: str, call: Call | None) -> set[Fact]:
     if call is None:
         return set()
-    facts: set[Fact] = {("call", place, call.name.lower()[:_LONGEST], digest(call.arguments))}
+    facts: set[Fact] = {("call", turn, call.name.lower()[:_LONGEST], digest(call.arguments))}
     if call.name != FINISH:
         for name, value in list(call.arguments.items())[:16]:
-            facts.add(("arg", place, str(name).lower()[:_LONGEST], written(value)[:_LONGEST]))
+            facts.add(("arg", turn, str(name).lower()[:_LONGEST], written(value)[:_LONGEST]))
     return facts
 
 
@@ -401,32 +394,23 @@ def _finished(call: Call) -> set[Fact]:
     return facts
 
 
-def _overwritten(state: State, added: set[Fact]) -> Iterator[Fact]:
-    """Yield what is no longer true of tables."""
-    cells = {fact[1:4] for fact in added if fact[0] == "db"}
-    if cells:
-        for fact in state.facts:
-            if fact[0] == "db" and fact[1:4] in cells and fact not in added:
-                yield fact
-
-
-def _error_of(kind: str, place: str, new: frozenset[Fact]) -> str:
+def _error_of(kind: str, turn: str, new: frozenset[Fact]) -> str:
     if kind == "not_found":
         return "not found"
     start = next((text for text, known in ERROR_KINDS if known == kind), "failed")
-    missing = [fact[2] for fact in new if fact[0] == "arg_missing" and fact[1] == place]
+    missing = [fact[2] for fact in new if fact[0] == "arg_missing" and fact[1] == turn]
     return f"{start}: {missing[0]}" if missing else start
 
 
 _STEP = re.compile(r"\.([^.\[\]]*)|\[(\d{1,3})\]")
 
 
-def _response_of(place: str, new: frozenset[Fact]) -> Any:
+def _response_of(turn: str, new: frozenset[Fact]) -> Any:
     """Return data that has the lengths and values that facts tell."""
     root: dict[str, Any] = {}
-    lengths = [fact for fact in new if fact[0] == "retlen" and fact[1] == place and len(fact) == 4]
-    values = [fact for fact in new if fact[0] == "ret" and fact[1] == place and len(fact) == 4]
-    words = sorted(fact[2] for fact in new if fact[0] == "ret_word" and fact[1] == place)
+    lengths = [fact for fact in new if fact[0] == "retlen" and fact[1] == turn and len(fact) == 4]
+    values = [fact for fact in new if fact[0] == "ret" and fact[1] == turn and len(fact) == 4]
+    words = sorted(fact[2] for fact in new if fact[0] == "ret_word" and fact[1] == turn)
     if words:
         return " ".join(words).ljust(_LONGEST + 1, ".")
     for _, _, path, number in sorted(lengths, key=lambda fact: (fact[2].count("."), fact[2])):
@@ -478,6 +462,7 @@ _PHRASE = re.compile(r"(?:[A-Z]\w+ )+[A-Z]\w+")
 _OF_PEOPLE = frozenset(("name", "owner", "reader", "title"))
 _NEVER = frozenset(("JSON", "Give"))
 _NUMBERS = ("integer", "number")
+_OTHERS: Mapping[str, tuple[Any, ...]] = {"boolean": (True, False), "array": ([],), "object": ({},)}
 
 
 def suggested(goal: str, offers: Sequence[Offer], state: State) -> tuple[str, ...]:
@@ -496,29 +481,27 @@ def suggested(goal: str, offers: Sequence[Offer], state: State) -> tuple[str, ..
         ]
         for values in islice(product(*choices), _MOST_CALLS):
             calls.append(write_call(offer.name, dict(zip(offer.required, values, strict=True))))
-    last = _last_value(state)
+    returns = [fact for fact in state.facts if fact[0] == "ret" and fact[1].isdecimal()]
+    last = max(returns, key=lambda fact: (int(fact[1]), fact))[-1] if returns else "unknown"
     calls.append(write_call(FINISH, {"return_type": "give_answer", "final_answer": last}))
     calls.append(write_call(FINISH, {"return_type": "give_up_and_restart"}))
     return tuple(dict.fromkeys(calls))
 
 
 def _values(
-    name: str, told: Mapping[str, Any], words: Sequence[str], entities: Mapping[str, Sequence[str]]
+    name: str,
+    schema: Mapping[str, Any],
+    words: Sequence[str],
+    entities: Mapping[str, Sequence[str]],
 ) -> list[Any]:
-    """Return values that a parameter might have."""
-    if told.get("enum"):
-        return list(told["enum"])[:_MOST_VALUES]
-    kind = told.get("type")
+    if schema.get("enum"):
+        return list(schema["enum"])[:_MOST_VALUES]
+    kind = schema.get("type")
     if kind in _NUMBERS:
-        return [int(word) for word in words if word.isdecimal() and len(word) < 9][
-            :_MOST_VALUES
-        ] or [1]
-    if kind == "boolean":
-        return [True, False]
-    if kind == "array":
-        return [[]]
-    if kind == "object":
-        return [{}]
+        numbers = [int(word) for word in words if word.isdecimal() and len(word) < 9]
+        return numbers[:_MOST_VALUES] or [1]
+    if kind in _OTHERS:
+        return list(_OTHERS[kind])
     if "date" in name:
         found = [word for word in words if _DATE.fullmatch(word)]
     elif name == "start":
@@ -531,13 +514,5 @@ def _values(
         found += [word for word in words if word[0].isupper() and word not in found][1:]
         coded = [word for word in found if "-" in word and any(c.isdecimal() for c in word)]
         found = coded or found if name.endswith("_id") or stem in entities else found
-    return (
-        found[:_MOST_VALUES] or [str(example) for example in told.get("examples", [])[:1]] or [name]
-    )
-
-
-def _last_value(state: State) -> str:
-    returned = [fact for fact in state.facts if fact[0] == "ret" and fact[1].isdecimal()]
-    if not returned:
-        return "unknown"
-    return max(returned, key=lambda fact: (int(fact[1]), fact))[-1]
+    examples = [str(example) for example in schema.get("examples", [])[:1]]
+    return found[:_MOST_VALUES] or examples or [name]

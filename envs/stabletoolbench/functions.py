@@ -71,8 +71,6 @@ COMPAT = ("strict", "reference")
 """How functions are made: with upstream's defects mended, or with them."""
 
 FINISH = "Finish"
-"""The function that ends an episode."""
-
 _LONGEST = 256
 _REFERENCE_TYPES = {"NUMBER": "integer", "STRING": "string", "BOOLEAN": "boolean"}
 _TYPES = {

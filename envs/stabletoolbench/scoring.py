@@ -163,8 +163,6 @@ Verdict: TypeAlias = str
 """``solved``, ``unsure`` or ``unsolved``."""
 
 VERDICTS: Mapping[Verdict, float] = {"solved": 1.0, "unsure": 0.5, "unsolved": 0.0}
-"""What each verdict counts."""
-
 Comparing: TypeAlias = Callable[[Attempt, Attempt, int], int]
 """Says which of two attempts is better, 1 or 2, in a round; 0 where it cannot say."""
 
@@ -510,7 +508,6 @@ def process_report(
     queries: Mapping[str, Mapping[str, Any]] | None,
     compat: str = "strict",
 ) -> ProcessReport:
-    """Return what calls tell of attempts, without any judge."""
     if not attempts:
         raise OptionError("expected attempts, found none")
     recalls: list[float] = []

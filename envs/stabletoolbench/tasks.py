@@ -35,11 +35,7 @@ GROUPS = (
     "G2_instruction",
     "G3_instruction",
 )
-"""ToolBench's six groups of queries."""
-
 SIZES: Mapping[str, int] = {"train": 400, **dict.fromkeys(GROUPS, 100)}
-"""How many generated tasks each split has."""
-
 _UNSEEN_TOOLS = frozenset(("files", "library"))
 _UNSEEN_CATEGORY = "Nature"
 _MOST_CALLS = 5
@@ -62,10 +58,9 @@ class GeneratedTask:
 
 @lru_cache(maxsize=256)
 def generated_task(split: str, number: int, seed: int = 0) -> GeneratedTask:
-    """Return a generated task; the same in every process."""
     rng = random.Random(f"comap tasks {seed} {split} {number}")
-    place = list(SIZES).index(split)
-    world = world_of((seed * len(SIZES) + place) * _WORLDS + number % _WORLDS)
+    at = list(SIZES).index(split)
+    world = world_of((seed * len(SIZES) + at) * _WORLDS + number % _WORLDS)
     kind = rng.choice(("G1", "G1", "G2", "G3")) if split == "train" else split[:2]
     jobs = _jobs(world, rng, split, kind)
     text, answer = _asked(jobs, rng, split.endswith("_instruction"))
@@ -83,7 +78,13 @@ def generated_task(split: str, number: int, seed: int = 0) -> GeneratedTask:
     made = offers(record)
     names = {f"{offer.tool}.{offer.api}": offer.name for offer in made}
     plan = tuple((names[name], dict(arguments)) for name, arguments in calls)
-    return GeneratedTask(split, record, made, world, plan, answer, _effects(world, calls))
+    ledger = world.ledger()
+    for name, arguments in calls:
+        tool = answering(*name.split("."))
+        assert tool is not None
+        tool(ledger, arguments)
+        ledger.clock += 1
+    return GeneratedTask(split, record, made, world, plan, answer, cells(ledger))
 
 
 def _jobs(world: World, rng: random.Random, split: str, kind: str) -> list[Job]:
@@ -124,15 +125,11 @@ def _over_categories(
     if rng.random() < 0.5:
         allowed = [name for name in TOGETHER if nature or "weather" not in name]
         return [TOGETHER[rng.choice(allowed)](world, rng)]
-    chosen = rng.sample(sorted(_reach(apps)), rng.choice((2, 2, 3)))
+    chosen = rng.sample(sorted(set(map(category_of, apps))), rng.choice((2, 2, 3)))
     return [
         _job(world, rng, rng.choice([app for app in apps if category_of(app) == category]))
         for category in chosen
     ]
-
-
-def _reach(apps: Sequence[str]) -> set[str]:
-    return {category_of(app) for app in apps}
 
 
 def _asked(jobs: Sequence[Job], rng: random.Random, unseen: bool) -> tuple[str, dict[str, Any]]:
@@ -148,8 +145,8 @@ def _asked(jobs: Sequence[Job], rng: random.Random, unseen: bool) -> tuple[str, 
                 field, number = f"{name}_{number}", number + 1
             answer[field] = value
     fields = ", ".join(answer)
-    told = f"the field {fields}" if len(answer) == 1 else f"the fields {fields}"
-    return f"{' '.join(sentences)} Give the final answer as JSON with {told}.", answer
+    wanted = f"the field{'s' * (len(answer) > 1)} {fields}"
+    return f"{' '.join(sentences)} Give the final answer as JSON with {wanted}.", answer
 
 
 def _listed(rng: random.Random, kind: str, needed: Sequence[str]) -> list[dict[str, Any]]:
@@ -158,7 +155,8 @@ def _listed(rng: random.Random, kind: str, needed: Sequence[str]) -> list[dict[s
     offered = [record for tool in tools for record in api_records(tool)]
     others = [app for app in APPS if app not in tools]
     if kind == "G2":
-        others = [app for app in others if category_of(app) in _reach(tools)]
+        categories = set(map(category_of, tools))
+        others = [app for app in others if category_of(app) in categories]
     more = [] if kind == "G1" else [record for app in others for record in api_records(app)]
     spare = [record for record in offered if api_key(record) not in needed] + rng.sample(
         more, min(3, len(more))
@@ -176,18 +174,6 @@ def cells(ledger: Ledger) -> dict[tuple[str, str, str], str]:
         (table, written(key), column): written(value)
         for (table, key, column), value in ledger.changed_cells().items()
     }
-
-
-def _effects(
-    world: World, calls: Sequence[tuple[str, Mapping[str, Any]]]
-) -> dict[tuple[str, str, str], str]:
-    ledger = world.ledger()
-    for name, arguments in calls:
-        answer = answering(*name.split("."))
-        assert answer is not None
-        answer(ledger, arguments)
-        ledger.clock += 1
-    return cells(ledger)
 
 
 SPLITS = ("train", *GROUPS, "all")
@@ -275,10 +261,10 @@ def _read(path: Path, changed: int, size: int) -> dict[str, dict[str, Any]]:
     if not isinstance(data, list):
         raise DataCorrupt(f"expected a list in {path}, found {type(data).__name__}; {again}")
     queries: dict[str, dict[str, Any]] = {}
-    for place, record in enumerate(data):
+    for index, record in enumerate(data):
         if problem := _problem(record):
             raise DataCorrupt(
-                f"expected a query at place {place} of {path}, found {problem}; {again}"
+                f"expected a query at place {index} of {path}, found {problem}; {again}"
             )
         queries[str(record["query_id"])] = record
     return queries

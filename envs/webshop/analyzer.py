@@ -18,7 +18,6 @@ _VOWELS = bytes(ord("v") if chr(code) in "aeiou" else ord("c") for code in range
 
 @lru_cache(maxsize=100_000)
 def stem(word: str) -> str:
-    """Return the stem of a lower-case word."""
     if len(word) <= 2:
         return word
     word = _past(_plural(word))

@@ -49,8 +49,6 @@ SUB_PAGES: tuple[str, ...] = ("description", "features", "reviews", "attributes"
 """The pages behind an item page; the last one only where ``show_attrs`` is set."""
 
 PAGES: tuple[str, ...] = ("search", "results", "item", *SUB_PAGES, "done")
-"""All pages."""
-
 CATALOGUE: frozenset[str] = frozenset(("result", "title", "price", "option", "line", "reward"))
 """Predicates that say what the shop holds."""
 
@@ -218,7 +216,6 @@ class Belief:
         return min([fact[1] for fact in facts])
 
     def number(self, name: str) -> int:
-        """Return the number that a fact such as ``total(50)`` tells, 0 where there is none."""
         return whole(self.argument(name))
 
     def pairs(self, name: str) -> list[tuple[str, str]]:

@@ -35,7 +35,6 @@ from .products import (
 from .search import IndexWriter, Texts, TextWriter, save_array
 
 File = str | os.PathLike[str]
-"""A file's path."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,6 @@ def read_given(
 
 
 def _object(path: File | None) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one for no file."""
     return {} if path is None else dict(items(Path(path)))
 
 
@@ -240,7 +238,6 @@ class Asins:
         self._count = 0
 
     def add(self, asin: str) -> int:
-        """Add an ASIN and return its number."""
         self._last.append(asin.encode("utf-8", "surrogatepass"))
         if len(self._last) == 1 << 16:
             self._full.append(np.array(self._last))
@@ -286,8 +283,6 @@ class Notes:
 
 
 FORMAT = 1
-"""Number of the catalogue's format."""
-
 MANIFEST = "manifest.json"
 """The file that makes a folder a catalogue; it is written last."""
 

@@ -22,8 +22,6 @@ ObservationMode: TypeAlias = Literal["text", "text_rich"]
 """How pages are shown: parts joined by ``[SEP]``, or lines with marked buttons."""
 
 MODES: tuple[ObservationMode, ...] = ("text", "text_rich")
-"""All observation modes, the default first."""
-
 _NONE: frozenset[Fact] = frozenset()
 
 
@@ -190,7 +188,6 @@ class _Belief(Belief):
         return " ".join(filter(None, (asin, title, self.price(asin)))) + seen
 
     def price(self, asin: str) -> str:
-        """Return a product's price, or nothing where it is not known."""
         low, high = self.prices.get(asin, ("", ""))
         if not (low and high):
             return ""

@@ -21,8 +21,6 @@ from .products import Goal, Product, synthetic_goal
 from .search import SearchIndex, Texts, load_array
 
 KINDS = ("synthetic", "human")
-"""The kinds of goals."""
-
 Answer = TypeVar("Answer")
 Card = tuple[str, str, str]
 """What a page of results shows of a product: ASIN, title, price tag."""

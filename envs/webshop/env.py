@@ -59,7 +59,6 @@ class Tasks:
         return Panel.of(ids, self.split, SPLITS)
 
     def goal(self, task: str) -> Goal:
-        """Return the goal of a task, of this split or another."""
         expected = "generated/" if self.generated else ""
         kind, _, number = task.removeprefix(expected).partition("/")
         if task.startswith(expected) and number.isascii() and number.isdigit() and len(number) < 12:

@@ -22,7 +22,6 @@ KINDS = ("is", "with", "for")
 
 
 def shop_words() -> Any:
-    """Return the words that shops are made of."""
     return packaged(__package__, "shop_words")
 
 
@@ -298,8 +297,8 @@ def embedded_catalog(seed: int = 0) -> Catalog:
     def make(target: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="comap-webshop-") as source:
             generate_catalog(Path(source), seed=seed)
-            files = (Path(source, name) for name in (INSTRUCTIONS_FILE, HUMAN_FILE))
-            products = Path(source, PRODUCTS_FILE)
-            build_catalog(products, target, *files, seed=seed, nouns="lexical")
+            products, instructions = Path(source, PRODUCTS_FILE), Path(source, INSTRUCTIONS_FILE)
+            human = Path(source, HUMAN_FILE)
+            build_catalog(products, target, instructions, human, seed=seed, nouns="lexical")
 
     return Catalog.open(kept_folder(__package__, "webshop", seed, make, Catalog.open))

@@ -61,8 +61,6 @@ def cents(text: str) -> tuple[str, str]:
 
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
-"""Pairs of group and value."""
-
 _SELECTED = "Selected "
 
 

@@ -235,8 +235,6 @@ def _spacy(name: str) -> tuple[str, NounRule]:
 
 
 NO_CAP = 1_000_000.0
-"""The price cap of goals that have none."""
-
 _CAPS = tuple(10.0 * number for number in range(1, 100))
 _LEGACY_SEED = 233
 
@@ -282,7 +280,6 @@ def synthetic_goal(product: Product, index: int, number: int, weight: float) -> 
 
 
 def price_clause(cap: float) -> str:
-    """Return how an instruction ends."""
     return f", and price lower than {cap:.2f} dollars" if cap < NO_CAP else ""
 
 

@@ -37,7 +37,6 @@ class TextWriter:
         save_array(self._folder, self._name, np.frombuffer(self._starts, np.uint64))
 
     def add(self, text: str | bytes) -> int:
-        """Append a text and return its number."""
         written = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         self._file.write(written)
         self._starts.append(self._starts[-1] + len(written))

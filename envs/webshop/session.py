@@ -13,8 +13,6 @@ from .parser import read_action, read_written
 from .products import Product
 
 ON_A_PAGE = 10
-"""How many products a page of results shows."""
-
 _FOUND = 50
 _BACK, _PREVIOUS, _NEXT, _BUY = "back to search", "< prev", "next >", "buy now"
 _KNOWN = 1024  # products of which it is remembered what to click on

@@ -136,7 +136,11 @@ def test_a_head_chooses_k() -> None:
     assert talk.decision.notes["k"] == 2
     assert talk.decision.notes["k_logits"] == [0.1, 0.25, 0.5]
     capped = ITPAgent(ITPConfig(k_source="head", k_max=0), head)
-    assert converse_with(capped, view(), [[0.25, 0.5], REPLY]).decision.notes["k"] == 0
+    none = converse_with(capped, view(), [[0.25, 0.5], REPLY])
+    assert none.decision.notes["k"] == 0  # what is seen now stands for what was foreseen
+    assert none.decision.notes["foresight"] == view().history[-1].observation
+    assert "2 steps ahead" in talk.requests[-1].messages[-1].content
+    assert "0 steps ahead" in none.requests[-1].messages[-1].content
     with pytest.raises(LanguageModelError, match="2 numbers"):
         converse_with(itp, view(), [[0.5], REPLY])
     with pytest.raises(OptionError, match="K head"):

@@ -105,9 +105,9 @@ def test_three_candidates_step_by_step() -> None:
             "A desk.",
             "The safe 1 is closed.",
             "A book.",
-            "0.2",
-            " 0.9 since it is the goal",
-            "0.9",
+            " A desk is there.\nScore: 0.2",
+            " 1 of 2 safes.\nScore: 0.9 since it is the goal",
+            "\nScore: 0.9",
         ],
     )
     assert talk.purposes == [
@@ -127,8 +127,8 @@ def test_three_candidates_step_by_step() -> None:
     assert second.messages[-1].content.endswith("different from:\nlook")
     assert third.messages[-1].content.endswith("different from:\nlook\ngo to safe 1")
     critic = talk.requests[7]
-    assert critic.prefix == "Score:" and critic.adapter == "judges" and first.adapter == "acts"
-    assert critic.sampling.temperature == 0.0 and critic.sampling.max_new_tokens == 16
+    assert critic.prefix == "Reason:" and critic.adapter == "judges" and first.adapter == "acts"
+    assert critic.sampling.temperature == 0.0 and critic.sampling.max_new_tokens == 128
     told = critic.messages[-1].content
     assert "go to safe 1" in told and "The safe 1 is closed." in told and "A book." not in told
     assert talk.decision.action == "go to safe 1"  # the first of the best
@@ -152,8 +152,8 @@ def test_two_steps_of_simulation() -> None:
             draft("open safe 1"),
             "Hm.",
             "A pen.",
-            "0",
-            "1",
+            "Score: 0",
+            "Score: 1",
         ],
     )
     assert talk.purposes[4:8] == [
@@ -180,7 +180,7 @@ def test_repeated_candidates_are_asked_again_then_left_out() -> None:
         webevolver(),
         view(*TWO),
         [draft("look"), draft("Look."), draft("wait"), draft("wait"), draft("LOOK")]
-        + ["A.", "B.", "0.1", "none"],
+        + ["A.", "B.", "Score: 0.1", "0.9, but unlabelled"],
     )
     assert talk.purposes[1:5] == [f"candidate {n}, try {i}" for n in (2, 3) for i in (1, 2)]
     assert [c["action"] for c in talk.decision.notes["candidates"]] == ["look", "wait"]

@@ -113,3 +113,14 @@ def test_the_runner_plays_its_trials() -> None:
     assert trials[0].review[0].text == "I only looked."
     assert [t.steps[0].notes["reflections"] for t in trials] == [0, 1, 2] * 2
     assert not any(t.error for t in trials)
+
+
+def test_a_trial_that_is_stuck_ends() -> None:
+    """One action with one answer, more than three times without a break."""
+    turns = [("look", "A desk."), ("wait", "Hm."), *[("look", "A desk.")] * 3]
+    talk = converse_with(agent(), view(*turns), [ACT])
+    assert talk.decision.action == "look"
+    assert converse_with(agent(), view(*turns, ("look", "A desk.")), []).decision.action is None
+    other = (*turns, ("look", "A shelf."))
+    assert converse_with(agent(), view(*other), [ACT]).decision.action == "look"
+    assert converse_with(agent(stuck=None), view(*turns, turns[0]), [ACT]).decision.action

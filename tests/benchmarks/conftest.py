@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,14 +16,14 @@ KIT = load(f"{Path(__file__).with_name('pages_kit.py')}:KIT")
 
 
 @pytest.fixture(scope="module")
-def window() -> Iterator[Browser]:
+def window():
     """A browser for a module's tests; no longer, as Playwright's event loop runs while it is open."""
     with load(f"{Path(__file__).parents[1] / 'browser_kit.py'}:Browser")() as browser:
         yield browser
 
 
 @pytest.fixture
-def browser(window: Browser) -> Iterator[Browser]:
+def browser(window):
     """A browser, of which is asked afterwards that nothing failed and nothing was loaded."""
     window.look(1500, 900)
     window.console()
@@ -36,7 +35,7 @@ def browser(window: Browser) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(tmp_path_factory):
     """A page of two runs that played the same tasks."""
     folder = tmp_path_factory.mktemp("runs")
     first = [KIT.thought_of(), *(KIT.plain(i) for i in range(1, 7))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import sys
 from html.parser import HTMLParser
@@ -181,6 +183,13 @@ class Page(HTMLParser):
         found = ((given, " ".join(text.split())) for given, text in self.all(tag))
         return [one for one in found if not name or name in (one[0].get("class") or "").split()]
 
+    def rules(self) -> dict[str, str]:
+        """Return the page's content security policy."""
+        (policy,) = (
+            given["content"] or "" for given, _ in self.all("meta") if "http-equiv" in given
+        )
+        return dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+
     def check_safe(self) -> None:
         """Check that no element but the page's own runs, styles or fetches anything."""
         assert not self.comments and "link" not in dict(self.elements)
@@ -188,6 +197,13 @@ class Page(HTMLParser):
             assert not [name for name in given if name.startswith("on") or name == "style"]
             assert (given.get("src") or "data:image/svg+xml;").startswith("data:image/svg+xml;")
             assert not (given.get("href") or "").lower().startswith(("javascript", "http", "//"))
+
+
+def source_of(script: str) -> str:
+    """Return how a policy names a script or a style, and check that it makes no markup of a text."""
+    for word in ("innerHTML", "outerHTML", "insertAdjacent", "eval(", "fetch(", "http", "import("):
+        assert word not in script
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def shown(browser: Any, page: Path, place: str = "") -> None:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from comap.agents.create import tiny_folder
 from comap.benchmarks.noise_gradients import (
-    Found,
     code_spans,
     content_spans,
     find_noise,
@@ -38,16 +34,16 @@ TOKENIZER = tokenizer_of(["You see a mug and a pen on the desk"] * 2, 400)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tiny_folder(tmp_path_factory.mktemp("noise") / "m", parameters=200_000, episodes=4)
 
 
 @pytest.fixture(scope="module")
-def lm(folder: Path) -> HFLanguageModel:
+def lm(folder):
     return HFLanguageModel(folder, device="cpu")
 
 
-def test_magnitudes_are_the_gradients_of_the_losses() -> None:
+def test_magnitudes_are_the_gradients_of_the_losses():
     logits = torch.tensor([[2.0, -1.0, 0.5], [-3.0, 0.0, 1.0]], dtype=torch.float64)
     target = torch.tensor([0, 0])
     for kind, loss in (("ce", lambda p: -p.log()), ("mae", lambda p: 1 - p)):
@@ -59,7 +55,7 @@ def test_magnitudes_are_the_gradients_of_the_losses() -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_clipping_takes_confident_tokens_out_and_leaves_the_edge() -> None:
+def test_clipping_takes_confident_tokens_out_and_leaves_the_edge():
     p = [0.1, 0.2, 0.3]
     found = gradient_magnitudes([math.log(0.1), math.log(0.3)], "cmae", rho=0.2)
     np.testing.assert_allclose(found, [0.09, 0.0])
@@ -79,18 +75,18 @@ def test_clipping_takes_confident_tokens_out_and_leaves_the_edge() -> None:
         ("B07XYZ123", []),  # one letter short
     ],
 )
-def test_codes_and_capitals_are_noise(text: str, noise: list[str]) -> None:
+def test_codes_and_capitals_are_noise(text, noise):
     assert [text[start:end] for start, end in code_spans(text)] == noise
 
 
-def contents_after(state: State, action: str, text: str) -> tuple[State, list[str]]:
+def contents_after(state, action, text):
     after = ALFWorldCanonicalizer().update(state, action, text)
     assert after.parsed
     spans = content_spans(diff(state, after), text)
     return after, [text[start:end] for start, end in spans]
 
 
-def test_only_first_seen_contents_are_noise_in_alfworld() -> None:
+def test_only_first_seen_contents_are_noise_in_alfworld():
     opened = "You open the drawer 1. The drawer 1 is open. In it, you see a pen 1, and a pen 12."
     state, noise = contents_after(State(), "open drawer 1", opened)
     assert noise == ["pen 1", "pen 12"]
@@ -104,17 +100,16 @@ def test_only_first_seen_contents_are_noise_in_alfworld() -> None:
         assert noise == []
 
 
-Scored = tuple[Sequence[float], Sequence[bool]]
-TWO: list[Scored] = [([0.1, 0.5], [True, False]), ([0.9, 0.2, 0.6], [False, True, False])]
+TWO = [([0.1, 0.5], [True, False]), ([0.9, 0.2, 0.6], [False, True, False])]
 
 
-def shares_of(scored: Sequence[Scored], **options: Any) -> dict[str, Any]:
+def shares_of(scored, **options):
     """Return the shares of observations, each given by probabilities and marks of its tokens."""
     logprobs = [[math.log(p) for p in probabilities] for probabilities, _ in scored]
     return noise_shares(logprobs, [noisy for _, noisy in scored], **options)
 
 
-def test_shares_are_those_computed_by_hand() -> None:
+def test_shares_are_those_computed_by_hand():
     told = shares_of(TWO, rho=0.2)
     assert (told["transitions"], told["tokens"], told["noisy_tokens"]) == (2, 5, 2)
     shares = {name: value["share"] for name, value in told["shares"].items()}
@@ -124,7 +119,7 @@ def test_shares_are_those_computed_by_hand() -> None:
     assert shares["cmae"] == 1.0
 
 
-def test_the_interval_is_of_whole_observations() -> None:
+def test_the_interval_is_of_whole_observations():
     for one in TWO:
         alone = shares_of([one])["shares"]
         assert all(v["low"] == v["share"] == v["high"] for v in alone.values())
@@ -134,11 +129,11 @@ def test_the_interval_is_of_whole_observations() -> None:
     assert count["low"] < narrow["low"] < 0.4 < narrow["high"] < count["high"]
 
 
-def row(lm: HFLanguageModel, prompt: str, text: str, **changes: Any) -> PaWRow:
-    def ids(part: str) -> tuple[int, ...]:
+def row(lm, prompt, text, **changes):
+    def ids(part):
         return tuple(lm.tokenizer(part, add_special_tokens=False)["input_ids"])
 
-    parts: dict[str, Any] = {
+    parts = {
         "prompt_ids": ids(prompt),
         "response_ids": ids(" look"),
         "header_ids": ids("<|end|><|user|>"),
@@ -148,7 +143,7 @@ def row(lm: HFLanguageModel, prompt: str, text: str, **changes: Any) -> PaWRow:
     return PaWRow(group=0, trajectory=0, t=0, **{**parts, **changes})
 
 
-def rows_for(lm: HFLanguageModel) -> list[PaWRow]:
+def rows_for(lm):
     return [
         row(lm, "You are at a desk 1.", "You see a pen 1."),
         row(lm, "You", "On the desk 1, you see nothing at all, and that is all there is."),
@@ -157,7 +152,7 @@ def rows_for(lm: HFLanguageModel) -> list[PaWRow]:
     ]
 
 
-def test_scores_are_those_of_one_row_at_a_time(lm: HFLanguageModel) -> None:
+def test_scores_are_those_of_one_row_at_a_time(lm):
     rows = rows_for(lm)
     expected = []
     for one in rows:
@@ -175,8 +170,8 @@ def test_scores_are_those_of_one_row_at_a_time(lm: HFLanguageModel) -> None:
     assert found[2] == []
 
 
-def test_numbers_that_are_none_are_told(lm: HFLanguageModel) -> None:
-    def spoil(module: Any, args: Any, output: Any) -> Any:
+def test_numbers_that_are_none_are_told(lm):
+    def spoil(module, args, output):
         output.logits = output.logits * float("nan")
         return output
 
@@ -188,21 +183,18 @@ def test_numbers_that_are_none_are_told(lm: HFLanguageModel) -> None:
         handle.remove()
 
 
-def bench(*words: str) -> int:
+def bench(*words):
     return main(["bench", "noise-gradients", *words])
 
 
-def played(folder: Path, result: Path, *words: str) -> dict[str, Any]:
+def played(folder, result, *words):
     plain = ("--env-option", "source=generated", "--env-option", "max_episode_steps=6")
     masked = ("--agent-option", "decoding=masked", "--transitions", "5")
     assert bench("--model", str(folder), *plain, *masked, "--out", str(result), *words) == 0
-    told: dict[str, Any] = json.loads(result.read_text("utf-8"))
-    return told
+    return json.loads(result.read_text("utf-8"))
 
 
-def test_the_benchmark_plays_draws_and_records(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_benchmark_plays_draws_and_records(folder, tmp_path, capsys):
     told = played(folder, tmp_path / "new" / "a.json")
     assert told["transitions"] == 5 <= told["candidates"] and told["noise"] == "contents"
     assert 0 < told["noisy_tokens"] < told["tokens"] and told["faulty_episodes"] == 0
@@ -215,9 +207,7 @@ def test_the_benchmark_plays_draws_and_records(
         assert again[key] == told[key], key
 
 
-def test_the_benchmark_says_what_it_cannot_measure(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_benchmark_says_what_it_cannot_measure(folder, capsys):
     short = ("--env-option", "source=generated", "--env-option", "max_episode_steps=1")
     free = ("--agent", "paw", "--agent-option", "draft_tokens=4", "--episodes", "2")
     for message, words in (
@@ -230,23 +220,6 @@ def test_the_benchmark_says_what_it_cannot_measure(
         assert message in capsys.readouterr().err
 
 
-def test_the_benchmark_measures_lists_of_embedded_products(folder: Path, tmp_path: Path) -> None:
-    words = [
-        "--env",
-        "comap/WebShop-v0",
-        "--max-observation",
-        "200",
-        "--transitions",
-        "2",
-        "--episodes",
-        "2",
-    ]
-    told = played(folder, tmp_path / "shop.json", *words, "--noise", "listings")
-    assert told["noise"] == "listings" and told["env"] == "comap/WebShop-v0"
-    assert told["transitions"] == told["episodes"] == 2 and told["max_observation"] == 200
-    assert 0 < told["noisy_tokens"] < told["tokens"]
-
-
 SHOP = (
     "Instruction: [SEP] find me a rug [SEP] Back to Search [SEP] Page 2 (Total results: 12) [SEP] "
     "< Prev [SEP] Next > [SEP] B07XYZ1234 [SEP] It's a 'Rug' [SEP] $5.00 to $7.00 [SEP] "
@@ -256,8 +229,8 @@ QUOTED = " [SEP] ".join(f"'{part}'" for part in SHOP.split(" [SEP] ")[2:])
 
 
 @pytest.mark.parametrize("page", [SHOP, QUOTED])
-def test_codes_titles_and_prices_of_new_products_are_noise(page: str) -> None:
-    def said(known: set[str]) -> list[str]:
+def test_codes_titles_and_prices_of_new_products_are_noise(page):
+    def said(known):
         return [page[start:end] for start, end in listing_spans(known, page)]
 
     first = ["B07XYZ1234", "It's a 'Rug'", "$5.00 to $7.00"]
@@ -277,18 +250,18 @@ def test_codes_titles_and_prices_of_new_products_are_noise(page: str) -> None:
         "Page 1 (Total results: 1)\n[button] B07XYZ1234 [button_]",
     ],
 )
-def test_a_page_without_codes_lists_nothing(page: str) -> None:
+def test_a_page_without_codes_lists_nothing(page):
     assert listing_spans(set(), page) == [] and listed_codes(page) == set()
 
 
-def marked(found: Found, serializer: Serializer) -> str:
+def marked(found, serializer):
     """Return the text of the tokens that are noise."""
     texts = serializer.chat.texts(found.row.observation_ids)
     return "".join(text for text, flag in zip(texts, found.noisy, strict=True) if flag)
 
 
-def test_listed_products_are_noise_once_an_episode() -> None:
-    def page(number: int, *products: str) -> str:
+def test_listed_products_are_noise_once_an_episode():
+    def page(number, *products):
         head = (
             f"Instruction: [SEP] a mug [SEP] Back to Search [SEP] Page {number} (Total results: 3)"
         )

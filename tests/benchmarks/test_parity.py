@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 import lzma
 import tarfile
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +17,7 @@ NAME = "json_2.1.1/train/task/trial/game.tw-pddl"
 
 
 @pytest.fixture
-def reference(tmp_path: Path) -> Path:
+def reference(tmp_path):
     """Reference data of one generated game, recorded from the native engine itself."""
     made = generate("train", 0)
     content = {
@@ -54,11 +52,11 @@ def reference(tmp_path: Path) -> Path:
     return folder
 
 
-def record(path: Path, *rows: dict[str, Any]) -> None:
+def record(path, *rows):
     path.write_bytes(lzma.compress("\n".join(map(json.dumps, rows)).encode()))
 
 
-def test_all_match(reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_match(reference, tmp_path, capsys):
     out = tmp_path / "parity.json"
     words = ["bench", "parity", "alfworld", "--reference", str(reference), "--out", str(out)]
     assert main(words) == 0
@@ -70,7 +68,7 @@ def test_all_match(reference: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "states match" in capsys.readouterr().out
 
 
-def test_a_difference_is_counted_and_shown(reference: Path) -> None:
+def test_a_difference_is_counted_and_shown(reference):
     path = reference / "traces_dev.jsonl.xz"
     row = json.loads(lzma.decompress(path.read_bytes()))
     row["steps"][1]["observation"] = "You see a dragon."
@@ -85,13 +83,13 @@ def test_a_difference_is_counted_and_shown(reference: Path) -> None:
     assert [row["fields"] for row in result["first_mismatches"]] == [["observation"], ["won"]]
 
 
-def test_nothing_recorded_is_no_match(reference: Path) -> None:
+def test_nothing_recorded_is_no_match(reference):
     record(reference / "demos.jsonl.xz")
     with pytest.raises(DataCorrupt, match="found none"):
         parity.run("alfworld", reference=reference)
 
 
-def test_what_is_missing_or_broken_is_said(reference: Path) -> None:
+def test_what_is_missing_or_broken_is_said(reference):
     (reference / "traces_dev.jsonl.xz").write_bytes(b"no xz")
     with pytest.raises(DataCorrupt, match="traces_dev"):
         parity.run("alfworld", reference=reference)

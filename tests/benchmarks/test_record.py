@@ -11,13 +11,12 @@ from comap.benchmarks.record import (
     commit,
     journal,
     public_words,
-    write_result,
 )
 from comap.cli import main
 from comap.jsonl import read
 
 
-def test_circumstances_name_versions_and_no_one() -> None:
+def test_circumstances_name_versions_and_no_one():
     record = circumstances(["gymnasium", "no-such-package"])
     assert record["versions"]["no-such-package"] is None
     assert record["versions"]["gymnasium"]
@@ -26,15 +25,7 @@ def test_circumstances_name_versions_and_no_one() -> None:
     assert str(Path.home()) not in text
 
 
-def test_a_failed_write_leaves_the_old_result(tmp_path: Path) -> None:
-    path = tmp_path / "results" / "a.json"
-    write_result(path, {"n": 1})
-    with pytest.raises(TypeError):
-        write_result(path, {"n": object()})
-    assert json.loads(path.read_text()) == {"n": 1}
-
-
-def test_a_session_is_told_however_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_is_told_however_it_ends(tmp_path, monkeypatch):
     with journal(["run"], tmp_path) as session:
         session.exit = 0
     with pytest.raises(KeyError), journal(["train"], tmp_path):
@@ -56,7 +47,7 @@ def test_a_session_is_told_however_it_ends(tmp_path: Path, monkeypatch: pytest.M
     assert all(one["commit"] == commit() and one["hardware"]["cores"] for one in found)
 
 
-def test_what_writes_nothing_is_not_told(tmp_path: Path) -> None:
+def test_what_writes_nothing_is_not_told(tmp_path):
     with journal(["bench"], tmp_path / "nowhere") as session:
         session.exit = 0
     assert not list(tmp_path.iterdir())
@@ -82,11 +73,11 @@ def test_what_writes_nothing_is_not_told(tmp_path: Path) -> None:
         (["--tasks", "valid_seen/a/b"], ["--tasks", "valid_seen/a/b"]),
     ],
 )
-def test_words_are_public(words: list[str], shown: list[str]) -> None:
+def test_words_are_public(words, shown):
     assert public_words(words) == shown
 
 
-def test_a_run_that_failed_is_told(tmp_path: Path) -> None:
+def test_a_run_that_failed_is_told(tmp_path):
     words = ["run", "--agent", "expert", "--episodes", "1", "--env-option", "source=generated"]
     assert main([*words, "--out", str(tmp_path)]) == 0
     assert main([*words, "--seed", "9", "--out", str(tmp_path)]) == 2

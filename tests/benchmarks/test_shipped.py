@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,7 @@ from comap.trainers.comap.config import preset
 from comap.trainers.config import presets
 
 RECORD = model_folder() / "training.json"
-SMALL: dict[str, Any] = {
+SMALL = {
     "concurrency": 8,
     "logging_steps": 1,
     "reflection_tasks": 2,
@@ -35,7 +33,7 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.mark.skipif(not RECORD.is_file(), reason="this comap was built without its models")
-def test_the_shipped_models_can_be_made_again() -> None:
+def test_the_shipped_models_can_be_made_again():
     record = json.loads(RECORD.read_text("utf-8"))
     assert record["command"] == f"comap bench shipped --seed {record['seed']}"
     settings = leaves(preset("tiny", **presets("shipped")["comap"], seed=record["seed"]).describe())
@@ -47,15 +45,15 @@ def test_the_shipped_models_can_be_made_again() -> None:
     assert settings["suffix_temperature"] == 0.0
 
 
-def leaves(described: dict[str, Any]) -> dict[str, Any]:
+def leaves(described):
     """Return nested settings by their last names."""
-    found: dict[str, Any] = {}
+    found = {}
     for name, value in described.items():
         found |= leaves(value) if isinstance(value, dict) else {name: value}
     return found
 
 
-def test_models_come_with_settings_a_record_and_a_card(tmp_path: Path) -> None:
+def test_models_come_with_settings_a_record_and_a_card(tmp_path):
     warm = WarmUp(
         tasks=4,
         parameters=200_000,

@@ -6,9 +6,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,11 +39,11 @@ HOSTILE = "</td><script>alert(1)</script>\x1b[2J\u202e{{ 7*7 }}"
 KIT = load(f"{Path(__file__).with_name('pages_kit.py')}:KIT")
 
 
-def split(success: float, n: int) -> dict[str, Any]:
+def split(success, n):
     return {"episodes": n, "success": success, "success_low": 0.1, "success_high": 0.9}
 
 
-def scored(value: float) -> dict[str, Any]:
+def scored(value):
     group = {"n": 40, "delta_f1": value, "stderr": 2.0, "exact_text": 12.5}
     return {
         "transitions": 42,
@@ -60,7 +58,7 @@ def scored(value: float) -> dict[str, Any]:
     }
 
 
-def evaluation(number: int, success: float) -> dict[str, Any]:
+def evaluation(number, success):
     return {
         "round": number,
         "splits": {"valid_seen": split(success, 16)},
@@ -88,14 +86,14 @@ ROLLOUTS = {
 }
 
 
-def learned(role: str, updates: int, samples: dict[str, int], **lines: list[float]) -> Any:
+def learned(role, updates, samples, **lines):
     rows = zip(*lines.values(), strict=True)
     log = [dict(zip(lines, row, strict=True)) for row in rows]
     told = {"role": role, "updates": updates, "rows": 9, "tokens": 1234, "log": log}
     return {**told, "samples": samples}
 
 
-STAGES: list[tuple[str, dict[str, Any] | None]] = [
+STAGES = [
     ("warmup-world-model", learned("wm", 4, {"warmup": 7}, step=[2, 4], loss=[6.0, 5.0])),
     ("round-0-evaluation", evaluation(0, 0.25)),
     ("round-1-rollouts", ROLLOUTS),
@@ -112,7 +110,7 @@ STAGES: list[tuple[str, dict[str, Any] | None]] = [
 ]
 
 
-UPDATES: list[dict[str, Any]] = [
+UPDATES = [
     {
         "update": 1,
         **{"success": 0.25, "return": 2.5, "invalid": 0.5, "rows": 40, "steps": 12.5},
@@ -125,7 +123,7 @@ UPDATES: list[dict[str, Any]] = [
     {"update": 2, "success": 0.75, "return": 7.5, "wm_loss": 0.5, "wm_lambda": 0.25},
     {"update": 3, "success": 0.5, "seconds_rollout": 4.0, "seconds_update": 1.0, "ratio": 1.5},
 ]
-EVALUATIONS: list[dict[str, Any]] = [
+EVALUATIONS = [
     {"update": 0, "split": "valid_seen", "n": 10, "success": 0.2, "score": 0.25},
     {"update": 0, "split": HOSTILE, "n": 4, "success": 0.5, "score": None},
     {"update": 2, "split": "valid_seen", "n": 10, "success": 0.8, "score": 0.875},
@@ -133,12 +131,12 @@ EVALUATIONS: list[dict[str, Any]] = [
 ]
 
 
-def write_lines(path: Path, lines: list[dict[str, Any]], cut: str = "") -> None:
+def write_lines(path, lines, cut=""):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines) + cut)
 
 
 @pytest.fixture
-def comap(tmp_path: Path) -> Path:
+def comap(tmp_path):
     described = {
         "config": CoMapTraining(wmsd=False, tau_wm=0.6).describe(),
         "preset": "paper",
@@ -157,7 +155,7 @@ def comap(tmp_path: Path) -> Path:
     return place
 
 
-def _write_episodes(stage: Path) -> None:
+def _write_episodes(stage):
     asked = {"all": {"calls": 10, "prompt_tokens": 100, "completion_tokens": 7}}
     for rank in (0, 1):
         place = stage / "episodes" / f"rank-{rank}-of-2"
@@ -168,7 +166,7 @@ def _write_episodes(stage: Path) -> None:
 
 
 @pytest.fixture
-def paw(tmp_path: Path) -> Path:
+def paw(tmp_path):
     place = tmp_path / "paw"
     place.mkdir()
     repeated = [UPDATES[0], {**UPDATES[1], "success": 0.99}, *UPDATES[1:]]  # killed after update 2
@@ -192,12 +190,11 @@ BOTH = pytest.mark.parametrize("name", ["comap", "paw"])
 
 
 @pytest.fixture
-def folder(name: str, request: pytest.FixtureRequest) -> Path:
-    place: Path = request.getfixturevalue(name)
-    return place
+def folder(name, request):
+    return request.getfixturevalue(name)
 
 
-def test_results_have_their_numbers_and_n(comap: Path) -> None:
+def test_results_have_their_numbers_and_n(comap):
     training = read_training(comap)
     table = results_table(training)
     heads = ("round", "success, valid_seen", "Delta-F1, frozen", "Delta-F1, on-policy")
@@ -224,7 +221,7 @@ def test_results_have_their_numbers_and_n(comap: Path) -> None:
     assert ("world model", "warmup-world-model", "warmup", 7) in samples
 
 
-def test_curves_have_their_points_and_n(comap: Path) -> None:
+def test_curves_have_their_points_and_n(comap):
     training = read_training(comap)
     plots = {plot.title: plot for plot in plots_of(training)["Results"]}
     (success,) = plots["Success of evaluations, with 95 % intervals"].series
@@ -249,7 +246,7 @@ def test_curves_have_their_points_and_n(comap: Path) -> None:
     assert losses["Policy: refinement probability (cross-entropy)"][0].y == (0.7,)
 
 
-def test_cost_and_faults_are_told(comap: Path) -> None:
+def test_cost_and_faults_are_told(comap):
     training = read_training(comap)
     phases, stages = cost_tables(training)
     shares = ("3,600.0", "33.3 %", "2.000")  # 2 x 1800 s on 2 GPUs
@@ -267,21 +264,7 @@ def test_cost_and_faults_are_told(comap: Path) -> None:
     assert ("wmsd", "false", "true") in settings and ("distillation / eta", "0.5", "") in settings
 
 
-def test_what_is_read_of_a_paw_training(paw: Path) -> None:
-    record = read_training(paw)
-    assert [line["update"] for line in record.updates] == [1, 2, 3]
-    assert record.curve("success", 100) == ((1, 2, 3), (25.0, 75.0, 50.0))  # the later line counts
-    assert record.curve("grad_norm") == record.curve("no such measure") == ((), ())
-    found = record.evaluated()
-    assert list(found) == ["valid_seen", HOSTILE]
-    assert [(at, rate.value, rate.n, score) for at, rate, score in found["valid_seen"]] == [
-        (0, 0.2, 10, 0.25),
-        (2, 0.8, 10, 0.875),
-        (3, 0.6, 10, 0.625),
-    ]
-
-
-def test_tables_of_a_paw_training(paw: Path) -> None:
+def test_tables_of_a_paw_training(paw):
     record = read_training(paw)
     table = results_table(record)
     heads = ("update", "success, valid_seen", "score, valid_seen", f"success, {HOSTILE}")
@@ -302,14 +285,14 @@ def test_tables_of_a_paw_training(paw: Path) -> None:
     assert ("loss / alpha", "0.75", "") in settings
 
 
-def test_plots_of_figures_10_and_11(paw: Path) -> None:
+def test_plots_of_figures_10_and_11(paw):
     record = read_training(paw)
-    drawn: dict[str, dict[str, Any]] = {
+    drawn = {
         plot.title: {series.name: (series.x, series.y) for series in plot.series}
         for plots in plots_of(record).values()
         for plot in plots
     }
-    expected: dict[str, tuple[str, Any]] = {
+    expected = {
         "Success of rollouts": ("success", ((1, 2, 3), (25.0, 75.0, 50.0))),
         "Reward of an episode": ("return", ((1, 2), (2.5, 7.5))),
         "Policy loss": ("policy loss", ((1,), (-0.5,))),
@@ -335,7 +318,7 @@ def test_plots_of_figures_10_and_11(paw: Path) -> None:
 
 
 @pytest.mark.parametrize("method", BASELINES)
-def test_a_baseline_has_a_report(method: str, tmp_path: Path) -> None:
+def test_a_baseline_has_a_report(method, tmp_path):
     described = {"method": method, "config": BASELINES[method](seed=7).describe()}
     with RunFolder(tmp_path).open(described, {}) as run:
         splits = {"dev": split(0.5, 2), "test": {**split(0.25, 4), "score": 0.5}}
@@ -353,7 +336,7 @@ def test_a_baseline_has_a_report(method: str, tmp_path: Path) -> None:
 
 
 @BOTH
-def test_the_page_is_whole_and_nothing_in_it_runs(folder: Path, name: str) -> None:
+def test_the_page_is_whole_and_nothing_in_it_runs(folder, name):
     source = write_report(folder).read_text("utf-8")
     page = KIT.Page(source)
     page.check_safe()
@@ -373,7 +356,7 @@ def test_the_page_is_whole_and_nothing_in_it_runs(folder: Path, name: str) -> No
     assert write_report(folder).read_text("utf-8") == source
 
 
-def test_metrics_of_stages_are_flat_lines(comap: Path) -> None:
+def test_metrics_of_stages_are_flat_lines(comap):
     write_report(comap)
     lines = [json.loads(line) for line in (comap / "metrics.jsonl").read_text("ascii").splitlines()]
     assert [line["stage"] for line in lines] == [name for name, result in STAGES if result]
@@ -385,7 +368,7 @@ def test_metrics_of_stages_are_flat_lines(comap: Path) -> None:
     assert lines == flat_metrics(read_training(comap))
 
 
-def test_a_training_that_has_just_begun_has_a_report(paw: Path) -> None:
+def test_a_training_that_has_just_begun_has_a_report(paw):
     for name in ("metrics.jsonl", "evaluations.jsonl", "faults.jsonl"):
         (paw / name).unlink()
     assert "No fault is on record." in write_report(paw).read_text("utf-8")
@@ -396,7 +379,7 @@ def test_a_training_that_has_just_begun_has_a_report(paw: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "x", [], math.nan, True, -1e300])
-def test_strange_results_are_no_fault_of_the_report(comap: Path, paw: Path, value: object) -> None:
+def test_strange_results_are_no_fault_of_the_report(comap, paw, value):
     for file in sorted(comap.glob("stages/*/done.json")):
         told = json.loads(file.read_bytes())
         kept = {"stage": told["stage"], "role": told.get("role")}
@@ -409,7 +392,7 @@ def test_strange_results_are_no_fault_of_the_report(comap: Path, paw: Path, valu
     assert write_report(comap).is_file() and write_report(paw).is_file()
 
 
-def test_what_is_no_training_is_refused(comap: Path, paw: Path, tmp_path: Path) -> None:
+def test_what_is_no_training_is_refused(comap, paw, tmp_path):
     with pytest.raises(DataNotFound, match=r"found no run\.json"):
         read_training(tmp_path / "nothing")
     for name, text in (
@@ -430,7 +413,7 @@ def test_what_is_no_training_is_refused(comap: Path, paw: Path, tmp_path: Path) 
         read_training(comap)
 
 
-STAGE_EVENTS: list[dict[str, Any]] = [
+STAGE_EVENTS = [
     {"event": "demonstration", "done": 1, "of": 2, "won": 1},
     {"event": "known", "stage": "warmup-policy", "number": 1, "of": 3},
     {"event": "stage", "stage": "round-1-rollouts", "number": 2, "of": 3},
@@ -443,7 +426,7 @@ STAGE_EVENTS: list[dict[str, Any]] = [
 ]
 
 
-UPDATE_EVENTS: list[dict[str, Any]] = [
+UPDATE_EVENTS = [
     {"event": "demonstration", "done": 2, "of": 2, "won": 1},
     *({"event": "warmup", "done": n, "of": 40, "loss": 2.0} for n in range(1, 41)),
     {"event": "evaluation", "update": 0, "split": "valid_seen"},
@@ -456,14 +439,12 @@ UPDATE_EVENTS: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def lines(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[list[dict[str, Any]]], list[str]]:
+def lines(capsys, monkeypatch):
     """Return what is shown of events without a terminal; each look at the clock is 11 s later."""
     clock = iter(range(0, 100_000, 11))
     monkeypatch.setattr("comap.benchmarks.display.time.monotonic", lambda: next(clock))
 
-    def shown_of(events: list[dict[str, Any]]) -> list[str]:
+    def shown_of(events):
         with training_progress() as shown:
             for event in events:
                 print("{'loss': 1.0}")
@@ -475,7 +456,7 @@ def lines(
     return shown_of
 
 
-def test_lines_without_a_terminal(lines: Callable[[list[dict[str, Any]]], list[str]]) -> None:
+def test_lines_without_a_terminal(lines):
     said = lines(STAGE_EVENTS)
     assert said[:3] == [
         "demonstrations: 1 of 2 1 succeeded",
@@ -498,7 +479,7 @@ def test_lines_without_a_terminal(lines: Callable[[list[dict[str, Any]]], list[s
     ]
 
 
-def test_bars_on_a_terminal() -> None:
+def test_bars_on_a_terminal():
     progress = pytest.importorskip("rich.progress")
     console = pytest.importorskip("rich.console")
     screen = io.StringIO()
@@ -522,9 +503,7 @@ def test_bars_on_a_terminal() -> None:
     assert "evaluation after update 0: valid_seen 20.0 %" in plain
 
 
-def test_only_the_first_process_shows_anything(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_first_process_shows_anything(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with training_progress() as shown:

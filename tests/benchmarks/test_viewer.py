@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ EVIL, GOING, evil_of, plain = KIT.EVIL, KIT.GOING, KIT.evil_of, KIT.plain
 looked_for, shown, text, texts = KIT.looked_for, KIT.shown, KIT.text, KIT.texts
 
 
-def choose(browser: Any, label: str, option: str) -> None:
+def choose(browser, label, option):
     """Choose what begins with a text in the filter of that name."""
     script = """
       const box = [...document.querySelectorAll("#filters label")]
@@ -30,7 +29,7 @@ def choose(browser: Any, label: str, option: str) -> None:
     browser.run(script, label, option)
 
 
-def test_the_list_is_filtered(browser: Any, page: Path) -> None:
+def test_the_list_is_filtered(browser, page):
     shown(browser, page)
     assert text(browser, "#shown") == "10 episodes"
     labels = texts(browser, "#filters label > span")
@@ -55,7 +54,7 @@ def test_the_list_is_filtered(browser: Any, page: Path) -> None:
     assert text(browser, "#shown") == "0 of 10 episodes"
 
 
-def test_texts_are_found_and_marked(browser: Any, page: Path) -> None:
+def test_texts_are_found_and_marked(browser, page):
     shown(browser, page)
     told = looked_for(browser, "PLACE 3")
     assert told.startswith("18 hits in 9 episodes") and "actions 9, observations 9" in told
@@ -89,7 +88,7 @@ EVERYWHERE = {
 }
 
 
-def test_everything_is_searched(browser: Any, page: Path) -> None:
+def test_everything_is_searched(browser, page):
     shown(browser, page)
     for words, scope in EVERYWHERE.items():
         told = looked_for(browser, words)
@@ -99,14 +98,14 @@ def test_everything_is_searched(browser: Any, page: Path) -> None:
         assert text(browser, "mark.hit").lower() == words.lower()
 
 
-def test_what_is_looked_for_is_no_pattern(browser: Any, page: Path) -> None:
+def test_what_is_looked_for_is_no_pattern(browser, page):
     shown(browser, page)
     for words in (".*", "[a-z]", "\\d", "^", "a|b", "$&", "</", "\u202e", "İ"):
         assert looked_for(browser, words).startswith("0 hits"), words
     assert re.match(r"[1-9]\d* hits", looked_for(browser, "("))
 
 
-def test_keys_move_about(browser: Any, page: Path) -> None:
+def test_keys_move_about(browser, page):
     shown(browser, page)
     place = "document.querySelector('#moves strong').textContent"
     for keys, expected in [
@@ -129,7 +128,7 @@ def test_keys_move_about(browser: Any, page: Path) -> None:
     assert browser.run("return document.activeElement.id") == "episodes"
 
 
-def test_lists_obey_arrow_keys_and_tell_who_is_chosen(browser: Any, page: Path) -> None:
+def test_lists_obey_arrow_keys_and_tell_who_is_chosen(browser, page):
     shown(browser, page)
     browser.run("document.getElementById('episodes').focus()")
     browser.press("ArrowDown")
@@ -152,7 +151,7 @@ def test_lists_obey_arrow_keys_and_tell_who_is_chosen(browser: Any, page: Path) 
     assert "Start" in text(browser, "#moves")
 
 
-def test_a_link_leads_back(browser: Any, page: Path) -> None:
+def test_a_link_leads_back(browser, page):
     shown(browser, page, "#3/4?outcome=not+solved&q=place&in=actions&order=shortest")
     browser.wait(f"location.hash.includes('q=place') && !{GOING}")
     for _ in range(2):
@@ -168,7 +167,7 @@ def test_a_link_leads_back(browser: Any, page: Path) -> None:
     assert text(browser, "#shown") == "10 episodes"
 
 
-def test_wrong_links_lead_somewhere(browser: Any, page: Path) -> None:
+def test_wrong_links_lead_somewhere(browser, page):
     shown(browser, page)
     strange = "#1/1?run=<b>&with=x&order=__proto__&in=a"
     for place in ("#0/0", "#999/999", "#-1/2", "#1", "#1/x", "#%E2%80%AE", strange):
@@ -177,7 +176,7 @@ def test_wrong_links_lead_somewhere(browser: Any, page: Path) -> None:
         assert text(browser, "#shown") == "10 episodes"
 
 
-def test_a_step_shows_what_was_behind_it(browser: Any, page: Path) -> None:
+def test_a_step_shows_what_was_behind_it(browser, page):
     shown(browser, page, "#1/1")
     browser.run("for (const box of document.querySelectorAll('details')) box.open = true")
     browser.wait("document.querySelector('.messages')")
@@ -207,7 +206,7 @@ def test_a_step_shows_what_was_behind_it(browser: Any, page: Path) -> None:
     assert "refused" in text(browser, "#steps [aria-selected=true]")
 
 
-def test_tokens_tell_their_probabilities(browser: Any, page: Path) -> None:
+def test_tokens_tell_their_probabilities(browser, page):
     shown(browser, page, "#1/1")
     found = browser.run("return [...document.querySelectorAll('.tokens')][0].childNodes.length")
     assert found == 3
@@ -231,7 +230,7 @@ def test_tokens_tell_their_probabilities(browser: Any, page: Path) -> None:
     assert "Probability of a token:" in text(browser, ".token-legend")
 
 
-def test_two_runs_of_a_task_are_shown_side_by_side(browser: Any, page: Path) -> None:
+def test_two_runs_of_a_task_are_shown_side_by_side(browser, page):
     assert page.name == "view-together.html"
     shown(browser, page, "#3/2")
     assert "second, random" in text(browser, ".others")
@@ -246,7 +245,7 @@ def test_two_runs_of_a_task_are_shown_side_by_side(browser: Any, page: Path) -> 
     assert "Boil" not in text(browser, ".folded") and "second" in text(browser, ".folded table")
 
 
-def test_of_many_episodes_only_those_in_sight_are_rows(browser: Any, tmp_path: Path) -> None:
+def test_of_many_episodes_only_those_in_sight_are_rows(browser, tmp_path):
     pack = Pack(Episode(f"number {i}", plain(i), None) for i in range(1500))
     write_whole(tmp_path / "many.html", render_page("", {}, (), pack, folded=True))
     shown(browser, tmp_path / "many.html", "#1400/2")
@@ -257,7 +256,7 @@ def test_of_many_episodes_only_those_in_sight_are_rows(browser: Any, tmp_path: P
     browser.wait("document.querySelector('#episodes-0')")
 
 
-def test_an_episode_that_is_broken_is_told_and_others_open(browser: Any, tmp_path: Path) -> None:
+def test_an_episode_that_is_broken_is_told_and_others_open(browser, tmp_path):
     episodes = [Episode(f"number {i}", plain(i), None) for i in range(3)]
     write_whole(tmp_path / "whole.html", render_page("", {}, (), episodes))
     page = (tmp_path / "whole.html").read_text("utf-8")
@@ -273,7 +272,7 @@ def test_an_episode_that_is_broken_is_told_and_others_open(browser: Any, tmp_pat
     assert told.startswith("4 hits in 2 episodes (1 episode could not be unpacked)")
 
 
-def test_hostile_text_stays_text(browser: Any, tmp_path: Path) -> None:
+def test_hostile_text_stays_text(browser, tmp_path):
     dreamt = Episode(EVIL, evil_of(), evil_of(), EVIL)
     others = [Episode(EVIL + str(i), evil_of(), None, EVIL[::-1]) for i in range(3)]
     episodes = [dreamt, *others]
@@ -307,7 +306,7 @@ def test_hostile_text_stays_text(browser: Any, tmp_path: Path) -> None:
         assert "[U+202E]" in browser.run("return document.title")
 
 
-def test_hostile_text_is_looked_for(browser: Any, tmp_path: Path) -> None:
+def test_hostile_text_is_looked_for(browser, tmp_path):
     episode = Episode(EVIL, evil_of(), None)
     write_whole(tmp_path / "evil.html", render_page("", {}, (), [episode]))
     shown(browser, tmp_path / "evil.html")
@@ -346,7 +345,7 @@ return low;
 
 
 @pytest.mark.parametrize("colors", ["light", "dark"])
-def test_letters_stand_out(browser: Any, page: Path, colors: str) -> None:
+def test_letters_stand_out(browser, page, colors):
     browser.look(1500, 900, colors)
     shown(browser, page, "#1/1?q=safe")
     browser.wait("document.querySelector('#step mark.hit')")
@@ -355,7 +354,7 @@ def test_letters_stand_out(browser: Any, page: Path, colors: str) -> None:
 
 
 @pytest.mark.parametrize("width", [360, 1100, 2200])
-def test_every_width_will_do(browser: Any, page: Path, width: int) -> None:
+def test_every_width_will_do(browser, page, width):
     browser.look(width, 800)
     shown(browser, page, "#1/1?q=safe")
     browser.run("for (const box of document.querySelectorAll('details')) box.open = true")
@@ -363,7 +362,7 @@ def test_every_width_will_do(browser: Any, page: Path, width: int) -> None:
     assert browser.run("return document.getElementById('steps').clientHeight") > 90
 
 
-def test_what_has_no_text_has_a_name(browser: Any, page: Path) -> None:
+def test_what_has_no_text_has_a_name(browser, page):
     shown(browser, page, "#1/1")
     nodes = browser.cdp("Accessibility.getFullAXTree")["nodes"]
     wanted = {"button", "listbox", "option", "slider", "combobox", "searchbox", "group", "dialog"}

@@ -41,7 +41,6 @@ def viewed(page: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The index and the episodes that a viewer's page holds."""
     markup = page.read_text("utf-8")
     index = re.search('id="index">([^<]*)<', markup)
-    assert index is not None
     entries = json.loads(index[1])["episodes"]
     parts = re.findall('id="packed-[0-9]+">([^<]*)<', markup)
     return entries, [json.loads(zlib.decompress(base64.b64decode(part))) for part in parts]

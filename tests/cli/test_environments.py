@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import comap  # noqa: F401
-from comap.agents.create import tiny_folder
 from comap.cli import main
-from comap.envs.scienceworld import keep_idle
 from comap.envs.scienceworld.simulator import find_java, simulator_jar
 from comap.errors import CoMapError
 from comap.trajectory import read_trajectories
@@ -25,7 +21,7 @@ ASKING = ("comap", "paw", "wkm")
 @pytest.mark.parametrize(
     ("words", "split"), [(SHOP, "test"), ([*TOOLS, "--split", "G3_instruction"], "G3_instruction")]
 )
-def test_an_expert_plays_the_split_for_tests(words: list[str], split: str, tmp_path: Path) -> None:
+def test_an_expert_plays_the_split_for_tests(words, split, tmp_path):
     out = tmp_path / "run"
     assert main(["run", *words, "--agent", "expert", "--episodes", "3", "--out", str(out)]) == 0
     episodes = list(read_trajectories(out / "trajectories.jsonl"))
@@ -33,52 +29,8 @@ def test_an_expert_plays_the_split_for_tests(words: list[str], split: str, tmp_p
     assert main(["view", str(out), "--no-open"]) == 0
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained model that knows no word of the environment."""
-    pytest.importorskip("transformers")
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    return tiny_folder(folder, parameters=200_000, episodes=1)
-
-
-@pytest.fixture(scope="module")
-def simulators() -> Iterator[None]:
-    """ScienceWorld's JVMs wait for the next test."""
-    try:
-        simulator_jar()
-        find_java()
-    except CoMapError as error:
-        pytest.skip(str(error))
-    before = keep_idle(4)
-    yield
-    keep_idle(before)
-
-
-@pytest.fixture
-def laboratory(simulators: None, tmp_path: Path) -> list[str]:
-    """Words for ScienceWorld."""
-    env = ["--env", "comap/ScienceWorld-v0", "--env-option", "task_names=find-plant"]
-    return [*env, "--out", str(tmp_path / "out")]
-
-
-def test_an_expert_finds_a_plant(laboratory: list[str], tmp_path: Path) -> None:
-    assert main(["run", *laboratory, "--agent", "expert", "--episodes", "1"]) == 0
-    (episode,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
-    assert (episode.split, episode.success, episode.score) == ("test", True, 1.0)
-
-
-def test_paw_trains_in_the_laboratory(small: Path, laboratory: list[str], tmp_path: Path) -> None:
-    pytest.importorskip("trl")
-    words = ["--updates", "1", "--groups", "2", "--members", "2", "--evaluation-tasks", "1"]
-    words += ["--max-episode-steps", "2", "--preset", "tiny", "--model", str(small)]
-    words += ["--warmup-tokens", "0", "--demonstrations", "2"]
-    assert main(["train", "paw", *words, *laboratory]) == 0
-    (line,) = (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(line)["wm_rows"] > 0
-
-
 @pytest.mark.parametrize("agent", ASKING)
-def test_agents_ask_language_models_about_a_shop(agent: str, tmp_path: Path) -> None:
+def test_agents_ask_language_models_about_a_shop(agent, tmp_path):
     """An untrained model wins nothing; every agent reads its answers and goes on."""
     pytest.importorskip("transformers")
     words = ["--agent", agent, "--model", "tiny", *SMALLEST, "--episodes", "1"]
@@ -88,13 +40,20 @@ def test_agents_ask_language_models_about_a_shop(agent: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("env", "split"), [("comap/WebShop-v0", "test"), ("comap/StableToolBench-v0", "G3_instruction")]
+    ("env", "split"),
+    [("WebShop", "test"), ("StableToolBench", "G3_instruction"), ("ScienceWorld", "test")],
 )
-def test_paw_trains_on_other_environments(env: str, split: str, tmp_path: Path) -> None:
+def test_paw_trains_on_other_environments(env, split, tmp_path):
     pytest.importorskip("trl")
     words = ["--updates", "1", "--groups", "2", "--members", "2", "--evaluation-tasks", "1"]
     words += ["--warmup-tokens", "0", "--demonstrations", "2", "--max-episode-steps", "2"]
-    words += ["--parameters", "200000", "--env", env, "--preset", "tiny"]
+    words += ["--parameters", "200000", "--env", f"comap/{env}-v0", "--preset", "tiny"]
+    if env == "ScienceWorld":
+        words += ["--model", "tiny", "--env-option", "task_names=find-plant"]
+        try:
+            simulator_jar(), find_java()
+        except CoMapError as error:
+            pytest.skip(str(error))
     assert main(["train", "paw", *words, "--out", str(tmp_path)]) == 0
     (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert json.loads(line)["wm_rows"] > 0

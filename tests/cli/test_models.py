@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from comap.agents.create import AGENTS
-from comap.cli import main
 from comap.cli import run as run_module
 from comap.cli.run import ModelOptions, Models, Play
 from comap.envs.conformance.transcripts import load
@@ -17,17 +15,17 @@ from comap.lm import create
 from comap.trainers.setup import Environments
 
 kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
-run, episodes, viewed = kit.run, kit.episodes, kit.viewed
+run, episodes = kit.run, kit.episodes
 
 
 SERVER, OTHER = "http://127.0.0.1:9/v1#m", "http://127.0.0.1:9/v1#other"
 
 
-def made(monkeypatch: pytest.MonkeyPatch, spec: str, **options: Any) -> dict[str, Any]:
+def made(monkeypatch, spec, **options):
     """What a model is made with."""
-    found: list[dict[str, Any]] = []
+    found = []
 
-    def make(spec: str, **given: Any) -> str:
+    def make(spec, **given):
         del given["build_tiny"]
         found.append({name: value for name, value in given.items() if value is not None})
         return spec
@@ -37,7 +35,7 @@ def made(monkeypatch: pytest.MonkeyPatch, spec: str, **options: Any) -> dict[str
     return found[0]
 
 
-def test_options_of_models_go_to_models_of_their_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_models_go_to_models_of_their_kind(monkeypatch):
     tiny = {"model": "tiny", "world_model": SERVER, "dtype": "float32"}
     assert made(monkeypatch, "tiny", **tiny) == {"dtype": "float32"}
     assert made(monkeypatch, SERVER, **tiny) == {}, "what a server computes with is its affair"
@@ -51,8 +49,8 @@ def test_options_of_models_go_to_models_of_their_kind(monkeypatch: pytest.Monkey
     assert made(monkeypatch, "tiny", **alone) == {"dtype": "float32"}
 
 
-def test_adapters_go_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {"adapter": {"actor": "a", "wm": "w"}, "world_model_adapter": "wm"}
+def test_adapters_go_where_they_are_asked_for(monkeypatch):
+    given = {"adapter": {"actor": "a", "wm": "w"}, "world_model_adapter": "wm"}
     both = {"actor": "a", "wm": "w"}
     shared = given | {"model": "tiny", "world_model": "tiny"}
     assert made(monkeypatch, "tiny", **shared) == {"adapters": both}
@@ -64,27 +62,17 @@ def test_adapters_go_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -
     }
 
 
-STAND_IN = f"{Path(__file__).parents[1] / 'lm' / 'shipped_stand_in.py'}:stand_in"
 SHORT = ["--env-option", "max_episode_steps=2", "--device", "cpu"]
 
 
-@pytest.fixture(scope="module")
-def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("torch")
-    place: Path = load(STAND_IN)(tmp_path_factory.mktemp("models"))
-    return place
-
-
 @pytest.fixture
-def shipping(stand_ins: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shipping(stand_ins, monkeypatch):
     """Tiny models in the place of those that comap ships."""
     monkeypatch.setattr(create, "_package_folder", lambda: stand_ins)
     return stand_ins
 
 
-def test_comap_plays_out_of_the_box(
-    shipping: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_comap_plays_out_of_the_box(shipping, tmp_path, capsys):
     assert run("--agent", "comap", *SHORT, "--out", str(tmp_path)) == 0
     told = capsys.readouterr().out
     assert "model: the small one that comap ships (0.2 M parameters" in told
@@ -101,22 +89,9 @@ def test_comap_plays_out_of_the_box(
     assert run("--agent", "comap", "--model", "shipped", *SHORT, "--out", str(tmp_path)) == 0
     told = capsys.readouterr().out
     assert "the small one" not in told and "4 of 4 tasks had ended before" in told, "the same run"
-    assert main(["view", str(tmp_path), "--no-open"]) == 0
-    (record, *_) = viewed(tmp_path / "view.html")[1]
-    for note in ("draft_action", "predicted_next_state", "reflect_response", "gate_parts"):
-        assert note in record["texts"]
-    gates = record["real"]["steps"][0]["gates"]
-    assert gates["numbers"]["p"] == {
-        "value": 0.5,
-        "threshold": 0.4,
-        "source": "head",
-        "enough": True,
-    }
 
 
-def test_what_is_asked_for_wins_over_what_ships(
-    shipping: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_asked_for_wins_over_what_ships(shipping, tmp_path, capsys):
     words = ["--agent", "comap", "--tau-p", "0.9", "--decoding", "scored", "--world-model", "null"]
     assert run(*words, *SHORT, "--p-source", "verbalizer", "--out", str(tmp_path / "a")) == 0
     made = json.loads((tmp_path / "a" / "run.json").read_text())
@@ -131,9 +106,7 @@ def test_what_is_asked_for_wins_over_what_ships(
     assert world["max_new_tokens"] == 2 and world["prompts"] == "standard"
 
 
-def test_other_agents_play_out_of_the_box_too(
-    shipping: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_agents_play_out_of_the_box_too(shipping, tmp_path, capsys):
     words = ["--agent", "react", "--decoding", "masked", *SHORT]
     assert run(*words, "--out", str(tmp_path / "react")) == 0
     made = json.loads((tmp_path / "react" / "run.json").read_text())
@@ -149,9 +122,7 @@ def test_other_agents_play_out_of_the_box_too(
         assert bool(set(told) - {"seed"}) == (name not in ("expert", "random"))
 
 
-def test_without_shipped_models_a_model_must_be_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_shipped_models_a_model_must_be_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(create, "_package_folder", lambda: tmp_path / "none")
     for agent in ("react", "comap"):
         assert run("--agent", agent, "--out", str(tmp_path / "run")) == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,14 +21,14 @@ TOOLS = ["--env", "comap/StableToolBench-v0", "--env-option", "source=generated"
 
 
 @pytest.fixture
-def official() -> Path:
+def official():
     if not (SHARED / "example_answers").is_dir():
         pytest.skip(f"no StableToolBench data at {SHARED}")
     return SHARED
 
 
 @pytest.fixture(autouse=True)
-def _no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_data(tmp_path, monkeypatch):
     monkeypatch.setenv("COMAP_HOME", str(tmp_path / "home"))
 
 
@@ -44,7 +43,7 @@ API = {
 }
 
 
-def reference(folder: Path, answers: dict[str, str], method: str = "CoT@1") -> Path:
+def reference(folder, answers, method="CoT@1"):
     """Write answer files as the reference pipeline does: one call, then Finish with an answer."""
     folder.mkdir(parents=True, exist_ok=True)
     for key, answer in answers.items():
@@ -65,7 +64,7 @@ def reference(folder: Path, answers: dict[str, str], method: str = "CoT@1") -> P
     return folder
 
 
-def queries(folder: Path, keys: str, group: str = "G1_instruction") -> Path:
+def queries(folder, keys, group="G1_instruction"):
     (folder / "test_instruction").mkdir(parents=True, exist_ok=True)
     records = [
         {
@@ -80,7 +79,7 @@ def queries(folder: Path, keys: str, group: str = "G1_instruction") -> Path:
     return folder
 
 
-def verdicts(path: Path, said: dict[str, tuple[str, ...]]) -> Path:
+def verdicts(path, said):
     rows = {
         key: {"is_solved": {str(n): f"AnswerStatus.{one.title()}" for n, one in enumerate(row)}}
         for key, row in said.items()
@@ -89,11 +88,11 @@ def verdicts(path: Path, said: dict[str, tuple[str, ...]]) -> Path:
     return path
 
 
-def score(*words: object, code: int = 0) -> None:
+def score(*words, code=0):
     assert main(["score", "tools", *map(str, words)]) == code
 
 
-def test_reference_answers_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reference_answers_are_scored(tmp_path, capsys):
     mine = reference(tmp_path / "mine" / "G1_instruction", {"1": "x", "2": "y", "3": "", "4": "z"})
     recorded = verdicts(
         tmp_path / "v.json",
@@ -116,7 +115,7 @@ def test_reference_answers_are_scored(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "43.8 % [" in printed and "recorded: v.json" in printed
 
 
-def test_sowr_by_verdicts_on_both(tmp_path: Path) -> None:
+def test_sowr_by_verdicts_on_both(tmp_path):
     mine = reference(tmp_path / "mine", {"1": "x", "2": "y", "3": "z"})
     other = reference(tmp_path / "other", {"1": "x", "2": "y", "3": "z", "9": "n"}, "DFS@1")
     ours = verdicts(tmp_path / "o.json", dict.fromkeys("123", ("solved",)))
@@ -133,9 +132,7 @@ def test_sowr_by_verdicts_on_both(tmp_path: Path) -> None:
     score(*words, code=2)
 
 
-def test_runs_are_scored_by_their_checkers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_are_scored_by_their_checkers(tmp_path, capsys):
     for agent in ("expert", "random"):
         words = ["--agent", agent, "--episodes", "4", "--split", "G1_tool"]
         more = ["--env-option", "admissible_actions=true", "--env-option", "generator_seed=5"]
@@ -155,10 +152,10 @@ def test_runs_are_scored_by_their_checkers(
     score(tmp_path / "expert" / "trajectories.jsonl")
 
 
-def judging(server: Any) -> Any:
+def judging(server):
     """A server that finds short answers solved and long ones unsolved, and prefers the first."""
 
-    def reply(handler: Any) -> None:
+    def reply(handler):
         asked = handler.body["messages"][-1]["content"]
         if "good" in asked and "bad" in asked:
             text = "1" if asked.index("good") < asked.index("bad") else "2"
@@ -169,7 +166,7 @@ def judging(server: Any) -> Any:
     return reply
 
 
-def test_a_model_behind_a_server_judges(tmp_path: Path) -> None:
+def test_a_model_behind_a_server_judges(tmp_path):
     pytest.importorskip("openai")
     server = load(HOSTILE)
     mine = reference(tmp_path / "mine", {"1": "good", "2": "bad", "3": "middling"})
@@ -194,9 +191,7 @@ def test_a_model_behind_a_server_judges(tmp_path: Path) -> None:
     }
 
 
-def test_a_judge_that_never_answers_is_an_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_judge_that_never_answers_is_an_error(tmp_path, capsys):
     pytest.importorskip("openai")
     server = load(HOSTILE)
     mine = reference(tmp_path / "mine", {"1": "good"})
@@ -207,7 +202,7 @@ def test_a_judge_that_never_answers_is_an_error(
     assert not (tmp_path / "s.json").exists()
 
 
-def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_told(tmp_path, capsys):
     mine = reference(tmp_path / "answer" / "cot", {"1": "x"})
     reference(tmp_path / "answer" / "dfs", {"2": "x"})
     (tmp_path / "empty").mkdir()
@@ -215,7 +210,7 @@ def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
     other_verdicts = verdicts(tmp_path / "v.json", {"7": ("solved",)})
-    cases: list[tuple[list[object], str]] = [
+    cases = [
         ([tmp_path / "none"], "found nothing there"),
         ([tmp_path / "answer"], "cot, dfs: name one of these"),
         ([tmp_path / "run"], "no task has ended"),
@@ -242,7 +237,7 @@ def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     "task", ["../../etc/1", "G1_tool/\0/1", "/1", "\x1b[31m/7", "G1_tool/" + "9" * 5000, ""]
 )
-def test_ids_are_not_paths(tmp_path: Path, task: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ids_are_not_paths(tmp_path, task, capsys):
     episode = Trajectory(
         "comap/StableToolBench-v0", task, "G1_tool", "?", "me", "", State(), fingerprint={}
     )
@@ -269,9 +264,7 @@ def test_ids_are_not_paths(tmp_path: Path, task: str, capsys: pytest.CaptureFixt
         ("generated/G1_tool/1", {"compat": "no such"}),
     ],
 )
-def test_strange_records_are_told(
-    tmp_path: Path, task: str, fingerprint: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_strange_records_are_told(tmp_path, task, fingerprint, capsys):
     episode = Trajectory(
         "comap/StableToolBench-v0", task, "x", "?", "me", "", State(), fingerprint=fingerprint
     )
@@ -281,7 +274,7 @@ def test_strange_records_are_told(
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("cot", 2 / 3), ("dfs", 1.0)])
-def test_the_example_answers(official: Path, tmp_path: Path, kind: str, expected: float) -> None:
+def test_the_example_answers(official, tmp_path, kind, expected):
     base, name, out = official / "example_answers", f"virtual_chatgpt_{kind}", tmp_path / "s.json"
     recorded = base / "pass_rate_results" / name / f"G1_instruction_{name}.json"
     for folder in ("answer", "model_predictions_converted"):

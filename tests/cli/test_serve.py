@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from comap.cli import main
@@ -12,9 +10,7 @@ from comap.envs.stabletoolbench.backends import VirtualTools, virtual_app
 
 @pytest.mark.parametrize("kind", ["search", "tools"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-def test_other_machines_need_a_token(
-    kind: str, host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_machines_need_a_token(kind, host, tmp_path, capsys):
     assert main(["serve", kind, "--host", host, "--port", "0"]) == 2
     assert "expected a token that requests must tell, found none" in capsys.readouterr().err
     (tmp_path / "token").write_text("short")
@@ -24,7 +20,7 @@ def test_other_machines_need_a_token(
     assert "at least 16 characters, found 5" in said and "short" not in said
 
 
-def test_tools_want_the_token() -> None:
+def test_tools_want_the_token():
     pytest.importorskip("httpx")
     testclient = pytest.importorskip("starlette.testclient")
     app = virtual_app(VirtualTools([], world=0), token="a-token-of-tools")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 import pytest
 
 import comap  # noqa: F401
-from comap.agents import Decision, RandomAgent, Reply, Request, Run, View, run_to
+from comap.agents import Decision, RandomAgent, Run, run_to
 from comap.benchmarks.verify import verify
 from comap.cli import main
 from comap.envs.registry import env_class
@@ -26,22 +24,21 @@ from comap.jsonl import read
 HOUSE = ["--env-option", "source=generated", "--episodes", "3"]
 ENVS = ("ALFWorld", "WebShop", "StableToolBench", "SearchQA", "ScienceWorld")
 HOSTILE = "\x1b[2J<script>\u202e"
-Change = Callable[[dict[str, Any]], object]
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
+def lines(folder):
     """The episodes of a file."""
     return [json.loads(line) for line in (folder / "trajectories.jsonl").read_text().splitlines()]
 
 
-def write(folder: Path, episodes: list[dict[str, Any]]) -> None:
+def write(folder, episodes):
     """Change a file on purpose: what has its SHA-256 no longer does."""
     forget(folder)
     text = "".join(json.dumps(one) + "\n" for one in episodes)
     (folder / "trajectories.jsonl").write_text(text)
 
 
-def forget(folder: Path) -> None:
+def forget(folder):
     summary = folder / "summary.json"
     if summary.exists():
         told = json.loads(summary.read_text())
@@ -49,17 +46,16 @@ def forget(folder: Path) -> None:
         summary.write_text(json.dumps(told))
 
 
-def first_of(result: dict[str, Any]) -> dict[str, Any]:
+def first_of(result):
     """The first difference of a result."""
     for entry in (*result["episodes"], *result["files"]):
         if entry["difference"] is not None:
-            found: dict[str, Any] = entry["difference"]
-            return found
+            return entry["difference"]
     raise AssertionError("no difference")
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def played(tmp_path_factory):
     """A run that random actions made."""
     out = tmp_path_factory.mktemp("verify") / "run"
     assert main(["run", "--agent", "random", *HOUSE, "--out", str(out)]) == 0
@@ -67,11 +63,11 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def copy(played: Path, tmp_path: Path) -> Path:
+def copy(played, tmp_path):
     return Path(shutil.copytree(played, tmp_path / "copy"))
 
 
-def test_a_run_verifies(played: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_verifies(played, tmp_path, capsys):
     out = tmp_path / "result.json"
     capsys.readouterr()
     assert main(["verify", str(played), "--sample", "2", "--out", str(out)]) == 0
@@ -90,7 +86,7 @@ def test_a_run_verifies(played: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.fixture(scope="module")
-def idle() -> Iterator[None]:
+def idle():
     before = keep_idle(2)
     yield
     keep_idle(before)
@@ -98,7 +94,7 @@ def idle() -> Iterator[None]:
 
 @pytest.mark.parametrize("agent", ["expert", "random"])
 @pytest.mark.parametrize("name", ENVS)
-def test_embedded_tasks_verify(name: str, agent: str, idle: None, tmp_path: Path) -> None:
+def test_embedded_tasks_verify(name, agent, idle, tmp_path):
     env_id, number = f"comap/{name}-v0", "3"
     options = env_class(env_id).generated_options
     if name == "ScienceWorld":
@@ -118,11 +114,11 @@ def test_embedded_tasks_verify(name: str, agent: str, idle: None, tmp_path: Path
         assert result["counts"] == {"agrees": int(number)}, result["episodes"]
 
 
-def changed(step: int, name: str, value: object) -> Change:
+def changed(step, name, value):
     return lambda episode: episode["steps"][step].update({name: value})
 
 
-CHANGES: dict[str, tuple[Change, str, int]] = {
+CHANGES = {
     "observation": (changed(4, "observation", "You win."), "observation", 5),
     "a space": (
         lambda e: changed(4, "observation", e["steps"][4]["observation"] + " ")(e),
@@ -146,9 +142,7 @@ CHANGES: dict[str, tuple[Change, str, int]] = {
 
 
 @pytest.mark.parametrize("kind", sorted(CHANGES))
-def test_what_was_changed_is_found(
-    kind: str, copy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_changed_is_found(kind, copy, capsys):
     change, field, step = CHANGES[kind]
     episodes = lines(copy)
     change(episodes[1])
@@ -162,7 +156,7 @@ def test_what_was_changed_is_found(
     assert result["counts"] == {"agrees": 2, "differs": 1} and not result["agree"]
 
 
-def test_a_changed_letter_is_found_by_the_sha256(copy: Path) -> None:
+def test_a_changed_letter_is_found_by_the_sha256(copy):
     file = copy / "trajectories.jsonl"
     first, rest = file.read_text().split("\n", 1)
     file.write_text(first.replace('"agent": "', '"agent": "x') + "\n" + rest)
@@ -170,7 +164,7 @@ def test_a_changed_letter_is_found_by_the_sha256(copy: Path) -> None:
     assert found["field"] == "files" and "trajectories.jsonl of " in found["found"]
 
 
-def test_other_numbers_and_lost_episodes_are_found(copy: Path) -> None:
+def test_other_numbers_and_lost_episodes_are_found(copy):
     summary = json.loads((copy / "summary.json").read_text())
     (copy / "summary.json").write_text(json.dumps(summary | {"score": 0.75}))
     found = first_of(verify(copy))
@@ -189,7 +183,7 @@ def test_other_numbers_and_lost_episodes_are_found(copy: Path) -> None:
     (copy / "summary.json").write_text(json.dumps(again))
 
 
-def test_another_version_is_told_as_such(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_version_is_told_as_such(copy, capsys):
     episodes = lines(copy)
     for one in episodes:
         one["fingerprint"]["comap"] = "0.0.7"
@@ -215,7 +209,7 @@ def test_another_version_is_told_as_such(copy: Path, capsys: pytest.CaptureFixtu
     ],
     ids=range(6),
 )
-def test_hostile_lines(line: bytes, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_lines(line, copy, capsys):
     with (copy / "trajectories.jsonl").open("ab") as file:
         file.write(line + b"\n")
     assert main(["verify", str(copy), "--sample", "all"]) == 1
@@ -223,7 +217,7 @@ def test_hostile_lines(line: bytes, copy: Path, capsys: pytest.CaptureFixture[st
     assert "line 4" in said.out and "\x1b" not in said.out + said.err
 
 
-def test_hostile_words_and_options(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_words_and_options(copy, capsys):
     run = json.loads((copy / "run.json").read_text())
     run["config"]["env_options"] |= {"data_dir": "/etc", "nonsense": HOSTILE}
     forget(copy)
@@ -238,7 +232,7 @@ def test_hostile_words_and_options(copy: Path, capsys: pytest.CaptureFixture[str
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_a_folder_of_jobs(played: Path, tmp_path: Path) -> None:
+def test_a_folder_of_jobs(played, tmp_path):
     for name in ("one", "two"):
         shutil.copytree(played, tmp_path / "jobs" / name / "run")
     result = verify(tmp_path, sample=0)
@@ -248,7 +242,7 @@ def test_a_folder_of_jobs(played: Path, tmp_path: Path) -> None:
     assert result["counts"] == {"agrees": 6} and result["agree"]
 
 
-def test_missing_data_is_no_damage(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_data_is_no_damage(copy, capsys):
     """The record is of official games, which are not here."""
     write(copy, [one | {"task": one["task"].removeprefix("generated/")} for one in lines(copy)])
     run = json.loads((copy / "run.json").read_text())
@@ -261,7 +255,7 @@ def test_missing_data_is_no_damage(copy: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("world", [["null"], ["oracle", "--real-every", "3"], ["noisy"]])
-def test_imagined_steps_are_read_again(world: list[str], tmp_path: Path) -> None:
+def test_imagined_steps_are_read_again(world, tmp_path):
     words = ["--agent", "random", "--imagined", "--horizon", "12", "--world-model", *world]
     assert main(["run", *HOUSE, *words, "--out", str(tmp_path)]) == 0
     result = verify(tmp_path)
@@ -281,17 +275,17 @@ class Says:
 
     name = "says"
 
-    def __init__(self, *actions: str):
+    def __init__(self, *actions):
         self.actions = actions
 
-    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+    def decide(self, view):
         """Take the next action."""
         yield []
         over = view.step >= len(self.actions)
         return Decision(None if over else self.actions[view.step])
 
 
-def test_predictions_are_read_again(tmp_path: Path) -> None:
+def test_predictions_are_read_again(tmp_path):
     pytest.importorskip("transformers")
     words = ["--agent", "comap", "--model", "tiny", "--tiny-parameters", "200000"]
     words += ["--world-model", "oracle", "--decoding", "masked", "--draft-tokens", "8"]
@@ -300,13 +294,12 @@ def test_predictions_are_read_again(tmp_path: Path) -> None:
     assert verify(tmp_path)["agree"]
     episodes = lines(tmp_path)
     said = episodes[0]["steps"][1]["prediction"]
-    assert said is not None
     said["delta"]["added"] = [["in", "moon 1", "fridge 1"]]
     write(tmp_path, episodes)
     assert first_of(verify(tmp_path))["field"] == "prediction"
 
 
-def test_a_servers_answers_are_taken_from_the_record(tmp_path: Path) -> None:
+def test_a_servers_answers_are_taken_from_the_record(tmp_path):
     """The retriever was a server then; nobody asks it again."""
     env_id = "comap/SearchQA-v0"
     local = choose_retriever("fts5", None, generated=True)
@@ -327,11 +320,11 @@ def test_a_servers_answers_are_taken_from_the_record(tmp_path: Path) -> None:
     assert first_of(verify(tmp_path))["field"] == "reward"
 
 
-def test_faults_are_no_differences(tmp_path: Path) -> None:
+def test_faults_are_no_differences(tmp_path):
     """An agent that fails, and a task that did not start."""
 
     class Fails(RandomAgent):
-        def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+        def decide(self, view):
             """Fail at the third step."""
             if view.step == 2:
                 raise KeyError("boxes")

@@ -6,7 +6,6 @@ import random
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -16,7 +15,7 @@ from comap.envs import restore, snapshot
 from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError, SnapshotError
 from comap.facts import State
-from comap.integrations.adapter import AdaptedEnv, Wording, adapt
+from comap.integrations.adapter import Wording, adapt
 from comap.metrics import delta_f1_report
 from comap.spaces import Unicode
 from comap.worldmodel import ImaginedEnv, imagine
@@ -30,16 +29,16 @@ class CellCanonicalizer:
 
     version = "cells-1"
 
-    def initial(self, goal: str, observation: str) -> State:
+    def initial(self, goal, observation):
         return self.update(State(), "", observation)
 
-    def update(self, state: State, action: str, observation: str) -> State:
+    def update(self, state, action, observation):
         found = re.fullmatch(r"You stand on cell (\d+)\.", observation)
         if found is None:
             return State(state.facts, parsed=observation == "Nothing happens.")
         return State(frozenset({("at", "agent", f"cell {found[1]}")}))
 
-    def action(self, text: str) -> str:
+    def action(self, text):
         return text.strip().lower()
 
 
@@ -53,18 +52,17 @@ LAKE = Wording(
 )
 
 
-def lake(**options: Any) -> AdaptedEnv:
+def lake(**options):
     return adapt(gym.make("FrozenLake-v1", is_slippery=False, **options), CellCanonicalizer(), LAKE)
 
 
 @pytest.fixture
-def hanoi() -> AdaptedEnv:
+def hanoi():
     pytest.importorskip("textarena")
-    env: AdaptedEnv = load(f"{EXAMPLE}:make_env")(HANOI)
-    return env
+    return load(f"{EXAMPLE}:make_env")(HANOI)
 
 
-def test_a_game_of_textarena_has_facts(hanoi: AdaptedEnv) -> None:
+def test_a_game_of_textarena_has_facts(hanoi):
     observation, info = hanoi.reset(options={"task": "seeds/3"})
     assert (
         observation.startswith("You are playing Tower of Hanoi") and len(info["facts"].facts) == 3
@@ -82,7 +80,7 @@ def test_a_game_of_textarena_has_facts(hanoi: AdaptedEnv) -> None:
     assert again == run_episode(hanoi, RandomAgent(), task="seeds/4")
 
 
-def test_the_oracle_foresees_everything() -> None:
+def test_the_oracle_foresees_everything():
     """It goes back and forth in the adapted environment, so that restoring must be exact."""
     env = lake()
     env.reset(seed=0)
@@ -99,7 +97,7 @@ def test_the_oracle_foresees_everything() -> None:
     assert told == [True, False, True]
 
 
-def test_a_moment_comes_back() -> None:
+def test_a_moment_comes_back():
     env = lake()
     env.reset(seed=0)
     env.step("right")
@@ -116,7 +114,7 @@ def test_a_moment_comes_back() -> None:
         slippery.restore(slippery.snapshot())
 
 
-def test_their_limits_and_ours_truncate() -> None:
+def test_their_limits_and_ours_truncate():
     env = lake(max_episode_steps=3)
     for _ in range(2):
         env.reset(seed=0)
@@ -135,11 +133,11 @@ class Dice(gym.Env[str, str]):
     observation_space = Unicode(100)
     action_space = Unicode(100)
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[str, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return "You stand on cell 0.", {}
 
-    def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action):
         if action == "break":
             raise RuntimeError("it broke")
         if action == "number":
@@ -150,7 +148,7 @@ class Dice(gym.Env[str, str]):
 @pytest.mark.parametrize(
     ("action", "said"), [("break", "RuntimeError: it broke"), ("number", "Wording(observe=...)")]
 )
-def test_a_fault_ends_the_episode_alone(action: str, said: str) -> None:
+def test_a_fault_ends_the_episode_alone(action, said):
     env = adapt(Dice(), CellCanonicalizer())
     env.reset(seed=0)
     observation, _, terminated, truncated, info = env.step(action)
@@ -158,7 +156,7 @@ def test_a_fault_ends_the_episode_alone(action: str, said: str) -> None:
     assert "error" not in env.reset(seed=0)[1]
 
 
-def test_the_global_random_numbers_are_left_alone() -> None:
+def test_the_global_random_numbers_are_left_alone():
     pytest.importorskip("textarena")
     from comap.integrations.adapter import TextArenaGame
 

@@ -6,10 +6,8 @@ import http.client
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -28,35 +26,23 @@ TOKEN = "a-token-of-some-length"
 ROOT = Path(comap.__file__).parent.parent
 
 
-def offered(**options: Any) -> Offered:
+def offered(**options):
     return Offered([ALFWORLD, "comap/WebShop-v0"], {"source": "generated"}, ["split"], **options)
 
 
-class Served:
-    """A server in a thread, and its sessions."""
-
-    def __init__(self, sessions: Sessions, token: str | None = None):
-        self.sessions = sessions
-        self.server = Server(agentgym_app(sessions, token=token))
+@pytest.fixture(scope="module")
+def sessions():
+    return Sessions(offered(), limit=40)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Served]:
-    served = Served(Sessions(offered(), limit=40))
-    with served.server:
-        yield served
+def base(sessions):
+    """The address of a server in a thread."""
+    with Server(agentgym_app(sessions)) as server:
+        yield server.base
 
 
-@pytest.fixture
-def guarded() -> Iterator[Served]:
-    served = Served(Sessions(offered(), limit=2), TOKEN)
-    with served.server:
-        yield served
-
-
-def ask(
-    base: str, method: str, path: str, body: Any = None, **headers: str
-) -> tuple[int, dict[str, Any]]:
+def ask(base, method, path, body=None, **headers):
     connection = http.client.HTTPConnection(base.removeprefix("http://"), timeout=10)
     sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -67,44 +53,40 @@ def ask(
     return found
 
 
-def asked(server: Served, method: str, path: str, body: Any = None, **headers: str) -> Any:
-    return ask(server.server.base, method, path, body, **headers)
-
-
 class Remote:
     """An environment of a server, by plain requests."""
 
-    def __init__(self, base: str, options: Any = None, token: str = ""):
+    def __init__(self, base, options=None, token=""):
         self.base, self.headers = base, {"authorization": f"Bearer {token}"} if token else {}
         told = self.post("create", env=ALFWORLD, options=options or {})
         self.number, self.tasks = told["id"], told["tasks"]
 
-    def post(self, what: str, **body: Any) -> Any:
+    def post(self, what, **body):
         status, told = ask(self.base, "POST", f"/{what}", body, **self.headers)
         assert status == 200, told
         return told
 
-    def get(self, what: str) -> Any:
+    def get(self, what):
         status, told = ask(self.base, "GET", f"/{what}?id={self.number}", **self.headers)
         assert status == 200, told
         return told
 
-    def reset(self, **chosen: Any) -> Any:
+    def reset(self, **chosen):
         return self.post("reset", id=self.number, **chosen)
 
-    def step(self, action: str) -> Any:
+    def step(self, action):
         return self.post("step", id=self.number, action=action)
 
-    def close(self) -> None:
+    def close(self):
         self.post("close", id=self.number)
 
 
-def test_an_episode_is_the_same_as_here(server: Served) -> None:
+def test_an_episode_is_the_same_as_here(base):
     """An expert's episode through the server: the same texts, rewards and facts as without it."""
     env = gym.make(ALFWORLD, source="generated", split="valid_seen")
     task = env.unwrapped.tasks.ids[3]
     observation, info = env.reset(options={"task": task})
-    remote = Remote(server.server.base, {"split": "valid_seen"})
+    remote = Remote(base, {"split": "valid_seen"})
     assert remote.tasks == len(env.unwrapped.tasks)
     told = remote.reset(data_idx=3)
     assert (told["task"], told["observation"]) == (task, observation)
@@ -119,15 +101,15 @@ def test_an_episode_is_the_same_as_here(server: Served) -> None:
         assert told["facts"] == info["facts"].to_text()
         assert remote.get("available_actions") == list(info["admissible_actions"])
     assert told["success"] and told["score"] == 1.0
-    status, told = asked(server, "POST", "/step", {"id": remote.number, "action": "look"})
+    status, told = ask(base, "POST", "/step", {"id": remote.number, "action": "look"})
     assert status == 409 and "ended" in told["error"]
     assert remote.reset(seed=5)["observation"] == env.reset(seed=5)[0]
     remote.close()
 
 
-def test_many_clients_at_once(server: Served) -> None:
-    def play(place: int) -> list[str]:
-        remote = Remote(server.server.base)
+def test_many_clients_at_once(base, sessions):
+    def play(place):
+        remote = Remote(base)
         texts = [remote.reset(data_idx=place % 4)["observation"]]
         for _ in range(5):
             actions = remote.get("available_actions") or [""]
@@ -138,10 +120,10 @@ def test_many_clients_at_once(server: Served) -> None:
     with ThreadPoolExecutor(16) as pool:
         played = list(pool.map(play, [*range(12), *range(12)]))
     assert played[:12] == played[12:] and played[0] != played[1]
-    assert len(server.sessions) == 0
+    assert len(sessions) == 0
 
 
-def test_a_limit_and_idle_environments() -> None:
+def test_a_limit_and_idle_environments():
     now = [0.0]
     sessions = Sessions(offered(), limit=2, idle=10.0, clock=lambda: now[0])
     first, _ = sessions.create()
@@ -175,7 +157,7 @@ def test_a_limit_and_idle_environments() -> None:
         ("/reset", {"id": "../x"}, 404, "found 'str'"),
         ("/reset", {"id": "ID", "task": "../../etc/passwd"}, 404, "expected a task"),
         ("/reset", {"id": "ID", "data_idx": -1}, 422, "whole number from 0"),
-        ("/reset", {"id": "ID", "seed": -1}, 422, "expected 'seed'"),
+        ("/reset", {"id": "ID", "seed": -1}, 422, "seed must be a whole number"),
         ("/reset", {"id": "ID", "game": 0, "data_idx": 0}, 422, "expected one of"),
         ("/step", {"id": "ID", "action": "look"}, 409, "reset first"),
         ("/step", {"id": "ID", "action": ["look"]}, 422, "expected 'action'"),
@@ -183,31 +165,30 @@ def test_a_limit_and_idle_environments() -> None:
         ("/observation", {}, 405, "expected GET"),
     ],
 )
-def test_wrong_requests_are_told(
-    path: str, body: Any, status: int, said: str, server: Served
-) -> None:
-    _, created = asked(server, "POST", "/create", {})
+def test_wrong_requests_are_told(path, body, status, said, base):
+    _, created = ask(base, "POST", "/create", {})
     if isinstance(body, dict) and body.get("id") == "ID":
         body = body | {"id": created["id"]}
-    found, told = asked(server, "POST", path, body)
+    found, told = ask(base, "POST", path, body)
     assert found == status and said in told["error"] and "Traceback" not in told["error"]
-    assert asked(server, "POST", "/close", {"id": created["id"]})[1]["closed"]
+    assert ask(base, "POST", "/close", {"id": created["id"]})[1]["closed"]
 
 
-def test_web_pages_are_kept_out(server: Served) -> None:
-    assert asked(server, "POST", "/create", {}, origin="http://a.example")[0] == 403
-    assert asked(server, "GET", "/", host="a.example:80")[0] == 403
-    assert asked(server, "POST", "/create", {}, content_type="text/plain")[0] == 415
+def test_web_pages_are_kept_out(base):
+    assert ask(base, "POST", "/create", {}, origin="http://a.example")[0] == 403
+    assert ask(base, "GET", "/", host="a.example:80")[0] == 403
+    assert ask(base, "POST", "/create", {}, content_type="text/plain")[0] == 415
 
 
-def test_a_token_is_wanted(guarded: Served) -> None:
-    for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {TOKEN}"}):
-        status, told = asked(guarded, "POST", "/create", {}, **headers)
-        assert status == 401 and TOKEN not in told["error"]
-    assert Remote(guarded.server.base, token=TOKEN).reset(seed=0)["step"] == 0
+def test_a_token_is_wanted():
+    with Server(agentgym_app(Sessions(offered(), limit=2), token=TOKEN)) as server:
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {TOKEN}"}):
+            status, told = ask(server.base, "POST", "/create", {}, **headers)
+            assert status == 401 and TOKEN not in told["error"]
+        assert Remote(server.base, token=TOKEN).reset(seed=0)["step"] == 0
 
 
-def test_other_machines_need_a_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_other_machines_need_a_token(monkeypatch, tmp_path):
     monkeypatch.delenv("COMAP_SERVE_TOKEN", raising=False)
     for host in ("0.0.0.0", "::", "a.example"):
         with pytest.raises(OptionError, match="token"):
@@ -222,14 +203,13 @@ def test_other_machines_need_a_token(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert main(["serve", "env", "--env", "CartPole-v1"]) == 2
 
 
-def test_the_command_serves(tmp_path: Path) -> None:
+def test_the_command_serves(tmp_path):
     token = tmp_path / "token"
     token.write_text(f"{TOKEN}\n")
     words = [sys.executable, "-m", "comap", "serve", "env", "--env", ALFWORLD, "--port", "0"]
     words += ["--token-file", str(token), "--env-option", "source=generated"]
     process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("serving http://127.0.0.1:") and TOKEN not in line
         remote = Remote(line.split()[1], token=TOKEN)
@@ -240,7 +220,7 @@ def test_the_command_serves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["http://127.0.0.1:9/retrieve", "/etc", "..\\up", "host:80"])
-def test_no_client_names_a_place_or_an_address(given: str) -> None:
+def test_no_client_names_a_place_or_an_address(given):
     """An allowed option may be a word or an address: the address is not a client's to choose."""
     made = Offered(["comap/SearchQA-v0"], {"source": "generated"}, ["retriever"])
     with pytest.raises(OptionError, match="a place or an address"):

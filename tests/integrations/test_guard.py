@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from comap.envs.http import MAX_REQUEST_BYTES, Guard
 TOKEN = "a-token-of-some-length"
 
 
-async def echo(scope: Any, receive: Any, send: Any) -> None:
+async def echo(scope, receive, send):
     """Send a body back; fail where it says so."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.accept"})
@@ -27,20 +26,20 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def ask(parts: Any, kind: str = "http", extensions: Any = None, token: str = TOKEN) -> list[Any]:
+def ask(parts, kind="http", extensions=None, token=TOKEN):
     """Return what a guarded application sends after a body that comes in parts."""
-    sent: list[Any] = []
+    sent = []
     waiting = [
         {"type": "http.request", "body": part, "more_body": place < len(parts) - 1}
         for place, part in enumerate(parts)
     ]
 
-    async def receive() -> Any:
+    async def receive():
         if not waiting:
             await asyncio.sleep(60)
         return waiting.pop(0)
 
-    async def send(message: Any) -> None:
+    async def send(message):
         sent.append(message)
 
     headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {token}".encode())]
@@ -61,7 +60,7 @@ def ask(parts: Any, kind: str = "http", extensions: Any = None, token: str = TOK
         b'{"\\uDC00": 1}',
     ],
 )
-def test_a_body_that_is_no_json_is_refused(body: bytes) -> None:
+def test_a_body_that_is_no_json_is_refused(body):
     start, rest = ask([body[:1], body[1:]])
     assert start["status"] == 400 and "expected" in json.loads(rest["body"])["error"]
 
@@ -69,12 +68,12 @@ def test_a_body_that_is_no_json_is_refused(body: bytes) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{}", '"ä\\n"'.encode(), b'"\\ud83d\\ude00"', b'"\\\\ud800"']
 )
-def test_a_body_of_json_is_handed_on_as_it_is(body: bytes) -> None:
+def test_a_body_of_json_is_handed_on_as_it_is(body):
     start, rest = ask([body])
     assert (start["status"], rest["body"]) == (200, body)
 
 
-def test_the_rest_of_a_refused_body_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rest_of_a_refused_body_is_read(monkeypatch):
     assert ask([b" " * MAX_REQUEST_BYTES, b"  ", b"  "])[0]["status"] == 413
     monkeypatch.setattr(serving, "_LINGER", 0.05)
     monkeypatch.setattr(serving, "_TIMEOUT", 0.05)
@@ -82,7 +81,7 @@ def test_the_rest_of_a_refused_body_is_read(monkeypatch: pytest.MonkeyPatch) -> 
     assert ask([])[0]["status"] == 408
 
 
-def test_what_fails_is_told_in_a_line_without_its_words(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_fails_is_told_in_a_line_without_its_words(caplog):
     with caplog.at_level(logging.WARNING):
         start, rest = ask([b'"fail"'])
         assert start["status"] == 500 and b"ValueError" in rest["body"]
@@ -92,7 +91,7 @@ def test_what_fails_is_told_in_a_line_without_its_words(caplog: pytest.LogCaptur
     assert "'/x' failed (ValueError at line" in caplog.text and "Traceback" not in caplog.text
 
 
-def test_a_websocket_is_refused_with_a_status_where_that_can_be_told() -> None:
+def test_a_websocket_is_refused_with_a_status_where_that_can_be_told():
     start, rest = ask([], "websocket", {"websocket.http.response": {}}, token="wrong")
     assert (start["type"], start["status"]) == ("websocket.http.response.start", 401)
     assert b"token" in rest["body"]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -20,7 +18,7 @@ from comap.integrations.mcp import EpisodeTools, http_app
 
 mcp = pytest.importorskip("mcp")
 pytest.importorskip("uvicorn")
-served: Any = load(f"{Path(__file__).parent / 'serving_kit.py'}:served")
+served = load(f"{Path(__file__).parent / 'serving_kit.py'}:served")
 
 TOOLS, ALFWORLD = "comap/StableToolBench-v0", "comap/ALFWorld-v0"
 GENERATED = {"source": "generated"}
@@ -28,12 +26,12 @@ TOKEN = "a-token-of-some-length"
 ROOT = Path(comap.__file__).parent.parent
 
 
-def ask(url: str, talk: Callable[[Any], Coroutine[Any, Any, Any]], token: str = TOKEN) -> Any:
+def ask(url, talk, token=TOKEN):
     """Connect the official client to a server and let it talk."""
     import httpx
     from mcp.client.streamable_http import streamable_http_client
 
-    async def run() -> Any:
+    async def run():
         headers = {"authorization": f"Bearer {token}"}
         async with (
             httpx.AsyncClient(headers=headers, trust_env=False, timeout=20) as client,
@@ -46,7 +44,7 @@ def ask(url: str, talk: Callable[[Any], Coroutine[Any, Any, Any]], token: str = 
     return asyncio.run(run())
 
 
-async def play(session: Any, task: str) -> tuple[list[str], Any]:
+async def play(session, task):
     """Play a task of StableToolBench with the expert's calls; what tools said, and the last answer."""
     twin = gym.make(TOOLS, **GENERATED)
     twin.reset(options={"task": task})
@@ -66,15 +64,15 @@ async def play(session: Any, task: str) -> tuple[list[str], Any]:
 
 
 @pytest.fixture(scope="module")
-def tools() -> Any:
+def tools():
     with served(http_app(Offered([TOOLS], GENERATED), host="127.0.0.1", token=TOKEN)) as base:
         yield f"{base}/mcp"
 
 
-def test_the_official_client_solves_tasks(tools: str) -> None:
+def test_the_official_client_solves_tasks(tools):
     """A whole episode, tool by tool, with their schemas; then another one with other tools."""
 
-    async def talk(session: Any) -> None:
+    async def talk(session):
         listed = {tool.name: tool for tool in (await session.list_tools()).tools}
         first = (await session.call_tool("observe", {})).structuredContent
         twin = gym.make(TOOLS, **GENERATED)
@@ -92,8 +90,8 @@ def test_the_official_client_solves_tasks(tools: str) -> None:
     ask(tools, talk)
 
 
-def test_what_is_wrong_is_told_to_the_model(tools: str) -> None:
-    async def talk(session: Any) -> None:
+def test_what_is_wrong_is_told_to_the_model(tools):
+    async def talk(session):
         cases = [
             ("nothing", {}, "expected one of the tools"),
             ("act", {"action": "look"}, "expected one of the tools"),
@@ -112,7 +110,7 @@ def test_what_is_wrong_is_told_to_the_model(tools: str) -> None:
     ask(tools, talk)
 
 
-def post(url: str, body: bytes, **headers: str) -> int:
+def post(url, body, **headers):
     import httpx
 
     named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -123,7 +121,7 @@ def post(url: str, body: bytes, **headers: str) -> int:
         return response.status_code
 
 
-def test_requests_are_checked(tools: str) -> None:
+def test_requests_are_checked(tools):
     right = {"authorization": f"Bearer {TOKEN}"}
     assert post(tools, b"{}") == 401
     assert post(tools, b"{}", authorization="Bearer wrong") == 401
@@ -136,7 +134,7 @@ def test_requests_are_checked(tools: str) -> None:
         http_app(Offered([TOOLS]), host="0.0.0.0")
 
 
-def test_other_environments_have_one_tool() -> None:
+def test_other_environments_have_one_tool():
     tools = EpisodeTools(Offered([ALFWORLD], GENERATED | {"split": "valid_seen"}))
     assert [tool["name"] for tool in tools.listed()] == ["reset", "observe", "act"]
     assert "Your task is to" in tools.call("observe", {}).text
@@ -147,13 +145,12 @@ def test_other_environments_have_one_tool() -> None:
     assert tools.call("act", {"action": 3}).data is None
     while not told["done"]:
         told = tools.call("act", {"action": env.unwrapped.expert_action()}).data
-        assert told is not None
         env.step(env.unwrapped.expert_action())
     assert told["success"]
     tools.close()
 
 
-def test_a_client_at_standard_input_and_output() -> None:
+def test_a_client_at_standard_input_and_output():
     """The command as an MCP host starts it; the official client finds its tools and plays."""
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -161,7 +158,7 @@ def test_a_client_at_standard_input_and_output() -> None:
     words += ["--env-option", "source=generated"]
     where = StdioServerParameters(command=sys.executable, args=words, cwd=ROOT)
 
-    async def run() -> None:
+    async def run():
         async with (
             stdio_client(where) as (reading, writing),
             mcp.ClientSession(reading, writing) as session,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
 
-import comap
 from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.integrations import Offered
@@ -17,17 +14,16 @@ from comap.integrations.openenv import openenv_app
 
 pytest.importorskip("openenv")
 pytest.importorskip("uvicorn")
-served: Any = load(f"{Path(__file__).parent / 'serving_kit.py'}:served")
+served = load(f"{Path(__file__).parent / 'serving_kit.py'}:served")
 
 ALFWORLD = "comap/ALFWorld-v0"
 GENERATED = {"source": "generated"}
 TOKEN = "a-token-of-some-length"
 RIGHT = {"Authorization": f"Bearer {TOKEN}"}
-ROOT = Path(comap.__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
-def base() -> Iterator[str]:
+def base():
     app = openenv_app(
         Offered([ALFWORLD], GENERATED, ["split"]), host="127.0.0.1", token=TOKEN, limit=3
     )
@@ -35,13 +31,13 @@ def base() -> Iterator[str]:
         yield url
 
 
-def client(url: str, headers: Any = RIGHT) -> Any:
+def client(url, headers=RIGHT):
     from openenv.core.generic_client import GenericEnvClient
 
     return GenericEnvClient(base_url=url, headers=headers).sync()
 
 
-def expert_plays(env: Any, **asked: Any) -> Any:
+def expert_plays(env, **asked):
     """Play a task by the expert, and compare each step with our own environment."""
     result = env.reset(**asked)
     twin = gym.make(ALFWORLD, split=result.observation["split"], **GENERATED)
@@ -57,7 +53,7 @@ def expert_plays(env: Any, **asked: Any) -> Any:
     return result
 
 
-def test_openenvs_client_solves_tasks(base: str) -> None:
+def test_openenvs_client_solves_tasks(base):
     with client(base) as env:
         result = expert_plays(env, split="valid_unseen", index=4, episode_id="an episode")
         assert result.observation["success"] and result.reward == 1.0
@@ -67,7 +63,7 @@ def test_openenvs_client_solves_tasks(base: str) -> None:
         assert expert_plays(env, seed=5).observation["split"] == "valid_unseen"
 
 
-def test_a_seed_is_a_seed(base: str) -> None:
+def test_a_seed_is_a_seed(base):
     with client(base) as one, client(base) as other:
         first = [one.reset(seed=seed).observation["task"] for seed in (1, 2, 3)]
         assert first == [other.reset(seed=seed).observation["task"] for seed in (1, 2, 3)]
@@ -85,7 +81,7 @@ def test_a_seed_is_a_seed(base: str) -> None:
         ({"seed": "x"}, "seed"),
     ],
 )
-def test_what_is_wrong_is_told(asked: dict[str, Any], said: str, base: str) -> None:
+def test_what_is_wrong_is_told(asked, said, base):
     with client(base) as env:
         with pytest.raises(RuntimeError, match=said):
             env.reset(**asked)
@@ -96,7 +92,7 @@ def test_what_is_wrong_is_told(asked: dict[str, Any], said: str, base: str) -> N
         assert env.reset(index=0).observation["step"] == 0
 
 
-def test_a_limit_and_a_token(base: str) -> None:
+def test_a_limit_and_a_token(base):
     with client(base) as one, client(base) as two, client(base) as three:
         for env in (one, two, three):
             env.reset(index=0)
@@ -107,13 +103,3 @@ def test_a_limit_and_a_token(base: str) -> None:
             pass
     with pytest.raises(OptionError, match="token"):
         openenv_app(Offered([ALFWORLD]), host="0.0.0.0")
-
-
-def ask(url: str, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, str]:
-    import httpx
-
-    with httpx.Client(trust_env=False, timeout=20) as web:
-        told = {"content-type": "application/json"} | RIGHT | headers
-        response = web.request(method, f"{url}{path}", content=body, headers=told)
-        assert "Traceback" not in response.text and TOKEN not in response.text
-        return response.status_code, response.text

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
-from typing import Any
+from itertools import pairwise
 
 import pytest
 
@@ -16,7 +15,7 @@ ALFWORLD, TOOLS, SEARCH = "comap/ALFWorld-v0", "comap/StableToolBench-v0", "coma
 GENERATED = {"source": "generated"}
 
 
-def test_an_expert_solves_a_task_by_tools() -> None:
+def test_an_expert_solves_a_task_by_tools():
     environment = environment_factory(ALFWORLD, reward="success", split="valid_seen")()
     rows = task_rows(ALFWORLD, 3, split="valid_seen")
     for row in rows:
@@ -29,7 +28,7 @@ def test_an_expert_solves_a_task_by_tools() -> None:
             environment.act("look")
 
 
-def test_functions_are_called_by_name() -> None:
+def test_functions_are_called_by_name():
     environment = environment_factory(TOOLS, **GENERATED)()
     environment.reset(**task_rows(TOOLS, 1, **GENERATED)[0])
     assert environment.call("nothing", {}).startswith('{"error": "No such function name')
@@ -39,7 +38,7 @@ def test_functions_are_called_by_name() -> None:
     assert environment.get_reward() == 1.0
 
 
-def test_questions_are_searched_and_answered() -> None:
+def test_questions_are_searched_and_answered():
     for actions in ("tags", "react"):
         options = GENERATED | {"actions": actions}
         environment = environment_factory(SEARCH, reward="success", **options)()
@@ -52,10 +51,11 @@ def test_questions_are_searched_and_answered() -> None:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     """A tiny model with Qwen3's chat template that says one of two calls, whatever it is asked.
 
-    Each call is one token, and only the last token counts for the next: layers add nothing yet.
+    Each call is one token, and only the last token counts for the next: layers add nothing yet, and
+    the output has a large weight from each token of what is said to the one that follows it.
     """
     torch = pytest.importorskip("torch")
     pytest.importorskip("trl", minversion="1.16")
@@ -91,37 +91,33 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.nn.init.zeros_(layer.self_attn.o_proj.weight)
         torch.nn.init.zeros_(layer.mlp.down_proj.weight)
     says = [f"</think>\n\n<tool_call>{call}</tool_call><|im_end|>" for call in calls]
-    ids = torch.tensor([tokenizer(say).input_ids for say in says])
-    assert ids.shape[1] < 20
-    learned = [tiny.model.embed_tokens.weight, tiny.lm_head.weight]
-    optimizer = torch.optim.Adam(learned, lr=0.05)
-    for _ in range(60):
-        tiny(input_ids=ids, labels=ids).loss.backward()
-        optimizer.step()
-        tiny.zero_grad()
+    pairs = {pair for say in says for pair in pairwise(tokenizer(say).input_ids)}
+    known = sorted({first for first, _ in pairs})
+    with torch.no_grad():
+        tiny.model.embed_tokens.weight[known] = torch.eye(32)[: len(known)]
+        for first, second in pairs:
+            tiny.lm_head.weight[second, known.index(first)] = 5.0
     path = tmp_path_factory.mktemp("model")
     tiny.save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
 
 
-def test_trl_trains_in_our_environment(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trl_trains_in_our_environment(model, tmp_path, monkeypatch):
     """Two steps of the real trainer: tools are called, episodes advance, rewards arrive."""
     monkeypatch.setitem(os.environ, "TRL_EXPERIMENTAL_SILENCE", "1")
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    made: list[Any] = []
-    seen: list[tuple[str, int, float]] = []
+    made = []
+    seen = []
     factory = environment_factory(ALFWORLD, reward="score", max_episode_steps=3)
 
-    def counted() -> Any:
+    def counted():
         made.append(factory())
         return made[-1]
 
-    def looked(environments: list[Any], **row: Any) -> list[float]:
+    def looked(environments, **row):
         """Another reward, of the share of steps that looked; it also notes what happened."""
         seen.extend((one.info["task"], one.info["step"], one.get_reward()) for one in environments)
         turns = [one.env.unwrapped.history()[1:] for one in environments]

@@ -6,7 +6,6 @@ import json
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -16,13 +15,13 @@ from comap.integrations.verifiers import load_environment
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="verifiers needs Python 3.11")
 vf = pytest.importorskip("verifiers")
-hostile: Any = load(f"{Path(__file__).parents[1] / 'lm' / 'hostile_server.py'}:KIT")
+hostile = load(f"{Path(__file__).parents[1] / 'lm' / 'hostile_server.py'}:KIT")
 
 ALFWORLD, TOOLS = "comap/ALFWorld-v0", "comap/StableToolBench-v0"
 GENERATED = {"source": "generated"}
 
 
-def says(text: str) -> Any:
+def says(text):
     """Answer as OpenAI's server does."""
     return hostile.sends(hostile.completion(text) | {"created": 0, "model": "a model"})
 
@@ -30,7 +29,7 @@ def says(text: str) -> Any:
 class Experts:
     """Answers chats as experts would: each chat's own, found by the first observation."""
 
-    def __init__(self, env_id: str, split: str, written: str, tasks: list[str]):
+    def __init__(self, env_id, split, written, tasks):
         self._env = gym.make(env_id, split=split, **GENERATED)
         self._written, self._starts = written, dict[str, str]()
         self._lock = threading.Lock()
@@ -38,12 +37,12 @@ class Experts:
             observation, _ = self._env.reset(options={"task": task})
             self._starts[observation] = task
 
-    def __call__(self, handler: Any) -> None:
+    def __call__(self, handler):
         with self._lock:
             text = self._said(handler.body["messages"])
         says(self._written.replace("ACTION", text))(handler)
 
-    def _said(self, said: list[dict[str, Any]]) -> str:
+    def _said(self, said):
         first = said[1]["content"].partition("\n\nAvailable actions:")[0]
         self._env.reset(options={"task": self._starts[first]})
         for message in said[2:]:
@@ -52,7 +51,7 @@ class Experts:
         return str(self._env.unwrapped.expert_action())
 
 
-def evaluate(env: Any, url: str, **how: Any) -> Any:
+def evaluate(env, url, **how):
     from verifiers.types import ClientConfig
 
     config = ClientConfig(api_base_url=url, api_key_var="NO_SUCH_KEY", max_retries=0, timeout=20)
@@ -60,7 +59,7 @@ def evaluate(env: Any, url: str, **how: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
+def key(monkeypatch):
     monkeypatch.setenv("NO_SUCH_KEY", "none")
 
 
@@ -68,7 +67,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     ("env_id", "split", "written"),
     [(ALFWORLD, "valid_seen", "Hm. <action>ACTION</action>"), (TOOLS, "G1_tool", "ACTION")],
 )
-def test_experts_solve_all_tasks(env_id: str, split: str, written: str) -> None:
+def test_experts_solve_all_tasks(env_id, split, written):
     env = load_environment(
         env_id, eval_split=split, num_eval_examples=3, reward="success", **GENERATED
     )
@@ -87,7 +86,7 @@ def test_experts_solve_all_tasks(env_id: str, split: str, written: str) -> None:
         assert one["comap"]["facts"] and one["comap"]["task"] in tasks
 
 
-def test_what_is_no_action_is_told_and_counted() -> None:
+def test_what_is_no_action_is_told_and_counted():
     env = load_environment(
         ALFWORLD, num_eval_examples=1, max_turns=3, reward="score", show_actions=False, **GENERATED
     )
@@ -98,10 +97,10 @@ def test_what_is_no_action_is_told_and_counted() -> None:
     assert one["metrics"]["success"] == 0.0
 
 
-def test_a_fault_is_the_rollouts_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_the_rollouts_error(monkeypatch):
     from comap.envs.alfworld.env import ALFWorldEnv
 
-    def broken(self: Any, action: str) -> Any:
+    def broken(self, action):
         raise RuntimeError("the engine broke")
 
     env = load_environment(ALFWORLD, num_eval_examples=2, **GENERATED)
@@ -112,7 +111,7 @@ def test_a_fault_is_the_rollouts_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all("the engine broke" in str(one["error"]) for one in outputs)
 
 
-def test_the_rows_to_train_on() -> None:
+def test_the_rows_to_train_on():
     env = load_environment(ALFWORLD, num_train_examples=5, **GENERATED)
     rows = env.get_dataset()
     assert len(rows) == 5 and rows[0]["prompt"][0]["role"] == "system"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 CORPUS = [
@@ -12,7 +10,7 @@ CORPUS = [
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A model whose tokens have very different probabilities; an untrained one says all alike."""
     pytest.importorskip("torch")
     pytest.importorskip("transformers")

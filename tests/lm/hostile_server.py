@@ -22,7 +22,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         length = int(self.headers.get("content-length", 0))
-        self.body = json.loads(self.rfile.read(length))
+        self.body = json.loads(self.rfile.read(length) or b"{}")
         behavior = self.owner.take(self)
         try:
             behavior(self)
@@ -30,6 +30,8 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         finally:
             self.owner.left()
+
+    do_GET = do_POST  # noqa: N815
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Say nothing."""

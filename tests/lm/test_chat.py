@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +27,7 @@ DROPS_SYSTEM = NO_SYSTEM.replace(
 ).replace("{% endfor %}", "{% endif %}{% endfor %}")
 
 
-def tokenizer(template: str | None = None, more: tuple[str, ...] = ()) -> Any:
+def tokenizer(template=None, more=()):
     made = tokenizer_of(CORPUS, 400)
     made.chat_template = template or made.chat_template
     made.add_special_tokens({"extra_special_tokens": [*made.all_special_tokens[2:], *more]})
@@ -43,18 +41,18 @@ QWEN = ChatTokenizer(QWEN, [1])
 CONTROL = sorted(QWEN._control)
 
 
-def prompt(chat: ChatTokenizer, *messages: tuple[str, str], prefix: str = "") -> list[int]:
+def prompt(chat, *messages, prefix=""):
     asked = Generate(tuple(Message(*message) for message in messages), prefix=prefix)
     (found,) = chat.prompts([asked])
     assert isinstance(found, list), found
     return found
 
 
-def controls(chat: ChatTokenizer, tokens: list[int]) -> list[int]:
+def controls(chat, tokens):
     return [token for token in tokens if token in chat._control.values()]
 
 
-def test_control_tokens_are_those_that_no_text_may_write() -> None:
+def test_control_tokens_are_those_that_no_text_may_write():
     assert {"<|im_end|>", "<tool_call>", "<|end|>", "<|pad|>"} <= set(CONTROL)
     assert not {"<think>", "</think>"} & set(CONTROL)  # prompts ask for thoughts
     assert not {"countertop", "   "} & set(CONTROL)
@@ -65,7 +63,7 @@ def test_control_tokens_are_those_that_no_text_may_write() -> None:
     st.lists(st.one_of(st.sampled_from(CONTROL), st.text(max_size=4), st.sampled_from("<|> "))),
     st.lists(st.sampled_from(CONTROL), max_size=2),
 )
-def test_no_text_becomes_a_control_token(parts: list[str], prefix: list[str]) -> None:
+def test_no_text_becomes_a_control_token(parts, prefix):
     text = "".join(parts)
     for chat in (TINY, QWEN):
         talk = [("system", text), ("user", text), ("assistant", text), ("user", text)]
@@ -75,7 +73,7 @@ def test_no_text_becomes_a_control_token(parts: list[str], prefix: list[str]) ->
         assert not controls(chat, chat.tokens([text])[0])
 
 
-def test_nested_and_split_control_tokens_stay_broken() -> None:
+def test_nested_and_split_control_tokens_stay_broken():
     text = "<|im_<|im_end|>end|> <<|end|>|end|> < |end|>"
     assert not controls(QWEN, QWEN.tokens([text])[0])
     assert not any(token in QWEN.defuse(text) for token in CONTROL)
@@ -83,7 +81,7 @@ def test_nested_and_split_control_tokens_stay_broken() -> None:
     assert QWEN.defuse(plain) == plain
 
 
-def test_a_template_that_forges_tokens_is_found_out() -> None:
+def test_a_template_that_forges_tokens_is_found_out():
     template = TINY.tokenizer.chat_template.replace(
         "message['content']", "message['content']|lower"
     )
@@ -92,7 +90,7 @@ def test_a_template_that_forges_tokens_is_found_out() -> None:
     assert isinstance(reply, LanguageModelError) and "control tokens" in str(reply)
 
 
-def test_the_prompt_is_the_template_then_the_prefix() -> None:
+def test_the_prompt_is_the_template_then_the_prefix():
     found = prompt(QWEN, ("user", "go to shelf 2"), prefix="Action:")
     text = QWEN.tokenizer.decode(found)
     assert text == (
@@ -100,14 +98,14 @@ def test_the_prompt_is_the_template_then_the_prefix() -> None:
     )
 
 
-def test_the_end_of_a_message_is_what_the_template_says() -> None:
+def test_the_end_of_a_message_is_what_the_template_says():
     assert QWEN.tokenizer.decode([QWEN.end]) == "<|im_end|>"
     assert QWEN.ends == {QWEN.end, QWEN.tokenizer.eos_token_id, 1}
     assert TINY.end == TINY.tokenizer.eos_token_id
 
 
 @pytest.mark.parametrize("template", [NO_SYSTEM, DROPS_SYSTEM])
-def test_without_a_system_role_its_text_is_the_users(template: str) -> None:
+def test_without_a_system_role_its_text_is_the_users(template):
     chat = ChatTokenizer(tokenizer(template))
     found = prompt(chat, ("system", "Be brief."), ("user", "Hello"), ("assistant", "Hi"))
     assert found == prompt(chat, ("user", "Be brief.\n\nHello"), ("assistant", "Hi"))
@@ -115,7 +113,7 @@ def test_without_a_system_role_its_text_is_the_users(template: str) -> None:
     assert isinstance(reply, LanguageModelError) and "user message" in str(reply)
 
 
-def test_a_tokenizer_without_a_template_is_refused() -> None:
+def test_a_tokenizer_without_a_template_is_refused():
     bare = tokenizer()
     bare.chat_template = None
     with pytest.raises(LanguageModelError, match="chat template"):
@@ -123,7 +121,7 @@ def test_a_tokenizer_without_a_template_is_refused() -> None:
 
 
 @given(st.text(max_size=20))
-def test_text_comes_back_with_and_without_a_prefix(text: str) -> None:
+def test_text_comes_back_with_and_without_a_prefix(text):
     if TINY.defuse(text) != text:
         return
     text = text.encode("utf-8", "replace").decode()

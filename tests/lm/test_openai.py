@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,6 @@ from comap.lm import (
     NextWord,
     Sampling,
     Score,
-    WordProbabilities,
     answer,
 )
 from comap.lm.openai import (
@@ -44,22 +42,22 @@ GOOD = hostile.says()
 
 
 @pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
+def key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
-def made(server: Any, **options: Any) -> OpenAILanguageModel:
+def made(server, **options):
     options = {"timeout": 5, "max_retries": 1, **options}
     return OpenAILanguageModel("tiny", server.url, **options)
 
 
-def ask(model: OpenAILanguageModel, **fields: Any) -> Completion:
+def ask(model, **fields):
     (reply,) = model.generate([Generate(MESSAGES, **fields)])
     assert isinstance(reply, Completion), reply
     return reply
 
 
-def error_of(model: OpenAILanguageModel, *requests: Any) -> str:
+def error_of(model, *requests):
     replies = answer(model, requests or [Generate(MESSAGES)])
     assert all(isinstance(reply, LanguageModelError) for reply in replies)
     text = str(replies[0])
@@ -67,20 +65,20 @@ def error_of(model: OpenAILanguageModel, *requests: Any) -> str:
     return text
 
 
-def logprobs_of(*values: float) -> dict[str, Any]:
+def logprobs_of(*values):
     return {"content": [{"token": "x", "logprob": value} for value in values]}
 
 
-def refuses(field: str, message: str) -> Any:
+def refuses(field, message):
     refusal = hostile.sends({"error": {"message": message}}, 400)
 
-    def behavior(handler: Any) -> None:
+    def behavior(handler):
         (refusal if field in handler.body else GOOD)(handler)
 
     return behavior
 
 
-def test_it_is_a_language_model() -> None:
+def test_it_is_a_language_model():
     model = OpenAILanguageModel("tiny", LOCAL)
     assert isinstance(model, LanguageModel) and model.generate([]) == []
     assert model.count_tokens("") == 0 and model.count_tokens("abcde") == 2
@@ -89,7 +87,7 @@ def test_it_is_a_language_model() -> None:
     assert "set q_source='proxy'" in error_of(model, Score(MESSAGES, ("a",)))
 
 
-def test_usage_and_cost() -> None:
+def test_usage_and_cost():
     with hostile.HostileServer(hostile.sends({}, 500), hostile.says()) as server:
         model = made(server, prices=(1.0, 10.0))
         reply = ask(model)
@@ -101,7 +99,7 @@ def test_usage_and_cost() -> None:
     assert usage.cost == pytest.approx((70 * 1 + 30 * 10) / 1e6)
 
 
-def test_concurrency_is_used_and_bounded_over_threads() -> None:
+def test_concurrency_is_used_and_bounded_over_threads():
     with hostile.HostileServer(hostile.slowly) as server:
         model = made(server, concurrency=3)
         work = [
@@ -117,12 +115,12 @@ def test_concurrency_is_used_and_bounded_over_threads() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_after_a_fork() -> None:
+def test_after_a_fork():
     with hostile.HostileServer(hostile.says("hi")) as server:
         model = made(server)
         ask(model)
         context = multiprocessing.get_context("fork")
-        queue: Any = context.SimpleQueue()
+        queue = context.SimpleQueue()
         child = context.Process(target=lambda: queue.put(ask(model).text), daemon=True)
         child.start()
         child.join(20)
@@ -134,7 +132,7 @@ def test_after_a_fork() -> None:
 # Stop strings.
 
 
-def test_stops_are_sent_and_applied_here_too() -> None:
+def test_stops_are_sent_and_applied_here_too():
     stops = ("E", "D", "C", "B", "\n")
     with hostile.HostileServer(hostile.says("go on\nB", finish_reason="length")) as server:
         reply = ask(made(server), sampling=Sampling(stop=stops))
@@ -145,7 +143,7 @@ def test_stops_are_sent_and_applied_here_too() -> None:
 # What servers do not understand.
 
 
-def test_max_completion_tokens_where_the_server_wants_it() -> None:
+def test_max_completion_tokens_where_the_server_wants_it():
     message = "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
     with hostile.HostileServer(refuses("max_tokens", message)) as server:
         model = made(server, max_retries=0)
@@ -158,7 +156,7 @@ def test_max_completion_tokens_where_the_server_wants_it() -> None:
 # Prefixes.
 
 
-def test_a_prefix_that_the_server_continues() -> None:
+def test_a_prefix_that_the_server_continues():
     with hostile.HostileServer(hostile.says(" north")) as server:
         model = made(server, prefix_mode="continue", extra_body={"top_k": 5})
         assert ask(model, prefix="Action: go").text == " north"
@@ -168,7 +166,7 @@ def test_a_prefix_that_the_server_continues() -> None:
     assert sent["top_k"] == 5
 
 
-def test_a_prefix_that_the_model_is_asked_to_continue() -> None:
+def test_a_prefix_that_the_model_is_asked_to_continue():
     repeated = hostile.says("Action: go north", logprobs=logprobs_of(-1, -1))
     with hostile.HostileServer(
         repeated, hostile.says(" south", logprobs=logprobs_of(-2))
@@ -186,13 +184,10 @@ def test_a_prefix_that_the_model_is_asked_to_continue() -> None:
 # Choices, words, adapters.
 
 
-def test_choices_need_a_server_that_restricts() -> None:
+def test_choices_on_vllm():
     request = Generate(MESSAGES, choices=("go", "stay"))
     text = error_of(OpenAILanguageModel("tiny", LOCAL), request)
-    assert "choices_mode='vllm'" in text
-
-
-def test_choices_on_vllm() -> None:
+    assert "choices_mode='vllm'" in text, "a server that does not restrict is not asked"
     stops = Sampling(stop=("a",))
     with hostile.HostileServer(hostile.says("stay")) as server:
         model = made(server, choices_mode="vllm")
@@ -208,7 +203,7 @@ def test_choices_on_vllm() -> None:
         assert "max_new_tokens" in error_of(model, Generate(MESSAGES, choices=("stay",)))
 
 
-def test_adapters_are_models_of_the_server() -> None:
+def test_adapters_are_models_of_the_server():
     with hostile.HostileServer(hostile.says()) as server:
         model = made(server, adapters={"world model": "wm-lora"})
         ask(model, adapter="world model")
@@ -223,10 +218,10 @@ def test_adapters_are_models_of_the_server() -> None:
     [
         ((), "found none"),
         ((Message("tool", "x"),), "role"),
-        ((Message("user", 3),), "found int"),  # type: ignore[arg-type]
+        ((Message("user", 3),), "found int"),
     ],
 )
-def test_messages_that_cannot_be_sent(messages: tuple[Message, ...], found: str) -> None:
+def test_messages_that_cannot_be_sent(messages, found):
     with hostile.HostileServer(GOOD) as server:
         replies = made(server).generate([Generate(messages), Generate(MESSAGES)])
         assert len(server.requests) == 1
@@ -253,13 +248,13 @@ def test_messages_that_cannot_be_sent(messages: tuple[Message, ...], found: str)
     ],
     ids=str,
 )
-def test_wrong_options(options: dict[str, Any]) -> None:
+def test_wrong_options(options):
     with pytest.raises(OptionError) as caught:
         OpenAILanguageModel(**{"model": "tiny", "base_url": LOCAL, **options})
     assert "hunter22" not in str(caught.value)
 
 
-def test_a_key_is_needed_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_needed_elsewhere(monkeypatch):
     with pytest.raises(LanguageModelError, match="OTHER_KEY"):
         OpenAILanguageModel("m", "https://example.org/v1", api_key_env="OTHER_KEY")
     monkeypatch.setenv("OTHER_KEY", "sk-secret with-space")
@@ -275,7 +270,7 @@ def test_a_key_is_needed_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
 
-def test_config_and_repr_tell_no_secrets_and_no_places() -> None:
+def test_config_and_repr_tell_no_secrets_and_no_places():
     for path in ("/home/somebody/models/tiny", "./models/tiny", "~/tiny", r"C:\models\tiny"):
         model = OpenAILanguageModel(path, LOCAL, adapters={"wm": path})
         shown = json.dumps(model.config()) + repr(model)
@@ -288,7 +283,7 @@ def test_config_and_repr_tell_no_secrets_and_no_places() -> None:
 # Log-probabilities, texts of tokens, probabilities of words.
 
 
-def test_logprobs_and_token_ids() -> None:
+def test_logprobs_and_token_ids():
     says = hostile.says("ab", logprobs=logprobs_of(-0.5, -1.25), token_ids=[4, 2])
     with hostile.HostileServer(says) as server:
         reply = ask(made(server, extra_body={"return_token_ids": True}))
@@ -297,12 +292,12 @@ def test_logprobs_and_token_ids() -> None:
     assert reply.logprobs == (-0.5, -1.25) and reply.token_ids == (4, 2)
 
 
-def written(*tokens: Any) -> Any:
+def written(*tokens):
     content = [{"token": token, "logprob": -1.0} for token in tokens]
     return hostile.says("go north", logprobs={"content": content})
 
 
-def test_the_texts_of_tokens() -> None:
+def test_the_texts_of_tokens():
     with hostile.HostileServer(written("go", " north", "\n", "<|im_end|>")) as server:
         model = made(server)
         assert "tokens" in model.capabilities
@@ -311,7 +306,7 @@ def test_the_texts_of_tokens() -> None:
     assert reply.logprobs is not None and len(reply.logprobs) == len(reply.tokens)
 
 
-def test_a_character_of_several_tokens_comes_with_the_last() -> None:
+def test_a_character_of_several_tokens_comes_with_the_last():
     content = [
         {"token": f"bytes:{byte}", "bytes": [byte], "logprob": -1.0} for byte in "é".encode()
     ]
@@ -323,13 +318,13 @@ def test_a_character_of_several_tokens_comes_with_the_last() -> None:
         assert ask(model).tokens == ("?", "x")
 
 
-def test_an_answer_that_holds_the_key_is_an_error() -> None:
+def test_an_answer_that_holds_the_key_is_an_error():
     for bad in (hostile.says(f"your key is {KEY}"), written(KEY[:9], KEY[9:])):
         with hostile.HostileServer(bad) as server:
             assert "repeats the key" in error_of(made(server))
 
 
-def test_refused_logprobs_are_not_asked_for_again() -> None:
+def test_refused_logprobs_are_not_asked_for_again():
     with hostile.HostileServer(refuses("logprobs", "unknown field: logprobs")) as server:
         model = made(server, max_retries=0)
         assert ask(model).text == ask(model).text == "go north"
@@ -337,7 +332,7 @@ def test_refused_logprobs_are_not_asked_for_again() -> None:
         assert asked == [True, False, False] and model.usage.retries == 1
 
 
-def tops(**probabilities: float) -> Any:
+def tops(**probabilities):
     listed = [
         {"token": token.replace("_", " "), "logprob": math.log(p), "bytes": None}
         for token, p in probabilities.items()
@@ -346,20 +341,19 @@ def tops(**probabilities: float) -> Any:
     return hostile.says("x", logprobs={"content": [entry]}, finish_reason="length")
 
 
-def test_words_from_the_likeliest_tokens() -> None:
+def test_words_from_the_likeliest_tokens():
     request = NextWord(MESSAGES, (" KEEP", " REVISE", " STOP"), "Decision:")
     with hostile.HostileServer(tops(_KEEP=0.5, _RE=0.25, _R=0.01, _=0.02, other=0.2)) as server:
         model = made(server, prefix_mode="continue")
         (reply,) = model.words([request])
         sent = server.requests[0]
-    assert isinstance(reply, WordProbabilities)
     assert reply.probabilities == pytest.approx((0.5, 0.25, 0.0)) and reply.prompt_tokens == 7
     assert (sent["logprobs"], sent["top_logprobs"], sent["max_tokens"]) == (True, 20, 1)
     assert sent["temperature"] == sent["top_p"] == 1.0
     assert sent["messages"][-1]["content"] == "Decision:" and sent["continue_final_message"]
 
 
-def test_words_need_a_server_that_continues_and_tells() -> None:
+def test_words_need_a_server_that_continues_and_tells():
     request = NextWord(MESSAGES, (" KEEP", " REVISE"), "Decision:")
     text = error_of(OpenAILanguageModel("tiny", LOCAL), request)
     assert "prefix_mode='continue'" in text
@@ -389,13 +383,13 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("behavior", MALFORMED.values(), ids=MALFORMED.keys())
-def test_malformed_answers_are_errors(behavior: Any) -> None:
+def test_malformed_answers_are_errors(behavior):
     with hostile.HostileServer(behavior) as server:
         error_of(made(server, max_retries=0))
 
 
 @pytest.mark.parametrize("status", [408, 429, 503, None])
-def test_passing_faults_are_tried_again(status: int | None) -> None:
+def test_passing_faults_are_tried_again(status):
     busy = hostile.sends({"error": "busy"}, status) if status else hostile.breaks_off
     with hostile.HostileServer(busy, GOOD, busy) as server:
         model = made(server)
@@ -405,7 +399,7 @@ def test_passing_faults_are_tried_again(status: int | None) -> None:
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 422])
-def test_refusals_are_final(status: int) -> None:
+def test_refusals_are_final(status):
     refusal = hostile.sends({"error": {"message": "no\nway"}}, status, location=LOCAL)
     with hostile.HostileServer(refusal) as server:
         text = error_of(made(server))
@@ -414,8 +408,8 @@ def test_refusals_are_final(status: int) -> None:
     assert ("OPENAI_API_KEY" in text) == (status in (401, 403))
 
 
-def test_the_batch_goes_on() -> None:
-    def sometimes(handler: Any) -> None:
+def test_the_batch_goes_on():
+    def sometimes(handler):
         refused = "bad" in handler.body["messages"][-1]["content"]
         (hostile.sends({}, 400) if refused else hostile.repeats_last_message)(handler)
 
@@ -427,7 +421,7 @@ def test_the_batch_goes_on() -> None:
 
 
 @pytest.mark.parametrize("behavior", [hostile.hangs, hostile.trickles])
-def test_time_is_bounded(behavior: Any) -> None:
+def test_time_is_bounded(behavior):
     with hostile.HostileServer(behavior) as server:
         start = time.monotonic()
         text = error_of(made(server, timeout=0.3, max_retries=0))
@@ -436,7 +430,7 @@ def test_time_is_bounded(behavior: Any) -> None:
 
 
 @pytest.mark.parametrize("status", [200, 500])
-def test_large_answers_are_refused(status: int) -> None:
+def test_large_answers_are_refused(status):
     with hostile.HostileServer(hostile.floods(status)) as server:
         text = error_of(made(server))
         assert f"{MAX_ANSWER_BYTES:,} bytes" in text
@@ -451,7 +445,7 @@ REPEATS = {
 
 
 @pytest.mark.parametrize("behavior", REPEATS.values(), ids=REPEATS.keys())
-def test_the_key_is_in_no_message(behavior: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_key_is_in_no_message(behavior, caplog):
     caplog.set_level(logging.DEBUG)
     with hostile.HostileServer(behavior) as server:
         model = made(server, max_retries=0)
@@ -463,7 +457,7 @@ def test_the_key_is_in_no_message(behavior: Any, caplog: pytest.LogCaptureFixtur
         assert KEY not in text and KEY[:10] not in text
 
 
-def test_nothing_of_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_the_environment_is_sent(monkeypatch):
     monkeypatch.setenv("OPENAI_ORG_ID", "org-private")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "project-private")
     for name in ("OPENAI_BASE_URL", "HTTP_PROXY", "http_proxy"):
@@ -473,21 +467,21 @@ def test_nothing_of_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch) -> 
         assert "private" not in json.dumps(server.headers[0])
 
 
-def test_a_server_on_this_machine_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_on_this_machine_needs_no_key(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
     with hostile.HostileServer(GOOD) as server:
         assert ask(made(server)).text == "go north"
         assert server.headers[0]["authorization"] == "Bearer none"
 
 
-def test_half_surrogates_are_replaced_both_ways() -> None:
+def test_half_surrogates_are_replaced_both_ways():
     with hostile.HostileServer(hostile.says("a\ud800b")) as server:
         (reply,) = made(server).generate([Generate((Message("user", "c\udfff"),))])
         assert server.requests[0]["messages"] == [{"role": "user", "content": "c\ufffd"}]
     assert isinstance(reply, Completion) and reply.text == "a\ufffdb"
 
 
-def test_sampling_is_sent_as_asked() -> None:
+def test_sampling_is_sent_as_asked():
     with hostile.HostileServer(GOOD) as server:
         ask(made(server), sampling=Sampling(9, 0.5, 0.9, ("\n",), seed=4))
         sent = server.requests[0]

@@ -6,9 +6,6 @@ import importlib.util
 import json
 import socket
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +21,7 @@ CORPUS = ["You are in a room. You see a shelf 1 and a desk 2. go to shelf 1"] * 
 LOOK = (Message("user", "You are in a room. What do you do?"),)
 
 
-def build(folder: Path) -> Path:
+def build(folder):
     """Build a tiny model that this server reads and samples as it should."""
     from comap.lm.tiny import build_tiny
 
@@ -46,7 +43,7 @@ def build(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def served(tmp_path_factory):
     """Return the model's name on a server in a thread of this process, and the server's base URL."""
     from transformers.cli.serve import Serve
 
@@ -65,21 +62,21 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
         serve.kill_server()
 
 
-def made(served: tuple[str, str], **options: Any) -> OpenAILanguageModel:
+def made(served, **options):
     return OpenAILanguageModel(*served, **{"concurrency": 1, "max_retries": 0, **options})
 
 
-def texts(model: OpenAILanguageModel, *requests: Generate) -> list[str]:
+def texts(model, *requests):
     replies = model.generate(requests)
     assert all(isinstance(reply, Completion) for reply in replies), replies
     return [reply.text for reply in replies if isinstance(reply, Completion)]
 
 
-def sampled(seed: int, **options: Any) -> Generate:
+def sampled(seed, **options):
     return Generate(LOOK, Sampling(max_new_tokens=24, temperature=1.0, seed=seed, **options))
 
 
-def test_text_and_counts(served: tuple[str, str]) -> None:
+def test_text_and_counts(served):
     model = made(served, concurrency=4)
     request = Generate(LOOK, Sampling(max_new_tokens=6))
     first, second = model.generate([request, request])
@@ -91,23 +88,22 @@ def test_text_and_counts(served: tuple[str, str]) -> None:
     assert model.name == "tiny"
 
 
-def test_seeds_repeat_one_at_a_time(served: tuple[str, str]) -> None:
+def test_seeds_repeat_one_at_a_time(served):
     model = made(served)
     once = texts(model, *(sampled(seed) for seed in range(4)))
     assert once == texts(model, *(sampled(seed) for seed in range(4)))
     assert len(set(once)) == 4
 
 
-def test_a_stop_string_cuts(served: tuple[str, str]) -> None:
+def test_a_stop_string_cuts(served):
     model = made(served)
     (whole,) = texts(model, sampled(1))
     stop = whole[len(whole) // 2]
     (reply,) = model.generate([sampled(1, stop=(stop,))])
-    assert isinstance(reply, Completion)
     assert reply.text == whole[: whole.index(stop)] and reply.finish == "stop"
 
 
-def test_a_prefix_is_asked_for_and_cannot_be_continued(served: tuple[str, str]) -> None:
+def test_a_prefix_is_asked_for_and_cannot_be_continued(served):
     request = Generate(LOOK, Sampling(max_new_tokens=4), prefix="Action:")
     assert len(texts(made(served), request)) == 1
     (error,) = made(served, prefix_mode="continue").generate([request])

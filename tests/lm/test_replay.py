@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +18,6 @@ from comap.lm import (
     Encode,
     Encoding,
     Generate,
-    LanguageModel,
-    LMReply,
-    LMRequest,
     Message,
     NextWord,
     Sampling,
@@ -43,7 +38,7 @@ from comap.lm.replay import (
 
 LOOK = (Message("system", "Be brief."), Message("user", "You are in a room."))
 DRAFT = Generate(LOOK, Sampling(8, 0.7, 0.9, ("\n",), seed=3), "Action:", purpose="draft")
-REQUESTS: tuple[LMRequest, ...] = (
+REQUESTS = (
     DRAFT,
     Generate(LOOK, choices=("go", "stay"), adapter="wm"),
     Score(LOOK, ("go", "stay"), ended=False),
@@ -55,17 +50,17 @@ REQUESTS: tuple[LMRequest, ...] = (
 class Model(BaseLanguageModel):
     """Answers with its name and the number of the request; fails where it is told to."""
 
-    def __init__(self, name: str = "model", capabilities: frozenset[str] = CAPABILITIES):
+    def __init__(self, name="model", capabilities=CAPABILITIES):
         self.name, self.capabilities, self.usage = name, capabilities, Usage()
         self.batches: list[list[Any]] = []
         self.asked: list[Any] = []
         self.counted = 0
 
-    def _answer(self, requests: Sequence[Any]) -> list[Any]:
+    def _answer(self, requests):
         self.batches.append(list(requests))
         return [self._reply(request) for request in requests]
 
-    def _reply(self, request: Any) -> Any:
+    def _reply(self, request):
         self.asked.append(request)
         self.usage.retries += 1
         self.usage.cost += 0.5
@@ -73,7 +68,7 @@ class Model(BaseLanguageModel):
         if request.messages and "fail" in request.messages[-1].content:
             return LanguageModelError(f"{n}")
         text = f"{self.name}{n}: {request.messages[-1].content}"
-        replies: dict[type, Any] = {
+        replies = {
             Generate: Completion(text, (1, 2), (-n, -0.1), "length", 5, 2),
             Score: Scores(((-n, -1 / 3), (-2.5,)), 4),
             NextWord: WordProbabilities((1 / (3 + n), 0.0), 3),
@@ -81,23 +76,23 @@ class Model(BaseLanguageModel):
         }
         return replies[type(request)]
 
-    def count_tokens(self, text: str) -> int:
+    def count_tokens(self, text):
         self.counted += 1
         return len(text.split())
 
-    def config(self) -> dict[str, Any]:
+    def config(self):
         return {"id": self.name}
 
 
-def said(text: str, **fields: Any) -> Generate:
+def said(text, **fields):
     return Generate((Message("user", text),), **fields)
 
 
-def test_a_record_replays_exactly(tmp_path: Path) -> None:
+def test_a_record_replays_exactly(tmp_path):
     file, model = tmp_path / "deep" / "record.jsonl", Model()
-    recorder: LanguageModel = ReplayLanguageModel(file, model)
+    recorder = ReplayLanguageModel(file, model)
     recorded = answer(recorder, REQUESTS)
-    replay: LanguageModel = ReplayLanguageModel(file)
+    replay = ReplayLanguageModel(file)
     assert answer(replay, REQUESTS) == recorded == answer(recorder, REQUESTS)
     assert len(model.asked) == len(REQUESTS)
     assert replay.name == "model" and replay.capabilities == CAPABILITIES
@@ -106,7 +101,7 @@ def test_a_record_replays_exactly(tmp_path: Path) -> None:
     assert ReplayLanguageModel(file, name="other").name == "other"
 
 
-def test_usage_is_what_recording_counted_without_cost(tmp_path: Path) -> None:
+def test_usage_is_what_recording_counted_without_cost(tmp_path):
     file, model = tmp_path / "r.jsonl", Model()
     recorder = ReplayLanguageModel(file, model)
     answer(recorder, REQUESTS)
@@ -118,9 +113,9 @@ def test_usage_is_what_recording_counted_without_cost(tmp_path: Path) -> None:
     assert replay.usage.completion_tokens == 4
 
 
-def test_the_purpose_does_not_matter_and_all_else_does(tmp_path: Path) -> None:
+def test_the_purpose_does_not_matter_and_all_else_does(tmp_path):
     base = DRAFT
-    others: list[LMRequest] = [
+    others = [
         replace(base, purpose="reflect"),
         replace(base, prefix=""),
         replace(base, adapter="x"),
@@ -140,12 +135,12 @@ def test_the_purpose_does_not_matter_and_all_else_does(tmp_path: Path) -> None:
     assert request_key(zero) == request_key(Generate(LOOK))
 
 
-def test_the_key_stays_the_same_over_versions() -> None:
+def test_the_key_stays_the_same_over_versions():
     key = "b15d6bec3808556bb2648a8907446231e934b9dd1702fec7d382a4e57b8dd805"
     assert request_key(DRAFT) == key, "records made before would no longer be found"
 
 
-def test_a_missing_record_is_told(tmp_path: Path) -> None:
+def test_a_missing_record_is_told(tmp_path):
     file = tmp_path / "r.jsonl"
     answer(ReplayLanguageModel(file, Model()), [*REQUESTS, said("far off")])
     asked = replace(DRAFT, sampling=Sampling(8, 0.7, 0.9, ("\n",), seed=4), purpose="reflect")
@@ -160,7 +155,7 @@ def test_a_missing_record_is_told(tmp_path: Path) -> None:
     assert isinstance(none, LanguageModelError)
 
 
-def test_token_counts_are_recorded(tmp_path: Path) -> None:
+def test_token_counts_are_recorded(tmp_path):
     file, model = tmp_path / "r.jsonl", Model()
     recorder = ReplayLanguageModel(file, model)
     assert recorder.count_tokens("a b c") == recorder.count_tokens("a b c") == 3
@@ -171,7 +166,7 @@ def test_token_counts_are_recorded(tmp_path: Path) -> None:
         replay.count_tokens("a b c d")
 
 
-def test_a_record_goes_on(tmp_path: Path) -> None:
+def test_a_record_goes_on(tmp_path):
     file = tmp_path / "r.jsonl"
     first = ReplayLanguageModel(file, Model()).generate([said("a")])
     model = Model()
@@ -183,7 +178,7 @@ def test_a_record_goes_on(tmp_path: Path) -> None:
     assert header["schema"] == 2 and header["config"] == {"id": "model"}
 
 
-def test_another_model_does_not_mix_in(tmp_path: Path) -> None:
+def test_another_model_does_not_mix_in(tmp_path):
     file = tmp_path / "r.jsonl"
     ReplayLanguageModel(file, Model()).generate([said("a")])
     before = file.read_bytes()
@@ -192,7 +187,7 @@ def test_another_model_does_not_mix_in(tmp_path: Path) -> None:
     assert file.read_bytes() == before
 
 
-def test_a_header_that_was_cut_is_written_again(tmp_path: Path) -> None:
+def test_a_header_that_was_cut_is_written_again(tmp_path):
     file = tmp_path / "r.jsonl"
     file.write_bytes(b'{"schema": "hea')
     with pytest.raises(DataCorrupt, match=r"found the header \{\}"):
@@ -211,7 +206,7 @@ BAD_LINES = [
 
 
 @pytest.mark.parametrize("bad", BAD_LINES, ids=lambda line: line[:20].decode("latin-1"))
-def test_a_corrupt_line_is_named(tmp_path: Path, bad: bytes) -> None:
+def test_a_corrupt_line_is_named(tmp_path, bad):
     file = tmp_path / "r.jsonl"
     recorder = ReplayLanguageModel(file, Model())
     recorder.generate([said("a"), said("b")])
@@ -224,7 +219,7 @@ def test_a_corrupt_line_is_named(tmp_path: Path, bad: bytes) -> None:
     assert file.read_bytes() == before
 
 
-def test_a_changed_record_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_record_is_noticed(tmp_path):
     file = tmp_path / "r.jsonl"
     ReplayLanguageModel(file, Model()).generate([said("a")])
     good = file.read_text()
@@ -234,7 +229,7 @@ def test_a_changed_record_is_noticed(tmp_path: Path) -> None:
             ReplayLanguageModel(file)
 
 
-def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_or_written(tmp_path):
     with pytest.raises(DataNotFound, match="give a model"):
         ReplayLanguageModel(tmp_path / "none.jsonl")
     with pytest.raises(DataNotFound):
@@ -243,7 +238,7 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
         ReplayLanguageModel(tmp_path, Model())
 
 
-def test_threads_share_a_recorder(tmp_path: Path) -> None:
+def test_threads_share_a_recorder(tmp_path):
     recorder = ReplayLanguageModel(tmp_path / "r.jsonl", Model())
     work = [
         threading.Thread(target=lambda i=i: recorder.generate([said(f"{i % 5}"), said(f"own {i}")]))
@@ -260,7 +255,7 @@ def test_threads_share_a_recorder(tmp_path: Path) -> None:
 FLOATS = st.floats(allow_nan=False)
 LOGPROBS = st.lists(FLOATS, max_size=4).map(tuple)
 COUNTS = st.integers(0, 10**9)
-REPLIES: st.SearchStrategy[LMReply] = st.one_of(
+REPLIES = st.one_of(
     st.builds(
         Completion,
         st.text(),
@@ -279,7 +274,7 @@ REPLIES: st.SearchStrategy[LMReply] = st.one_of(
 
 
 @given(REPLIES)
-def test_replies_come_back_exactly(reply: LMReply) -> None:
+def test_replies_come_back_exactly(reply):
     back = reply_from_json(json.loads(json.dumps(reply_to_json(reply))))
     assert back == reply and repr(back) == repr(reply)
 
@@ -296,7 +291,7 @@ def test_replies_come_back_exactly(reply: LMReply) -> None:
     ],
     ids=str,
 )
-def test_replies_that_are_none(data: Any) -> None:
+def test_replies_that_are_none(data):
     with pytest.raises(DataCorrupt):
         reply_from_json(data)
 
@@ -304,11 +299,11 @@ def test_replies_that_are_none(data: Any) -> None:
 # The router.
 
 
-def texts(replies: Sequence[Any]) -> list[str]:
+def texts(replies):
     return [getattr(reply, "text", str(reply)) for reply in replies]
 
 
-def test_each_request_goes_to_its_model_and_the_order_is_kept() -> None:
+def test_each_request_goes_to_its_model_and_the_order_is_kept():
     models = {"agent": Model("A"), "wm": Model("W")}
     routed = RoutedLanguageModel(models, "agent")
     asked = [
@@ -327,11 +322,11 @@ def test_each_request_goes_to_its_model_and_the_order_is_kept() -> None:
 class Broken(Model):
     """A language model that can answer nothing."""
 
-    def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
+    def _answer(self, requests):
         raise LanguageModelError("the server is gone")
 
 
-def test_what_fails_costs_only_its_own_requests() -> None:
+def test_what_fails_costs_only_its_own_requests():
     routed = RoutedLanguageModel({"agent": Model("A"), "wm": Broken("W")}, "agent")
     asked = [said("a", adapter=adapter) for adapter in ("agnt", "agent", "wm")]
     assert texts(routed.generate(asked)) == [
@@ -342,7 +337,7 @@ def test_what_fails_costs_only_its_own_requests() -> None:
     assert routed.generate([]) == []
 
 
-def test_a_model_of_several_names_gets_one_batch_and_is_counted_once() -> None:
+def test_a_model_of_several_names_gets_one_batch_and_is_counted_once():
     shared, other = Model("S"), Model("O")
     routed = RoutedLanguageModel({"agent": shared, "agent_ema": shared, "wm": other}, "wm")
     routed.generate([said("a", adapter=name) for name in ("agent", "agent_ema", "wm")])
@@ -350,7 +345,7 @@ def test_a_model_of_several_names_gets_one_batch_and_is_counted_once() -> None:
     assert routed.usage == Usage(retries=3, cost=1.5)
 
 
-def test_a_routed_model_has_what_all_of_its_models_have() -> None:
+def test_a_routed_model_has_what_all_of_its_models_have():
     both = (frozenset({"generate", "score"}), frozenset({"generate", "encode"}))
     models = {"wm": Model("W", both[0]), "agent": Model("AA", both[1])}
     routed = RoutedLanguageModel(models, "agent", name="both")

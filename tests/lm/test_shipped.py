@@ -8,7 +8,6 @@ import re
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -16,7 +15,6 @@ import pytest
 import comap
 from comap.agents import run_episodes
 from comap.agents.create import create_agent
-from comap.envs.conformance.transcripts import load
 from comap.envs.panel import evenly
 from comap.errors import DataNotFound, OptionError
 from comap.lm import Generate, Message, Sampling, create_language_model, shipped_models
@@ -24,7 +22,6 @@ from comap.lm import create as module
 from comap.lm.create import model_folder
 from comap.worldmodel.language import LanguageWorldModel
 
-STAND_IN = f"{Path(__file__).with_name('shipped_stand_in.py')}:stand_in"
 ROOT = Path(comap.__file__).parent
 REAL = model_folder()
 STEPS = 4
@@ -34,27 +31,19 @@ needs_weights = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
-    place: Path = load(STAND_IN)(tmp_path_factory.mktemp("models"))
-    return place
-
-
-def test_everything_is_found(root: Path) -> None:
+def test_everything_is_found(stand_ins):
     from safetensors.torch import load_file
 
-    found = shipped_models("alfworld", root)
-    assert found.folder == root / "alfworld" == model_folder(root=root)
+    found = shipped_models("alfworld", stand_ins)
+    assert found.folder == stand_ins / "alfworld" == model_folder(root=stand_ins)
     assert found.agent.name == "agent" and found.world_model.name == "wm"
     assert found.head.is_file() and found.settings["agent"]["tau_p"] == 0.4
     weights = load_file(found.agent / "model.safetensors")
     assert found.parameters == sum(weight.numel() for weight in weights.values())
 
 
-def test_they_are_language_models_by_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_package_folder", lambda: root)
+def test_they_are_language_models_by_name(stand_ins, monkeypatch):
+    monkeypatch.setattr(module, "_package_folder", lambda: stand_ins)
     ask = Generate((Message("user", "Is the fridge open?"),), Sampling(2))
     for spec, name in {
         "shipped": "shipped:agent",
@@ -63,11 +52,11 @@ def test_they_are_language_models_by_name(root: Path, monkeypatch: pytest.Monkey
     }.items():
         lm = create_language_model(spec, device="cpu")
         assert lm.name == name and lm.config()["model"] == name.partition(":")[2]
-        assert str(root) not in json.dumps(lm.config()) and len(lm.generate([ask])) == 1
+        assert str(stand_ins) not in json.dumps(lm.config()) and len(lm.generate([ask])) == 1
     assert create_language_model("shipped", name="mine", dtype="float32").name == "mine"
 
 
-def test_other_names_are_no_shipped_models() -> None:
+def test_other_names_are_no_shipped_models():
     for spec in ("shipped:", "shipped:head", "shipped:../agent"):
         with pytest.raises(OptionError, match="shipped:agent or shipped:wm"):
             create_language_model(spec)
@@ -79,7 +68,7 @@ def test_other_names_are_no_shipped_models() -> None:
 @pytest.mark.parametrize(
     "file", ["settings.json", "agent/model.safetensors", "wm/model.safetensors", "head.safetensors"]
 )
-def test_a_package_without_them_says_so(root: Path, tmp_path: Path, file: str) -> None:
+def test_a_package_without_them_says_so(tmp_path, file):
     folder = tmp_path / "alfworld"
     for part in ("agent", "wm"):
         (folder / part).mkdir(parents=True)
@@ -92,8 +81,8 @@ def test_a_package_without_them_says_so(root: Path, tmp_path: Path, file: str) -
         shipped_models(root=tmp_path)
 
 
-def test_the_package_data_covers_every_file() -> None:
-    toml: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+def test_the_package_data_covers_every_file():
+    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     project = toml.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     patterns = project["tool"]["setuptools"]["package-data"]["comap.lm"]
     covered = {path for pattern in patterns for path in (ROOT / "lm").glob(pattern)}
@@ -105,7 +94,7 @@ def test_the_package_data_covers_every_file() -> None:
 
 
 @needs_weights
-def test_the_real_ones_are_small_and_safe() -> None:
+def test_the_real_ones_are_small_and_safe():
     files = [path for path in REAL.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 10 * 1024**2
     assert {path.suffix for path in files} <= {".safetensors", ".json", ".jinja", ".md"}
@@ -120,7 +109,7 @@ def test_the_real_ones_are_small_and_safe() -> None:
 
 
 @needs_weights
-def test_the_real_ones_play() -> None:
+def test_the_real_ones_play():
     pytest.importorskip("torch")
     found = shipped_models()
     make_env = partial(

@@ -6,8 +6,6 @@ import hashlib
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,23 +35,23 @@ print(tokenizer_of([sys.argv[1]] * 3, 400).backend_tokenizer.to_str())
 WORDS = "a b c cabinet d e f fridge mug plate shelf"
 
 
-def digest(folder: Path) -> str:
+def digest(folder):
     files = sorted(path for path in folder.iterdir() if path.is_file())
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
-def test_the_chat_template_opens_and_closes_each_message() -> None:
+def test_the_chat_template_opens_and_closes_each_message():
     messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
     text = TOKENIZER.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     assert text == "<|user|>hi<|end|><|assistant|>ho<|end|><|assistant|>"
 
 
 @pytest.mark.parametrize("parameters", [200_000, 500_000, 3_000_000, 20_000_000, 100_000_000])
-def test_shapes_come_near_the_size_asked_for(parameters: int) -> None:
+def test_shapes_come_near_the_size_asked_for(parameters):
     assert abs(shape_of(parameters, 400).parameters - parameters) < 0.15 * parameters
 
 
-def test_the_number_of_parameters_is_the_models_own(tmp_path: Path) -> None:
+def test_the_number_of_parameters_is_the_models_own(tmp_path):
     from transformers import AutoModelForCausalLM
 
     path = build_tiny(tmp_path, CORPUS, parameters=300_000, vocabulary=400)
@@ -70,12 +68,12 @@ def test_the_number_of_parameters_is_the_models_own(tmp_path: Path) -> None:
         ({"dtype": "int8"}, "float32"),
     ],
 )
-def test_wrong_sizes_are_refused(tmp_path: Path, arguments: dict[str, int], found: str) -> None:
+def test_wrong_sizes_are_refused(tmp_path, arguments, found):
     with pytest.raises(OptionError, match=found):
-        build_tiny(tmp_path, CORPUS, **arguments)  # type: ignore[arg-type]
+        build_tiny(tmp_path, CORPUS, **arguments)
 
 
-def test_the_same_seed_gives_the_same_files_in_any_process(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_files_in_any_process(tmp_path):
     other = "7" if os.environ.get("PYTHONHASHSEED") != "7" else "0"  # than this process has
     environment = {**os.environ, "PYTHONHASHSEED": other}
     command = [sys.executable, "-c", TRAIN, WORDS]
@@ -97,13 +95,13 @@ ROWS = [
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base(tmp_path_factory):
     words = [text for row in ROWS for text in (row.messages[0].content, row.answer)] * 2
     folder = tmp_path_factory.mktemp("base")
     return build_tiny(folder, words, parameters=200_000, vocabulary=400)
 
 
-def test_training_is_reproducible_and_follows_the_seed(base: Path, tmp_path: Path) -> None:
+def test_training_is_reproducible_and_follows_the_seed(base, tmp_path):
     files = []
     for number, seed in enumerate((0, 0, 1)):
         out = tmp_path / str(number)
@@ -113,7 +111,7 @@ def test_training_is_reproducible_and_follows_the_seed(base: Path, tmp_path: Pat
     assert files[0] == files[1] != files[2]
 
 
-def test_only_answers_and_their_ends_carry_loss(base: Path) -> None:
+def test_only_answers_and_their_ends_carry_loss(base):
     """The loss is that of a plain forward pass over the answers' tokens, and of no other."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
@@ -135,6 +133,6 @@ def test_only_answers_and_their_ends_carry_loss(base: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [[], [Row((Message("user", "x " * 3000),), "y")]])
-def test_no_rows_and_too_long_rows_are_refused(base: Path, tmp_path: Path, rows: Any) -> None:
+def test_no_rows_and_too_long_rows_are_refused(base, tmp_path, rows):
     with pytest.raises(OptionError, match="expected rows of 1 to 2048 tokens"):
         fine_tune(base, tmp_path / "out", rows)

@@ -39,10 +39,7 @@ TRAINERS = (  # what a training imports, which takes longer than a small one
 
 
 def import_trainers() -> None:
-    """Import what trainings need, for children that are forked from this process.
-
-    What was imported stays: nobody looks for garbage in it, which a trainer does after each training.
-    """
+    """Import what trainings need, for forks of this process; no look for garbage meets it again."""
     gc.disable()
     import torch
 
@@ -59,13 +56,9 @@ def import_trainers() -> None:
 def forked(
     words: Sequence[str], env: Mapping[str, str], place: Path | None = None
 ) -> tuple[int, str, str]:
-    """Run a script as ``python`` does, without the seconds that it takes to import what trainings need.
+    """Run a script in a fork of a process that has imported what trainings need, and nothing else.
 
-    The process is forked from one that has imported it all, and has done nothing else; there is one of
-    these for all tests of a process. Its folder is `place`, or a new one.
-
-    Returns:
-        Its status, its output and its errors.
+    Return its status, its output and its errors.
     """
     if not hasattr(os, "fork"):
         pytest.skip("scripts are forked")
@@ -73,7 +66,6 @@ def forked(
         out, errors = Path(own, "out"), Path(own, "errors")
         job = {"words": list(words), "env": dict(env), "place": str(place or own)}
         server = _server()
-        assert server.stdin is not None and server.stdout is not None
         server.stdin.write(json.dumps(job | {"out": str(out), "errors": str(errors)}) + "\n")
         server.stdin.flush()
         if not select.select([server.stdout], [], [], PATIENCE)[0]:
@@ -128,10 +120,7 @@ def _become(words: list[str], env: dict[str, str], place: str, out: str, errors:
 
 
 def attempt(work: Callable[[], None], log: Path, now: Callable[[], bool]) -> bool:
-    """Do work in a forked child until it ends or `now` says to kill it with SIGKILL.
-
-    Returns whether it ended.
-    """
+    """Return whether work in a forked child ended before `now` said to kill it with SIGKILL."""
     child = os.fork()
     if not child:
         code = 1
@@ -163,8 +152,7 @@ def attempt(work: Callable[[], None], log: Path, now: Callable[[], bool]) -> boo
 def report_of(script: str, place: Path, *arguments: str) -> Any:
     """Run a script that kills its children, and return the report that it left in `place`.
 
-    The script is given the arguments and then the place. It is a process of its own (see `forked`),
-    for a process that has run torch cannot be forked.
+    It is a process of its own (see `forked`), for a process that has run torch cannot be forked.
     """
     status, _, errors = forked([script, *arguments, str(place)], {**os.environ, **ONE_THREAD})
     assert not status, errors[-LAST:]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -22,27 +21,27 @@ from comap.trainers.comap.reflection import rollout_samples, same_action
 from comap.trainers.comap.rollouts import RolloutAgent, RolloutConfig
 from comap.trainers.evaluation import gate_report
 from comap.trainers.sft import views_of
-from comap.trajectory import Step, Trajectory
+from comap.trajectory import Trajectory
 from comap.worldmodel import LanguageWorldModel, OracleWorldModel, transitions_of
 
 HashedModel = load(f"{Path(__file__).parents[1] / 'agents' / 'scripted.py'}:HashedModel")
 TASKS = ALFWorldEnv(split="valid_seen", source="generated").tasks.ids
-GATES: dict[str, Any] = {"tau_p": 0.0, "tau_q": 0.0, "q_source": "min_token"}
+GATES = {"tau_p": 0.0, "tau_q": 0.0, "q_source": "min_token"}
 
 
-def make(steps: int = 6) -> gym.Env[str, str]:
-    options: dict[str, Any] = {"source": "generated", "split": "valid_seen"}
+def make(steps=6):
+    options = {"source": "generated", "split": "valid_seen"}
     return gym.make("comap/ALFWorld-v0", max_episode_steps=steps, **options)
 
 
-def draft_of(step: Step) -> Draft:
+def draft_of(step):
     notes = step.notes
     return Draft(
         notes["draft_response"], notes["draft_action"], notes["draft_parsed"], notes["decoding"]
     )
 
 
-def check_prompts(agent: CoMapAgent, trajectory: Trajectory, count: Any) -> dict[str, int]:
+def check_prompts(agent, trajectory, count):
     """Compare the prompts built again with those on record; return how many of each there were."""
     seen = {"draft": 0, "reflect": 0}
     known = "context" if isinstance(agent, RolloutAgent) else "predicted_next_state"
@@ -60,9 +59,7 @@ def check_prompts(agent: CoMapAgent, trajectory: Trajectory, count: Any) -> dict
     return seen
 
 
-def play(
-    agent_type: Any, lm: Any, options: dict[str, Any], tasks: int, steps: int, **sizes: Any
-) -> Any:
+def play(agent_type, lm, options, tasks, steps, **sizes):
     told = {key: options[key] for key in ("prompts", "state_text")}
     world_model = LanguageWorldModel(lm, **told, **sizes)
     further = () if agent_type is CoMapAgent else (None, world_model)
@@ -91,10 +88,8 @@ def play(
         (RolloutAgent, "brief", "belief", 2048),
     ],
 )
-def test_prompts_are_built_again(
-    agent_type: Any, prompts: str, state_text: str, max_length: int
-) -> None:
-    options: dict[str, Any] = {
+def test_prompts_are_built_again(agent_type, prompts, state_text, max_length):
+    options = {
         "prompts": prompts,
         "state_text": state_text,
         "max_length": max_length,
@@ -106,9 +101,9 @@ def test_prompts_are_built_again(
     assert sum(count["reflect"] for count in counts) >= 8
 
 
-def test_drafts_that_end_the_episode_are_reflected_on_too() -> None:
+def test_drafts_that_end_the_episode_are_reflected_on_too():
     """Accepted and rejected drafts of all steps are learned from, those that win among them."""
-    options: dict[str, Any] = {"prompts": "standard", "state_text": "history", "max_length": 2048}
+    options = {"prompts": "standard", "state_text": "history", "max_length": 2048}
     _, found = play(RolloutAgent, HashedModel(), {**options, "p_source": "verbalizer"}, 8, 1)
     drafted = [t for t in found if t.steps[0].notes["draft_parsed"]]
     assert drafted and all(t.steps[0].notes["env_next_of_draft"]["truncated"] for t in drafted)
@@ -118,7 +113,7 @@ def test_drafts_that_end_the_episode_are_reflected_on_too() -> None:
     assert read and [one.task for one in samples] == [t.task for t in read]
 
 
-def test_a_rollout_compares_predictions_with_what_really_followed() -> None:
+def test_a_rollout_compares_predictions_with_what_really_followed():
     """An oracle knows the next state, and every refusal."""
     lm, options = HashedModel(), {"prompts": "standard", "state_text": "history"}
     teacher = LanguageWorldModel(lm, **options)
@@ -133,13 +128,13 @@ def test_a_rollout_compares_predictions_with_what_really_followed() -> None:
     assert (report["n"], report["precision"], report["recall"]) == (sum(refused), 1.0, 1.0)
 
 
-def test_corrections_that_both_gates_selected() -> None:
+def test_corrections_that_both_gates_selected():
     """CoMap, App. C.3, as a setting."""
-    options: dict[str, Any] = {"prompts": "standard", "state_text": "history", "max_length": 2048}
+    options = {"prompts": "standard", "state_text": "history", "max_length": 2048}
     options |= {"p_source": "verbalizer"}
     _, found = play(RolloutAgent, HashedModel(), options, 8, 6)
 
-    def marked(step: Step, success: bool) -> Step:
+    def marked(step, success):
         opened = {"wm_gate": step.t % 2 == 0, "ref_action": "inventory", "gate": step.t > 2}
         notes = {**step.notes, **(opened if step.notes["path"] == "reflected" else {})}
         return replace(step, success=success, notes=notes)
@@ -157,18 +152,18 @@ def test_corrections_that_both_gates_selected() -> None:
         and step.t in (4, 6)
         and not same_action(t.env_id, "inventory", step.notes["draft_action"])
     ]
-    settings: dict[str, Any] = {"agent": {"p_source": "verbalizer"}, "episode_filter": "none"}
+    settings = {"agent": {"p_source": "verbalizer"}, "episode_filter": "none"}
     gated = list(rollout_samples(episodes, preset("paper", gated_corrections=True, **settings)))
     assert chosen and [(one.task, one.step) for one in gated] == chosen
     assert {one.kind for one in gated} <= {"hq_reflect"}
     assert len(gated) < len(list(rollout_samples(episodes, preset("paper", **settings))))
 
 
-def test_views_are_what_the_agent_had() -> None:
-    seen: list[Any] = []
+def test_views_are_what_the_agent_had():
+    seen = []
 
     class Watching(CoMapAgent):
-        def decide(self, view: Any) -> Any:
+        def decide(self, view):
             seen.append((view, dict(replies_in(view))))
             return (yield from super().decide(view))
 

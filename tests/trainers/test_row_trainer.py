@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,13 +26,7 @@ learning = load(f"{SCRIPT}:KIT")
 KINDS = pytest.mark.parametrize("kind", ["lora", "full"])
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = learning.model_folder(tmp_path_factory.mktemp("models") / "tiny")
-    return folder
-
-
-def nll_sum(roles: Any, role: str, rows: Any) -> Any:
+def nll_sum(roles, role, rows):
     """The sum over scored tokens of a plain forward pass of each row by itself."""
     total = torch.zeros((), dtype=torch.float64)
     with torch.no_grad(), roles.using(role, training=False):
@@ -46,14 +39,12 @@ def nll_sum(roles: Any, role: str, rows: Any) -> Any:
     return total
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one, other):
     return list(one) == list(other) and all(torch.equal(one[name], other[name]) for name in one)
 
 
 @KINDS
-def test_the_loss_is_the_mean_over_the_scored_tokens_of_an_update(
-    model: Path, tmp_path: Path, kind: str
-) -> None:
+def test_the_loss_is_the_mean_over_the_scored_tokens_of_an_update(model, tmp_path, kind):
     roles = learning.opened(model, kind)
     trainer = learning.make("warm_up", roles, tmp_path, rows=2, accumulate=2)
     total = torch.zeros((), dtype=torch.float64)
@@ -67,9 +58,9 @@ def test_the_loss_is_the_mean_over_the_scored_tokens_of_an_update(
     trainer.close()
 
 
-def test_each_line_of_the_log_tells_the_update_s_own_loss(model: Path, tmp_path: Path) -> None:
+def test_each_line_of_the_log_tells_the_update_s_own_loss(model, tmp_path):
     roles = learning.opened(model, "full")
-    told: list[Any] = []
+    told = []
     trainer = learning.make("warm_up", roles, tmp_path, rate=0.0, epochs=1, tell=told.append)
     expected = []
     for at in (0, 2):
@@ -85,7 +76,7 @@ def test_each_line_of_the_log_tells_the_update_s_own_loss(model: Path, tmp_path:
     assert [{**line, "steps": 2} for line in log] == told
 
 
-def test_it_is_trl_s_own_loss(model: Path, tmp_path: Path) -> None:
+def test_it_is_trl_s_own_loss(model, tmp_path):
     """TRL's fused head on the same labels, masks included, gives the same loss."""
     roles = learning.opened(model, "full", dtype="float32")
     trainer = learning.make("warm_up", roles, tmp_path, rows=4)
@@ -106,9 +97,7 @@ def test_it_is_trl_s_own_loss(model: Path, tmp_path: Path) -> None:
 
 
 @KINDS
-def test_an_update_does_not_depend_on_how_it_is_split(
-    model: Path, tmp_path: Path, kind: str
-) -> None:
+def test_an_update_does_not_depend_on_how_it_is_split(model, tmp_path, kind):
     found = []
     for rows, accumulate in ((1, 4), (4, 1), (2, 2)):
         roles = learning.opened(model, kind)
@@ -120,7 +109,7 @@ def test_an_update_does_not_depend_on_how_it_is_split(
             assert (weight - other[name]).abs().max() < 1e-9, name
 
 
-def picture(roles: Any) -> Any:
+def picture(roles):
     """All that is not a weight's value: attributes, hooks, flags and configs."""
     found = []
     for role in roles.names:
@@ -140,8 +129,8 @@ def picture(roles: Any) -> Any:
 
 @pytest.mark.parametrize(("kind", "checkpointing"), [("lora", True), ("full", False)])
 def test_the_models_are_as_before_and_can_be_trained_and_asked_again(
-    model: Path, tmp_path: Path, kind: str, checkpointing: bool
-) -> None:
+    model, tmp_path, kind, checkpointing
+):
     roles = learning.opened(model, kind)
     ask = [Generate(learning.asked("mug"), Sampling(4), adapter="agent")]
     before = picture(roles)
@@ -158,11 +147,11 @@ def test_the_models_are_as_before_and_can_be_trained_and_asked_again(
     assert fresh.language_model().generate(ask) == roles.language_model().generate(ask)
 
 
-def test_a_failure_leaves_the_models_as_before(model: Path, tmp_path: Path) -> None:
+def test_a_failure_leaves_the_models_as_before(model, tmp_path):
     roles = learning.opened(model, "lora")
     before = picture(roles)
 
-    def fail(line: Any) -> None:
+    def fail(line):
         raise RuntimeError("the disk is full")
 
     with pytest.raises(RuntimeError, match="the disk is full"):
@@ -185,11 +174,9 @@ class Interrupted(RuntimeError):
 @pytest.mark.parametrize(
     ("what", "kind"), [("warm_up", "full"), ("evolve", "lora"), ("policy", "lora")]
 )
-def test_an_interrupted_training_ends_as_an_undisturbed_one(
-    model: Path, tmp_path: Path, what: str, kind: str
-) -> None:
-    def run(out: Path, stop: int | None) -> Any:
-        def tell(line: Any) -> None:
+def test_an_interrupted_training_ends_as_an_undisturbed_one(model, tmp_path, what, kind):
+    def run(out, stop):
+        def tell(line):
             if line["step"] == stop:
                 raise Interrupted
 
@@ -215,7 +202,7 @@ def test_an_interrupted_training_ends_as_an_undisturbed_one(
     assert same(again["weights"]["wm"], whole["weights"]["wm"])
 
 
-def test_only_complete_checkpoints_count(tmp_path: Path) -> None:
+def test_only_complete_checkpoints_count(tmp_path):
     for name in ("checkpoint-2", "checkpoint-10", "checkpoint-30", "checkpoint-x"):
         (tmp_path / name).mkdir()
     for name in ("checkpoint-2", "checkpoint-10"):
@@ -225,13 +212,10 @@ def test_only_complete_checkpoints_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["bytes", "others", "none"])
-def test_a_damaged_checkpoint_is_told_and_not_taken(
-    model: Path, tmp_path: Path, damage: str
-) -> None:
+def test_a_damaged_checkpoint_is_told_and_not_taken(model, tmp_path, damage):
     roles = learning.opened(model, "lora")
     learning.make("warm_up", roles, tmp_path, save=2).fit()
     last = last_checkpoint(tmp_path / "checkpoints")
-    assert last is not None
     file = Path(last) / "weights.safetensors"
     if damage == "bytes":
         file.write_bytes(file.read_bytes()[:200])
@@ -247,14 +231,12 @@ def test_a_damaged_checkpoint_is_told_and_not_taken(
     assert same(state, roles.state("wm"))
 
 
-def arguments(tmp_path: Path, **options: Any) -> Any:
+def arguments(tmp_path, **options):
     optimization = Optimization(accumulate=2)
     return trainer_arguments(tmp_path, optimization, 1e-3, seed=0, use_cpu=True, **options)
 
 
-def test_processes_must_divide_an_update_and_hold_whole_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_must_divide_an_update_and_hold_whole_models(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(OptionError, match="divides the 2 micro-batches of an update, found 3"):
         arguments(tmp_path)
@@ -264,7 +246,7 @@ def test_processes_must_divide_an_update_and_hold_whole_models(
         arguments(tmp_path)
 
 
-def test_who_cannot_be_trained(model: Path, tmp_path: Path) -> None:
+def test_who_cannot_be_trained(model, tmp_path):
     from comap.trainers.row_trainer import WarmUpTrainer
 
     roles = learning.opened(model, "lora")
@@ -281,16 +263,10 @@ def test_who_cannot_be_trained(model: Path, tmp_path: Path) -> None:
         WarmUpTrainer(**told)
 
 
-def test_nothing_is_sent_printed_or_warned(
-    model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    recwarn: pytest.WarningsRecorder,
-) -> None:
+def test_nothing_is_sent_printed_or_warned(model, tmp_path, monkeypatch, capfd, recwarn):
     from trl.trainer import base_trainer
 
-    sent: list[Any] = []
+    sent = []
     monkeypatch.setattr(base_trainer, "send_telemetry", lambda *a, **k: sent.append(a))
     monkeypatch.delenv("CI", raising=False)
     roles = learning.opened(model, "full")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import random
 from functools import cache
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +15,7 @@ from comap.lm import Generate, Message, Sampling
 from comap.lm.hf import HFLanguageModel
 from comap.lm.tiny import Row, encode_rows, tokenizer_of
 from comap.trainers.config import Optimization
-from comap.trainers.samples import Example, Sample, count_samples, encode_samples, plan_updates
+from comap.trainers.samples import Sample, count_samples, encode_samples, plan_updates
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -43,7 +42,7 @@ GEMMA = (  # no system role, another name for the assistant
     "m.content|trim + '<end_of_turn>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
 )
-TEMPLATES: dict[str, tuple[str | None, tuple[str, ...], str, str]] = {
+TEMPLATES = {
     "tiny": (None, (), "<|end|>", "<|assistant|>"),
     "chatml": (
         CHATML,
@@ -76,7 +75,7 @@ REPLY = (("Thought: dark.\nAction:", False), (" go to shelf 2", True), ("\n", Fa
 
 
 @cache
-def made(name: str) -> Any:
+def made(name):
     template, special, end, _ = TEMPLATES[name]
     corpus = ["You see a shelf 1. It is dark. Thought Action go to Act well user assistant"] * 2
     tokenizer = tokenizer_of(corpus, 400)
@@ -87,16 +86,16 @@ def made(name: str) -> Any:
     return tokenizer
 
 
-def sample(**fields: Any) -> Sample:
+def sample(**fields):
     return Sample(**{"kind": "warmup", "messages": TALK, "reply": REPLY, **fields})
 
 
-def labelled(row: Example) -> list[int]:
+def labelled(row):
     return [token for token, flag in zip(row.answer, row.scored, strict=True) if flag]
 
 
 @EACH
-def test_exactly_the_scored_segments_and_the_end_carry_loss(name: str) -> None:
+def test_exactly_the_scored_segments_and_the_end_carry_loss(name):
     tokenizer, end = made(name), TEMPLATES[name][2]
     (row,) = encode_samples(tokenizer, [sample()])
     assert tokenizer.decode(labelled(row)) == " go to shelf 2!" + end
@@ -109,7 +108,7 @@ def test_exactly_the_scored_segments_and_the_end_carry_loss(name: str) -> None:
 
 
 @EACH
-def test_the_prompt_ends_where_the_assistant_begins(name: str) -> None:
+def test_the_prompt_ends_where_the_assistant_begins(name):
     tokenizer, begins = made(name), TEMPLATES[name][3]
     (row,) = encode_samples(tokenizer, [sample()])
     prompt = tokenizer.decode(row.prompt)
@@ -119,7 +118,7 @@ def test_the_prompt_ends_where_the_assistant_begins(name: str) -> None:
 
 
 @EACH
-def test_generation_continues_from_the_very_prompt_of_training(name: str) -> None:
+def test_generation_continues_from_the_very_prompt_of_training(name):
     tokenizer = made(name)
     config = transformers.Qwen3Config(
         vocab_size=len(tokenizer),
@@ -132,9 +131,9 @@ def test_generation_continues_from_the_very_prompt_of_training(name: str) -> Non
         eos_token_id=tokenizer.eos_token_id,
     )
     model = transformers.Qwen3ForCausalLM(config).double().eval()
-    read: list[int] = []
+    read = []
 
-    def keep(_: Any, __: Any, given: dict[str, Any]) -> None:
+    def keep(_, __, given):
         read.extend(given["input_ids"].reshape(-1).tolist())
 
     model.model.register_forward_pre_hook(keep, with_kwargs=True)
@@ -146,7 +145,7 @@ def test_generation_continues_from_the_very_prompt_of_training(name: str) -> Non
 
 
 @EACH
-def test_plain_fine_tuning_has_the_same_tokens(name: str) -> None:
+def test_plain_fine_tuning_has_the_same_tokens(name):
     one = sample(reply=((" go to shelf 2", True),))
     (row,) = encode_samples(made(name), [one])
     (other,) = encode_rows(made(name), [Row(TALK, " go to shelf 2")])
@@ -162,7 +161,7 @@ TEXTS = st.text("ab 1\né漢<|>[/INST]endimst_", min_size=0, max_size=12)
     st.lists(st.tuples(TEXTS, st.booleans()), min_size=1, max_size=4),
     st.sampled_from(["chatml", "mistral"]),
 )
-def test_any_reply_is_labelled_by_segments(reply: list[tuple[str, bool]], name: str) -> None:
+def test_any_reply_is_labelled_by_segments(reply, name):
     tokenizer = made(name)
     (row,) = encode_samples(tokenizer, [sample(reply=tuple(reply))], 1000)
     alone = [encode_samples(tokenizer, [sample(reply=(part,))], 1000)[0] for part in reply]
@@ -181,26 +180,24 @@ DECIDED = (("Decision:", False), (" REVISE", True), ("\nFinal Action:", False), 
 
 @EACH
 @pytest.mark.parametrize("word", [" REVISE", " KEEP"])
-def test_the_label_is_read_where_the_words_first_differ(name: str, word: str) -> None:
+def test_the_label_is_read_where_the_words_first_differ(name, word):
     reply = (DECIDED[0], (word, True), *DECIDED[2:])
     (row,) = encode_samples(made(name), [sample(reply=reply, label=1.0, label_weight=0.1)])
-    assert row.decision is not None
     place, revise, keep = row.decision
     assert row.answer[place] == (revise if word == " REVISE" else keep) and revise != keep
     before = made(name).decode(row.answer[:place])
     assert before.startswith("Decision:") and "Final" not in before
 
 
-def test_without_a_label_or_a_decision_there_is_no_place_for_it() -> None:
+def test_without_a_label_or_a_decision_there_is_no_place_for_it():
     plain, other = encode_samples(
         made("tiny"), [sample(reply=DECIDED), sample(label=1.0, label_weight=0.1)]
     )
     assert plain.decision is None and other.decision is None and other.label == 1.0
 
 
-def test_a_reply_without_room_is_cut_and_does_not_end() -> None:
+def test_a_reply_without_room_is_cut_and_does_not_end():
     (whole,) = encode_samples(made("tiny"), [sample(reply=DECIDED, label=0.0, label_weight=1.0)])
-    assert whole.decision is not None
     size = len(whole.prompt) + whole.decision[0]
     (cut,) = encode_samples(
         made("tiny"), [sample(reply=DECIDED, label=0.0, label_weight=1.0)], size
@@ -209,7 +206,7 @@ def test_a_reply_without_room_is_cut_and_does_not_end() -> None:
     assert cut.decision is None and cut.scored == whole.scored[: whole.decision[0]]
 
 
-def test_the_teacher_s_prompt_takes_room_too_and_is_never_an_answer() -> None:
+def test_the_teacher_s_prompt_takes_room_too_and_is_never_an_answer():
     longer = (*TALK[:-1], Message("user", "It is dark. You see a shelf 2 " * 5))
     short, wide = encode_samples(made("tiny"), [sample(), sample(messages=longer)])
     (row,) = encode_samples(
@@ -219,7 +216,7 @@ def test_the_teacher_s_prompt_takes_room_too_and_is_never_an_answer() -> None:
     assert row.answer == short.answer[:3] and row.distill_weight == 0.5
 
 
-def test_what_cannot_be_encoded_says_why() -> None:
+def test_what_cannot_be_encoded_says_why():
     (row,) = encode_samples(made("tiny"), [sample()])
     with pytest.raises(OptionError, match=r"prompts of less than \d+ tokens.*raise max_length"):
         encode_samples(made("tiny"), [sample(task="t1")], len(row.prompt))
@@ -237,7 +234,7 @@ def test_what_cannot_be_encoded_says_why() -> None:
 
 @pytest.mark.parametrize("batch", [{"batch_rows": 3}, {"batch_rows": None, "batch_tokens": 40}])
 @pytest.mark.parametrize("accumulate", [1, 4])
-def test_each_row_passes_once_an_epoch(batch: dict[str, Any], accumulate: int) -> None:
+def test_each_row_passes_once_an_epoch(batch, accumulate):
     rng = random.Random(0)
     lengths = [[rng.randint(1, 30) for _ in range(17)] for _ in range(2)]
     optimization = Optimization(accumulate=accumulate, **batch)
@@ -255,7 +252,7 @@ def test_each_row_passes_once_an_epoch(batch: dict[str, Any], accumulate: int) -
             assert len(one.rows) <= 3
 
 
-def test_samples() -> None:
+def test_samples():
     sample = Sample(kind="anchor", messages=TALK, reply=(("a", False), (" b", True)), weight=2.0)
     assert (sample.text, sample.scored, sample.scaled(0.5).weight) == ("a b", " b", 1.0)
     assert count_samples([sample, sample]) == {"anchor": 2}

@@ -22,13 +22,7 @@ EACH = ("warm_up-full", "evolve-lora", "policy-lora")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = learning.model_folder(tmp_path_factory.mktemp("models") / "tiny")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def together(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def together(model, tmp_path_factory):
     """What two processes made of all three trainings."""
     out = tmp_path_factory.mktemp("two")
     processes.together(SCRIPT, ",".join(EACH), str(model), str(out))
@@ -37,9 +31,7 @@ def together(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @processes.needs_gloo
 @pytest.mark.parametrize("what", EACH)
-def test_two_processes_end_as_one_does(
-    what: str, model: Path, together: Path, tmp_path: Path
-) -> None:
+def test_two_processes_end_as_one_does(what, model, together, tmp_path):
     """The warm-up; WMSD on the student's own texts; and a head, of which some batches know nothing."""
     learning.learn(what, model, tmp_path)
     one, two = (json.loads((out / "log.json").read_text()) for out in (tmp_path, together / what))
@@ -65,11 +57,11 @@ def test_two_processes_end_as_one_does(
 
 
 @processes.needs_gloo
-def test_processes_leave_their_group_before_they_end(together: Path) -> None:
+def test_processes_leave_their_group_before_they_end(together):
     """Else a thread of gloo can abort one whose training has succeeded."""
     assert [(together / f"group-{rank}").read_text() for rank in (0, 1)] == ["False", "False"]
 
 
-def test_one_process_waits_for_nobody() -> None:
+def test_one_process_waits_for_nobody():
     wait()
     assert (world_size(), rank(), is_first(), gathered([3])) == (1, 0, True, [3])

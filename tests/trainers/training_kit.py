@@ -138,7 +138,7 @@ def build_elsewhere(folder: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-class Answers(HashedModel):  # type: ignore[misc]
+class Answers(HashedModel):
     """Answers by a hash; world models say one of two observations, and teachers often the same."""
 
     name = "answers"
@@ -151,7 +151,7 @@ class Answers(HashedModel):  # type: ignore[misc]
         if request.adapter in ("wm", "wm_ema"):
             text = SEEN[self._draw(request.messages[-1].content, request.adapter) % 2]
             return Completion(text, (1, 2), (-0.25, -0.5), "stop", 9, 2)
-        return super()._one(request)  # type: ignore[no-any-return]
+        return super()._one(request)
 
     def encode(self, requests: Sequence[Any]) -> list[Any]:
         self._took(requests)
@@ -159,14 +159,7 @@ class Answers(HashedModel):  # type: ignore[misc]
 
 
 class Recorded:
-    """A training whose learning is recorded.
-
-    Attributes:
-        stages: The names of its stages.
-        learned: What each stage was told to learn, by its name.
-        asked: How many requests of each purpose and adapter each stage made.
-        moved: The roles whose weights a stage changed, by its name.
-    """
+    """A training whose stages are recorded: what each learned, asked for, and whose weights it moved."""
 
     def __init__(self, config: CoMapTraining, model: Path, out: Path, monkeypatch: Any):
         self.stages: list[str] = []
@@ -174,12 +167,11 @@ class Recorded:
         self.asked: dict[str, Counter[tuple[str, str | None]]] = {}
         self.moved: dict[str, set[str]] = {}
         self.before: dict[str, Any] = {}
-        self.out, self.training = out, KIT.training(config, model, out, self.tell)
-        self.session = self.training
-        self.lm = Answers(self.training.head.size)
+        self.out, self.session = out, training(config, model, out, self.tell)
+        self.lm = Answers(self.session.head.size)
         monkeypatch.setattr(self.session.roles, "language_model", lambda **told: self.lm)
         monkeypatch.setattr(self.session, "fit", self.learn)
-        self.summary = self.training.run()
+        self.summary = self.session.run()
 
     def weights(self) -> dict[str, Any]:
         roles = self.session.roles
@@ -209,15 +201,13 @@ class Recorded:
         return {"role": role, "rows": sum(map(len, epochs)), "updates": 1, "log": []}
 
     def samples(self, stage: str) -> list[Sample]:
-        found: list[Sample] = self.learned[stage]["epochs"][0]
-        return found
+        return self.learned[stage]["epochs"][0]
 
     def kinds(self, stage: str) -> Counter[str]:
         return Counter(sample.kind for sample in self.samples(stage))
 
     def played(self, stage: str = "round-1-rollouts") -> list[Trajectory]:
-        found: list[Trajectory] = self.session.episodes(stage)
-        return found
+        return self.session.episodes(stage)
 
     def notes(self) -> list[Mapping[str, Any]]:
         return [step.notes for episode in self.played() for step in episode.steps]

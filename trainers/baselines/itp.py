@@ -20,7 +20,6 @@ from typing import Any
 from ...agents import Agent, ITPAgent, ITPConfig
 from ...agents.base import View, estimate_tokens
 from ...agents.heads import KHead, pseudo_label_k
-from ...agents.itp import NO_FORESIGHT
 from ...agents.prompting import converse, seed_for
 from ...agents.runner import run_episodes
 from ...errors import EngineError, LanguageModelError, OptionError
@@ -363,13 +362,15 @@ class Moment:
 
     def foresight(self, agent: ITPAgent, k: int) -> str:
         """Return what the agent reads where it has looked K steps ahead."""
-        text = observation_at(self.predictions, self.view.step, k)
-        return NO_FORESIGHT if text is None else agent.foresight_of(text, self.view.count_tokens)
+        text = self.view.history[-1].observation  # with K = 0 what is seen now
+        if k:
+            text = observation_at(self.predictions, self.view.step, k)
+        return agent.foresight_of(text, self.view.count_tokens)
 
 
-def observation_at(predictions: Sequence[str], step: int, k: int) -> str | None:
-    """Return obs@K: the prediction of the expert's step ``step + K - 1``; None for K = 0."""
-    return None if k == 0 else predictions[min(step + k - 1, len(predictions) - 1)]
+def observation_at(predictions: Sequence[str], step: int, k: int) -> str:
+    """Return obs@K: the prediction of the expert's step ``step + K - 1``."""
+    return predictions[min(step + k - 1, len(predictions) - 1)]
 
 
 def moments_of(
@@ -393,7 +394,7 @@ def scores_of(moment: Moment, agent: ITPAgent, k_max: int, adapter: str | None) 
     action = f" {moment.step.action}"
     return [
         Score(
-            agent.act_prompt(moment.view, moment.foresight(agent, k), moment.replies),
+            agent.act_prompt(moment.view, k, moment.foresight(agent, k), moment.replies),
             (action,),
             "Action:",
             True,
@@ -434,7 +435,8 @@ def encode_moments(
     """Return the rows of the supervised stage: for each step its action and depth."""
     acts = []
     for moment, depth in zip(moments, depths, strict=True):
-        prompt = agent.act_prompt(moment.view, moment.foresight(agent, depth), moment.replies)
+        seen = moment.foresight(agent, depth)
+        prompt = agent.act_prompt(moment.view, depth, seen, moment.replies)
         acts.append(sample_of("act", prompt, moment.reply, moment.view))
     asked = [Encode(agent.depth_prompt(m.view, m.replies), agent.config.control) for m in moments]
     controls = prompt_tokens(ChatTokenizer(tokenizer), asked)

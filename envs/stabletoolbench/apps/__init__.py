@@ -39,7 +39,6 @@ _LISTED: tuple[App, ...] = (
     *(Currency(), Bank(), Weather(), Geography(), Music(), Library()),
 )
 APPS: Mapping[str, App] = {app.name: app for app in _LISTED}
-"""All apps, by name."""
 
 
 @lru_cache(maxsize=64)
@@ -67,10 +66,10 @@ def answering(tool: str, api: str) -> Answering | None:
 @lru_cache(maxsize=64)
 def api_records(app: str) -> tuple[dict[str, Any], ...]:
     """Return an app's functions as records of an ``api_list``."""
-    told = data_file("apps")[app]
+    about = data_file("apps")[app]
     return tuple(
         {
-            "category_name": told["category"],
+            "category_name": about["category"],
             "tool_name": app,
             "api_name": api["name"],
             "api_description": api["about"],
@@ -78,7 +77,7 @@ def api_records(app: str) -> tuple[dict[str, Any], ...]:
             "optional_parameters": [_parameter(*part) for part in api.get("optional", ())],
             "method": api.get("method", "GET"),
         }
-        for api in told["apis"]
+        for api in about["apis"]
     )
 
 
@@ -90,8 +89,8 @@ def api_key(record: Mapping[str, Any]) -> str:
 def _parameter(
     name: str, kind: str, about: str, example: Any, options: list[str] | None = None
 ) -> dict[str, Any]:
-    told = {"name": name, "type": kind, "description": about, "default": example}
-    return told if options is None else told | {"enum": options}
+    record = {"name": name, "type": kind, "description": about, "default": example}
+    return record if options is None else record | {"enum": options}
 
 
 def _currencies(world: World, rng: random.Random) -> dict[str, str]:

@@ -20,12 +20,12 @@ from .world import (
     World,
     call,
     data_file,
+    fields_of,
     index_of,
     listed,
     matching,
     not_found,
     numbered,
-    told,
 )
 
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
@@ -232,7 +232,7 @@ class Weather(App):
         ledger.row("station", station_id)
         row = ledger.row("forecast", f"{station_id} {date}")
         fields = "station_id=id temperature_f=fahrenheit wind_ms=wind rain_mm=rain"
-        return told(station_id, row, fields)
+        return fields_of(station_id, row, fields)
 
     def _api_alert(self, ledger: Ledger, station_id: str, limit: float) -> Any:
         ledger.row("station", station_id)

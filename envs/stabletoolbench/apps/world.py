@@ -73,7 +73,6 @@ class Ledger:
         return found
 
     def rows(self, table: str) -> Rows:
-        """Return all rows with their ids, new ones last."""
         base = self.tables[table]
         rows = [(key, self.changes.get((table, key), row)) for key, row in base.items()]
         new = [
@@ -118,11 +117,11 @@ class Ledger:
         }
 
     def save(self) -> Marks:
-        changes = tuple((place, tuple(row.items())) for place, row in self.changes.items())
+        changes = tuple((key, tuple(row.items())) for key, row in self.changes.items())
         return Marks(changes, self.clock, tuple(self._uses.items()))
 
     def load(self, marks: Marks) -> None:
-        self.changes = {place: dict(row) for place, row in marks.changes}
+        self.changes = {key: dict(row) for key, row in marks.changes}
         self.clock, self._uses = marks.clock, dict(marks.uses)
 
 
@@ -214,7 +213,7 @@ class App:
         self, said: Mapping[str, Any], ledger: Ledger, value: str, arguments: Mapping[str, Any]
     ) -> Any:
         if "row" in said:
-            return told(value, ledger.row(said["row"], value), said["fields"])
+            return fields_of(value, ledger.row(said["row"], value), said["fields"])
         found = matching(ledger, said["rows"], said["column"], value, said.get("called", ""))
         if "first" in said:
             return {said["first"]: found[0][0]}
@@ -246,7 +245,6 @@ class App:
         return []
 
     def tables(self, rng: random.Random, common: Common) -> dict[str, Table]:
-        """Draw the tables."""
         raise NotImplementedError
 
     def page(self, name: str, rows: Rows, fields: str, page: int) -> dict[str, Any]:
@@ -255,8 +253,8 @@ class App:
         pages = max((len(rows) + size - 1) // size, 1)
         if not 1 <= page <= pages:
             raise ToolError(f"page {page} not found: there are {pages}")
-        told = listed(rows[(page - 1) * size : page * size], fields)
-        return {name: told, "page": page, "pages": pages, "total": len(rows)}
+        shown = listed(rows[(page - 1) * size : page * size], fields)
+        return {name: shown, "page": page, "pages": pages, "total": len(rows)}
 
     def pages(self, api: str, index: int, **asked: Any) -> list[ToolCall]:
         """Return the calls of an API that tell its pages as far as the item at an index."""
@@ -298,16 +296,16 @@ def numbered(letters: str, first: int, rows: Iterable[Row]) -> dict[str, Row]:
     return {f"{letters}-{number}": row for number, row in enumerate(rows, first)}
 
 
-def told(key: str, row: Row, fields: str) -> dict[str, Any]:
-    """Return fields of a row, told by their columns, or as ``name=column``; ``id`` is its id."""
+def fields_of(key: str, row: Row, fields: str) -> dict[str, Any]:
+    """Return fields of a row, named by their columns, or as ``name=column``; ``id`` is its id."""
     columns = {"id": key, **row}
     pairs = [field.partition("=") for field in fields.split()]
     return {name: columns[column or name] for name, _, column in pairs}
 
 
 def listed(rows: Rows, fields: str) -> list[dict[str, Any]]:
-    """Return fields of several rows: see `told`."""
-    return [told(key, row, fields) for key, row in rows]
+    """Return fields of several rows: see `fields_of`."""
+    return [fields_of(key, row, fields) for key, row in rows]
 
 
 def matching(ledger: Ledger, table: str, column: str, text: str, what: str = "") -> Rows:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from comap.benchmarks.experiments.definition import (
     scale_named,
     write_rows,
 )
-from comap.benchmarks.experiments.plan import Job, Paths, Plan, plan
+from comap.benchmarks.experiments.plan import Paths, plan
 from comap.benchmarks.experiments.table import cell
 from comap.errors import DataCorrupt, DataNotFound
 from comap.facts import State
@@ -25,15 +24,15 @@ from comap.trajectory import Trajectory, write_trajectories
 AW = "comap/ALFWorld-v0"
 
 
-def planned(name: str, scale: str = "tiny") -> Plan:
+def planned(name, scale="tiny"):
     return plan([experiment(name)], scale_named(scale), [0])
 
 
-def job_named(found: Plan, start: str) -> Job:
+def job_named(found, start):
     return next(job for name, job in found.jobs.items() if name.startswith(start))
 
 
-def done(paths: Paths, job: Job) -> Path:
+def done(paths, job):
     """Write the record of a job that has ended; return where its commands wrote."""
     folder = paths.of(job.id)
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,16 +47,16 @@ def done(paths: Paths, job: Job) -> Path:
     return folder
 
 
-def measured(found: Plan, name: str, paths: Paths) -> list[ResultRow]:
+def measured(found, name, paths):
     return [row for row in collect(found, [experiment(name)], paths) if row.error is None]
 
 
-def write(path: Path, content: object) -> None:
+def write(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content) + "\n")
 
 
-def evaluation(index: int, won: float, f1: float) -> dict[str, Any]:
+def evaluation(index, won, f1):
     group = {"n": 50, "delta_f1": f1, "stderr": 2.0}
     nll = {"nll": 1.5, "tokens": 9}
     return {
@@ -69,14 +68,14 @@ def evaluation(index: int, won: float, f1: float) -> dict[str, Any]:
     }
 
 
-def rows_of(name: str, out: Path) -> list[ResultRow]:
+def rows_of(name, out):
     """The rows of an experiment for which a CoMap training of one round has ended."""
     found, paths = planned(name), Paths(out)
     folder = done(paths, job_named(found, "comap-alfworld"))
     run = {"format": "comap training 2", "described": {"env": {"id": AW}}, "sessions": []}
     write(folder / "run.json", run)
     gates = {"adoption": {"0.4": 0.75, "0.6": 0.5, "0.8": None}}
-    learned: list[dict[str, Any]] = [
+    learned = [
         {"stage": "round-1-world-model", "role": "wm", "samples": {"world_model": 7}},
         {"stage": "round-1-policy", "role": "agent", "samples": {"keep_draft": 5}},
     ]
@@ -91,7 +90,7 @@ def rows_of(name: str, out: Path) -> list[ResultRow]:
     return measured(found, name, paths)
 
 
-def test_a_table_has_the_last_round_and_a_figure_every_one(tmp_path: Path) -> None:
+def test_a_table_has_the_last_round_and_a_figure_every_one(tmp_path):
     (row,) = rows_of("comap-t2", tmp_path)
     assert (row.method, row.env, row.metric, row.value) == ("CoMap", AW, "delta_f1", 60.0)
     assert row.low == pytest.approx(60 - 1.96 * 2, abs=0.01) and row.n == 50 and row.x is None
@@ -118,16 +117,14 @@ SPENT = {"coevolution.wm": 3.0, "coevolution.policy": 4.0, "evaluation.all": 2.0
         ("comap-t6", "CoMap", {(f"seconds.{name}", spent, None) for name, spent in SPENT.items()}),
     ],
 )
-def test_diagnostics_samples_and_costs(
-    name: str, method: str, expected: set[tuple[str, float, int | None]], tmp_path: Path
-) -> None:
+def test_diagnostics_samples_and_costs(name, method, expected, tmp_path):
     """A rate of nothing is left out."""
     rows = [row for row in rows_of(name, tmp_path) if method in ("", row.method)]
     found = {(row.metric, row.value, row.n) for row in rows}
     assert expected <= found and (name in ("comap-f7", "comap-t6") or found == expected)
 
 
-def test_a_point_is_placed_by_parameters_or_by_its_method(tmp_path: Path) -> None:
+def test_a_point_is_placed_by_parameters_or_by_its_method(tmp_path):
     assert {row.x for row in rows_of("comap-f8", tmp_path)} == {300_000.0}
     found, paths = planned("paw-f6"), Paths(tmp_path / "2")
     paw_training(done(paths, job_named(found, "grpo+paw-alpha-0.25")), {"a": 1, "b": 0}, 0.7)
@@ -137,7 +134,7 @@ def test_a_point_is_placed_by_parameters_or_by_its_method(tmp_path: Path) -> Non
     }
 
 
-def paw_training(folder: Path, won: dict[str, int], score: float) -> None:
+def paw_training(folder, won, score):
     config = {"config": {"algorithm": "grpo"}}
     write(folder / "run.json", {"format": "comap training 2", "described": config, "sessions": []})
     line = {"update": 4, "split": "test", "n": len(won), "success": 0.5, "won": won, "score": score}
@@ -145,7 +142,7 @@ def paw_training(folder: Path, won: dict[str, int], score: float) -> None:
     write(folder / "metrics.jsonl", {"update": 1, "success": 0.1, "return": 1.0})
 
 
-def test_search_is_shown_by_data_set(tmp_path: Path) -> None:
+def test_search_is_shown_by_data_set(tmp_path):
     found, paths = planned("paw-t2", "paper"), Paths(tmp_path)
     won = {"nq/test_1": 1, "nq/test_2": 0, "musique/2hop": 1, "popqa/1": 0}
     paw_training(done(paths, job_named(found, "grpo+paw-searchqa")), won, 0.5)
@@ -156,11 +153,10 @@ def test_search_is_shown_by_data_set(tmp_path: Path) -> None:
     }
 
 
-def test_success_on_tools_is_the_judges(tmp_path: Path) -> None:
+def test_success_on_tools_is_the_judges(tmp_path):
     found, paths = planned("comap-t1", "paper"), Paths(tmp_path)
     job = job_named(found, "play-react-stabletoolbench-Qwen3-4B")
     folder = done(paths, job)
-    assert job.setup is not None
     per_step = {"per_step": {"calls": 1.0, "prompt_tokens": 9.0, "completion_tokens": 9.0}}
     summary = {"n": 10, "success": {"value": 0.0}, "score": 0.0, "language_model": per_step}
     episode = Trajectory("comap/StableToolBench-v0", "1", "", "", "react", "", State())
@@ -178,7 +174,7 @@ def test_success_on_tools_is_the_judges(tmp_path: Path) -> None:
     assert "expected SoPR with its interval" in str(row.error)
 
 
-def test_what_is_not_there_says_why(tmp_path: Path) -> None:
+def test_what_is_not_there_says_why(tmp_path):
     found, paths = planned("comap-t2"), Paths(tmp_path)
     rows = collect(found, [experiment("comap-t2")], paths)
     assert {row.error for row in rows} == {"not run yet"} and {row.value for row in rows} == {None}
@@ -189,9 +185,7 @@ def test_what_is_not_there_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"n": "x"}', '{"n": 2, "success": 3}'])
-def test_results_that_are_not_understood_fail_their_cell_alone(
-    tmp_path: Path, content: str
-) -> None:
+def test_results_that_are_not_understood_fail_their_cell_alone(tmp_path, content):
     found, paths = planned("comap-t1"), Paths(tmp_path)
     job = job_named(found, "play-react-alfworld")
     folder = done(paths, job) / "valid_seen"
@@ -201,7 +195,7 @@ def test_results_that_are_not_understood_fail_their_cell_alone(
     assert any(row.job == job.id and str(row.error).startswith("failed") for row in rows)
 
 
-def test_facts_need_no_run() -> None:
+def test_facts_need_no_run():
     settings = measures_of(next(iter(planned("comap-t5").jobs.values())), Path("nowhere"))
     texts = {one.method: one.text for one in settings}
     assert texts["tau_p, tau_q"] == "0.5, 0.6" and texts["eta, mu, tau_wm"] == "0.5, 0.99, 0.6"
@@ -210,11 +204,11 @@ def test_facts_need_no_run() -> None:
     assert all(one.value and one.value > 0 for one in sizes)
 
 
-def test_rows_come_back_from_their_file(tmp_path: Path) -> None:
+def test_rows_come_back_from_their_file(tmp_path):
     about = {"experiment": "x", "metric": "m"}
     rows = [
-        ResultRow(**about, method="\u202e<b>", value=1.5, cost={"cpu_seconds": 1}),  # type: ignore[arg-type]
-        ResultRow(**about, method="y", error="failed: \ud800"),  # type: ignore[arg-type]
+        ResultRow(**about, method="\u202e<b>", value=1.5, cost={"cpu_seconds": 1}),
+        ResultRow(**about, method="y", error="failed: \ud800"),
     ]
     write_rows(tmp_path / "rows.jsonl", rows)
     assert list(read_rows(tmp_path / "rows.jsonl")) == rows
@@ -223,7 +217,7 @@ def test_rows_come_back_from_their_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", ['"metric":3', '"a":1', '"value":NaN', '"value":true', '"x":"y"'])
-def test_a_line_that_is_no_row_is_named(tmp_path: Path, more: str) -> None:
+def test_a_line_that_is_no_row_is_named(tmp_path, more):
     path = tmp_path / "rows.jsonl"
     for line in ("{", "3", '{"experiment":"x"}', f'{{"experiment":"x","method":"y",{more}}}'):
         path.write_text(line + "\n")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import gymnasium as gym
 import pytest
 
 import comap  # noqa: F401  registers the environments
 from comap.benchmarks.experiments import definition
-from comap.benchmarks.experiments.cited import CitedTable, cited_ids, cited_tables, load_cited
+from comap.benchmarks.experiments.cited import cited_ids, cited_tables, load_cited
 from comap.benchmarks.experiments.definition import (
     KINDS,
     SCALES,
@@ -29,12 +28,12 @@ NAMES += [
 ]
 
 
-def test_every_table_and_figure_of_both_papers_is_there_in_order() -> None:
+def test_every_table_and_figure_of_both_papers_is_there_in_order():
     assert list(experiment_ids()) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_definition_names_known_recipes_and_different_columns(name: str) -> None:
+def test_a_definition_names_known_recipes_and_different_columns(name):
     one = experiment(name)
     assert one.id == name and one.paper in ("CoMap", "PaW")
     assert one.published.split()[0] == ("Table" if one.kind == "table" else "Figure")
@@ -47,7 +46,7 @@ def test_a_definition_names_known_recipes_and_different_columns(name: str) -> No
     assert len({method.name for method in one.methods}) == len(one.methods)
 
 
-def test_every_recipe_is_used_and_of_a_known_kind() -> None:
+def test_every_recipe_is_used_and_of_a_known_kind():
     used = {method.recipe for name in NAMES for method in experiment(name).methods} - {None}
     for made in [recipe(str(name)) for name in used]:
         assert made.kind in KINDS
@@ -58,7 +57,7 @@ def test_every_recipe_is_used_and_of_a_known_kind() -> None:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_every_experiment_has_something_to_run_at_every_scale(scale: str) -> None:
+def test_every_experiment_has_something_to_run_at_every_scale(scale):
     for one in map(experiment, NAMES):
         found = plan([one], scale_named(scale))
         assert any(cell.job is not None for cell in found.cells), one.id
@@ -66,7 +65,7 @@ def test_every_experiment_has_something_to_run_at_every_scale(scale: str) -> Non
         assert all("slot" in str(why) for why in refused), refused
 
 
-def test_the_scale_paper_has_the_papers_models_and_presets() -> None:
+def test_the_scale_paper_has_the_papers_models_and_presets():
     found = plan([experiment("comap-t1"), experiment("paw-t1")], scale_named("paper"))
     models = {job.backbone.model for job in found.jobs.values() if job.backbone}
     assert {"Qwen/Qwen3-4B", "Qwen/Qwen3-8B", "Qwen/Qwen2.5-7B-Instruct"} <= models
@@ -75,13 +74,13 @@ def test_the_scale_paper_has_the_papers_models_and_presets() -> None:
     assert {job.seed for job in found.jobs.values()} == {0, 1, 2}
 
 
-def test_unknown_names_are_refused() -> None:
+def test_unknown_names_are_refused():
     for read, name in ((experiment, "comap-t7"), (scale_named, "huge"), (recipe, "../etc/passwd")):
         with pytest.raises(OptionError, match="there is no"):
             read(name)
 
 
-def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_file_is_named(tmp_path, monkeypatch):
     (tmp_path / "definitions").mkdir()
     (tmp_path / "definitions" / "comap-t1.json").write_text('{"id": "comap-t1"}')
     monkeypatch.setattr(definition, "FOLDER", tmp_path)
@@ -103,15 +102,9 @@ PAPERS = {"comap": ("CoMap", "2606.02372"), "paw": ("PaW", "2606.02388")}
 EACH = pytest.mark.parametrize("name", cited_ids())
 
 
-def table(name: str) -> CitedTable:
-    found = load_cited(name)
-    assert found is not None
-    return found
-
-
 @EACH
-def test_a_file_says_what_its_numbers_are_of_and_where_they_were_seen(name: str) -> None:
-    found = table(name)
+def test_a_file_says_what_its_numbers_are_of_and_where_they_were_seen(name):
+    found = load_cited(name)
     kind = "Table" if "-t" in name else "Figure"
     prefix, _, number = name.partition("-")
     assert name in experiment_ids() and found.id == name and found.rows and found.source
@@ -126,8 +119,8 @@ def test_a_file_says_what_its_numbers_are_of_and_where_they_were_seen(name: str)
 
 
 @EACH
-def test_rows_are_numbers_of_our_environments_and_splits(name: str) -> None:
-    for row in table(name).rows:
+def test_rows_are_numbers_of_our_environments_and_splits(name):
+    for row in load_cited(name).rows:
         smallest = -LARGEST.get(row.unit, math.inf) if row.unit in ("points", "") else 0
         assert row.unit in (*LARGEST, "points", "") and type(row.value) in (int, float)
         assert math.isfinite(row.value) and smallest <= row.value <= LARGEST.get(row.unit, math.inf)
@@ -142,22 +135,16 @@ def test_rows_are_numbers_of_our_environments_and_splits(name: str) -> None:
 
 
 @EACH
-def test_each_value_is_shown_once_in_a_column_or_in_the_list(name: str) -> None:
-    in_columns, others = cited_tables(experiment(name), table(name))
+def test_each_value_is_shown_once_in_a_column_or_in_the_list(name):
+    in_columns, others = cited_tables(experiment(name), load_cited(name))
     entries = [row.entries[1:] for b in in_columns.blocks for row in b.rows] if in_columns else []
     shown = sum(entry.status == "value" for line in entries for entry in line)
     listed = len(others.blocks[0].rows) if others else 0
-    assert shown + listed == len(table(name).rows)
+    assert shown + listed == len(load_cited(name).rows)
     assert all(one.title.startswith("Cited: ") for one in (in_columns, others) if one)
 
 
-def test_cells_of_search_have_columns() -> None:
-    in_columns, others = cited_tables(experiment("paw-t2"), table("paw-t2"))
-    assert in_columns is not None and len(in_columns.head) == 1 + len(SETS) + 1
-    assert others is None
-
-
-def test_what_has_no_file_has_no_numbers() -> None:
+def test_what_has_no_file_has_no_numbers():
     assert load_cited("comap-t9") is None
     assert load_cited("../definitions/comap-t1") is None
     assert cited_tables(experiment("comap-t1"), None) == (None, None)

@@ -8,9 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +16,6 @@ from comap.benchmarks.experiments.definition import SCALES, experiment, experime
 from comap.benchmarks.experiments.plan import Paths, commands, estimate, plan
 from comap.cli.main import understood
 from comap.errors import OptionError
-from comap.lm import create_language_model
 
 ALL = [experiment(name) for name in experiment_ids()]
 ADAPTERS = [
@@ -29,30 +26,30 @@ ADAPTERS = [
 ]
 
 
-def test_jobs_are_shared_between_experiments() -> None:
+def test_jobs_are_shared_between_experiments():
     tiny = scale_named("tiny")
     alone = [plan([one], tiny).jobs for one in ALL]
     together = plan(ALL, tiny).jobs
     assert set(together) == set().union(*alone)
     assert len(together) < 0.8 * sum(map(len, alone))
-    seen: set[str] = set()
+    seen = set()
     for name, job in together.items():
         assert set(job.needs.values()) <= seen  # what a job needs comes before it
         assert re.fullmatch(r"[\w.+-]{1,119}", name, re.ASCII)  # it is the name of a folder
         seen.add(name)
 
 
-def test_a_configuration_is_named_by_all_that_it_depends_on() -> None:
+def test_a_configuration_is_named_by_all_that_it_depends_on():
     tiny = scale_named("tiny")
     one = experiment("comap-t2")
 
-    def hashes(told: object) -> dict[str, str]:
-        found = plan([one], told)  # type: ignore[arg-type]
+    def hashes(told):
+        found = plan([one], told)
         return {
             f"{j.recipe.name} {j.setup and j.setup.env}": j.config_hash for j in found.jobs.values()
         }
 
-    def of_comap(**more: object) -> object:
+    def of_comap(**more):
         kinds = {**tiny.kinds, "comap": {**tiny.kinds["comap"], **more}}
         return dataclasses.replace(tiny, kinds=kinds)
 
@@ -70,7 +67,7 @@ def test_a_configuration_is_named_by_all_that_it_depends_on() -> None:
     assert warm["wm-vanilla comap/ALFWorld-v0"] == before["wm-vanilla comap/ALFWorld-v0"]
 
 
-def test_a_plan_is_the_same_in_every_process() -> None:
+def test_a_plan_is_the_same_in_every_process():
     code = (
         "from comap.benchmarks.experiments.definition import *\n"
         "from comap.benchmarks.experiments.plan import plan\n"
@@ -82,7 +79,7 @@ def test_a_plan_is_the_same_in_every_process() -> None:
     assert printed.split() == list(here)
 
 
-def test_every_command_is_one_that_comap_understands() -> None:
+def test_every_command_is_one_that_comap_understands():
     """Of all jobs at all scales, the fewest commands are parsed that have every option and value."""
     paths = Paths(Path("OUT"), dry_run=True)
     plans = [plan(ALL, scale_named(scale), [0]) for scale in SCALES]
@@ -92,7 +89,7 @@ def test_every_command_is_one_that_comap_understands() -> None:
         for job in found.jobs.values()
         for words in commands(found, job, paths)
     }
-    seen: set[tuple[str, ...]] = set()
+    seen = set()
     for words in sorted(all_words, key=lambda words: (-len(words), words)):
         new = set(said(words)) - seen
         if new:
@@ -101,7 +98,7 @@ def test_every_command_is_one_that_comap_understands() -> None:
     assert len(all_words) > 500 and len(seen) > 300
 
 
-def said(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def said(words):
     """Yield each option with its value, the command and its preset; paths and numbers are alike."""
     text = " ".join(re.sub(r"^OUT/.*|=OUT/.*", "OUT", word) for word in words)
     command, *options = text.split(" --")
@@ -111,7 +108,7 @@ def said(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
         yield (" ".join(command.split()[:2]), preset, kind)
 
 
-def test_official_data_is_asked_for_before_anything_runs(tmp_path: Path) -> None:
+def test_official_data_is_asked_for_before_anything_runs(tmp_path):
     found = plan([experiment("comap-t2")], scale_named("paper"), [0])
     job = next(iter(found.jobs.values()))
     with pytest.raises(OptionError, match=r"add --data comap/ALFWorld-v0=PLACE"):
@@ -122,7 +119,7 @@ def test_official_data_is_asked_for_before_anything_runs(tmp_path: Path) -> None
     assert words[words.index("--demos") + 1] == "/d"
 
 
-def command(name: str, *parts: str, scale: str = "paper") -> list[list[str]]:
+def command(name, *parts, scale="paper"):
     """The commands of the first job of an experiment whose id has these parts."""
     found = plan([experiment(name)], scale_named(scale), [0])
     job = next(job for job in found.jobs.values() if all(part in job.id for part in parts))
@@ -141,23 +138,13 @@ def command(name: str, *parts: str, scale: str = "paper") -> list[list[str]]:
         ("paw-t2", "gigpo+paw-", ["--evaluation-splits test --"], []),
     ],
 )
-def test_models_servers_and_data_are_named_as_the_command_takes_them(
-    name: str, job: str, expected: list[str], absent: list[str]
-) -> None:
+def test_models_servers_and_data_are_named_as_the_command_takes_them(name, job, expected, absent):
     text = shlex.join(command(name, job)[0])
     assert [part for part in expected if part not in text] == []
     assert [part for part in absent if part in text] == []
 
 
-def test_what_a_server_is_given_is_what_its_client_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GEMINI_API_KEY", "not-a-key")
-    (words,) = command("comap-t1", "play-react-webshop", "Gemini")
-    args: Any = understood(words)
-    model = create_language_model(args.model, **args.model_option)
-    assert model.name == "gemini-2.5-pro"
-
-
-def test_official_answers_on_tools_are_judged() -> None:
+def test_official_answers_on_tools_are_judged():
     words = command("comap-t1", "play-react-stable", "4B")
     assert [one[0] for one in words] == ["run"] * 6 + ["score"] * 6
     for played, scored in zip(words[:6], words[6:], strict=True):
@@ -166,7 +153,7 @@ def test_official_answers_on_tools_are_judged() -> None:
     assert [one[0] for one in command("comap-t1", "play-react-stable", scale="tiny")] == ["run"]
 
 
-def test_costs_grow_with_models_and_say_where_they_come_from() -> None:
+def test_costs_grow_with_models_and_say_where_they_come_from():
     found = plan([experiment("comap-t2")], scale_named("paper"), [0])
     jobs = [job for job in found.jobs.values() if job.recipe.name == "comap"]
     (all_of_them,) = estimate(found, jobs)

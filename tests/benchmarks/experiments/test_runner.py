@@ -8,10 +8,8 @@ import multiprocessing
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,11 +33,11 @@ ENV = "comap/ALFWorld-v0"
 
 
 @pytest.fixture(autouse=True)
-def _light(monkeypatch: pytest.MonkeyPatch) -> None:
+def _light(monkeypatch):
     monkeypatch.setattr(runner, "PRELOADED", ("comap.cli",))
 
 
-def job(name: str, agent: str, needs: dict[str, str] | None = None, **settings: Any) -> Job:
+def job(name, agent, needs=None, **settings):
     setup = EnvSetup(
         env=ENV, options={"source": "generated", "max_episode_steps": 8}, splits=("valid_seen",)
     )
@@ -57,7 +55,7 @@ def job(name: str, agent: str, needs: dict[str, str] | None = None, **settings: 
     )
 
 
-def plan_of(*jobs: Job) -> Plan:
+def plan_of(*jobs):
     cells = tuple(
         PlannedCell("x", Method(name=one.id, recipe="play-react"), None, ENV, 0, one.id)
         for one in jobs
@@ -78,11 +76,11 @@ EXPERIMENT = Experiment(
 )
 
 
-def test_jobs_run_past_one_that_fails_and_what_needs_it_is_left_out(tmp_path: Path) -> None:
+def test_jobs_run_past_one_that_fails_and_what_needs_it_is_left_out(tmp_path):
     good, bad = job("good", "expert"), job("bad", "nobody")
     after = job("after", "expert", {"bad": "bad"})
     second = job("second", "random", {"good": "good"})
-    told: list[tuple[str, str]] = []
+    told = []
     plan, paths = plan_of(good, bad, after, second), Paths(tmp_path)
     ended = run_jobs(
         plan, paths, main, workers=2, listener=lambda event, one, word: told.append((event, one.id))
@@ -104,12 +102,12 @@ def test_jobs_run_past_one_that_fails_and_what_needs_it_is_left_out(tmp_path: Pa
     assert str(tmp_path) not in json.dumps(record) and record["cost"]["cpu_seconds"] > 0
 
 
-def test_what_has_ended_is_not_run_again_and_what_failed_is(tmp_path: Path) -> None:
+def test_what_has_ended_is_not_run_again_and_what_failed_is(tmp_path):
     paths = Paths(tmp_path)
     run_jobs(plan_of(job("one", "expert"), job("two", "nobody")), paths, main, workers=2)
     first = (tmp_path / "jobs" / "one" / "job.json").read_bytes()
     mended = dataclasses.replace(job("two", "random"), config_hash="hash-two")
-    told: list[tuple[str, str, str]] = []
+    told = []
     ended = run_jobs(
         plan_of(job("one", "expert"), mended),
         paths,
@@ -123,11 +121,11 @@ def test_what_has_ended_is_not_run_again_and_what_failed_is(tmp_path: Path) -> N
     assert job_record(paths, dataclasses.replace(mended, config_hash="other")) is None
 
 
-def test_a_worker_that_is_killed_is_told_and_its_job_goes_on_later(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_is_told_and_its_job_goes_on_later(tmp_path):
     paths = Paths(tmp_path)
     lines = paths.of("long") / "valid_seen" / "trajectories.jsonl"
 
-    def kill(event: str, one: Job, word: str) -> None:
+    def kill(event, one, word):
         if event == "begun":
             wait_until(lambda: lines.is_file() and lines.stat().st_size > 0)
             multiprocessing.active_children()[0].kill()
@@ -140,7 +138,7 @@ def test_a_worker_that_is_killed_is_told_and_its_job_goes_on_later(tmp_path: Pat
     assert len(lines.read_bytes().splitlines()) > played
 
 
-def test_one_runner_at_a_time_works_in_a_folder_of_sound_records(tmp_path: Path) -> None:
+def test_one_runner_at_a_time_works_in_a_folder_of_sound_records(tmp_path):
     with locked(tmp_path / "lock", wait=0), pytest.raises(OptionError, match="at work in it"):
         run_jobs(plan_of(job("one", "expert")), Paths(tmp_path), main)
     (tmp_path / "jobs" / "one").mkdir(parents=True)
@@ -162,7 +160,7 @@ runner.run_jobs(plan_of(job("long", "expert", episodes=400, live=1)), Paths(Path
 """
 
 
-def test_workers_end_when_the_runner_is_killed(tmp_path: Path) -> None:
+def test_workers_end_when_the_runner_is_killed(tmp_path):
     code = RUNNER.format(tests=str(Path(__file__).parent), out=str(tmp_path))
     started = subprocess.Popen([sys.executable, "-c", code])
     lines = tmp_path / "jobs" / "long" / "out" / "valid_seen" / "trajectories.jsonl"
@@ -173,14 +171,14 @@ def test_workers_end_when_the_runner_is_killed(tmp_path: Path) -> None:
     assert not (lines.parent / "summary.json").exists(), "it played to the end"
 
 
-def wait_until(true: Callable[[], bool]) -> None:
+def wait_until(true):
     end = time.monotonic() + 60
     while not true():
         assert time.monotonic() < end, "not within a minute"
         time.sleep(0.1)
 
 
-def is_free(path: Path) -> bool:
+def is_free(path):
     with suppress(DownloadError), locked(path, wait=0):
         return True
     return False

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from comap.benchmarks.experiments.cited import CitedRow, cited_tables
-from comap.benchmarks.experiments.definition import Axis, Column, Method, ResultRow
+from comap.benchmarks.experiments.definition import Axis, Method
 from comap.benchmarks.experiments.report import results_of
 from comap.benchmarks.experiments.report_html import pairs
 from comap.benchmarks.experiments.table import (
@@ -29,34 +28,33 @@ KIT = load(f"{Path(__file__).with_name('reports_kit.py')}:KIT")
 TABLE, CURVES, BARS, row = KIT.TABLE, KIT.CURVES, KIT.BARS, KIT.row
 
 
-def seed_rows(*values: float, **more: Any) -> list[ResultRow]:
+def seed_rows(*values, **more):
     return [row(value=value, seed=seed, **more) for seed, value in enumerate(values)]
 
 
-def value(number: float, seeds: tuple[int, ...] = (0,), **more: Any) -> Cell:
+def value(number, seeds=(0,), **more):
     usual = {"values": (number,) * len(seeds), "counts": (10,) * len(seeds)}
     return Cell(**{"status": "value", "value": number, "seeds": seeds, **usual, **more})
 
 
-def test_three_seeds_by_hand() -> None:
+def test_three_seeds_by_hand():
     found = cell(seed_rows(40.0, 48.0, 50.0, n=100)[::-1])
     assert found.value == pytest.approx(46.0)
     assert found.sd == pytest.approx(math.sqrt((36 + 4 + 16) / 2))
-    assert found.sd is not None
     half = 4.303 * found.sd / math.sqrt(3)  # 97.5 % of Student's t with two degrees of freedom
     assert found.low == pytest.approx(46 - half) and found.high == pytest.approx(46 + half)
     assert found.interval == "t over seeds" and found.values == (40.0, 48.0, 50.0)
     assert found.measured == "n = 100, seeds 0, 1, 2"
 
 
-def test_a_share_does_not_leave_its_range() -> None:
+def test_a_share_does_not_leave_its_range():
     found = cell(seed_rows(99.0, 100.0))
     assert found.high == 100.0 and found.low is not None and found.low < 99.0
     loss = cell(seed_rows(0.1, 0.9, metric="loss", unit="nats"))
     assert loss.low is not None and loss.low < 0
 
 
-def test_one_seed_has_its_own_interval_or_wilsons() -> None:
+def test_one_seed_has_its_own_interval_or_wilsons():
     rate = wilson(0.75, 4)
     for metric in ("success_rate", "success_rate.Pick"):
         found = cell(seed_rows(75.0, n=4, metric=metric))
@@ -69,12 +67,12 @@ def test_one_seed_has_its_own_interval_or_wilsons() -> None:
 @pytest.mark.parametrize(
     "more", [{"metric": "delta_f1"}, {"unit": "s"}, {"n": None}, {"value": 120.0}]
 )
-def test_no_interval_where_none_is_known(more: dict[str, Any]) -> None:
+def test_no_interval_where_none_is_known(more):
     found = cell([row(**{"value": 50.0, "seed": 0, "n": 4, **more})])
     assert (found.low, found.high, found.interval) == (None, None, "")
 
 
-def test_splits_are_pooled_by_their_tasks() -> None:
+def test_splits_are_pooled_by_their_tasks():
     rows = [row(value=50.0, n=30, seed=0, split="a"), row(value=90.0, n=10, seed=0, split="b")]
     assert cell(rows).value == pytest.approx(60.0) and cell(rows).counts == (40,)
     assert cell([replace(one, n=None) for one in rows]).value == 70.0
@@ -83,7 +81,7 @@ def test_splits_are_pooled_by_their_tasks() -> None:
     assert cell([row(value=1.0, seed=0), row(value=2.0, seed=0)]).value == 2.0  # the last counts
 
 
-def test_failed_seeds_are_named() -> None:
+def test_failed_seeds_are_named():
     lost = row(seed=1, job="j", error="killed")
     found = cell([row(value=40.0, seed=0), lost, row(value=60.0, seed=2)])
     assert found.value == 50.0 and found.seeds == (0, 2)
@@ -93,7 +91,7 @@ def test_failed_seeds_are_named() -> None:
     assert cell([row(text="2e-5", seed=None)]).text == "2e-5"
 
 
-def test_average_by_hand() -> None:
+def test_average_by_hand():
     parts = [
         value(50.0, (0, 1), values=(40.0, 60.0), counts=(10, 10)),
         value(20.0, (0, 1), values=(10.0, 30.0), counts=(30, 30)),
@@ -107,7 +105,7 @@ def test_average_by_hand() -> None:
     assert unlike.value == 35.0 and unlike.sd is None and "different seeds" in unlike.reason
 
 
-def test_best() -> None:
+def test_best():
     cells = [value(50.04), value(50.01), value(49.9), Cell(status="failed")]
     assert best(cells, "more") == {0, 1}  # both are shown as 50.0
     assert best(cells, "less") == {2}
@@ -115,7 +113,7 @@ def test_best() -> None:
     assert best([value(1.0)], "more") == best([value(1.0), value(1.0)], "more") == frozenset()
 
 
-def test_blocks_rows_and_the_best() -> None:
+def test_blocks_rows_and_the_best():
     found = measured_table(TABLE, KIT._table_rows())
     assert found is not None and [block.name for block in found.blocks] == ["tiny-S", "tiny-M"]
     small, medium = found.blocks
@@ -130,22 +128,20 @@ def test_blocks_rows_and_the_best() -> None:
     assert "Only there (cited only)" in found.notes[-1]
 
 
-def test_an_error_is_about_its_split_alone_if_it_names_one() -> None:
+def test_an_error_is_about_its_split_alone_if_it_names_one():
     about = {"backbone": "b", "seed": 0, "job": "j", "env": KIT.AW, "error": "killed"}
     for more, failed in (({}, 2), ({"split": "valid_seen"}, 1)):
         found = measured_table(TABLE, [row(**about, **more)])
-        assert found is not None
         entries = found.blocks[0].rows[0].entries[1:]
         assert [entry.status for entry in entries] == ["failed"] * failed + ["missing"] * (
             4 - failed
         )
 
 
-def test_footnotes_say_how_a_cell_differs_from_most() -> None:
+def test_footnotes_say_how_a_cell_differs_from_most():
     rows = KIT._table_rows()
     rows += [row(method="RAP", backbone="tiny-M", env=KIT.WS, split="test", value=5.0, seed=7, n=3)]
     found = measured_table(TABLE, rows)
-    assert found is not None
     assert {text for _, text in found.footnotes} == {
         "failed: EngineError: out of memory after 3 tasks",
         "seed 0",
@@ -155,9 +151,8 @@ def test_footnotes_say_how_a_cell_differs_from_most() -> None:
     assert any("Seeds 0, 1, 2" in note for note in found.notes)
 
 
-def test_cited_values_have_tables_of_their_own() -> None:
+def test_cited_values_have_tables_of_their_own():
     found, others = cited_tables(TABLE, KIT.cited(TABLE.id))
-    assert found is not None and others is not None
     (block,) = found.blocks
     assert block.name == "Qwen3-4B"
     assert {line.name: [entry.text for entry in line.entries[1:]] for line in block.rows} == {
@@ -172,7 +167,7 @@ def test_cited_values_have_tables_of_their_own() -> None:
     assert all(block.name != "Q" for block in shown.measured.blocks)
 
 
-def test_blocks_are_paired_in_order_and_by_name() -> None:
+def test_blocks_are_paired_in_order_and_by_name():
     about = {"metric": "success_rate", "unit": "%", "env": KIT.AW, "split": "valid_seen"}
     names = {"API": ["Prompted"], "4B": ["ReAct"], "8B": ["ReAct", "CoMap"]}
     rows = tuple(
@@ -182,7 +177,7 @@ def test_blocks_are_paired_in_order_and_by_name() -> None:
     )
     printed, _ = cited_tables(TABLE, replace(KIT.cited(TABLE.id), rows=rows))
 
-    def paired(ours: list[Any]) -> list[tuple[str | None, str | None]]:
+    def paired(ours):
         found = pairs(measured_table(TABLE, ours), printed)
         return [(a.name if a else None, b.name if b else None) for a, b in found]
 
@@ -193,7 +188,7 @@ def test_blocks_are_paired_in_order_and_by_name() -> None:
     assert paired([replace(one, backbone="4B") for one in small])[0] == ("4B", "4B")
 
 
-def test_curves_over_seeds() -> None:
+def test_curves_over_seeds():
     nll, success = panels(
         CURVES, [one for one in KIT._figure_rows() if one.experiment == CURVES.id]
     )
@@ -205,7 +200,7 @@ def test_curves_over_seeds() -> None:
     assert sft.points[0][1].sd == pytest.approx(0.0707, abs=1e-4)
 
 
-def test_bars_of_methods() -> None:
+def test_bars_of_methods():
     (panel,) = panels(BARS, [one for one in KIT._figure_rows() if one.experiment == BARS.id])
     assert panel.kind == "bar" and panel.labels == ("CoMap", "Frozen WM")
     assert [(one.name, len(one.points)) for one in panel.curves] == [("tiny-S", 2), ("tiny-M", 1)]
@@ -213,21 +208,7 @@ def test_bars_of_methods() -> None:
     assert (x, lost.status) == (1.0, "failed")
 
 
-def test_bars_of_many_columns_stand_side_by_side() -> None:
-    columns = [Column(label=f"phase {i}", metric=f"seconds.{i}", unit="s") for i in range(4)]
-    columns.append(Column(label="memory", metric="memory", unit="GiB", better="less"))
-    rows = [
-        row(experiment=BARS.id, method=name, metric=one.metric, unit=one.unit, value=2.0, seed=0)
-        for name in ("CoMap", "Frozen WM")
-        for one in columns
-    ]
-    seconds, other = panels(replace(BARS, columns=tuple(columns)), rows)
-    assert seconds.labels == ("phase 0", "phase 1", "phase 2", "phase 3")
-    names = [(one.name, len(one.points)) for one in seconds.curves]
-    assert names == [("CoMap", 4), ("Frozen WM", 4)] and other.column is columns[-1]
-
-
-def test_sizes_of_models_are_an_axis_and_no_curves() -> None:
+def test_sizes_of_models_are_an_axis_and_no_curves():
     figure = replace(CURVES, axis=Axis(label="parameters", over="parameters", log=True))
     about = {"experiment": CURVES.id, "method": "SFT", "env": KIT.AW, "value": 1.0, "seed": 0}
     rows = [row(**about, x=x, backbone=name) for name, x in (("a", 1e5), ("b", 1e6))]
@@ -236,7 +217,7 @@ def test_sizes_of_models_are_an_axis_and_no_curves() -> None:
     assert not panels(figure, [replace(rows[0], x=0.0), *rows])[-1].log
 
 
-def test_settings_on_an_axis_make_curves_by_series() -> None:
+def test_settings_on_an_axis_make_curves_by_series():
     methods = tuple(Method(name=f"a = {x}", recipe="r", series="a", x=x) for x in (0.75, 0.25))
     figure = replace(CURVES, methods=methods, axis=Axis(label="setting", over="setting"))
     about = {"experiment": CURVES.id, "env": KIT.AW, "value": 1.0, "seed": 0}

@@ -7,12 +7,10 @@ stands in for texts, and learning is recorded: it moves a role's weights by one.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from comap.envs.conformance.transcripts import load
-from comap.trainers.comap.config import CoMapTraining
 
 pytest.importorskip("trl")
 KIT = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
@@ -23,36 +21,30 @@ ROUND = [f"round-1-{part}" for part in ("rollouts", "world-model", "policy", "ev
 ALL = [*WARMUP, *INIT, "round-0-evaluation", *ROUND]
 
 
-def settings(**changed: Any) -> CoMapTraining:
+def settings(**changed):
     """The smallest training, with enough episodes for all kinds of samples to occur."""
     told = {"frozen_transitions": 0, "diagnosed": 0, "tasks_per_round": 4, "tau_wm": 0.6}
-    found: CoMapTraining = KIT.small(**{**told, **changed})
+    found = KIT.small(**{**told, **changed})
     return found
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found: Path = KIT.model_at(tmp_path_factory.mktemp("ablations") / "model")
-    return found
-
-
-@pytest.fixture(scope="module")
-def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def whole(player, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        yield Recorded(settings(), model, tmp_path_factory.mktemp("whole"), patch)
+        yield Recorded(settings(), player, tmp_path_factory.mktemp("whole"), patch)
 
 
 @pytest.fixture
-def without(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    def run(**changed: Any) -> Any:
-        return Recorded(settings(**changed), model, tmp_path, monkeypatch)
+def without(player, tmp_path, monkeypatch):
+    def run(**changed):
+        return Recorded(settings(**changed), player, tmp_path, monkeypatch)
 
     return run
 
 
-def test_evaluation_with_seeds_is_greedy_beside_that(without: Any) -> None:
+def test_evaluation_with_seeds_is_greedy_beside_that(without):
     """The preset paper's: Table 5's temperature, several times each task, and greedily once."""
-    few: dict[str, Any] = {
+    few = {
         "reflection_init": False,
         "expert_sft": False,
         "world_model_warmup": False,
@@ -62,7 +54,7 @@ def test_evaluation_with_seeds_is_greedy_beside_that(without: Any) -> None:
     assert split["episodes"] == 2 * split["greedy"]["episodes"] > 0
 
 
-def test_the_whole_training(whole: Any) -> None:
+def test_the_whole_training(whole):
     assert whole.stages == ALL and whole.summary["ablations"] == []
     assert {name: moved for name, moved in whole.moved.items() if moved} == {
         "warmup-policy": {"agent"},
@@ -93,7 +85,7 @@ def test_the_whole_training(whole: Any) -> None:
     assert "teacher" not in whole.learned["round-1-policy"]
 
 
-def test_without_future_state(whole: Any, without: Any) -> None:
+def test_without_future_state(whole, without):
     found = without(future_state=False)
     assert found.stages == ALL and found.moved == whole.moved
     for stage in (
@@ -112,7 +104,7 @@ def test_without_future_state(whole: Any, without: Any) -> None:
         assert not all("Unknown." in s.messages[-1].content for s in others), stage
 
 
-def test_without_expert_sft(whole: Any, without: Any) -> None:
+def test_without_expert_sft(whole, without):
     found = without(expert_sft=False)
     assert found.stages == [name for name in ALL if name != "warmup-policy"]
     for stage in ("reflection-init", "round-1-policy"):
@@ -121,7 +113,7 @@ def test_without_expert_sft(whole: Any, without: Any) -> None:
     assert found.kinds("warmup-world-model") == whole.kinds("warmup-world-model")
 
 
-def test_without_reflection_init(whole: Any, without: Any) -> None:
+def test_without_reflection_init(whole, without):
     found = without(reflection_init=False)
     assert found.stages == [name for name in ALL if name not in INIT]
     for stage, asked in found.asked.items():
@@ -129,7 +121,7 @@ def test_without_reflection_init(whole: Any, without: Any) -> None:
     assert found.kinds("round-1-policy") == whole.kinds("round-1-policy")
 
 
-def test_without_action_gate(whole: Any, without: Any) -> None:
+def test_without_action_gate(whole, without):
     shut = {"tau_p": 0.5}  # a head that learned nothing says 0.5: the gate never opens
     found = without(action_gate=False, **shut)
     assert found.stages == ALL
@@ -142,7 +134,7 @@ def test_without_action_gate(whole: Any, without: Any) -> None:
 
 
 @pytest.mark.parametrize("changed", [{"online_reflection": False}, {"alpha": 0.0}])
-def test_without_online_reflection(whole: Any, without: Any, changed: Any) -> None:
+def test_without_online_reflection(whole, without, changed):
     found = without(**changed)
     assert found.stages == ALL and found.asked == whole.asked and found.moved == whole.moved
     assert found.kinds("reflection-init") == whole.kinds("reflection-init")
@@ -152,14 +144,14 @@ def test_without_online_reflection(whole: Any, without: Any, changed: Any) -> No
     assert "head" not in found.learned["round-1-policy"], "without labels it has no gradient"
 
 
-def test_with_a_frozen_world_model(whole: Any, without: Any) -> None:
+def test_with_a_frozen_world_model(whole, without):
     found = without(world_model_evolution=False)
     assert found.stages == [name for name in ALL if name != "round-1-world-model"]
     assert all(not {"wm", "wm_ema"} & found.moved[name] for name in ROUND if name in found.moved)
     assert found.asked["round-1-rollouts"] == whole.asked["round-1-rollouts"]
 
 
-def test_without_world_model_warmup(without: Any) -> None:
+def test_without_world_model_warmup(without):
     found = without(world_model_warmup=False)
     assert found.stages == [name for name in ALL if name not in WARMUP[1:]]
     assert [name for name in found.stages if "wm" in found.moved[name]] == ["round-1-world-model"]
@@ -168,7 +160,7 @@ def test_without_world_model_warmup(without: Any) -> None:
     assert set(roles.names) == {"agent", "wm", "wm_ema"}
 
 
-def test_without_real_ce(whole: Any, without: Any) -> None:
+def test_without_real_ce(whole, without):
     found = without(real_ce=False)
     assert found.stages == ALL and found.asked == whole.asked and found.moved == whole.moved
     rows = found.samples("round-1-world-model")
@@ -177,7 +169,7 @@ def test_without_real_ce(whole: Any, without: Any) -> None:
 
 
 @pytest.mark.parametrize("changed", [{"wmsd": False}, {"eta": 0.0}])
-def test_without_wmsd(whole: Any, without: Any, changed: Any) -> None:
+def test_without_wmsd(whole, without, changed):
     found = without(**changed)
     assert found.stages == ALL and found.moved == whole.moved, "the gate's teacher still follows"
     told = found.learned["round-1-world-model"]["teacher"]
@@ -187,7 +179,7 @@ def test_without_wmsd(whole: Any, without: Any, changed: Any) -> None:
     assert found.asked["round-1-rollouts"] == whole.asked["round-1-rollouts"]
 
 
-def test_without_the_world_state_gate(without: Any) -> None:
+def test_without_the_world_state_gate(without):
     found = without(world_state_gate=False)
     assert found.stages == ALL
     assert found.adapters("round-1-rollouts") == {"agent", "wm"}, "no teacher is asked"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,12 +19,12 @@ ENV = "comap/ALFWorld-v0"
 CANON = ALFWorldCanonicalizer()
 
 
-def told(text: str, added: Any = (), removed: Any = (), previous: str = "") -> list[str]:
+def told(text, added=(), removed=(), previous=""):
     delta = Delta(frozenset(added), frozenset(removed))
     return [text[start:end] for start, end in change_spans(text, delta, previous)]
 
 
-def test_names_and_states_by_hand() -> None:
+def test_names_and_states_by_hand():
     assert told(
         "You arrive at shelf 1. On the shelf 1, you see a cd 2, and a pen 11.",
         [("at", "agent", "shelf 1"), ("seen", "shelf 1"), ("in", "pen 11", "shelf 1")],
@@ -49,7 +47,7 @@ def test_names_and_states_by_hand() -> None:
 
 
 @pytest.mark.parametrize("delta", [None, Delta(frozenset({("page", "results")}))])
-def test_else_the_new_words_are_the_change(delta: Delta | None) -> None:
+def test_else_the_new_words_are_the_change(delta):
     """Where facts are not known, or the text has none of their words."""
     text = "A page of 12 mugs, red."
     found = change_spans(text, delta, "A page of 3 mugs.")
@@ -71,7 +69,7 @@ def test_else_the_new_words_are_the_change(delta: Delta | None) -> None:
     ),
     st.text(max_size=30),
 )
-def test_spans_are_sorted_and_apart(text: str, delta: Delta | None, previous: str) -> None:
+def test_spans_are_sorted_and_apart(text, delta, previous):
     spans = change_spans(text, delta, previous)
     places = [place for span in spans for place in span]
     assert places == sorted(places) and all(0 <= low < high <= len(text) for low, high in spans)
@@ -89,7 +87,7 @@ TEXTS = [
 NEAR = ("at", "agent", "safe 1")
 
 
-def transitions() -> list[Transition]:
+def transitions():
     states = [
         State(frozenset({NEAR, ("closed", "safe 1")})),
         State(frozenset({NEAR})),
@@ -105,7 +103,7 @@ def transitions() -> list[Transition]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> LanguageWorldModel:
+def model(tmp_path_factory):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     from comap.lm.hf import HFLanguageModel
@@ -118,15 +116,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LanguageWorldModel:
     return LanguageWorldModel(lm, prompts="brief", max_length=256, max_new_tokens=64)
 
 
-def tokenizer_of(model: LanguageWorldModel) -> Any:
-    return model.lm.tokenizer  # type: ignore[attr-defined]
+def tokenizer_of(model):
+    return model.lm.tokenizer
 
 
-def by_hand(model: LanguageWorldModel, number: int) -> tuple[list[str], list[float]]:
+def by_hand(model, number):
     """The tokens of one observation and their log-probabilities by a forward pass of their own."""
     import torch
 
-    lm: Any = model.lm
+    lm = model.lm
     query, text = transitions()[number]
     text = text.replace("<|end|>", "< |end|>")
     (prompt,) = lm._chat.prompts([Score(model.prompt(query), (text,))])
@@ -138,14 +136,14 @@ def by_hand(model: LanguageWorldModel, number: int) -> tuple[list[str], list[flo
     return [lm.tokenizer.decode([token]).strip() for token in tokens], values
 
 
-def chosen(model: LanguageWorldModel, number: int, places: list[int], told: str) -> list[float]:
+def chosen(model, number, places, told):
     """The values of the tokens at some places, which together read as `told`."""
     words, values = by_hand(model, number)
     assert " ".join(words[place] for place in places) == told
     return [values[place] for place in places]
 
 
-def test_the_likelihood_is_that_of_the_change_tokens(model: LanguageWorldModel) -> None:
+def test_the_likelihood_is_that_of_the_change_tokens(model):
     found = change_token_nll(
         model, transitions()[:3], CANON, tokenizer=tokenizer_of(model), batch=2
     )
@@ -160,7 +158,7 @@ def test_the_likelihood_is_that_of_the_change_tokens(model: LanguageWorldModel) 
     assert found["nll"] != found["nll_all"]
 
 
-def test_control_tokens_and_unknown_facts(model: LanguageWorldModel) -> None:
+def test_control_tokens_and_unknown_facts(model):
     """What is written like a control token is broken up; unread text is compared word by word."""
     query, text = transitions()[3]
     found = change_token_nll(model, [Transition(query, text)], CANON, tokenizer=tokenizer_of(model))
@@ -170,8 +168,8 @@ def test_control_tokens_and_unknown_facts(model: LanguageWorldModel) -> None:
     assert found["failed"] == 0
 
 
-def test_the_truth_is_in_no_prompt(model: LanguageWorldModel) -> None:
-    asked: list[Score] = []
+def test_the_truth_is_in_no_prompt(model):
+    asked = []
 
     class Full:
         """Remembers what it is asked, and has no room for it."""
@@ -179,11 +177,11 @@ def test_the_truth_is_in_no_prompt(model: LanguageWorldModel) -> None:
         name, capabilities = "full", frozenset({"score"})
         count_tokens = staticmethod(model.lm.count_tokens)
 
-        def score(self, requests: list[Score]) -> list[Any]:
+        def score(self, requests):
             asked.extend(requests)
             return [LanguageModelError("full") for _ in requests]
 
-    full: Any = Full()
+    full = Full()
     wm = LanguageWorldModel(full, prompts="brief", adapter="wm", max_length=256, max_new_tokens=64)
     found = change_token_nll(wm, transitions()[:3], CANON, tokenizer=tokenizer_of(model))
     assert (found["nll"], found["tokens_all"], found["failed"]) == (None, 0, 3)
@@ -193,7 +191,7 @@ def test_the_truth_is_in_no_prompt(model: LanguageWorldModel) -> None:
         assert not any(text in message.content for message in request.messages)
 
 
-def test_empty_observations_and_sets(model: LanguageWorldModel) -> None:
+def test_empty_observations_and_sets(model):
     query, _ = transitions()[0]
     for some in ([], [Transition(query, "")]):
         found = change_token_nll(model, some, CANON, tokenizer=tokenizer_of(model))

@@ -16,7 +16,7 @@ KINDS = ("forward_kl", "reverse_kl", "jsd")
 torch = pytest.importorskip("torch")
 
 STUDENT, TEACHER = [0.2, 0.3, 0.5], [0.6, 0.3, 0.1]
-WAYS: list[dict[str, Any]] = [
+WAYS = [
     *({"divergence": kind} for kind in KINDS),
     {"divergence": "jsd", "jsd_alpha": 0.2, "distill_temperature": 2.0},
     *({"divergence": kind, "topk": 3} for kind in KINDS),
@@ -24,19 +24,19 @@ WAYS: list[dict[str, Any]] = [
 ]
 
 
-def logs(*rows: list[float]) -> Any:
+def logs(*rows):
     return torch.tensor(rows, dtype=torch.float64).log()
 
 
-def kl(p: list[float], q: list[float]) -> float:
+def kl(p, q):
     return math.fsum(a * math.log(a / b) for a, b in zip(p, q, strict=True) if a)
 
 
-def mixed(alpha: float) -> list[float]:
+def mixed(alpha):
     return [(1 - alpha) * s + alpha * t for s, t in zip(STUDENT, TEACHER, strict=True)]
 
 
-def noise(*shape: int, seed: int = 0, dtype: Any = None) -> Any:
+def noise(*shape, seed=0, dtype=None):
     generator = torch.Generator().manual_seed(seed)
     return 3 * torch.randn(*shape, generator=generator, dtype=dtype or torch.float64)
 
@@ -57,14 +57,14 @@ def noise(*shape: int, seed: int = 0, dtype: Any = None) -> Any:
         ({"topk": 9}, kl(TEACHER, STUDENT)),
     ],
 )
-def test_values_worked_by_hand(way: dict[str, Any], expected: float) -> None:
+def test_values_worked_by_hand(way, expected):
     found = divergence(logs(STUDENT) + 7.0, logs(TEACHER) - 3.0, Distillation(**way))
     assert found.shape == (1,)
     assert float(found[0]) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_equal_is_zero_and_nothing_is_negative(way: dict[str, Any]) -> None:
+def test_equal_is_zero_and_nothing_is_negative(way):
     student, teacher = noise(200, 11, dtype=torch.float32), noise(200, 11, seed=1)
     teacher = teacher.float()
     equal = divergence(student, student.clone(), Distillation(**way))
@@ -79,7 +79,7 @@ def test_equal_is_zero_and_nothing_is_negative(way: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_tokens_that_are_ruled_out_give_numbers(way: dict[str, Any]) -> None:
+def test_tokens_that_are_ruled_out_give_numbers(way):
     student, teacher = noise(3, 6, dtype=torch.float32), noise(3, 6, seed=1, dtype=torch.float32)
     student[:, 0] = teacher[:, 0] = -math.inf
     student[1, 1] = teacher[2, 2] = -math.inf
@@ -93,7 +93,7 @@ def test_tokens_that_are_ruled_out_give_numbers(way: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_tail_of_nothing_is_no_trouble(dtype: str) -> None:
+def test_a_tail_of_nothing_is_no_trouble(dtype):
     student = torch.tensor([[90.0, 0.0, -1.0, 0.5]], dtype=getattr(torch, dtype))
     teacher = torch.tensor([[80.0, 0.0, 3.0, 0.5]], dtype=getattr(torch, dtype))
     student.requires_grad_(True)
@@ -104,7 +104,7 @@ def test_a_tail_of_nothing_is_no_trouble(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_gradients_are_right_and_none_reaches_the_teacher(way: dict[str, Any]) -> None:
+def test_gradients_are_right_and_none_reaches_the_teacher(way):
     student = noise(4, 6).requires_grad_(True)
     teacher = noise(4, 6, seed=1).requires_grad_(True)
     assert torch.autograd.gradcheck(
@@ -115,13 +115,7 @@ def test_gradients_are_right_and_none_reaches_the_teacher(way: dict[str, Any]) -
     assert float(student.grad.abs().max()) > 0
 
 
-def test_the_gradient_of_the_forward_kl_is_the_difference() -> None:
-    student, teacher = logs(STUDENT).requires_grad_(True), logs(TEACHER)
-    divergence(student, teacher).sum().backward()
-    assert student.grad[0].tolist() == pytest.approx([-0.4, 0.0, 0.4])
-
-
-def test_half_precision_is_computed_in_single() -> None:
+def test_half_precision_is_computed_in_single():
     student, teacher = noise(3, 5).bfloat16(), noise(3, 5, seed=1).bfloat16()
     found = divergence(student, teacher)
     assert found.dtype == torch.float32
@@ -129,22 +123,22 @@ def test_half_precision_is_computed_in_single() -> None:
     assert divergence(student, teacher.double()).dtype == torch.float64
 
 
-def test_shapes_that_do_not_fit_are_refused() -> None:
+def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(OptionError, match="the same vocabulary"):
         divergence(noise(2, 3), noise(2, 4))
 
 
-class Head(torch.nn.Module):  # type: ignore[misc]
+class Head(torch.nn.Module):
     """Logits, with a record of how large they were and how many were in memory together."""
 
-    def __init__(self, width: int, tokens: int, seed: int):
+    def __init__(self, width, tokens, seed):
         super().__init__()
         self.weight = torch.nn.Parameter(noise(tokens, width, seed=seed))
         self.rows: list[int] = []
         self.alive: list[int] = []
         self._made: list[Any] = []
 
-    def forward(self, hidden: Any) -> Any:
+    def forward(self, hidden):
         logits = hidden @ self.weight.T
         self.rows.append(len(logits))
         self.alive.append(1 + sum(made() is not None for made in self._made))
@@ -154,7 +148,7 @@ class Head(torch.nn.Module):  # type: ignore[misc]
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_chunks_give_value_and_gradients_of_the_whole(way: dict[str, Any], weighted: bool) -> None:
+def test_chunks_give_value_and_gradients_of_the_whole(way, weighted):
     weights = noise(10, seed=5).abs() if weighted else torch.ones(10, dtype=torch.float64)
     found = []
     for chunk in (None, 10, 4, 1):
@@ -178,7 +172,7 @@ def test_chunks_give_value_and_gradients_of_the_whole(way: dict[str, Any], weigh
             assert torch.allclose(one, two, rtol=1e-12, atol=1e-12)
 
 
-def test_no_more_than_a_chunk_of_logits_is_in_memory() -> None:
+def test_no_more_than_a_chunk_of_logits_is_in_memory():
     student = noise(103, 3).requires_grad_(True)
     heads = Head(3, 7, seed=2), Head(5, 7, seed=3)
     loss = chunked_divergence(student, noise(103, 5, seed=1), *heads, Distillation(chunk=10))
@@ -190,7 +184,7 @@ def test_no_more_than_a_chunk_of_logits_is_in_memory() -> None:
         assert max(head.alive) == 1  # those of the chunk before are gone
 
 
-def test_nll_in_chunks_is_cross_entropy() -> None:
+def test_nll_in_chunks_is_cross_entropy():
     targets = torch.tensor([0, 6, 3, 3, 2])
     found = []
     for chunk in (None, 5, 2, 1):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,30 +27,29 @@ BOUNDARIES = (  # one of each kind
 FEW = {"frozen_transitions": 0, "diagnosed": 0, "warmup_rollouts": 1, "tasks_per_round": 1}
 
 
-def main(place: Path) -> None:
+def main(place):
     """Train in one go, and in another folder with kills, and leave a report."""
     processes.import_trainers()
     kit = load(f"{KIT}:KIT")
     kit.build_elsewhere(place / "model")
     kit.demos_of(3)  # before the forks
 
-    def attempt(out: Path, now: Callable[[], bool]) -> bool:
-        def train() -> None:
+    def attempt(out, now):
+        def train():
             kit.training(kit.small(weights="lora", **FEW), place / "model", out).run()
 
-        ended: bool = processes.attempt(train, out.with_suffix(".log"), now)
-        return ended
+        return processes.attempt(train, out.with_suffix(".log"), now)
 
     attempt(place / "whole", lambda: False)
     out, kills = place / "killed", []
     for pattern in BOUNDARIES:
-        if not attempt(out, lambda pattern=pattern: any(out.glob(pattern))):  # type: ignore[misc]
+        if not attempt(out, lambda pattern=pattern: any(out.glob(pattern))):
             kills.append(pattern)
     attempt(out, lambda: False)
     (place / "report.json").write_text(json.dumps(kills))
 
 
-def test_killed_at_boundaries(tmp_path: Path) -> None:
+def test_killed_at_boundaries(tmp_path):
     pytest.importorskip("trl")
     kills = processes.report_of(__file__, tmp_path)
     assert len(kills) >= len(BOUNDARIES) - 1  # the last one may come too late

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import gymnasium
 import pytest
@@ -22,28 +21,27 @@ from comap.trainers.comap.reflection import (
 from comap.trainers.comap.samples import anchor_samples, balance_weights, balanced
 from comap.trainers.comap.suffixes import Outcome, suffix_outcomes
 from comap.trainers.sft import imitation_samples, views_of
-from comap.trajectory import Trajectory
 
 ENV = "comap/ALFWorld-v0"
 TINY = preset("tiny", p_source="head")
 
 
-def make_env(limit: int = 60) -> gymnasium.Env[str, str]:
+def make_env(limit=60):
     return gymnasium.make(ENV, source="generated", max_episode_steps=limit)
 
 
 @pytest.fixture(scope="module")
-def expert() -> Trajectory:
+def expert():
     env = make_env()
     task = env.get_wrapper_attr("tasks").ids[0]
     return run_episode(env, ExpertAgent(), task=task, seed=0)
 
 
-def drafted(expert: Trajectory, drafts: dict[int, Any]) -> Trajectory:
+def drafted(expert, drafts):
     """The expert's episode with a draft noted at some steps; None is one that cannot be read."""
     steps = []
     for number, step in enumerate(expert.steps):
-        notes: dict[str, Any] = {"shown": f"Action: {step.action}"}
+        notes = {"shown": f"Action: {step.action}"}
         if number in drafts:
             notes |= {
                 "draft_action": drafts[number] or "",
@@ -55,7 +53,7 @@ def drafted(expert: Trajectory, drafts: dict[int, Any]) -> Trajectory:
     return replace(expert, steps=tuple(steps))
 
 
-def test_branches_are_played_to_their_end(expert: Trajectory) -> None:
+def test_branches_are_played_to_their_end(expert):
     """A wasted step is one too many where the expert just makes it."""
     length, last = len(expert.steps), len(expert.steps) - 1
     shown = drafted(expert, {last: "look", 0: expert.steps[0].action, 1: None})
@@ -78,18 +76,18 @@ def test_branches_are_played_to_their_end(expert: Trajectory) -> None:
     assert {sample.label_weight for sample in samples} == {TINY.beta}
 
 
-def test_a_prefix_that_ends_the_episode_is_a_failure(expert: Trajectory) -> None:
+def test_a_prefix_that_ends_the_episode_is_a_failure(expert):
     shown = drafted(expert, {3: "look"})
     outcomes = dict(suffix_outcomes(lambda: make_env(2), ExpertAgent(), branches_of([shown])))
     assert all("ended at action 2" in str(one.error) for one in outcomes.values())
     assert label_states([shown], outcomes)[1] == {"unparsed": 0, "failed": 1}
 
 
-def test_labels_by_hand(expert: Trajectory) -> None:
+def test_labels_by_hand(expert):
     shown = drafted(expert, {2: "look"})
     draft, other = branches_of([shown])
 
-    def y(one: tuple[bool, float], two: tuple[bool, float], delta: float | None = None) -> int:
+    def y(one, two, delta=None):
         outcomes = {
             branch: Outcome(success, ret, 1, "Seen.", None)
             for branch, (success, ret) in ((draft, one), (other, two))
@@ -102,7 +100,7 @@ def test_labels_by_hand(expert: Trajectory) -> None:
     assert y((False, 0.2), (False, 0.3)) == 1 and y((False, 0.2), (False, 0.3), 0.2) == 0
 
 
-def test_balance_and_steps(expert: Trajectory) -> None:
+def test_balance_and_steps(expert):
     shown = drafted(expert, dict.fromkeys(range(6), "look"))
     outcomes = {
         branch: Outcome(branch.action != "look" and not branch.prefix, 0.0, 1, "", None)
@@ -119,7 +117,7 @@ def test_balance_and_steps(expert: Trajectory) -> None:
 
 @pytest.mark.parametrize("p_source", ["head", "verbal"])
 @pytest.mark.parametrize("prompts", ["standard", "brief"])
-def test_which_parts_of_a_reply_carry_loss(p_source: Any, prompts: Any) -> None:
+def test_which_parts_of_a_reply_carry_loss(p_source, prompts):
     config = CoMapConfig(prompts=prompts, p_source=p_source)
     reply = reflect_reply(config, True, "go to desk 1", "It is dark.")
     text = "".join(part for part, _ in reply)
@@ -131,7 +129,7 @@ def test_which_parts_of_a_reply_carry_loss(p_source: Any, prompts: Any) -> None:
     assert text.endswith("Revise Probability: 1.0") is (p_source == "verbal")
 
 
-def decided(expert: Trajectory, **changed: Any) -> Trajectory:
+def decided(expert, **changed):
     notes = {
         "path": "reflected",
         "draft_action": "look",
@@ -148,8 +146,8 @@ def decided(expert: Trajectory, **changed: Any) -> Trajectory:
     return replace(expert, steps=steps)
 
 
-def test_decisions_become_samples(expert: Trajectory) -> None:
-    def made(**changed: Any) -> list[tuple[str, float | None]]:
+def test_decisions_become_samples(expert):
+    def made(**changed):
         config = preset("tiny", p_source="head", require_success_for_hq=True)
         shown = decided(expert, **changed)
         return [(one.kind, one.label) for one in rollout_samples([shown], config)]
@@ -166,7 +164,7 @@ def test_decisions_become_samples(expert: Trajectory) -> None:
     assert "A bright room." in sample.messages[-1].content
 
 
-def test_anchors_and_weights(expert: Trajectory) -> None:
+def test_anchors_and_weights(expert):
     whole = list(imitation_samples([expert], TINY.agent))
     assert [sample.text for sample in whole] == [f"Action: {step.action}" for step in expert.steps]
     assert all(sample.scored == sample.text for sample in whole)
@@ -186,7 +184,7 @@ def test_anchors_and_weights(expert: Trajectory) -> None:
 
 
 @pytest.mark.parametrize("source", ["head", "verbalizer", "verbal"])
-def test_the_question_asks_for_the_lines_that_are_learned(source: Any, expert: Trajectory) -> None:
+def test_the_question_asks_for_the_lines_that_are_learned(source, expert):
     config = CoMapConfig(p_source=source)
     draft = Draft("Action: look", "look", True, "free")
     seen = next(iter(views_of(expert)))[0]

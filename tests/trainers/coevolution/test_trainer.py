@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,13 +28,7 @@ KINDS = pytest.mark.parametrize("kind", ["lora", "full"])
 ITEM = {"index": torch.tensor([0])}
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = learning.model_folder(tmp_path_factory.mktemp("models") / "tiny")
-    return folder
-
-
-def stir(roles: Any, *names: str, seed: int = 0) -> None:
+def stir(roles, *names, seed=0):
     """Move roles' weights, so that student, teacher and base model differ."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -44,9 +37,7 @@ def stir(roles: Any, *names: str, seed: int = 0) -> None:
                 weight += 0.05 * torch.randn(weight.shape, generator=generator).to(weight.dtype)
 
 
-def trainer_of(
-    roles: Any, out: Path, rows: list[Example], role: str = "wm", **told: Any
-) -> CoMapTrainer:
+def trainer_of(roles, out, rows, role="wm", **told):
     given = learning.settings(roles, out, learning.world_samples(), role=role, accumulate=1)
     given |= {
         "epochs": [rows],
@@ -57,17 +48,17 @@ def trainer_of(
     return CoMapTrainer(**{**given, **told})
 
 
-def teacher_of(continuations: Any = None, **config: Any) -> Teacher:
+def teacher_of(continuations=None, **config):
     return Teacher(role="wm_ema", config=Distillation(**config), continuations=continuations)
 
 
-def logs_of(roles: Any, role: str, tokens: tuple[int, ...]) -> Any:
+def logs_of(roles, role, tokens):
     """Log-probabilities of every next token, of a plain forward pass."""
     with torch.no_grad(), roles.using(role, training=False):
         return roles.module(role)(input_ids=torch.tensor([tokens])).logits[0].log_softmax(-1)
 
 
-def nll(roles: Any, role: str, row: Example) -> float:
+def nll(roles, role, row):
     logs, start = logs_of(roles, role, row.prompt + row.answer), len(row.prompt) - 1
     each = [
         -float(logs[start + place, token])
@@ -77,23 +68,23 @@ def nll(roles: Any, role: str, row: Example) -> float:
     return sum(each) / len(each)
 
 
-def kl(roles: Any, row: Example, tokens: tuple[int, ...]) -> float:
+def kl(roles, row, tokens):
     """Mean over positions of KL(teacher || student), each with its own prompt."""
     student = logs_of(roles, "wm", row.prompt + tokens)[len(row.prompt) - 1 : -1]
     teacher = logs_of(roles, "wm_ema", row.teacher + tokens)[len(row.teacher) - 1 : -1]
     return float((teacher.exp() * (teacher - student)).sum(-1).mean())
 
 
-def bce(p: float, y: float) -> float:
+def bce(p, y):
     return -(y * math.log(p) + (1 - y) * math.log(1 - p))
 
 
-def loss_of(trainer: Any, **told: Any) -> float:
+def loss_of(trainer, **told):
     found = trainer.compute_loss(trainer.model, ITEM, num_items_in_batch=len(trainer.plan[0].rows))
     return float(found.detach())
 
 
-def distilled(**fields: Any) -> list[Example]:
+def distilled(**fields):
     """Three rows with prompts of different lengths."""
     rows = [
         Example((9, 11, 8), (20, 21, 5), (True, True, True), 1.0),
@@ -109,9 +100,7 @@ def distilled(**fields: Any) -> list[Example]:
 
 
 @KINDS
-def test_likelihood_and_distillation_are_those_worked_by_hand(
-    model: Path, tmp_path: Path, kind: str
-) -> None:
+def test_likelihood_and_distillation_are_those_worked_by_hand(model, tmp_path, kind):
     roles, rows = learning.opened(model, kind), distilled()
     stir(roles, "wm", "wm_ema")
     said = [(31, 32, 5), (), (33,)]
@@ -132,7 +121,7 @@ def test_likelihood_and_distillation_are_those_worked_by_hand(
         trainer.close()
 
 
-def test_the_label_of_a_head_is_worked_by_hand(model: Path, tmp_path: Path) -> None:
+def test_the_label_of_a_head_is_worked_by_hand(model, tmp_path):
     roles = learning.opened(model, "lora")
     stir(roles, "agent")
     decision = (0, 20, 21)  # it is there and does not matter where there is a head
@@ -165,7 +154,7 @@ def test_the_label_of_a_head_is_worked_by_hand(model: Path, tmp_path: Path) -> N
     trainer.close()
 
 
-def test_the_label_of_two_words_is_worked_by_hand(model: Path, tmp_path: Path) -> None:
+def test_the_label_of_two_words_is_worked_by_hand(model, tmp_path):
     roles = learning.opened(model, "lora")
     stir(roles, "agent")
     rows = [
@@ -184,15 +173,13 @@ def test_the_label_of_two_words_is_worked_by_hand(model: Path, tmp_path: Path) -
 
 
 @KINDS
-def test_distillation_is_zero_exactly_where_teacher_and_student_are_one(
-    model: Path, tmp_path: Path, kind: str
-) -> None:
+def test_distillation_is_zero_exactly_where_teacher_and_student_are_one(model, tmp_path, kind):
     roles = learning.opened(model, kind)
     stir(roles, "wm")
     roles.copy("wm", "wm_ema")
     row = Example((9, 11, 8), (20, 21, 5), (True,) * 3, 0.0, teacher=(9, 11, 8), distill_weight=1.0)
 
-    def found(row: Example, **told: Any) -> tuple[float, float]:
+    def found(row, **told):
         teacher = teacher_of(**told)
         trainer = trainer_of(roles, tmp_path, [row], teacher=teacher)
         loss = trainer.compute_loss(trainer.model, ITEM, num_items_in_batch=1)
@@ -210,9 +197,7 @@ def test_distillation_is_zero_exactly_where_teacher_and_student_are_one(
 
 
 @KINDS
-def test_no_gradient_reaches_the_teacher_or_any_other_role(
-    model: Path, tmp_path: Path, kind: str
-) -> None:
+def test_no_gradient_reaches_the_teacher_or_any_other_role(model, tmp_path, kind):
     roles = learning.opened(model, kind)
     stir(roles, "wm_ema")
     before = {role: roles.state(role) for role in roles.names}
@@ -228,15 +213,13 @@ def test_no_gradient_reaches_the_teacher_or_any_other_role(
 
 
 @KINDS
-def test_the_teacher_is_exactly_the_moving_average_of_the_student(
-    model: Path, tmp_path: Path, kind: str
-) -> None:
+def test_the_teacher_is_exactly_the_moving_average_of_the_student(model, tmp_path, kind):
     roles = learning.opened(model, kind)
     expected = list(roles.state("wm_ema").values())
     seen = []
 
     class Watched(CoMapTrainer):
-        def after_update(self) -> None:
+        def after_update(self):
             ema_update(expected, list(self.own.values()), 0.9)
             seen.append(float(next(iter(self.own.values())).detach().sum()))
             super().after_update()
@@ -248,7 +231,7 @@ def test_the_teacher_is_exactly_the_moving_average_of_the_student(
         assert torch.equal(one, other)
 
 
-def test_the_teacher_has_no_dropout_and_the_student_has(model: Path, tmp_path: Path) -> None:
+def test_the_teacher_has_no_dropout_and_the_student_has(model, tmp_path):
     roles = learning.opened(model, "lora", dropout=0.5)
     stir(roles, "wm", "wm_ema")
     trainer = trainer_of(roles, tmp_path, distilled(), teacher=teacher_of())
@@ -264,13 +247,11 @@ def test_the_teacher_has_no_dropout_and_the_student_has(model: Path, tmp_path: P
     trainer.close()
 
 
-def test_a_text_is_asked_for_once_an_epoch_even_where_a_process_has_no_row(
-    model: Path, tmp_path: Path
-) -> None:
+def test_a_text_is_asked_for_once_an_epoch_even_where_a_process_has_no_row(model, tmp_path):
     roles = learning.opened(model, "lora")
-    asked: list[int] = []
+    asked = []
 
-    def continuations(epoch: int) -> list[tuple[int, ...]]:
+    def continuations(epoch):
         asked.append(epoch)
         return [(20, 5)] * 5
 
@@ -284,7 +265,7 @@ def test_a_text_is_asked_for_once_an_epoch_even_where_a_process_has_no_row(
     assert asked == [0, 1, 2]
 
 
-def test_rows_that_need_more_than_was_given_are_refused(model: Path, tmp_path: Path) -> None:
+def test_rows_that_need_more_than_was_given_are_refused(model, tmp_path):
     roles = learning.opened(model, "lora")
     row = Example((9, 8), (5,), (True,))
     for more, message in (
@@ -298,10 +279,10 @@ def test_rows_that_need_more_than_was_given_are_refused(model: Path, tmp_path: P
         ),
     ):
         with pytest.raises(OptionError, match=message):
-            trainer_of(roles, tmp_path, [replace(row, **more)])  # type: ignore[arg-type]
+            trainer_of(roles, tmp_path, [replace(row, **more)])
 
 
-def test_the_head_learns_with_its_own_rate(model: Path, tmp_path: Path) -> None:
+def test_the_head_learns_with_its_own_rate(model, tmp_path):
     roles = learning.opened(model, "lora")
     trainer = learning.make("policy", roles, tmp_path, rate=0.0)
     before = roles.state("agent")
@@ -314,7 +295,7 @@ def test_the_head_learns_with_its_own_rate(model: Path, tmp_path: Path) -> None:
     assert not hasattr(roles.base("agent"), "refinement_head")
 
 
-def test_a_shared_prompt_changes_no_loss_and_no_gradient(model: Path) -> None:
+def test_a_shared_prompt_changes_no_loss_and_no_gradient(model):
     """A reply and a continuation as branches of one prompt are what they are apart."""
     rows = [
         Example((1, 2, 3), (4, 5), (True, True), teacher=(3, 1), distill_weight=0.5),

@@ -7,7 +7,6 @@ import random
 import statistics
 from difflib import SequenceMatcher
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,13 +32,13 @@ RETURNS = st.lists(
 )
 
 
-def step(group: int = 0, trajectory: int = 0, t: int = 0, **fields: Any) -> Any:
+def step(group=0, trajectory=0, t=0, **fields):
     """A row with the fields that advantages are made of."""
     plain = {"reward": 0.0, "valid": True, "anchor": "", "episode_return": 0.0}
     return SimpleNamespace(group=group, trajectory=trajectory, t=t, **(plain | fields))
 
 
-def played(seed: int, groups: int = 3, members: int = 4) -> list[Any]:
+def played(seed, groups=3, members=4):
     """Rows of episodes of different lengths, in their order."""
     draw = random.Random(seed)
     rows = []
@@ -60,22 +59,22 @@ def played(seed: int, groups: int = 3, members: int = 4) -> list[Any]:
     return rows
 
 
-def shuffled(count: int, seed: int) -> list[int]:
+def shuffled(count, seed):
     return random.Random(seed).sample(range(count), count)
 
 
-def test_grpo_worked_by_hand_over_rows_and_over_trajectories() -> None:
+def test_grpo_worked_by_hand_over_rows_and_over_trajectories():
     returns, groups, trajectories = [10.0, 10.0, 10.0, 0.0], [7, 7, 7, 7], [1, 1, 1, 2]
     rows = grpo_advantages(returns, groups)
     assert rows.tolist() == pytest.approx([0.5, 0.5, 0.5, -1.5], rel=1e-6)  # mean 7.5, std 5
     both = grpo_advantages(returns, groups, trajectories=trajectories, over="trajectories")
     assert both.tolist() == pytest.approx([math.sqrt(0.5)] * 3 + [-math.sqrt(0.5)], rel=1e-6)
-    over: dict[str, Any] = {"trajectories": [0, 0, 1, 2], "over": "trajectories"}
+    over = {"trajectories": [0, 0, 1, 2], "over": "trajectories"}
     rloo = rloo_advantages([6.0, 6.0, 0.0, 3.0], [0] * 4, **over)
     assert rloo.tolist() == pytest.approx([4.5, 4.5, -4.5, 0.0])
 
 
-def test_a_penalty_outweighs_nothing_where_trajectories_tie() -> None:
+def test_a_penalty_outweighs_nothing_where_trajectories_tie():
     """Upstream divides by epsilon there, so that one of these rows has the advantage 5,000."""
     returns, trajectories = [0.0, -0.01, -0.01, 0.0], [0, 0, 1, 1]
     found = grpo_advantages(returns, [0] * 4, trajectories=trajectories, over="trajectories")
@@ -87,7 +86,7 @@ def test_a_penalty_outweighs_nothing_where_trajectories_tie() -> None:
 
 
 @given(RETURNS)
-def test_grpo_and_rloo_are_what_their_formulas_say(rows: list[tuple[int, int, float]]) -> None:
+def test_grpo_and_rloo_are_what_their_formulas_say(rows):
     groups, _, returns = ([row[index] for row in rows] for index in range(3))
     grpo, rloo = grpo_advantages(returns, groups), rloo_advantages(returns, groups)
     for index, (group, value) in enumerate(zip(groups, returns, strict=True)):
@@ -100,9 +99,7 @@ def test_grpo_and_rloo_are_what_their_formulas_say(rows: list[tuple[int, int, fl
 
 
 @given(RETURNS, st.integers(0, 9), st.sampled_from(["rows", "trajectories"]))
-def test_the_order_of_rows_changes_no_bit(
-    rows: list[tuple[int, int, float]], seed: int, over: Any
-) -> None:
+def test_the_order_of_rows_changes_no_bit(rows, seed, over):
     groups, trajectories, returns = (np.array([row[index] for row in rows]) for index in range(3))
     order = shuffled(len(rows), seed)
     for make in (grpo_advantages, rloo_advantages):
@@ -116,7 +113,7 @@ def test_the_order_of_rows_changes_no_bit(
     )
 
 
-def test_step_returns_worked_by_hand() -> None:
+def test_step_returns_worked_by_hand():
     rows = [
         step(trajectory=5, t=2, reward=4.0),
         step(trajectory=5, t=0, reward=1.0, valid=False),
@@ -130,13 +127,13 @@ def test_step_returns_worked_by_hand() -> None:
     assert step_returns(gap, 0.5, 0.1).tolist() == [1.0, 8.0]
 
 
-def parts_of(rows: list[Any], **options: Any) -> tuple[Any, Any]:
+def parts_of(rows, **options):
     """Return the part of the episode, and that of the step."""
     episode = gigpo_advantages(rows, **options, omega=0.0)
     return episode, gigpo_advantages(rows, **options) - episode
 
 
-def test_gigpo_of_two_episodes_worked_by_hand() -> None:
+def test_gigpo_of_two_episodes_worked_by_hand():
     rows = [
         step(0, 0, 0, anchor="start", episode_return=10.0),
         step(0, 0, 1, anchor="kitchen", episode_return=10.0, reward=10.0),
@@ -156,7 +153,7 @@ def test_gigpo_of_two_episodes_worked_by_hand() -> None:
 @pytest.mark.parametrize("over", ["rows", "trajectories"])
 @pytest.mark.parametrize("mode", ["mean_std_norm", "mean_norm"])
 @pytest.mark.parametrize("seed", range(4))
-def test_gigpo_is_what_its_formulas_say(seed: int, mode: Any, over: Any) -> None:
+def test_gigpo_is_what_its_formulas_say(seed, mode, over):
     rows = played(seed)
     found = gigpo_advantages(rows, omega=0.7, gamma=0.9, mode=mode, penalty=0.1, over=over)
     own, discounted = row_returns(rows, 0.1), step_returns(rows, 0.9, 0.1)
@@ -182,9 +179,9 @@ def test_gigpo_is_what_its_formulas_say(seed: int, mode: Any, over: Any) -> None
         assert found[index] == pytest.approx(episode + 0.7 * single, abs=1e-6)
 
 
-def greedy(rows: list[Any], least: float) -> list[int]:
+def greedy(rows, least):
     """Similarity grouping as it is defined, without a shortcut."""
-    opened: list[tuple[int, str]] = []
+    opened = []
     found = []
     for row in rows:
         for number, (group, text) in enumerate(opened):
@@ -197,14 +194,14 @@ def greedy(rows: list[Any], least: float) -> list[int]:
     return found
 
 
-def test_anchors_are_told_apart_by_group_and_exact_text() -> None:
+def test_anchors_are_told_apart_by_group_and_exact_text():
     rows = [step(0, anchor="a"), step(1, anchor="a"), step(0, anchor="a "), step(1, anchor="a")]
     assert anchor_groups(rows).tolist() == [0, 1, 2, 1]
     assert anchor_groups(rows).dtype == np.int64
     assert anchor_groups([]).shape == (0,)
 
 
-def test_a_text_joins_the_first_group_that_is_alike_not_the_most_alike() -> None:
+def test_a_text_joins_the_first_group_that_is_alike_not_the_most_alike():
     texts = ["aaaaaaaaaa", "aaaaaaabbb", "aaaaaaaabb"]
     rows = [step(anchor=text) for text in texts]
     assert SequenceMatcher(None, texts[2], texts[1]).ratio() == 0.9
@@ -221,13 +218,13 @@ def test_a_text_joins_the_first_group_that_is_alike_not_the_most_alike() -> None
     st.lists(st.tuples(st.integers(0, 1), st.text("abc ", max_size=10)), max_size=14),
     st.sampled_from([0.3, 0.6, 0.8, 0.9, 1.0]),
 )
-def test_similar_anchors_are_grouped_greedily(seen: list[tuple[int, str]], least: float) -> None:
+def test_similar_anchors_are_grouped_greedily(seen, least):
     rows = [step(group, anchor=text) for group, text in seen]
     assert anchor_groups(rows, least).tolist() == greedy(rows, least)
 
 
 @pytest.mark.parametrize(("gamma", "lam"), [(1.0, 1.0), (0.9, 0.95), (0.5, 0.0)])
-def test_gae_is_the_sum_of_discounted_differences(gamma: float, lam: float) -> None:
+def test_gae_is_the_sum_of_discounted_differences(gamma, lam):
     generator = torch.Generator().manual_seed(0)
     rewards, values = (
         torch.randn(5, 7, generator=generator, dtype=torch.float64) for _ in range(2)
@@ -250,7 +247,7 @@ def test_gae_is_the_sum_of_discounted_differences(gamma: float, lam: float) -> N
         assert (found[~mask] == 0).all()
 
 
-def test_whitened_advantages_have_mean_zero_and_variance_one() -> None:
+def test_whitened_advantages_have_mean_zero_and_variance_one():
     generator = torch.Generator().manual_seed(0)
     advantages = 3 + 5 * torch.randn(6, 9, generator=generator, dtype=torch.float64)
     mask = torch.rand(6, 9, generator=generator) < 0.6
@@ -261,7 +258,7 @@ def test_whitened_advantages_have_mean_zero_and_variance_one() -> None:
     assert (found[~mask] == 0).all()
 
 
-def test_whitening_over_ranks_is_that_of_all_tokens() -> None:
+def test_whitening_over_ranks_is_that_of_all_tokens():
     advantages = torch.arange(24, dtype=torch.float64).reshape(4, 6).square()
     mask = torch.ones(4, 6, dtype=torch.bool)
     mask[2:] = False  # another rank has no token at all

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import reduce
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -20,13 +19,12 @@ from comap.trainers.paw.config import (
     PaWTraining,
     WorldModelLoss,
     preset,
-    preset_of_env,
 )
 
 CONFIGS = [PaWTraining(), *(one for one in vars(PaWTraining()).values() if is_dataclass(one))]
 OWN = [(type(one), part.name) for one in CONFIGS for part in fields(one)]
 OWN = [(kind, name) for kind, name in OWN if kind.__module__ == PaWTraining.__module__]
-OUT_OF_RANGE: dict[str, tuple[Any, ...]] = {
+OUT_OF_RANGE = {
     name: values
     for names, values in (
         ("alpha rho gigpo_similarity clip_low", (0.0, 1.1)),
@@ -47,12 +45,12 @@ OUT_OF_RANGE: dict[str, tuple[Any, ...]] = {
 }
 
 
-def kinds_of(kind: type, name: str) -> tuple[Any, ...]:
+def kinds_of(kind, name):
     hint = get_type_hints(kind)[name]
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def wrong_values(kind: type, name: str) -> Iterator[Any]:
+def wrong_values(kind, name):
     """Values that a setting cannot have."""
     kinds = kinds_of(kind, name)
     if type(None) not in kinds:
@@ -63,13 +61,13 @@ def wrong_values(kind: type, name: str) -> Iterator[Any]:
     yield from OUT_OF_RANGE.get(name, ())
 
 
-def test_every_number_has_a_range() -> None:
+def test_every_number_has_a_range():
     numbers = {name for kind, name in OWN if {int, float} & {*kinds_of(kind, name)}}
     assert numbers == set(OUT_OF_RANGE)
 
 
 @pytest.mark.parametrize(("kind", "name"), OWN, ids=lambda one: getattr(one, "__name__", one))
-def test_what_a_setting_cannot_be_is_refused_by_name(kind: type, name: str) -> None:
+def test_what_a_setting_cannot_be_is_refused_by_name(kind, name):
     for value in wrong_values(kind, name):
         with pytest.raises(OptionError, match=rf"{name} must be .*, not "):
             kind(**{name: value})
@@ -90,12 +88,12 @@ def test_what_a_setting_cannot_be_is_refused_by_name(kind: type, name: str) -> N
         ({"prompts": "brief", "entropy_span": "action_tag"}, "prompts='standard'"),
     ],
 )
-def test_settings_that_do_not_go_together(settings: dict[str, Any], named: str) -> None:
+def test_settings_that_do_not_go_together(settings, named):
     with pytest.raises(OptionError, match=named):
         preset("alfworld", **settings)
 
 
-def test_all_presets() -> None:
+def test_all_presets():
     assert preset("alfworld") == preset("paper") == PaWTraining()
     assert set(PRESETS) == set(ENVIRONMENTS)
     for name in PRESETS:
@@ -114,7 +112,7 @@ def test_all_presets() -> None:
         preset("tiny", loss={"alpha": 0.0})
 
 
-def test_hyperparameters_of_the_paper() -> None:
+def test_hyperparameters_of_the_paper():
     """PaW's table of hyper-parameters, column by column: ALFWorld, WebShop, search."""
     columns = {
         "agent.max_length": (2048 + 512, 4096 + 512, 4096 + 512),
@@ -157,7 +155,7 @@ def test_hyperparameters_of_the_paper() -> None:
         assert tuple(reduce(getattr, name.split("."), one) for one in presets) == values, name
 
 
-def test_baselines_of_search() -> None:
+def test_baselines_of_search():
     for prefix in ("", "tiny_"):
         r1, zero = preset(f"{prefix}search_r1"), preset(f"{prefix}zerosearch")
         assert (r1.title, zero.title) == ("Search-R1", "ZeroSearch")
@@ -176,7 +174,7 @@ def test_baselines_of_search() -> None:
     assert (noise.noise_start, noise.noise_end, noise.noise_base) == (0.0, 0.5, 4.0)
 
 
-def test_ppo_plays_each_task_once() -> None:
+def test_ppo_plays_each_task_once():
     config = preset("alfworld", algorithm="ppo")
     assert (config.groups, config.members) == (128, 1)
     kept = preset("alfworld", algorithm="ppo", groups=16)
@@ -184,8 +182,8 @@ def test_ppo_plays_each_task_once() -> None:
     assert preset("tiny", algorithm="ppo").groups == 16
 
 
-def test_titles_of_the_tables() -> None:
-    def named(algorithm: Any = "grpo", paw: bool = True, **loss: Any) -> str:
+def test_titles_of_the_tables():
+    def named(algorithm="grpo", paw=True, **loss):
         return PaWTraining(algorithm=algorithm, paw=paw, loss=WorldModelLoss(**loss)).title
 
     assert [named(paw=False), named()] == ["GRPO", "GRPO+PaW"]  # Table 4
@@ -198,11 +196,3 @@ def test_titles_of_the_tables() -> None:
     assert named(rho=0.4, selection="bottom") == "Lowest-entropy Selection, ρ = 0.4"
     assert named(entropy_mode="full") == "entropy mode = full"
     assert preset("webshop").title == preset("search").title == "GRPO+PaW"
-
-
-def test_presets_by_environment() -> None:
-    assert preset_of_env("comap/ALFWorld-v0") == "alfworld"
-    assert preset_of_env("comap/WebShop-v1") == "webshop"
-    assert preset_of_env("comap/SearchQA-v0") == "search"
-    assert preset_of_env("comap/StableToolBench-v0") == "tools"
-    assert preset_of_env("comap/ScienceWorld-v0") == preset_of_env("") == "alfworld"

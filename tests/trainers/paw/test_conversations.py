@@ -6,7 +6,6 @@ import copy
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -21,7 +20,7 @@ from comap.lm.chat import ChatTokenizer
 from comap.lm.replay import request_key, request_to_json
 from comap.lm.tiny import Row, encode_rows, tokenizer_of
 from comap.trainers.paw.rollouts import Group, roll_out
-from comap.trainers.paw.rows import PaWRow, Serializer, TurnTokenizer
+from comap.trainers.paw.rows import Serializer, TurnTokenizer
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -31,7 +30,6 @@ TEMPLATES, made_tokenizer = load(f"{KNOWN}:TEMPLATES"), load(f"{KNOWN}:made")
 KIT = Path(__file__).with_name("kit.py")
 model_folder = load(f"{KIT}:model_folder")
 SIZES = {"context": "concat", "max_length": 2048, "draft_tokens": 12, "observation_tokens": 200}
-END = "<|end|>"
 NAMES = sorted(TEMPLATES)
 EACH_TEMPLATE = pytest.mark.parametrize("name", NAMES)
 REPLY, TEXT = "Action: go to shelf 1", "It is dark. You see a shelf 2."
@@ -45,24 +43,24 @@ FOLLOWS = {  # behind the end of the reply, and behind the text
 
 
 @cache
-def turns(name: str) -> TurnTokenizer:
+def turns(name):
     return TurnTokenizer(made_tokenizer(name))
 
 
-def parts(name: str, response: list[int], text: str = TEXT, longest: int = 500) -> list[str]:
+def parts(name, response, text=TEXT, longest=500):
     decode = made_tokenizer(name).decode
     return [decode(part) for part in turns(name).following(response, text, longest)]
 
 
 @EACH_TEMPLATE
-def test_a_reply_that_ended_is_followed_by_the_user_s_message(name: str) -> None:
+def test_a_reply_that_ended_is_followed_by_the_user_s_message(name):
     before, behind = FOLLOWS[name]
     assert parts(name, [5, turns(name).end]) == [before, TEXT, behind]
 
 
 @EACH_TEMPLATE
 @pytest.mark.parametrize("response", [[5], []])
-def test_a_reply_that_was_cut_is_ended_first(name: str, response: list[int]) -> None:
+def test_a_reply_that_was_cut_is_ended_first(name, response):
     before, behind = FOLLOWS[name]
     assert parts(name, response) == [TEMPLATES[name][2] + before, TEXT, behind]
     assert turns(name).following(response, TEXT, 500).header[0] == turns(name).end
@@ -70,9 +68,7 @@ def test_a_reply_that_was_cut_is_ended_first(name: str, response: list[int]) -> 
 
 @EACH_TEMPLATE
 @pytest.mark.parametrize("system", [(), (Message("system", "Act well."),)])
-def test_a_conversation_that_goes_on_reads_as_the_template_writes_it(
-    name: str, system: tuple[Message, ...]
-) -> None:
+def test_a_conversation_that_goes_on_reads_as_the_template_writes_it(name, system):
     chat, tokenizer = turns(name), made_tokenizer(name)
     turn = (Message("assistant", REPLY), Message("user", TEXT))
     talk = (*system, Message("user", "You see a shelf 1."), *turn, *turn)
@@ -80,7 +76,6 @@ def test_a_conversation_that_goes_on_reads_as_the_template_writes_it(
     asked = [Generate(talk), Generate(talk, reply_ids=(response,) * 2), Generate(talk[:-2])]
     asked.append(Generate(talk[:-2], reply_ids=(response,)))
     whole, later, _, before = chat.prompts(asked)
-    assert isinstance(whole, list) and isinstance(later, list) and isinstance(before, list)
     texts = [tokenizer.decode(tokens) for tokens in (later, whole)]
     if name == "chatml":  # takes the beginning of a reply away later; what was read stays
         texts = [text.replace("<think>\n\n</think>\n\n", "") for text in texts]
@@ -99,9 +94,7 @@ HOSTILE = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(HOSTILE, st.sampled_from(NAMES), st.booleans(), st.integers(1, 40))
-def test_no_observation_writes_a_control_token(
-    said: list[str], name: str, ended: bool, longest: int
-) -> None:
+def test_no_observation_writes_a_control_token(said, name, ended, longest):
     chat, text = turns(name), "".join(said)
     response = [5, chat.end] if ended else [5]
     found, plain = chat.following(response, text, longest), chat.following(response, "x", longest)
@@ -114,7 +107,7 @@ def test_no_observation_writes_a_control_token(
         assert found == ((), (), ()) and not text.strip()
 
 
-def test_a_template_that_does_not_show_the_talk_is_refused() -> None:
+def test_a_template_that_does_not_show_the_talk_is_refused():
     lower = made_tokenizer("tiny").chat_template.replace("['content']", "['content']|lower")
     for template in ("{{ messages[0].content }}", "{{ messages[-1].content }}", lower):
         silent = copy.deepcopy(made_tokenizer("tiny"))
@@ -123,13 +116,13 @@ def test_a_template_that_does_not_show_the_talk_is_refused() -> None:
             Serializer(silent)
 
 
-def make(**options: Any) -> gym.Env[str, str]:
-    given: dict[str, Any] = {"split": "train", "source": "generated", "topk": 1, **options}
+def make(**options):
+    given = {"split": "train", "source": "generated", "topk": 1, **options}
     return gym.make("comap/SearchQA-v0", **given)
 
 
 @pytest.fixture(scope="module")
-def lm(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def lm(tmp_path_factory):
     """An untrained model: what it writes is hardly ever what its text would be tokenised as."""
     from comap.lm.hf import HFLanguageModel
 
@@ -137,15 +130,15 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="module")
-def rows(lm: Any) -> list[PaWRow]:
-    task = make().unwrapped.tasks.ids[0]  # type: ignore[attr-defined]
+def rows(lm):
+    task = make().unwrapped.tasks.ids[0]
     agent = create_agent("paw", **SIZES)
     played = roll_out(make, agent, [Group(0, task, 3)], Serializer(lm.tokenizer), lm=lm, seed=2)
     assert not played.dropped
     return played.rows
 
 
-def test_each_prompt_is_the_row_before_it_and_what_follows(lm: Any, rows: list[PaWRow]) -> None:
+def test_each_prompt_is_the_row_before_it_and_what_follows(lm, rows):
     opening = ChatTokenizer(lm.tokenizer).turns.opening
     assert len(rows) == 12 and {row.t for row in rows} == {0, 1, 2, 3}
     for before, row in pairwise(rows):
@@ -156,16 +149,16 @@ def test_each_prompt_is_the_row_before_it_and_what_follows(lm: Any, rows: list[P
         assert before.observation_ids and before.header_ids and before.footer_ids
 
 
-def test_prompts_are_those_of_generation(lm: Any) -> None:
-    task = make().unwrapped.tasks.ids[1]  # type: ignore[attr-defined]
-    options: dict[str, Any] = {"lm": lm, "seed": 3, "concurrency": 2}
+def test_prompts_are_those_of_generation(lm):
+    task = make().unwrapped.tasks.ids[1]
+    options = {"lm": lm, "seed": 3, "concurrency": 2}
     with load(f"{KIT}:watched_generation")() as seen:
         agent, serializer = create_agent("paw", **SIZES), Serializer(lm.tokenizer)
         found = roll_out(make, agent, [Group(0, task, 2)], serializer, **options).rows
     assert {(row.prompt_ids, row.response_ids) for row in found} == set(seen) and len(found) == 8
 
 
-def test_requests_in_other_tokens_are_other_requests(lm: Any) -> None:
+def test_requests_in_other_tokens_are_other_requests(lm):
     talk = (Message("user", "?"), Message("assistant", "look"), Message("user", "It"))
     (look,) = ChatTokenizer(lm.tokenizer).tokens(["look"])
     letters = tuple(token for letter in "look" for token in lm.tokenizer.encode(letter))
@@ -177,14 +170,14 @@ def test_requests_in_other_tokens_are_other_requests(lm: Any) -> None:
 
 
 @pytest.mark.parametrize("roles", ["user assistant", "user", "user assistant assistant user"])
-def test_a_conversation_takes_turns(roles: str) -> None:
+def test_a_conversation_takes_turns(roles):
     chat = ChatTokenizer(tokenizer_of(["It is dark."] * 2, 320))
     talk = tuple(Message(role, "It") for role in roles.split())
     (found,) = chat.prompts([Generate(talk, reply_ids=((5,),))])
     assert isinstance(found, LanguageModelError) and "expected 1 replies" in str(found)
 
 
-def test_what_is_taught_goes_on_in_the_same_tokens() -> None:
+def test_what_is_taught_goes_on_in_the_same_tokens():
     tokenizer = tokenizer_of(["It is dark. look"] * 2, 320)
     chat = ChatTokenizer(tokenizer)
     talk = (Message("user", "?"), Message("assistant", "look"), Message("user", "It"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,17 +25,16 @@ from comap.trainers.paw.losses import (
 
 torch = pytest.importorskip("torch")
 
-KINDS: list[Any] = ["cmae", "mae", "ce", "clipped_ce"]
-ROWS = st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=30)
+KINDS = ["cmae", "mae", "ce", "clipped_ce"]
 POOLS = st.lists(st.tuples(st.integers(-5, 5).map(float), st.booleans()), max_size=30)
 SHARES = st.sampled_from([0.0, 0.001, 0.25, 0.5, 0.75, 0.99, 1.0])
 
 
-def logs_of(*rows: list[float], dtype: Any = torch.float64) -> Any:
+def logs_of(*rows, dtype=torch.float64):
     return torch.tensor(rows, dtype=dtype).log()
 
 
-def drawn(rows: int, tokens: int, seed: int = 0) -> tuple[Any, Any]:
+def drawn(rows, tokens, seed=0):
     """Log-probabilities and a mask, of which the last row has no token."""
     generator = torch.Generator().manual_seed(seed)
     p = torch.rand(rows, tokens, generator=generator, dtype=torch.float64)
@@ -46,7 +44,7 @@ def drawn(rows: int, tokens: int, seed: int = 0) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_cmae_worked_by_hand(dtype: Any) -> None:
+def test_cmae_worked_by_hand(dtype):
     found = observation_losses(logs_of([0.1, 0.3, 0.2], dtype=dtype), torch.ones(1, 3))
     assert float(found.rows[0]) == pytest.approx((0.9 + 0 + 0.8) / 3, rel=1e-6)
     assert (found.clipped.tolist(), found.tokens.tolist()) == ([1], [3])
@@ -55,7 +53,7 @@ def test_cmae_worked_by_hand(dtype: Any) -> None:
 
 @pytest.mark.parametrize("rho", [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_probability_of_exactly_rho_is_learned(rho: float, dtype: Any) -> None:
+def test_a_probability_of_exactly_rho_is_learned(rho, dtype):
     found = observation_losses(logs_of([rho, rho], dtype=dtype), torch.ones(1, 2), rho=rho)
     assert found.clipped.tolist() == [0]
     assert float(found.rows[0]) == pytest.approx(1 - rho, abs=1e-6)
@@ -63,7 +61,7 @@ def test_a_probability_of_exactly_rho_is_learned(rho: float, dtype: Any) -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rho", [0.2, 0.6, 1.0])
-def test_each_loss_is_what_its_formula_says(kind: Any, rho: float) -> None:
+def test_each_loss_is_what_its_formula_says(kind, rho):
     logps, mask = drawn(6, 8)
     found = observation_losses(logps, mask, kind=kind, rho=rho)
     for row in range(6):
@@ -78,7 +76,7 @@ def test_each_loss_is_what_its_formula_says(kind: Any, rho: float) -> None:
         assert int(found.tokens[row]) == len(p)
 
 
-def gradients(kind: Any, rho: float = 0.2) -> tuple[Any, Any, Any, Any]:
+def gradients(kind, rho=0.2):
     """Return probabilities, targets, and the gradients of one row's loss by its logits."""
     generator = torch.Generator().manual_seed(1)
     logits = 2 * torch.randn(1, 6, 5, generator=generator, dtype=torch.float64)
@@ -91,7 +89,7 @@ def gradients(kind: Any, rho: float = 0.2) -> tuple[Any, Any, Any, Any]:
 
 
 @pytest.mark.parametrize("kind", ["cmae", "mae"])
-def test_gradient_of_the_targets_logit_is_minus_p_times_one_minus_p(kind: Any) -> None:
+def test_gradient_of_the_targets_logit_is_minus_p_times_one_minus_p(kind):
     _, targets, gradient, p = gradients(kind)
     told = 0
     for place in range(6):
@@ -104,7 +102,7 @@ def test_gradient_of_the_targets_logit_is_minus_p_times_one_minus_p(kind: Any) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_outside_of_the_mask_is_looked_at(kind: Any) -> None:
+def test_nothing_outside_of_the_mask_is_looked_at(kind):
     logps, mask = drawn(4, 5)
     clean = observation_losses(logps, mask, kind=kind)
     spoilt = logps.masked_fill(~mask, math.nan).requires_grad_()
@@ -120,9 +118,7 @@ def test_nothing_outside_of_the_mask_is_looked_at(kind: Any) -> None:
     st.floats(0.5, 20),
     st.booleans(),
 )
-def test_lambda_is_one_less_the_share_of_the_greatest_return(
-    played: list[tuple[float, int]], r_max: float, enabled: bool
-) -> None:
+def test_lambda_is_one_less_the_share_of_the_greatest_return(played, r_max, enabled):
     returns, groups = [r for r, _ in played], [g for _, g in played]
     found = adaptive_coefficients(returns, groups, r_max, enabled=enabled, count=5)
     assert found.shape == (5,) and ((found >= 0) & (found <= 1)).all()
@@ -132,7 +128,7 @@ def test_lambda_is_one_less_the_share_of_the_greatest_return(
         assert found[group] == pytest.approx(wanted if enabled else float(bool(own)), abs=1e-12)
 
 
-def test_weights_worked_by_hand() -> None:
+def test_weights_worked_by_hand():
     selected = np.array([True, True, False, True, False])
     found = row_weights(selected, [0, 0, 0, 1, 2], [0.5, 1.0, 0.25])
     assert found.tolist() == pytest.approx([0.5 / 6, 0.5 / 6, 0.0, 1 / 3, 0.0])
@@ -142,7 +138,7 @@ def test_weights_worked_by_hand() -> None:
     assert row_weights([], [], []).shape == (0,)
 
 
-def picked(entropies: Any, share: float, eligible: Any = None, **options: Any) -> list[int]:
+def picked(entropies, share, eligible=None, **options):
     """Return the places of the selected rows."""
     pool = [True] * len(entropies) if eligible is None else eligible
     found = select_rows(np.array(entropies, float), np.array(pool, bool), share, **options)
@@ -150,7 +146,7 @@ def picked(entropies: Any, share: float, eligible: Any = None, **options: Any) -
     return np.flatnonzero(found).tolist()
 
 
-def test_all_definitions_on_one_distribution() -> None:
+def test_all_definitions_on_one_distribution():
     p = torch.tensor([[[0.5, 0.25, 0.25], [0.8, 0.1, 0.1]]], dtype=torch.float64)
     sampled = torch.tensor([[1, 0]])
     logps = p.log().gather(-1, sampled.unsqueeze(-1)).squeeze(-1)
@@ -162,12 +158,12 @@ def test_all_definitions_on_one_distribution() -> None:
         "full": (1.5 * math.log(2) - (0.8 * math.log(0.8) + 0.2 * math.log(0.1))) / 2,
     }
     for mode, value in wanted.items():
-        found = row_entropies(mode, logps, entropies, mask)  # type: ignore[arg-type]
+        found = row_entropies(mode, logps, entropies, mask)
         assert float(found[0]) == pytest.approx(value, rel=1e-12), mode
 
 
 @pytest.mark.parametrize("mode", ["sampled_plogp", "neg_logp", "full"])
-def test_only_tokens_of_the_mask_count_and_a_row_without_any_is_last(mode: Any) -> None:
+def test_only_tokens_of_the_mask_count_and_a_row_without_any_is_last(mode):
     numbers = torch.tensor([[-0.5, math.nan, -1.5], [math.inf, -math.inf, math.nan]])
     mask = torch.tensor([[1, 0, 1], [0, 0, 0]])
     found = row_entropies(mode, numbers, -numbers, mask)
@@ -178,7 +174,7 @@ def test_only_tokens_of_the_mask_count_and_a_row_without_any_is_last(mode: Any) 
     assert float(found[1]) == -math.inf
 
 
-def test_an_impossible_token_has_no_entropy_by_the_papers_formula() -> None:
+def test_an_impossible_token_has_no_entropy_by_the_papers_formula():
     logps = torch.tensor([[-math.inf, -1.0]])
     ones = torch.ones(1, 2)
     found = float(row_entropies("sampled_plogp", logps, None, ones))
@@ -186,22 +182,16 @@ def test_an_impossible_token_has_no_entropy_by_the_papers_formula() -> None:
     assert float(row_entropies("neg_logp", logps, None, ones)) == math.inf
 
 
-def test_equal_entropies_are_taken_in_their_order() -> None:
-    assert picked([0.5] * 6, 0.5) == [0, 1, 2]
-    assert picked([0.5] * 6, 0.5, how="bottom") == [0, 1, 2]
-    assert picked([0.1, 0.5, 0.9, 0.5, 0.5], 0.6) == [1, 2, 3]
-
-
 @pytest.mark.parametrize(
     ("share", "rows", "count"),
     [(0.07, 100, 7), (0.29, 100, 29), (0.1, 30, 3), (0.55, 100, 55), (1e-9, 7, 1), (1.0, 7, 7)],
 )
-def test_the_share_is_a_decimal_number(share: float, rows: int, count: int) -> None:
+def test_the_share_is_a_decimal_number(share, rows, count):
     assert len(picked(list(range(rows)), share)) == count
     assert len(picked(list(range(rows)), np.float64(share))) == count
 
 
-def test_rows_without_an_action_come_last_either_way() -> None:
+def test_rows_without_an_action_come_last_either_way():
     entropies = [-math.inf, 0.2, 0.1, math.inf]
     assert picked(entropies, 0.75) == [1, 2, 3]
     assert picked(entropies, 0.75, how="bottom") == [1, 2, 3]
@@ -210,9 +200,7 @@ def test_rows_without_an_action_come_last_either_way() -> None:
 
 
 @given(POOLS, SHARES)
-def test_top_rows_have_at_least_the_entropy_of_the_others(
-    pool: list[tuple[float, bool]], share: float
-) -> None:
+def test_top_rows_have_at_least_the_entropy_of_the_others(pool, share):
     entropies, eligible = [e for e, _ in pool], [p for _, p in pool]
     candidates = [place for place, inside in enumerate(eligible) if inside]
     count = math.ceil(share * len(candidates))
@@ -222,14 +210,14 @@ def test_top_rows_have_at_least_the_entropy_of_the_others(
     assert picked(entropies, share, eligible, how="bottom") == sorted(ordered[:count])
 
 
-def test_random_selection_depends_on_the_seed_and_not_on_entropies() -> None:
+def test_random_selection_depends_on_the_seed_and_not_on_entropies():
     one = picked([0.0] * 40, 0.5, how="random", seed=3)
     assert one == picked(list(range(40)), 0.5, how="random", seed=3)
     assert len(one) == 20 and one != picked([0.0] * 40, 0.5, how="random", seed=4)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=20))
-def test_rank_correlation_is_that_of_mean_ranks(pairs: list[tuple[int, int]]) -> None:
+def test_rank_correlation_is_that_of_mean_ranks(pairs):
     both = [[float(pair[place]) for pair in pairs] for place in range(2)]
     found = rank_correlation(*both)
     if any(len(set(values)) == 1 for values in both):
@@ -247,11 +235,11 @@ TEXTS = ["<think> I look </think><action> go to desk 1 </action>", "<search> who
 
 
 @cache
-def chat() -> ChatTokenizer:
+def chat():
     return ChatTokenizer(tokenizer_of(TEXTS * 2, 360))
 
 
-def tokens_of(text: str) -> tuple[list[int], tuple[str, ...]]:
+def tokens_of(text):
     """Return the tokens of a reply, and the text of each."""
     ids = chat().tokenizer(text, add_special_tokens=False)["input_ids"]
     return ids, chat().texts(ids)
@@ -269,7 +257,7 @@ def tokens_of(text: str) -> tuple[list[int], tuple[str, ...]]:
         ("<action>one\ntwo</action>", "one\ntwo"),
     ],
 )
-def test_tokens_between_the_first_tags_count(text: str, inside: str) -> None:
+def test_tokens_between_the_first_tags_count(text, inside):
     ids, texts = tokens_of(text)
     kept = [token for token, on in zip(ids, action_tokens(texts), strict=True) if on]
     assert chat().tokenizer.decode(kept) == inside
@@ -278,9 +266,6 @@ def test_tokens_between_the_first_tags_count(text: str, inside: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "go to desk 1", "<action> go", "<action></action> go", "</action>"]
 )
-def test_without_a_whole_tag_all_tokens_count(text: str) -> None:
+def test_without_a_whole_tag_all_tokens_count(text):
     ids, texts = tokens_of(text)
     assert action_tokens(texts) == [True] * len(ids)
-
-
-PIECES = ["<action>", "</action>", "<search>", "</search>", " go", " to desk 1", "<", ">", " "]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,7 @@ from comap.lm import Generate, Message, Sampling
 from comap.lm.chat import ChatTokenizer
 from comap.lm.tiny import build_tiny
 from comap.trainers.paw import training
-from comap.trainers.paw.config import PaWTraining, preset
+from comap.trainers.paw.config import preset
 from comap.trainers.paw.training import Policy, warmed_up
 from comap.trainers.setup import Environments, expert_demonstrations
 
@@ -27,21 +25,21 @@ ASKED = [Generate((Message("user", "You see a fridge 1."),), Sampling(max_new_to
 GENERATED = Environments("comap/ALFWorld-v0", {"source": "generated", "max_episode_steps": 6})
 
 
-def tiny(**changed: Any) -> PaWTraining:
+def tiny(**changed):
     return preset("tiny", **{"warmup_tokens": 0, "lora": {"r": 2}, **changed})
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("policy") / "tiny"
     return build_tiny(place, WORDS, parameters=200_000, seed=0, vocabulary=320)
 
 
-def opened(folder: Path, **changed: Any) -> Policy:
+def opened(folder, **changed):
     return Policy(tiny(**changed), folder, device="cpu")
 
 
-def moved(model: Any, only: str = "") -> dict[str, Any]:
+def moved(model, only=""):
     """Change a model's weights as training might, and return them."""
     draw = torch.Generator().manual_seed(5)
     for name, weight in model.named_parameters():
@@ -50,21 +48,21 @@ def moved(model: Any, only: str = "") -> dict[str, Any]:
     return weights_of(model)
 
 
-def weights_of(model: Any) -> dict[str, Any]:
+def weights_of(model):
     return {name: weight.detach().clone() for name, weight in model.state_dict().items()}
 
 
-def same(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+def same(one, two):
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
-def said(policy: Policy) -> Any:
+def said(policy):
     (reply,) = policy.language_model().generate(ASKED)
     assert not isinstance(reply, LanguageModelError)
     return reply.token_ids, reply.logprobs
 
 
-def test_a_saved_policy_is_opened_as_it_was(folder: Path, tmp_path: Path) -> None:
+def test_a_saved_policy_is_opened_as_it_was(folder, tmp_path):
     policy = opened(folder)
     before = said(policy)
     weights, target = moved(policy.model), tmp_path / "agent"
@@ -84,7 +82,7 @@ def test_a_saved_policy_is_opened_as_it_was(folder: Path, tmp_path: Path) -> Non
     assert same(weights_of(loaded.model), weights) and said(loaded) == said(policy)
 
 
-def followed(folder: Path) -> Policy:
+def followed(folder):
     """Return a policy with an adapter that has learned something, after its trainer was made."""
     from peft import get_peft_model
 
@@ -97,14 +95,14 @@ def followed(folder: Path) -> Policy:
     return policy
 
 
-def test_an_adapter_acts_is_saved_and_loaded(folder: Path, tmp_path: Path) -> None:
+def test_an_adapter_acts_is_saved_and_loaded(folder, tmp_path):
     policy = followed(folder)
     model = policy.model
     tokens, logprobs = said(policy)
     (prompt,) = ChatTokenizer(policy.tokenizer).prompts(ASKED)
     ids = torch.tensor([[*prompt, *tokens]])
 
-    def read() -> list[float]:
+    def read():
         with torch.no_grad():
             logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1].double()
         return torch.log_softmax(logits, -1)[range(len(tokens)), list(tokens)].tolist()
@@ -122,11 +120,11 @@ def test_an_adapter_acts_is_saved_and_loaded(folder: Path, tmp_path: Path) -> No
     assert same(weights_of(again.model), weights_of(model)) and said(again) == (tokens, logprobs)
 
 
-def half(path: Path) -> None:
+def half(path):
     path.write_bytes(path.read_bytes()[:1000])
 
 
-def foreign(path: Path) -> None:
+def foreign(path):
     from safetensors.torch import save_file
 
     save_file({"something.else": torch.ones(2)}, path)
@@ -135,9 +133,7 @@ def foreign(path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:Found missing adapter keys")
 @pytest.mark.parametrize("damage", [Path.unlink, half, foreign])
 @pytest.mark.parametrize("kind", ["full", "lora"])
-def test_a_damaged_checkpoint_is_told(
-    kind: str, damage: Callable[[Path], None], folder: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_checkpoint_is_told(kind, damage, folder, tmp_path):
     saved = followed(folder) if kind == "lora" else opened(folder)
     place = tmp_path / "checkpoint-1"
     saved.save(place)
@@ -147,7 +143,7 @@ def test_a_damaged_checkpoint_is_told(
         opened(folder, weights=kind).load(place)
 
 
-def test_weights_have_the_precision_of_the_settings(folder: Path) -> None:
+def test_weights_have_the_precision_of_the_settings(folder):
     """What is trained is kept in single precision at least."""
     for weights, precision, wanted in (
         ("full", "auto", "float32"),
@@ -160,14 +156,14 @@ def test_weights_have_the_precision_of_the_settings(folder: Path) -> None:
         assert {weight.dtype for weight in policy.model.parameters()} == {getattr(torch, wanted)}
 
 
-def refused(model: Any, make_env: Any, out: Path, **changed: Any) -> str:
+def refused(model, make_env, out, **changed):
     with pytest.raises(OptionError) as told:
         warmed_up(preset("tiny", **changed), model, make_env, out, lambda event: None)
     assert not list(out.iterdir()) and len(str(told.value).splitlines()) == 1
     return str(told.value)
 
 
-def test_a_warm_up_that_cannot_be_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_warm_up_that_cannot_be_is_refused(folder, tmp_path):
     assert "add --model" in refused(None, GENERATED, tmp_path, warmup_tokens=0)
     tags = {"prompts": "standard", "state_text": "history", "form": "asked"}
     assert "prompts='brief'" in refused(folder, GENERATED, tmp_path, warmup_tokens=9, **tags)
@@ -175,9 +171,9 @@ def test_a_warm_up_that_cannot_be_is_refused(folder: Path, tmp_path: Path) -> No
     assert "'Qwen/Qwen3-4B'" in refused("Qwen/Qwen3-4B", GENERATED, tmp_path, warmup_tokens=9)
 
 
-def test_a_model_is_warmed_up_once(folder: Path, tmp_path: Path) -> None:
+def test_a_model_is_warmed_up_once(folder, tmp_path):
     config = preset("tiny", warmup_tokens=2000, demonstrations=2)
-    told: list[Mapping[str, Any]] = []
+    told = []
     (tmp_path / "model.part").mkdir()
     (tmp_path / "model.part" / "half.txt").write_text("written when it was killed")
     found = warmed_up(config, folder, GENERATED, tmp_path, told.append)
@@ -196,11 +192,9 @@ def test_a_model_is_warmed_up_once(folder: Path, tmp_path: Path) -> None:
     assert same(weights_of(opened(Path(found)).model), weights_of(first.model)), "the same again"
 
 
-def test_every_process_is_there_where_a_model_is_built(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_process_is_there_where_a_model_is_built(folder, tmp_path, monkeypatch):
     """Building waits for all processes: one that did not build would be waited for, for ever."""
-    calls: list[str] = []
+    calls = []
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr(training, "wait", lambda: calls.append("wait"))
     monkeypatch.setattr(training, "tiny_for_training", lambda *_, **__: calls.append("build"))
@@ -209,10 +203,8 @@ def test_every_process_is_there_where_a_model_is_built(
     assert found == tmp_path / "model" and calls == ["build", "wait"]
 
 
-def test_demonstrations_may_come_from_a_file(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[Mapping[str, Any]] = []
+def test_demonstrations_may_come_from_a_file(folder, tmp_path, monkeypatch):
+    told = []
     given = (preset("tiny", warmup_tokens=500), folder, GENERATED, tmp_path, told.append)
     path = tmp_path / "demos.jsonl"
     with pytest.raises(DataNotFound, match=r"demos\.jsonl"):

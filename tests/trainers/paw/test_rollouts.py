@@ -6,17 +6,15 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comap.agents import Decision, View
+from comap.agents import Decision
 from comap.agents.create import create_agent, tiny_folder
 from comap.envs.conformance.transcripts import load
 from comap.errors import EngineError, OptionError
@@ -32,7 +30,6 @@ from comap.trainers.paw.rollouts import (
     rollout_metrics,
 )
 from comap.trainers.paw.rows import ADMISSIBLE, PaWRow, Serializer
-from comap.trajectory import Trajectory
 
 pytest.importorskip("torch")
 
@@ -40,9 +37,9 @@ HERE = Path(__file__).parents[2]
 watched_generation = load(f"{Path(__file__).with_name('kit.py')}:watched_generation")
 ToyEnv = load(f"{HERE / 'envs' / 'toys.py'}:ToyEnv")
 HashedModel = load(f"{HERE / 'agents' / 'scripted.py'}:HashedModel")
-SMALL: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "draft_tokens": 6, "max_length": 1024}
+SMALL = {"temperature": 1.0, "top_p": 1.0, "draft_tokens": 6, "max_length": 1024}
 BRIEF = {"prompts": "brief", "state_text": "belief", **SMALL}
-AGENTS: dict[str, dict[str, Any]] = {
+AGENTS = {
     "given": {**BRIEF, "form": "given"},
     "asked": {**BRIEF, "form": "asked"},
     "standard": {**SMALL, "history_turns": 2, "examples": 0},
@@ -50,20 +47,20 @@ AGENTS: dict[str, dict[str, Any]] = {
 EACH_AGENT = pytest.mark.parametrize("kind", AGENTS)
 
 
-def make_home() -> gym.Env[str, str]:
+def make_home():
     return gym.make("comap/ALFWorld-v0", source="generated", split="train", max_episode_steps=3)
 
 
-TASKS = make_home().unwrapped.tasks.ids[:2]  # type: ignore[attr-defined]
+TASKS = make_home().unwrapped.tasks.ids[:2]
 GROUPS = [Group(number, task, 3) for number, task in enumerate(TASKS)]
 
 
-def open_model(folder: Path) -> HFLanguageModel:
+def open_model(folder):
     """Return an untrained model that ends about one reply in three before it is cut."""
     lm = HFLanguageModel(tiny_folder(folder, parameters=200_000, episodes=1), device="cpu")
     end = lm.tokenizer.eos_token_id
 
-    def favour_end(_: Any, __: Any, logits: Any) -> Any:
+    def favour_end(_, __, logits):
         logits[..., end] += 4.5
         return logits
 
@@ -71,31 +68,29 @@ def open_model(folder: Path) -> HFLanguageModel:
     return lm
 
 
-def rolled(
-    lm: HFLanguageModel, kind: str, groups: list[Group] = GROUPS, **options: Any
-) -> Rollouts:
+def rolled(lm, kind, groups=GROUPS, **options):
     agent = create_agent("react", **AGENTS[kind])
     return roll_out(make_home, agent, groups, Serializer(lm.tokenizer), lm=lm, **options)
 
 
-def digest_of_rows(folder: str, live: str) -> str:
+def digest_of_rows(folder, live):
     """Return a digest of rows: for a child, which may order sets in another way."""
     rows = rolled(open_model(Path(folder)), "given", concurrency=int(live), seed=5).rows
     return hashlib.sha256(repr(rows).encode()).hexdigest()
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("paw") / "model"
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path) -> HFLanguageModel:
+def model(folder):
     return open_model(folder)
 
 
 @EACH_AGENT
-def test_rows_have_the_tokens_of_generation(model: HFLanguageModel, kind: str) -> None:
+def test_rows_have_the_tokens_of_generation(model, kind):
     with watched_generation() as seen:
         played = rolled(model, kind, seed=1)
     assert len(played.rows) == 18 and not played.dropped
@@ -109,7 +104,7 @@ def test_rows_have_the_tokens_of_generation(model: HFLanguageModel, kind: str) -
     assert set(begins) == {kind == "given"}
 
 
-def test_members_begin_alike_and_are_sampled_apart(model: HFLanguageModel) -> None:
+def test_members_begin_alike_and_are_sampled_apart(model):
     agent = create_agent("react", **AGENTS["given"])
     played = play_groups(make_home, agent, GROUPS, lm=model, seed=2)
     rows = rolled(model, "given", seed=2).rows
@@ -130,14 +125,14 @@ def test_members_begin_alike_and_are_sampled_apart(model: HFLanguageModel) -> No
     assert len({row.anchor for row in rows if row.t == 0}) == 2
 
 
-def test_a_group_is_the_same_with_others_and_alone(model: HFLanguageModel) -> None:
+def test_a_group_is_the_same_with_others_and_alone(model):
     whole = rolled(model, "given", seed=4, concurrency=6).rows
     for live in (1, 2):
         alone = rolled(model, "given", [GROUPS[1]], seed=4, concurrency=live).rows
         assert alone == [row for row in whole if row.group == 1]
 
 
-def test_rows_are_the_same_in_every_process(folder: Path, model: HFLanguageModel) -> None:
+def test_rows_are_the_same_in_every_process(folder, model):
     program = (
         "import sys; from comap.envs.conformance.transcripts import load;"
         f"print(load({f'{__file__}:digest_of_rows'!r})(*sys.argv[1:]))"
@@ -152,10 +147,10 @@ def test_rows_are_the_same_in_every_process(folder: Path, model: HFLanguageModel
     assert done.stdout.strip() == digest_of_rows(str(folder), "6")
 
 
-def test_admissible_actions_are_noted_and_predicted(model: HFLanguageModel) -> None:
+def test_admissible_actions_are_noted_and_predicted(model):
     serializer = Serializer(model.tokenizer, include_admissible=True)
     agent = create_agent("react", **AGENTS["given"])
-    told: dict[str, Any] = {"lm": model, "seed": 3, "include_admissible": True}
+    told = {"lm": model, "seed": 3, "include_admissible": True}
     ((played, *_), *_) = play_groups(make_home, agent, GROUPS, **told)
     plain = rolled(model, "given", seed=3).rows
     rows = roll_out(make_home, agent, GROUPS, serializer, **told).rows
@@ -173,49 +168,49 @@ class Knowing:
 
     name = "knowing"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.seeds: list[int] = []
 
-    def decide(self, view: View) -> Generator[Any, Any, Decision]:
+    def decide(self, view):
         self.seeds.append(view.seed)
         yield Generate((Message("user", view.history[-1].observation),), purpose="act")
         action = view.expert_action() if view.seed % 2 else "look"
         return Decision(action, notes={"valid": view.step > 0})
 
 
-class Drawing(ToyEnv):  # type: ignore[misc, valid-type]
+class Drawing(ToyEnv):
     """Draws its first words, and notes what it was reset with."""
 
     resets: list[int | None] = []  # noqa: RUF012
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         self.resets.append(seed)
         return super().reset(seed=seed, options=options)
 
-    def _open(self, task: str) -> Any:
+    def _open(self, task):
         split, goal, outcome = super()._open(task)
         number = int(self.np_random.integers(1000))
         return split, goal, outcome._replace(observation=f"{outcome.observation} {number}")
 
 
-class Careless(ToyEnv):  # type: ignore[misc, valid-type]
+class Careless(ToyEnv):
     """Begins in another way each time."""
 
     count = 0
 
-    def _open(self, task: str) -> Any:
+    def _open(self, task):
         split, goal, outcome = super()._open(task)
         Careless.count += 1
         return split, goal, outcome._replace(observation=f"Day {Careless.count}.")
 
 
-def toy_rows(groups: list[Group], env: Any = ToyEnv, agent: Any = None, **told: Any) -> Rollouts:
+def toy_rows(groups, env=ToyEnv, agent=None, **told):
     serializer = Serializer(tokenizer_of(["You open the amber box."] * 2, 320))
-    make: Callable[[], Any] = lambda: env(max_episode_steps=3)  # noqa: E731
+    make = lambda: env(max_episode_steps=3)  # noqa: E731
     return roll_out(make, agent or Knowing(), groups, serializer, lm=HashedModel(), **told)
 
 
-def test_returns_lengths_and_validity_are_those_of_the_episodes() -> None:
+def test_returns_lengths_and_validity_are_those_of_the_episodes():
     rows = toy_rows([Group(4, "toy/1", 2)], success_reward=10).rows
     waiting, knowing = rows[:3], rows[3:]
     assert [row.trajectory for row in rows] == [8, 8, 8, 9, 9] and {row.group for row in rows} == {
@@ -231,7 +226,7 @@ def test_returns_lengths_and_validity_are_those_of_the_episodes() -> None:
     assert [row.valid for row in rows] == [False, True, True, False, True]
 
 
-def test_a_group_is_reset_with_one_seed_and_samples_with_others() -> None:
+def test_a_group_is_reset_with_one_seed_and_samples_with_others():
     agent, Drawing.resets = Knowing(), []
     groups = [Group(0, "toy/1", 4), Group(1, "toy/2", 4)]
     first = {
@@ -245,7 +240,7 @@ def test_a_group_is_reset_with_one_seed_and_samples_with_others() -> None:
     assert not first & {row.anchor for row in other if row.t == 0}, "another update draws anew"
 
 
-def test_an_environment_that_does_not_keep_to_its_seed_is_found_out() -> None:
+def test_an_environment_that_does_not_keep_to_its_seed_is_found_out():
     with pytest.raises(EngineError, match=r"'toy/1' to begin alike, found 'Day 1\.' and 'Day 2\.'"):
         toy_rows([Group(0, "toy/1", 2)], Careless)
 
@@ -253,7 +248,7 @@ def test_an_environment_that_does_not_keep_to_its_seed_is_found_out() -> None:
 class Failing(Knowing):
     """Breaks in the second step of the second member; the third gives up at once."""
 
-    def decide(self, view: View) -> Generator[Any, Any, Decision]:
+    def decide(self, view):
         if view.seed % 4 == 2:
             return Decision(None)
         if view.seed % 4 == 1 and view.step == 1:
@@ -261,9 +256,9 @@ class Failing(Knowing):
         return (yield from super().decide(view))
 
 
-def test_what_a_fault_ended_is_dropped_and_told() -> None:
+def test_what_a_fault_ended_is_dropped_and_told():
     groups = [Group(0, "toy/1", 4), Group(1, "toy/none", 4)]
-    done: list[Trajectory] = []
+    done = []
     played = toy_rows(groups, agent=Failing(), on_done=done.append)
     assert sorted(one.task for one in done) == ["toy/1"] * 4 + ["toy/none"] * 4
     assert {row.trajectory for row in played.rows} == {0, 3}
@@ -274,7 +269,7 @@ def test_what_a_fault_ended_is_dropped_and_told() -> None:
 
 
 @given(st.integers(1, 12), st.data(), st.integers(0, 3))
-def test_groups_walk_through_all_tasks(size: int, data: st.DataObject, seed: int) -> None:
+def test_groups_walk_through_all_tasks(size, data, seed):
     tasks = [f"t{number}" for number in range(size)]
     groups = data.draw(st.integers(1, size))
     drawn = [groups_of(tasks, groups, 2, seed, update) for update in range(2 * size)]
@@ -289,12 +284,12 @@ def test_groups_walk_through_all_tasks(size: int, data: st.DataObject, seed: int
         groups_of(tasks, size + 1, 2, seed, 0)
 
 
-def test_statistics_are_those_of_episodes_and_rows() -> None:
-    def row(trajectory: int, t: int, **fields: Any) -> PaWRow:
-        ids: dict[str, Any] = {"prompt_ids": (1, 2), "response_ids": (3,)}
+def test_statistics_are_those_of_episodes_and_rows():
+    def row(trajectory, t, **fields):
+        ids = {"prompt_ids": (1, 2), "response_ids": (3,)}
         return PaWRow(group=0, trajectory=trajectory, t=t, **ids, **fields)
 
-    won: dict[str, Any] = {"episode_return": 10.0, "success": True, "observation_ids": (4, 5, 6)}
+    won = {"episode_return": 10.0, "success": True, "observation_ids": (4, 5, 6)}
     rows = [row(0, t, **won) for t in range(3)] + [row(1, 0, valid=False)]
     stats = Rollouts(rows, {7: "", 8: ""}, 1.5).sums()
     found = rollout_metrics([stats])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,29 +21,25 @@ ALGORITHMS = ("grpo", "rloo", "gigpo", "ppo")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = kit.model_folder(tmp_path_factory.mktemp("models") / "tiny")
-    return folder
+def model(tmp_path_factory):
+    return kit.model_folder(tmp_path_factory.mktemp("models") / "tiny")
 
 
-def flat(gradients: dict[str, Any]) -> Any:
+def flat(gradients):
     return torch.cat([gradients[name].double().flatten() for name in sorted(gradients)])
 
 
-def apart(one: dict[str, Any], two: dict[str, Any]) -> float:
+def apart(one, two):
     """How far two gradients are apart, as a part of the first one's length."""
     return float((flat(one) - flat(two)).norm() / flat(one).norm())
 
 
-def gradient(config: Any, model: Path, out: Path, **options: Any) -> dict[str, Any]:
-    found: dict[str, Any] = kit.trained(kit.changed(config, clip=1e9), model, out, **options)[2]
-    return found
+def gradient(config, model, out, **options):
+    return kit.trained(kit.changed(config, clip=1e9), model, out, **options)[2]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_gradient_does_not_depend_on_micro_batches(
-    algorithm: str, model: Path, tmp_path: Path
-) -> None:
+def test_the_gradient_does_not_depend_on_micro_batches(algorithm, model, tmp_path):
     """Exact normalization, whatever a micro-batch holds."""
     config = kit.settings(algorithm=algorithm, save_updates=0)
     whole = gradient(kit.changed(config, micro_batch_tokens=100_000), model, tmp_path / "whole")
@@ -55,7 +50,7 @@ def test_the_gradient_does_not_depend_on_micro_batches(
         assert apart(whole, split) < 1e-5, change
 
 
-def test_mini_batches_are_steps_of_the_optimizer(model: Path, tmp_path: Path) -> None:
+def test_mini_batches_are_steps_of_the_optimizer(model, tmp_path):
     """Each has an even share of the rows, and the last one's gradient is that of its rows alone."""
     config = kit.settings(save_updates=0, learning_rate=1e-12, micro_batch_rows=4)
     config = kit.changed(
@@ -67,7 +62,7 @@ def test_mini_batches_are_steps_of_the_optimizer(model: Path, tmp_path: Path) ->
     dealt = [sorted(row for micro in batch.micro for row in micro) for batch in batches]
     assert sorted(row for part in dealt for row in part) == list(range(len(update.rows)))
     assert {len(part) for part in dealt} <= {batches[0].rows, batches[-1].rows}
-    steps: list[Any] = []
+    steps = []
     trainer.optimizer.optimizer.register_step_pre_hook(lambda *_: steps.append(None))
     trainer.state.global_step = 0
     trainer.training_step(trainer.model, None)
@@ -77,9 +72,7 @@ def test_mini_batches_are_steps_of_the_optimizer(model: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_observations_behind_actions_leave_their_gradient_alone(
-    algorithm: str, model: Path, tmp_path: Path
-) -> None:
+def test_observations_behind_actions_leave_their_gradient_alone(algorithm, model, tmp_path):
     """With a weight of 0 the observations are read and not learned: the gradient is the plain one."""
     config = kit.settings(algorithm=algorithm, save_updates=0)
     read = gradient(kit.changed(config, wm_coef=0.0), model, tmp_path / "read")
@@ -89,9 +82,7 @@ def test_observations_behind_actions_leave_their_gradient_alone(
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("kind", ["cmae", "ce"])
-def test_the_gradient_is_that_of_both_losses(
-    algorithm: str, kind: str, model: Path, tmp_path: Path
-) -> None:
+def test_the_gradient_is_that_of_both_losses(algorithm, kind, model, tmp_path):
     """Against a forward pass of our own of each row by itself."""
     config = kit.settings(algorithm=algorithm, save_updates=0, wm_loss=kind, rho=0.004)
     _, _, both = kit.trained(kit.changed(config, clip=1e9), model, tmp_path / "both")
@@ -101,7 +92,7 @@ def test_the_gradient_is_that_of_both_losses(
     assert apart(expected, both) < 5e-6
 
 
-def by_hand(config: Any, model: Path, tmp_path: Path) -> dict[str, Any]:
+def by_hand(config, model, tmp_path):
     """The gradient of the observations' loss, by PaW, eq. 4 to 11, and no code of the trainer."""
     policy = kit.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     rows = kit.some_rows(0)
@@ -138,7 +129,7 @@ def by_hand(config: Any, model: Path, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "rloo", "gigpo"])
-def test_without_paw_the_loss_is_trls(algorithm: str, model: Path, tmp_path: Path) -> None:
+def test_without_paw_the_loss_is_trls(algorithm, model, tmp_path):
     """The policy is not the reference any more, and TRL's own correction of the KL term is off."""
     from trl import GRPOConfig, GRPOTrainer
 
@@ -191,9 +182,7 @@ def test_without_paw_the_loss_is_trls(algorithm: str, model: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "rloo", "gigpo"])
-def test_every_algorithm_makes_the_same_clipped_update_of_tokens(
-    algorithm: str, model: Path, tmp_path: Path
-) -> None:
+def test_every_algorithm_makes_the_same_clipped_update_of_tokens(algorithm, model, tmp_path):
     """Against the formulas, row by row: ratio, clip, dual clip, KL (k3), entropy, mean over tokens."""
     config = kit.settings(algorithm=algorithm, paw=False, save_updates=0, kl=0.5, mini_batch_rows=8)
     trainer, _, _ = kit.trained(config, model, tmp_path / "run", updates=1)
@@ -236,7 +225,7 @@ def test_every_algorithm_makes_the_same_clipped_update_of_tokens(
     assert apart(wanted, found) < 1e-5
 
 
-def test_what_is_relied_on_of_trl(model: Path, tmp_path: Path) -> None:
+def test_what_is_relied_on_of_trl(model, tmp_path):
     """An upgrade that changes one of these changes the method."""
     trainer, _, _ = kit.trained(kit.settings(save_updates=0), model, tmp_path)
     relied_on = {
@@ -249,11 +238,11 @@ def test_what_is_relied_on_of_trl(model: Path, tmp_path: Path) -> None:
     assert {name: getattr(trainer.args, name) for name in relied_on} == relied_on
 
 
-def passes_of(config: Any, model: Path, out: Path, **given: Any) -> tuple[Any, list[bool]]:
+def passes_of(config, model, out, **given):
     """Return a trainer, and whether each forward pass of its second update had gradients."""
     config = kit.changed(config, save_updates=0, kl=0.0, micro_batch_rows=4)
     trainer, _, _ = kit.trained(config, model, out, updates=1, **given)
-    passes: list[bool] = []
+    passes = []
     trainer.model.register_forward_pre_hook(lambda *_: passes.append(torch.is_grad_enabled()))
     trainer.state.global_step = 1
     trainer.training_step(trainer.model, None)
@@ -262,9 +251,7 @@ def passes_of(config: Any, model: Path, out: Path, **given: Any) -> tuple[Any, l
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("paw", [True, False])
-def test_each_micro_batch_is_one_forward_pass(
-    algorithm: str, paw: bool, model: Path, tmp_path: Path
-) -> None:
+def test_each_micro_batch_is_one_forward_pass(algorithm, paw, model, tmp_path):
     config = kit.settings(algorithm=algorithm, paw=paw, micro_batch_rows=4)
     trainer, passes = passes_of(config, model, tmp_path)
     (batch,) = trainer._mini_batches(trainer._prepare(1))
@@ -273,8 +260,8 @@ def test_each_micro_batch_is_one_forward_pass(
     assert scored == 0  # entropies are those of the probabilities noted while sampling
 
 
-def test_entropies_need_a_pass_where_sampling_noted_nothing(model: Path, tmp_path: Path) -> None:
-    def unnoted(update: int) -> list[Any]:
+def test_entropies_need_a_pass_where_sampling_noted_nothing(model, tmp_path):
+    def unnoted(update):
         return [replace(row, sampled_logprobs=None) for row in kit.some_rows(update)]
 
     trainer, passes = passes_of(kit.settings(), model, tmp_path, rows=unnoted)
@@ -282,7 +269,7 @@ def test_entropies_need_a_pass_where_sampling_noted_nothing(model: Path, tmp_pat
     assert trainer._prepare(1).old is not None
 
 
-def test_sampled_log_probabilities_save_a_pass(model: Path, tmp_path: Path) -> None:
+def test_sampled_log_probabilities_save_a_pass(model, tmp_path):
     config = kit.settings(old_logprobs="sampled", micro_batch_rows=4)
     trainer, passes = passes_of(config, model, tmp_path)
     assert not passes.count(False)
@@ -292,9 +279,7 @@ def test_sampled_log_probabilities_save_a_pass(model: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("algorithm", ["gigpo", "ppo", "rloo"])
-def test_a_stopped_training_ends_as_one_that_was_not(
-    algorithm: str, model: Path, tmp_path: Path
-) -> None:
+def test_a_stopped_training_ends_as_one_that_was_not(algorithm, model, tmp_path):
     config = kit.settings(
         algorithm=algorithm, mini_batch_rows=12, micro_batch_rows=5, save_updates=1
     )
@@ -310,13 +295,13 @@ def test_a_stopped_training_ends_as_one_that_was_not(
     assert [plain(line) for line in begun + rest] == [plain(line) for line in lines]
 
 
-def plain(line: dict[str, Any]) -> dict[str, Any]:
+def plain(line):
     """What does not depend on the clock, nor on which of two nearly equal entropies is higher."""
     left_out = ("seconds", "correlation", "overlap")
     return {n: value for n, value in line.items() if not any(part in n for part in left_out)}
 
 
-def test_the_critic_is_taught_what_episodes_return(model: Path, tmp_path: Path) -> None:
+def test_the_critic_is_taught_what_episodes_return(model, tmp_path):
     """A new critic says 0 everywhere: its targets are the returns, its error half their square."""
     config = kit.settings(algorithm="ppo", save_updates=0, learning_rate=1e-12, value_clip=None)
     trainer, (told,), _ = kit.trained(config, model, tmp_path / "run")
@@ -332,7 +317,7 @@ def test_the_critic_is_taught_what_episodes_return(model: Path, tmp_path: Path) 
     assert trainer.critic.head.bias.item() == pytest.approx(step, rel=1e-3)
 
 
-def test_a_round_without_rows_says_what_to_do(model: Path, tmp_path: Path) -> None:
+def test_a_round_without_rows_says_what_to_do(model, tmp_path):
     from comap.errors import OptionError
 
     with pytest.raises(OptionError, match="every episode failed"):
@@ -345,7 +330,7 @@ TOGETHER = ("gigpo-12", "rloo-12", "ppo-12")
 
 
 @pytest.fixture(scope="module")
-def together(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def together(model, tmp_path_factory):
     out = tmp_path_factory.mktemp("two")
     processes.together(SCRIPT, ",".join(TOGETHER), str(model), str(out))
     return out
@@ -353,9 +338,7 @@ def together(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @processes.needs_gloo
 @pytest.mark.parametrize("what", TOGETHER)
-def test_two_processes_update_as_one_does(
-    what: str, model: Path, together: Path, tmp_path: Path
-) -> None:
+def test_two_processes_update_as_one_does(what, model, together, tmp_path):
     kit.run(what, model, tmp_path)
     one, two = (json.loads((out / f"{what}.json").read_text()) for out in (tmp_path, together))
     for line, other in zip(one, two, strict=True):

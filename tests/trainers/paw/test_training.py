@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from comap.errors import DataCorrupt, DataNotFound, OptionError
 from comap.lm.create import folder_of
 from comap.trainers import stages
 from comap.trainers.paw import training
-from comap.trainers.paw.config import PaWTraining, preset
+from comap.trainers.paw.config import preset
 from comap.trainers.paw.rows import PaWRow
 from comap.trainers.paw.training import EVALUATIONS, METRICS, Journal, Policy, read_lines, train
 from comap.trainers.setup import Environments
@@ -49,9 +49,9 @@ OF_PAW = {
 }
 
 
-def small(**changed: Any) -> PaWTraining:
+def small(**changed):
     """Settings of a training that takes seconds."""
-    given: dict[str, Any] = {
+    given = {
         "groups": 2,
         "members": 2,
         "updates": 2,
@@ -82,33 +82,33 @@ class Run:
     told: list[Mapping[str, Any]] = field(default_factory=list)  # events, and when they came
     order: list[str] = field(default_factory=list)  # of sent weights and played episodes
 
-    def lines(self, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    def lines(self, name="metrics.jsonl"):
         path = self.out / name
         text = path.read_text() if path.exists() else ""
         return [json.loads(line) for line in text.splitlines()]
 
-    def plain(self) -> str:
+    def plain(self):
         """The metrics, but for what the clock says."""
         lines = [{k: v for k, v in line.items() if "seconds" not in k} for line in self.lines()]
         return "\n".join(map(json.dumps, lines))
 
-    def file(self) -> Path:
+    def file(self):
         """The file of the trained weights."""
         (path,) = (self.out / "models" / "agent").glob("*model.safetensors")
         return path
 
-    def weights(self) -> bytes:
+    def weights(self):
         return self.file().read_bytes()
 
 
-def trained(out: Path, config: PaWTraining, model: str | Path | None, **more: Any) -> Run:
+def trained(out, config, model, **more):
     """Train, and watch what is learned from: the rows, and which observations the model reads."""
     from comap.trainers.paw import trainer
 
     run = Run(out)
     roll_out, collate, run_to = training.roll_out, trainer.collate, stages.run_to
 
-    def watched(*args: Any, **options: Any) -> Any:
+    def watched(*args, **options):
         run.order.append("roll out")
         begun = time.perf_counter()
         found = roll_out(*args, **options)
@@ -116,15 +116,15 @@ def trained(out: Path, config: PaWTraining, model: str | Path | None, **more: An
         run.seconds.append(time.perf_counter() - begun)
         return found
 
-    def collated(rows: Sequence[PaWRow], shown: Sequence[bool], *args: Any) -> Any:
+    def collated(rows, shown, *args):
         run.shown.extend(shown)
         return collate(rows, shown, *args)
 
-    def evaluated(*args: Any, **options: Any) -> Any:
+    def evaluated(*args, **options):
         run.order.append("evaluate")
         return run_to(*args, **options)
 
-    def tell(event: Mapping[str, Any]) -> None:
+    def tell(event):
         run.told.append({**event, "at": time.perf_counter()})
 
     with pytest.MonkeyPatch.context() as patch:
@@ -137,7 +137,7 @@ def trained(out: Path, config: PaWTraining, model: str | Path | None, **more: An
     return run
 
 
-def breaks(task: str) -> bool:
+def breaks(task):
     return bool(zlib.crc32(task.encode()) % 2)
 
 
@@ -146,12 +146,12 @@ class Breaking(gymnasium.Wrapper[str, str, str, str]):
 
     steps = 0
 
-    def reset(self, **options: Any) -> tuple[str, dict[str, Any]]:
+    def reset(self, **options):
         observation, info = self.env.reset(**options)
         self.steps = 2 if breaks(info["task"]) else 0
         return observation, info
 
-    def step(self, action: str) -> tuple[str, Any, bool, bool, dict[str, Any]]:
+    def step(self, action):
         self.steps -= 1
         if self.steps == 0:
             raise RuntimeError("the engine is gone")
@@ -161,12 +161,12 @@ class Breaking(gymnasium.Wrapper[str, str, str, str]):
 class Unsafe(Environments):
     """Environments with such engines."""
 
-    def __call__(self, split: str | None) -> gymnasium.Env[str, str]:
+    def __call__(self, split):
         return Breaking(super().__call__(split))
 
 
 @pytest.fixture(scope="module")
-def model() -> Path:
+def model():
     """A policy that wins now and then, so that there is something to compare."""
     try:
         return folder_of("shipped:agent")
@@ -175,19 +175,19 @@ def model() -> Path:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     return tmp_path_factory.mktemp("trainings")
 
 
 @pytest.fixture(scope="module")
-def straight(place: Path, model: Path) -> Run:
+def straight(place, model):
     return trained(place / "straight", small(**STRAIGHT), model, about={"model": "shipped"})
 
 
 @pytest.fixture(scope="module")
-def runs(place: Path, model: Path) -> dict[str, Run]:
+def runs(place, model):
     """One update of each algorithm, and of GRPO without PaW."""
-    changes: dict[str, dict[str, Any]] = {
+    changes = {
         "grpo": {},
         "off": {"paw": False},
         "rloo": {"algorithm": "rloo"},
@@ -199,7 +199,7 @@ def runs(place: Path, model: Path) -> dict[str, Run]:
     }
 
 
-def test_a_training_leaves_its_folder(straight: Run) -> None:
+def test_a_training_leaves_its_folder(straight):
     record = json.loads((straight.out / "run.json").read_text())
     described = record["described"]
     assert (described["method"], described["model"]) == ("paw", "shipped")
@@ -213,7 +213,7 @@ def test_a_training_leaves_its_folder(straight: Run) -> None:
     assert [path.parent.name for path in complete] == ["checkpoint-1", "checkpoint-2"]
 
 
-def test_each_update_has_a_line(straight: Run) -> None:
+def test_each_update_has_a_line(straight):
     lines = straight.lines()
     assert [line["update"] for line in lines] == [1, 2]
     for line, rows in zip(lines, straight.rows, strict=True):
@@ -236,9 +236,7 @@ def test_each_update_has_a_line(straight: Run) -> None:
     ]
 
 
-def test_episodes_that_a_fault_ended_are_told_and_nothing_is_learned_from_them(
-    place: Path, model: Path
-) -> None:
+def test_episodes_that_a_fault_ended_are_told_and_nothing_is_learned_from_them(place, model):
     unsafe = Unsafe(ENV.env_id, ENV.options)
     run = trained(place / "faults", small(groups=6, updates=1), model, make_env=unsafe)
     faults, (line,) = run.lines("faults.jsonl"), run.lines()
@@ -250,7 +248,7 @@ def test_episodes_that_a_fault_ended_are_told_and_nothing_is_learned_from_them(
     assert ended | left == set(range(12)) and not ended & left
 
 
-def test_a_policy_is_evaluated_first_and_last(straight: Run) -> None:
+def test_a_policy_is_evaluated_first_and_last(straight):
     lines = straight.lines(EVALUATIONS)
     assert [(one["update"], one["split"], one["n"]) for one in lines] == [
         (0, "valid_seen", 4),
@@ -272,7 +270,7 @@ def test_a_policy_is_evaluated_first_and_last(straight: Run) -> None:
     assert 0 <= seconds - straight.seconds[0] < (ended - begun) / 2
 
 
-def test_a_training_that_was_stopped_goes_on(straight: Run, place: Path, model: Path) -> None:
+def test_a_training_that_was_stopped_goes_on(straight, place, model):
     """The number of updates to stop after may grow; nothing else may change."""
     out, told = place / "stopped", []
     for stop in (1, None):
@@ -285,7 +283,7 @@ def test_a_training_that_was_stopped_goes_on(straight: Run, place: Path, model: 
     assert len(json.loads((out / "run.json").read_text())["sessions"]) == 2
 
 
-def test_a_training_that_has_ended_is_left_as_it_is(straight: Run, model: Path) -> None:
+def test_a_training_that_has_ended_is_left_as_it_is(straight, model):
     names = ("metrics.jsonl", "evaluations.jsonl")
     before = [(straight.out / name).read_bytes() for name in names]
     weights = straight.weights()
@@ -296,7 +294,7 @@ def test_a_training_that_has_ended_is_left_as_it_is(straight: Run, model: Path) 
     assert [(straight.out / name).read_bytes() for name in names] == before
 
 
-def test_evaluations_of_updates_that_are_lost_are_forgotten(place: Path, model: Path) -> None:
+def test_evaluations_of_updates_that_are_lost_are_forgotten(place, model):
     """Their weights may have come out other, and so may the number of processes be another."""
     out = place / "lost"
     run = trained(out, small(updates=1, evaluation_tasks=2), model)
@@ -312,9 +310,9 @@ def test_evaluations_of_updates_that_are_lost_are_forgotten(place: Path, model: 
     assert not begun.exists() and [path.name for path in played.iterdir()] == ["rank-0-of-1"]
 
 
-def test_other_settings_are_refused_in_the_same_folder(straight: Run, model: Path) -> None:
+def test_other_settings_are_refused_in_the_same_folder(straight, model):
     before = straight.plain()
-    changes: tuple[dict[str, Any], ...] = ({"learning_rate": 1e-4}, {"paw": False}, {"updates": 3})
+    changes = ({"learning_rate": 1e-4}, {"paw": False}, {"updates": 3})
     for change in (*changes, {}):
         name, about = next(iter(change), "model"), {"model": "shipped" if change else "other"}
         with pytest.raises(OptionError, match=rf"other settings .*{name}"):
@@ -323,9 +321,7 @@ def test_other_settings_are_refused_in_the_same_folder(straight: Run, model: Pat
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "rloo", "ppo"])
-def test_each_algorithm_updates_its_policy(
-    algorithm: str, runs: dict[str, Run], model: Path
-) -> None:
+def test_each_algorithm_updates_its_policy(algorithm, runs, model):
     run = runs[algorithm]
     (line,) = run.lines()
     more = {"value_loss"} if algorithm == "ppo" else set()
@@ -338,7 +334,7 @@ def test_each_algorithm_updates_its_policy(
     assert critic.is_dir() == (algorithm == "ppo")
 
 
-def test_without_paw_the_same_is_played_and_no_observation_is_read(runs: dict[str, Run]) -> None:
+def test_without_paw_the_same_is_played_and_no_observation_is_read(runs):
     off, on = runs["off"], runs["grpo"]
     assert off.rows == on.rows == runs["rloo"].rows and off.weights() != on.weights()
     assert set(off.lines()[0]) == PLAIN
@@ -346,8 +342,8 @@ def test_without_paw_the_same_is_played_and_no_observation_is_read(runs: dict[st
     assert on.shown.count(True) == on.lines()[0]["wm_rows"]
 
 
-def test_adapters_are_trained_and_gone_on_with(place: Path, model: Path) -> None:
-    config: dict[str, Any] = {
+def test_adapters_are_trained_and_gone_on_with(place, model):
+    config = {
         "weights": "lora",
         "learning_rate": 1e-2,
         "groups": 1,
@@ -368,7 +364,7 @@ def test_adapters_are_trained_and_gone_on_with(place: Path, model: Path) -> None
 @pytest.mark.parametrize(
     "damage", ["not JSON", "[1]", '"text"', "{}", '{"update": "1"}', "null", "\x00\x00", "\xff"]
 )
-def test_a_damaged_line_is_told_with_its_number(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_line_is_told_with_its_number(tmp_path, damage):
     journal = Journal(tmp_path)
     for update in (1, 2, 3):
         journal.add(METRICS, {"update": update})
@@ -389,13 +385,13 @@ BOUNDARIES = (
 )
 
 
-def kill(model: Path, place: Path) -> None:
+def kill(model, place):
     """Train in children that are killed with SIGKILL as soon as a file is there, and begun again."""
     # in double precision what is sampled does not depend on which episodes are left to play
     config = small(algorithm="gigpo", precision="float64", evaluation_tasks=2, concurrency=4)
 
-    def attempt(out: Path, now: Callable[[], bool]) -> bool:
-        def work() -> None:
+    def attempt(out, now):
+        def work():
             train(config, model=model, make_env=SHORT, out=out, device="cpu")
 
         return bool(processes.attempt(work, out.with_suffix(".log"), now))
@@ -410,7 +406,7 @@ def kill(model: Path, place: Path) -> None:
     (place / "report.json").write_text(json.dumps(killed))
 
 
-def left(run: Run) -> dict[str, Any]:
+def left(run):
     """Return what a training left behind, but for what the clock says."""
     kinds = ("**/*.safetensors", "**/trajectories.jsonl", EVALUATIONS)
     paths = [path for kind in kinds for path in sorted(run.out.glob(kind))]
@@ -418,9 +414,7 @@ def left(run: Run) -> dict[str, Any]:
     return {METRICS: run.plain(), **files}
 
 
-def test_a_training_killed_at_each_boundary_ends_as_one_that_was_not(
-    model: Path, tmp_path: Path
-) -> None:
+def test_a_training_killed_at_each_boundary_ends_as_one_that_was_not(model, tmp_path):
     killed = processes.report_of(__file__, tmp_path, str(model))
     assert len(killed) >= len(BOUNDARIES) - 1, "the last one may come too late"
     wanted, found = (left(Run(tmp_path / name)) for name in ("straight", "killed"))
@@ -431,7 +425,7 @@ def test_a_training_killed_at_each_boundary_ends_as_one_that_was_not(
     assert not list((tmp_path / "killed").glob("**/*.part"))
 
 
-def share(model: Path, out: Path) -> None:
+def share(model, out):
     """What one process or two train: three groups, an odd one out.
 
     A row is read by itself: padding moves the positions, whose angles Qwen3 has in single precision.
@@ -448,14 +442,14 @@ def share(model: Path, out: Path) -> None:
     train(config, model=model, make_env=SHORT, out=out, device="cpu")
 
 
-def begin(out: Path) -> None:
+def begin(out):
     """A training whose model is built and warmed up first."""
     config = small(updates=1, groups=2, warmup_tokens=1000, demonstrations=1)
     train(config, model=None, make_env=SHORT, out=out, device="cpu")
 
 
 @processes.needs_gloo
-def test_two_processes_train_as_one_does(model: Path, tmp_path: Path) -> None:
+def test_two_processes_train_as_one_does(model, tmp_path):
     processes.together(Path(__file__), str(model), str(tmp_path))
     share(model, tmp_path / "one")
     one, two = (Run(tmp_path / out) for out in ("one", "two"))

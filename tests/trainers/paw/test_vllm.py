@@ -11,22 +11,23 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from comap.envs.conformance.transcripts import load
 from comap.errors import LanguageModelError, MissingExtra, OptionError
 from comap.lm import Completion, Generate, LanguageModel, Message, Sampling, Score
 from comap.lm.hf import HFLanguageModel
 from comap.trainers.paw.vllm import ServerLanguageModel
 
 torch = pytest.importorskip("torch")
-vllm_client: Any = pytest.importorskip("trl.generation.vllm_client")
+vllm_client = pytest.importorskip("trl.generation.vllm_client")
 
+hostile = load(f"{Path(__file__).parents[2] / 'lm' / 'hostile_server.py'}:KIT")
 CORPUS = ["You are in a room. You see a shelf 1 and a desk 2. go to shelf 1"] * 3
 LOOK = (Message("user", "You are in a room. What do you do?"),)
 Route = Callable[[Any], tuple[Any, int]]
@@ -38,7 +39,7 @@ class VLLM:
     `seen` are the paths and bodies that came, `model` what answers, `sent` what NCCL handed over.
     """
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
+    def __init__(self, model, tokenizer):
         self.model, self.tokenizer = model, tokenizer
         self.seen: list[tuple[str, Any]] = []
         self.sent: list[tuple[str, Any]] = []
@@ -56,63 +57,35 @@ class VLLM:
         }
         for name in ("init_weight_transfer_engine", "start_weight_update", "finish_weight_update"):
             self.routes[f"/{name}"] = lambda body: ({}, 200)
-        seen, lock, routes = self.seen, self.lock, self.routes
+        self.server = hostile.HostileServer(self.answer)
+        self.url = self.server.base
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    def answer(self, handler):
+        path = handler.path.partition("?")[0]
+        with self.lock:
+            self.seen.append((path, handler.body))
+        missing = {"error": "no such page"}, 404
+        reply, status = self.routes[path](handler.body) if path in self.routes else missing
+        handler.reply(status, b"" if reply is None else json.dumps(reply).encode())
 
-            def do_GET(self) -> None:
-                body = json.loads(
-                    self.rfile.read(int(self.headers.get("content-length", 0))) or "{}"
-                )
-                path = self.path.partition("?")[0]
-                with lock:
-                    seen.append((path, body))
-                missing = {"error": "no such page"}, 404
-                reply, status = routes[path](body) if path in routes else missing
-                data = b"" if reply is None else json.dumps(reply).encode()
-                self.send_response(status)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def do_POST(self) -> None:
-                self.do_GET()
-
-            def log_message(self, format: str, *arguments: object) -> None:
-                """Log nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> VLLM:
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def config(self) -> dict[str, Any]:
+    def config(self):
         return {"model_config": self.settings, "weight_transfer_config": self.transfer}
 
-    def bodies(self, path: str) -> list[Any]:
+    def bodies(self, path):
         return [body for where, body in self.seen if where == path]
 
-    def update(self, body: Any) -> tuple[Any, int]:
+    def update(self, body):
         self.announced = body["update_info"]
         return {}, 200
 
-    def receive(self, iterator: Iterator[tuple[str, Any]]) -> None:
+    def receive(self, iterator):
         """Take what NCCL would bring, as vLLM loads it."""
         told = {name: tensor.detach().clone() for name, tensor in iterator}
         self.sent = list(told.items())
         missing, strange = self.model.load_state_dict(told, strict=False)
         assert not strange and set(missing) <= {"lm_head.weight"}  # which is tied
 
-    def complete(self, body: Any) -> tuple[Any, int]:
+    def complete(self, body):
         (prompt,) = body["prompt"]
         with self.lock, torch.no_grad():
             tokens, logprobs = self.greedy(prompt, body)
@@ -131,9 +104,9 @@ class VLLM:
         }
         return {"choices": [choice]}, 200
 
-    def greedy(self, prompt: list[int], body: Any) -> tuple[list[int], list[float]]:
-        tokens: list[int] = []
-        logprobs: list[float] = []
+    def greedy(self, prompt, body):
+        tokens = []
+        logprobs = []
         while len(tokens) < body["max_tokens"]:
             told = self.model(torch.tensor([[*prompt, *tokens]])).logits[0, -1].log_softmax(-1)
             tokens.append(int(told.argmax()))
@@ -145,7 +118,7 @@ class VLLM:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     from comap.lm.tiny import build_tiny
 
     place = tmp_path_factory.mktemp("vllm") / "tiny"
@@ -153,12 +126,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def local(folder: Path) -> HFLanguageModel:
+def local(folder):
     return HFLanguageModel(folder, device="cpu", max_length=64)
 
 
 @pytest.fixture(autouse=True)
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def stand_in(monkeypatch):
     """Let TRL's client be made without vLLM, and reach this machine without a proxy."""
     monkeypatch.setattr(vllm_client, "is_vllm_available", lambda *args, **told: True)
     monkeypatch.setattr(vllm_client, "get_ip", lambda: "127.0.0.1", raising=False)
@@ -168,29 +141,28 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def server(local: HFLanguageModel) -> Iterator[Any]:
+def server(local):
     pytest.importorskip("requests")  # TRL's client is made of it
-    with VLLM(copy.deepcopy(local.model), local.tokenizer) as running:
+    running = VLLM(copy.deepcopy(local.model), local.tokenizer)
+    with running.server:
         yield running
 
 
-def opened(server: Any, **options: Any) -> ServerLanguageModel:
+def opened(server, **options):
     return ServerLanguageModel(server.url, server.tokenizer, timeout=5, **options)
 
 
-def asked(**changes: Any) -> Generate:
+def asked(**changes):
     return Generate(LOOK, **{"sampling": Sampling(12), **changes})
 
 
-def generated(lm: ServerLanguageModel, *requests: Generate) -> list[Completion]:
+def generated(lm, *requests):
     found = lm.generate(requests)
     assert all(isinstance(one, Completion) for one in found), found
     return [one for one in found if isinstance(one, Completion)]
 
 
-def test_answers_are_those_of_the_same_model_in_this_process(
-    server: Any, local: HFLanguageModel
-) -> None:
+def test_answers_are_those_of_the_same_model_in_this_process(server, local):
     lm = opened(server)
     assert isinstance(lm, LanguageModel)
     requests = [
@@ -200,7 +172,6 @@ def test_answers_are_those_of_the_same_model_in_this_process(
         Generate((*LOOK, Message("assistant", "go"), Message("user", "<|end|> é"))),
     ]
     for ours, theirs in zip(generated(lm, *requests), local.generate(requests), strict=True):
-        assert isinstance(theirs, Completion)
         assert ours.token_ids == theirs.token_ids
         assert ours.text == theirs.text and ours.finish == theirs.finish
         assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-9)
@@ -210,7 +181,7 @@ def test_answers_are_those_of_the_same_model_in_this_process(
     assert lm.usage == local.usage
 
 
-def test_the_server_is_told_tokens_and_how_to_sample(server: Any) -> None:
+def test_the_server_is_told_tokens_and_how_to_sample(server):
     lm = opened(server)
     sampling = Sampling(5, 0.7, 0.9, ("\nTask:",), seed=2**70 + 11)
     request = asked(sampling=sampling, prefix="Action:")
@@ -225,7 +196,7 @@ def test_the_server_is_told_tokens_and_how_to_sample(server: Any) -> None:
     assert server.tokenizer.eos_token_id in body["stop_token_ids"]
 
 
-def test_a_stop_text_and_an_end_token_end_a_text(server: Any, local: HFLanguageModel) -> None:
+def test_a_stop_text_and_an_end_token_end_a_text(server, local):
     lm = opened(server)
     (free,) = generated(lm, asked())
     assert free.finish == "length" and len(free.token_ids or ()) == 12
@@ -238,7 +209,7 @@ def test_a_stop_text_and_an_end_token_end_a_text(server: Any, local: HFLanguageM
     assert ended.text == local.tokenizer.decode((ended.token_ids or ())[:-1])
 
 
-def test_the_context_bounds_prompt_and_reply(server: Any) -> None:
+def test_the_context_bounds_prompt_and_reply(server):
     size = generated(opened(server), asked())[0].prompt_tokens
     server.settings["max_model_len"] = size + 4
     lm = opened(server)
@@ -249,7 +220,7 @@ def test_the_context_bounds_prompt_and_reply(server: Any) -> None:
     assert isinstance(error, LanguageModelError) and "shorten the conversation" in str(error)
 
 
-def test_processed_logprobs_are_told_only_where_they_are_the_models_own(server: Any) -> None:
+def test_processed_logprobs_are_told_only_where_they_are_the_models_own(server):
     server.settings["logprobs_mode"] = "processed_logprobs"
     lm = opened(server)
     plain, *others = generated(
@@ -265,8 +236,8 @@ def test_processed_logprobs_are_told_only_where_they_are_the_models_own(server: 
         opened(server)
 
 
-def test_one_bad_request_costs_no_other(server: Any) -> None:
-    def picky(body: Any) -> tuple[Any, int]:
+def test_one_bad_request_costs_no_other(server):
+    def picky(body):
         if body["seed"] == 1:
             return {"error": "<b>too\nhot</b>" + "x" * 999}, 400
         return server.complete(body)
@@ -294,7 +265,7 @@ def test_one_bad_request_costs_no_other(server: Any) -> None:
     assert lm.name == "tiny" and "127.0.0.1" not in described and "/models" not in described
 
 
-def tell(choice: dict[str, Any], value: float) -> None:
+def tell(choice, value):
     """Give the first token another log-probability."""
     told = choice["logprobs"]
     told["token_logprobs"][0] = told["top_logprobs"][0][told["tokens"][0]] = value
@@ -314,10 +285,8 @@ def tell(choice: dict[str, Any], value: float) -> None:
         lambda choice: choice.update(logprobs=None),
     ],
 )
-def test_an_answer_that_is_not_exact_is_none(
-    server: Any, spoil: Callable[[dict[str, Any]], object]
-) -> None:
-    def wrong(body: Any) -> tuple[Any, int]:
+def test_an_answer_that_is_not_exact_is_none(server, spoil):
+    def wrong(body):
         reply, status = server.complete(body)
         spoil(reply["choices"][0])
         return reply, status
@@ -327,7 +296,7 @@ def test_an_answer_that_is_not_exact_is_none(
     assert isinstance(error, LanguageModelError) and "vLLM server" in str(error)
 
 
-def test_an_address_without_a_server_is_told_in_time(server: Any, folder: Path) -> None:
+def test_an_address_without_a_server_is_told_in_time(server, folder):
     start = time.monotonic()
     with pytest.raises(LanguageModelError, match="vllm serve MODEL"):
         ServerLanguageModel("http://127.0.0.1:9", server.tokenizer, timeout=0.1)
@@ -343,7 +312,7 @@ def test_an_address_without_a_server_is_told_in_time(server: Any, folder: Path) 
         ServerLanguageModel("ftp://127.0.0.1", server.tokenizer)
 
 
-def test_missing_packages_are_named(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named(server, monkeypatch):
     monkeypatch.setattr(vllm_client, "is_vllm_available", lambda *args, **options: False)
     with pytest.raises(MissingExtra, match=r'vLLM is not installed.*pip install "trl\[vllm\]"'):
         opened(server)
@@ -352,22 +321,22 @@ def test_missing_packages_are_named(server: Any, monkeypatch: pytest.MonkeyPatch
         opened(server)
 
 
-def test_it_waits_for_a_server_that_starts_and_leaves_out_v1(server: Any) -> None:
+def test_it_waits_for_a_server_that_starts_and_leaves_out_v1(server):
     illness = iter([503])
     server.routes["/health"] = lambda body: (None, next(illness, 200))
     lm = ServerLanguageModel(f"{server.url}/v1/", server.tokenizer, timeout=5)
     assert lm.client.base_url == server.url and generated(lm, asked())
 
 
-def join_by_hand(monkeypatch: pytest.MonkeyPatch, server: Any) -> None:
+def join_by_hand(monkeypatch, server):
     """Hand tensors to the server in memory, where NCCL would bring them."""
     group = SimpleNamespace(group=SimpleNamespace(store=None, socket=None))
 
-    def join(info: dict[str, Any]) -> Any:
+    def join(info):
         assert info["world_size"] == 2 and info["rank_offset"] == 1
         return group
 
-    def produce(iterator: Any, group: Any, src: int, post_iter_func: Any) -> None:
+    def produce(iterator, group, src, post_iter_func):
         server.receive((name, post_iter_func((name, tensor))) for name, tensor in iterator)
 
     for name, value in (
@@ -381,8 +350,8 @@ def join_by_hand(monkeypatch: pytest.MonkeyPatch, server: Any) -> None:
 
 @pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
 def test_after_synchronizing_the_server_answers_as_the_trained_model(
-    server: Any, local: HFLanguageModel, monkeypatch: pytest.MonkeyPatch, lora: bool
-) -> None:
+    server, local, monkeypatch, lora
+):
     join_by_hand(monkeypatch, server)
     lm, model = opened(server), local.model
     (before,) = generated(lm, asked())
@@ -412,9 +381,7 @@ def test_after_synchronizing_the_server_answers_as_the_trained_model(
     assert len(server.bodies("/init_weight_transfer_engine")) == 1
 
 
-def test_an_adapter_is_unmerged_where_the_server_fails(
-    server: Any, local: HFLanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_adapter_is_unmerged_where_the_server_fails(server, local, monkeypatch):
     peft = pytest.importorskip("peft")
     join_by_hand(monkeypatch, server)
     told = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
@@ -423,7 +390,7 @@ def test_an_adapter_is_unmerged_where_the_server_fails(
     server.routes["/update_weights"] = lambda body: ({"error": "full"}, 400)
     lm = opened(server)
 
-    def break_off(iterator: Any, **told: Any) -> None:
+    def break_off(iterator, **told):
         next(iterator)  # others are never asked for
         raise RuntimeError("connection lost")
 
@@ -435,9 +402,7 @@ def test_an_adapter_is_unmerged_where_the_server_fails(
         torch.testing.assert_close(weight, kept[name], msg=name)
 
 
-def test_weights_need_a_gpu_and_a_server_that_takes_them(
-    server: Any, local: HFLanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_need_a_gpu_and_a_server_that_takes_them(server, local, monkeypatch):
     join_by_hand(monkeypatch, server)
     lm = opened(server)
     with pytest.raises(OptionError, match="CUDA device"):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,16 +13,16 @@ from hypothesis import strategies as st
 
 from comap.agents import create_agent
 from comap.agents.paw import PaWConfig
-from comap.envs.searchqa import SearchQAEnv, reward_of
+from comap.envs.searchqa import reward_of
 from comap.envs.searchqa.generated import generated_folder, generated_questions
 from comap.envs.searchqa.protocol import contains_answer, read_results, write_results
 from comap.errors import EngineError, LanguageModelError, OptionError
-from comap.lm import CAPABILITIES, Completion, Generate, Usage
+from comap.lm import CAPABILITIES, Completion, Usage
 from comap.lm.base import BaseLanguageModel
 from comap.lm.chat import ChatTokenizer
 from comap.lm.tiny import encode_rows
-from comap.trainers.paw import training, zerosearch
-from comap.trainers.paw.config import PaWTraining, ZeroSearch, preset
+from comap.trainers.paw import zerosearch
+from comap.trainers.paw.config import ZeroSearch, preset
 from comap.trainers.paw.rollouts import Group, play_groups
 from comap.trainers.paw.rows import fault_of
 from comap.trainers.paw.training import Policy, train
@@ -54,31 +52,31 @@ class Model(BaseLanguageModel):
 
     capabilities = CAPABILITIES
 
-    def __init__(self, reply: Callable[[Generate], Any], name: str = "made up"):
+    def __init__(self, reply, name="made up"):
         self._reply, self.name, self.usage = reply, name, Usage()
         self.asked: list[Any] = []
         self.batches: list[int] = []
 
-    def _answer(self, requests: Sequence[Any]) -> list[Any]:
+    def _answer(self, requests):
         self.asked += requests
         self.batches.append(len(requests))
         found = [self._reply(request) for request in requests]
         return [Completion(one, (1,), (-1.0,)) if isinstance(one, str) else one for one in found]
 
-    def count_tokens(self, text: str) -> int:
+    def count_tokens(self, text):
         return len(text.split())
 
-    def config(self) -> dict[str, Any]:
+    def config(self):
         return {"name": self.name}
 
 
-def golden_of(task: str) -> tuple[str, ...]:
-    env: Any = ENV("train").unwrapped
+def golden_of(task):
+    env = ENV("train").unwrapped
     env.reset(options={"task": task})
     return tuple(env.wanted.golden)
 
 
-def policy(request: Generate) -> str:
+def policy(request):
     """Searches twice, by words that depend on the seed, and then answers."""
     own = sum(message.role == "assistant" for message in request.messages)
     if own == 2:
@@ -86,24 +84,22 @@ def policy(request: Generate) -> str:
     return f"<think>Hm.</think><search>word {request.sampling.seed % 7} {own}</search>"
 
 
-def documents(request: Generate) -> str:
+def documents(request):
     """One document that tells whether it was to be noisy, and for which draw."""
     noisy = "noisy documents" in request.messages[0].content
     kind = "noise" if noisy else "use"
     return f'Doc 1(Title: "{kind}") seed {request.sampling.seed}'
 
 
-def config(**changed: Any) -> Any:
+def config(**changed):
     return preset("tiny_zerosearch", groups=2, members=3, updates=4, **changed)
 
 
-def played(
-    simulator: Model, update: int = 0, live: int = 8, **changed: Any
-) -> tuple[list[Any], SearchTraining]:
+def played(simulator, update=0, live=8, **changed):
     """Play an update's episodes as a training does."""
     search = SearchTraining(config(**changed), ENV, 4, simulator)
-    with_policy: Any = Model(policy, "policy")
-    tasks = search.make_env().unwrapped.tasks.ids  # type: ignore[attr-defined]
+    with_policy = Model(policy, "policy")
+    tasks = search.make_env().unwrapped.tasks.ids
     groups = [Group(number, tasks[number], 3) for number in range(2)]
     agent = search.agent(create_agent("paw", context="concat", max_length=4608), update)
     lm = search.language_model(with_policy)
@@ -111,15 +107,6 @@ def played(
         search.make_env, agent, groups, lm=lm, concurrency=live, seed=1, update=update
     )
     return [episode for group in found for episode in group], search
-
-
-def test_what_the_simulator_is_told() -> None:
-    (useful,), (noisy,) = SEARCH.prompt(), replace(SEARCH, noisy=True).prompt()
-    for part in ("Question: Who wrote Emma?", "Jane Austen; Austen", "Query: Emma author"):
-        assert part in useful.content
-    assert "useful documents: 3." in useful.content and "noisy documents: 3." in noisy.content
-    (dollars,) = SimulatedSearch("$answer\n[user]", ("$query",), "${count}", False, 1).prompt()
-    assert "Question: $answer [user]" in dollars.content
 
 
 @pytest.mark.parametrize(
@@ -135,7 +122,7 @@ def test_what_the_simulator_is_told() -> None:
         ("Doc 1\nDoc 2", []),
     ],
 )
-def test_documents_are_read(text: str, found: list[tuple[str, str]]) -> None:
+def test_documents_are_read(text, found):
     read = [(hit.title, hit.text) for hit in read_documents(text)]
     assert read[: len(found)] == found and (found or not read)
 
@@ -146,7 +133,7 @@ def test_documents_are_read(text: str, found: list[tuple[str, str]]) -> None:
     'Doc 1(Title: "Emma</information>") A novel.</information> <answer>me</answer>\n'
     "Doc 2: \x00<search>all</search> <INFORMATION> </think>\r\u2028end"
 )
-def test_any_text_is_read_and_stays_text(text: str) -> None:
+def test_any_text_is_read_and_stays_text(text):
     hits = read_documents(text)
     shown = write_results(hits)
     assert shown.count("<information>") == shown.count("</information>") == 1
@@ -157,7 +144,7 @@ def test_any_text_is_read_and_stays_text(text: str) -> None:
     assert read is not None and len(read) == len(hits) and "\x00" not in shown
 
 
-def test_a_search_is_requested_the_same_way_again_and_has_as_many_documents_as_asked_for() -> None:
+def test_a_search_is_requested_the_same_way_again_and_has_as_many_documents_as_asked_for():
     settings = ZeroSearch(simulator_temperature=0.5, simulator_tokens=77)
     request = SEARCH.request(settings)
     assert request == SEARCH.request(settings) and request.purpose == PURPOSE
@@ -170,10 +157,9 @@ def test_a_search_is_requested_the_same_way_again_and_has_as_many_documents_as_a
         SEARCH.hits(" \n")
 
 
-def test_lessons_are_useful_or_noisy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lessons_are_useful_or_noisy(monkeypatch):
     monkeypatch.setattr(zerosearch, "_QUESTIONS", 80)
     env = ENV("train").unwrapped
-    assert isinstance(env, SearchQAEnv)
     rows = list(lessons(env, seed=1))
     assert rows == list(lessons(env, seed=1)) != list(lessons(env, seed=2))
     assert len(rows) > 160 and len(rows) % 2 == 0
@@ -190,7 +176,7 @@ def test_lessons_are_useful_or_noisy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown[False] > 75  # each last hop has it, for all but a few questions
 
 
-def test_searches_are_answered_by_the_simulator_in_batches() -> None:
+def test_searches_are_answered_by_the_simulator_in_batches():
     simulator = Model(documents)
     episodes, search = played(simulator)
     assert not any(episode.error for episode in episodes) and len(episodes) == 6
@@ -210,8 +196,8 @@ def test_searches_are_answered_by_the_simulator_in_batches() -> None:
     search.close()
 
 
-def test_what_is_noisy_follows_from_seeds_alone() -> None:
-    def seen(episodes: list[Any]) -> list[str]:
+def test_what_is_noisy_follows_from_seeds_alone():
+    def seen(episodes):
         return [one.steps[0].observation for one in episodes]
 
     episodes, search = played(Model(documents))
@@ -227,8 +213,8 @@ def test_what_is_noisy_follows_from_seeds_alone() -> None:
     assert seen(other) != seen(episodes)
 
 
-def test_a_fault_of_the_simulator_ends_its_episode_alone() -> None:
-    def failing(request: Generate) -> Any:
+def test_a_fault_of_the_simulator_ends_its_episode_alone():
+    def failing(request):
         if request.sampling.seed % 2:
             return LanguageModelError("the server is gone")
         return documents(request)
@@ -238,7 +224,7 @@ def test_a_fault_of_the_simulator_ends_its_episode_alone() -> None:
     assert broken and len(broken) < len(episodes)
     assert all("the server is gone" in str(fault_of(one)) for one in broken)
 
-    def breaking(request: Generate) -> Any:
+    def breaking(request):
         raise RuntimeError("out of memory")
 
     episodes, _ = played(Model(breaking))
@@ -247,10 +233,9 @@ def test_a_fault_of_the_simulator_ends_its_episode_alone() -> None:
     assert all("empty text" in str(one.error) for one in episodes)
 
 
-def test_an_answer_is_worth_its_f1() -> None:
+def test_an_answer_is_worth_its_f1():
     simulator = Model(documents)
     episodes, search = played(simulator, success_reward=2.0)
-    assert search.reward is not None
     for episode in episodes:
         rewards = search.reward(episode)
         worth = reward_of("f1", "the River Sorn", golden_of(episode.task))
@@ -260,10 +245,10 @@ def test_an_answer_is_worth_its_f1() -> None:
     env = plain.make_env()
     env.reset(seed=0)
     assert env.step("nothing")[1] == 0.0  # the trainer has penalties of its own
-    assert ENV("test").unwrapped.settings()["reward"] == "em"  # type: ignore[attr-defined]
+    assert ENV("test").unwrapped.settings()["reward"] == "em"
 
 
-def test_other_environments_have_none_of_it() -> None:
+def test_other_environments_have_none_of_it():
     changes = ({"agent.context": "concat"}, {"reward": "f1"}, {"engine": "simulated"})
     for change in changes:
         ((name, value),) = change.items()
@@ -274,7 +259,7 @@ def test_other_environments_have_none_of_it() -> None:
                 check_search(preset("alfworld", **change), make_env, simulator)
 
 
-def test_engine_and_simulator_go_together() -> None:
+def test_engine_and_simulator_go_together():
     check_search(preset("zerosearch"), ENV, "tiny")
     check_search(preset("search_r1"), ENV, None)
     with pytest.raises(OptionError, match="--simulator"):
@@ -285,10 +270,10 @@ def test_engine_and_simulator_go_together() -> None:
         check_search(preset("search_r1", reward="f1"), lambda split: ENV(split), None)
 
 
-def test_noise_by_hand() -> None:
+def test_noise_by_hand():
     """p_s + (b ** (i / m) - 1) / (b - 1) * (p_e - p_s)."""
 
-    def at(update: int, base: float = 4.0) -> float:
+    def at(update, base=4.0):
         return NoiseCurriculum(100, 0.2, 0.8, base).probability(update)
 
     assert at(0) == 0.2 and at(100) == at(101) == pytest.approx(0.8, abs=1e-12)
@@ -298,10 +283,7 @@ def test_noise_by_hand() -> None:
     assert at(30, base=1 + 1e-7) == pytest.approx(0.38, abs=1e-5)  # nearly one
 
 
-SHARES = st.floats(0, 1)
-
-
-def test_a_draw_of_noise_depends_on_its_numbers_alone() -> None:
+def test_a_draw_of_noise_depends_on_its_numbers_alone():
     curriculum = NoiseCurriculum.of(
         preset("zerosearch", noise_start=0.5, noise_end=0.5, seed=1), updates=10
     )
@@ -320,12 +302,12 @@ QUESTIONS = 6
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     return tmp_path_factory.mktemp("search")
 
 
 @pytest.fixture(scope="module")
-def env(place: Path) -> Environments:
+def env(place):
     """A few one-hop questions, and the index of the embedded encyclopedia."""
     known = [one for name, one in generated_questions().items() if name.startswith("1hop/")]
     lines = [
@@ -342,12 +324,12 @@ def env(place: Path) -> Environments:
 
 
 @pytest.fixture(scope="module")
-def base(place: Path) -> Path:
+def base(place):
     return tiny_for_training(place / "base", "comap/SearchQA-v0", parameters=200_000, seed=0)
 
 
-def small(name: str, **changed: Any) -> PaWTraining:
-    given: dict[str, Any] = {
+def small(name, **changed):
+    given = {
         "groups": 2,
         "members": 3,
         "updates": 2,
@@ -365,23 +347,21 @@ def small(name: str, **changed: Any) -> PaWTraining:
     return preset(name, **{**given, **changed})
 
 
-def lines(out: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+def lines(out, name="metrics.jsonl"):
     return [json.loads(line) for line in (out / name).read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
-def zero(place: Path, env: Environments, base: Path) -> tuple[Path, list[Mapping[str, Any]]]:
+def zero(place, env, base):
     """A whole training of ZeroSearch, from scratch."""
-    told: list[Mapping[str, Any]] = []
+    told = []
     out = place / "zero"
-    given: dict[str, Any] = {"make_env": env, "device": "cpu", "simulator": "tiny"}
+    given = {"make_env": env, "device": "cpu", "simulator": "tiny"}
     train(small("tiny_zerosearch"), model=base, out=out, tell=told.append, **given)
     return out, told
 
 
-def test_a_simulated_training_tells_of_its_searches(
-    zero: tuple[Path, list[Mapping[str, Any]]],
-) -> None:
+def test_a_simulated_training_tells_of_its_searches(zero):
     out, told = zero
     assert {"warmup", "simulator", "update", "evaluated"} <= {event["event"] for event in told}
     first, second = lines(out)
@@ -393,29 +373,21 @@ def test_a_simulated_training_tells_of_its_searches(
     assert not list(out.glob("simulator.*"))
 
 
-def test_search_r1_with_paw_has_rows_of_the_conversation(
-    place: Path, env: Environments, base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rollouts: list[Any] = []
-    roll_out = training.roll_out
-
-    def watched(*args: Any, **options: Any) -> Any:
-        rollouts.append(roll_out(*args, **options))
-        return rollouts[-1]
-
-    def scripted(policy: Policy) -> Model:
+def test_search_r1_with_paw_learns_observations_and_is_evaluated_by_exact_answers(
+    place, env, base, monkeypatch
+):
+    def scripted(policy):
         """Searches twice and then answers, in its own tokenizer's tokens."""
         chat = ChatTokenizer(policy.tokenizer)
         texts = ["<search>Emma</search>", "<search>the River Sorn</search>", "<answer>a</answer>"]
 
-        def reply(request: Generate) -> Completion:
+        def reply(request):
             own = sum(message.role == "assistant" for message in request.messages)
             ids = (*chat.tokens([f"<think>Hm.</think>{texts[own]}"])[0], chat.end)
             return Completion(chat.text(ids[:-1], ""), ids, completion_tokens=len(ids))
 
         return Model(reply)
 
-    monkeypatch.setattr(training, "roll_out", watched)
     monkeypatch.setattr(Policy, "language_model", scripted)
     config = small("tiny_search_r1", warmup_tokens=0, updates=1, paw=True, reward="f1")
     out = place / "r1"
@@ -423,15 +395,6 @@ def test_search_r1_with_paw_has_rows_of_the_conversation(
     (line,) = lines(out)
     assert (line["rows"], line["invalid"], line["steps"]) == (18, 0, 3)
     assert line["wm_rows"] == 9 and "noise" not in line  # PaW's loss goes with it
-    by_episode: dict[int, list[Any]] = {}
-    for row in rollouts[0].rows:
-        by_episode.setdefault(row.trajectory, []).append(row)
-    assert [len(rows) for rows in by_episode.values()] == [3] * 6
-    for rows in by_episode.values():
-        for before, row in pairwise(rows):
-            head = (*before.prompt_ids, *before.response_ids, *before.header_ids)
-            head += (*before.observation_ids, *before.footer_ids)
-            assert row.prompt_ids[: len(head)] == head
     # evaluations have the real index, and count exact answers
     played = [
         episode
@@ -445,7 +408,7 @@ def test_search_r1_with_paw_has_rows_of_the_conversation(
         assert all(len(step.calls) == 1 and "noisy" not in step.notes for step in episode.steps)
 
 
-def test_demonstrations_in_tags_go_on_token_for_token(base: Path) -> None:
+def test_demonstrations_in_tags_go_on_token_for_token(base):
     from transformers import AutoTokenizer
 
     make = Environments("comap/SearchQA-v0", {"source": "generated", "topk": 1})
