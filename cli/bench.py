@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -397,45 +398,36 @@ class Shipped(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseGradients(Command):
-    """Measure how much gradient of each of PaW's losses falls on noise."""
+class Measured(Command):
+    """What a module of the benchmarks measures, by settings of the same name as the command."""
 
-    example: ClassVar[str] = "comap bench noise-gradients --model shipped:agent"
-
+    module: ClassVar[str] = ""
     config: Any = field(metadata=SETTINGS)
 
     @classmethod
     def resolved(cls, own: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
-        from ..benchmarks.noise_gradients import NoiseGradients
-
-        return {"config": NoiseGradients(**given)}
+        module = import_module(f"..benchmarks.{cls.module}", __package__)
+        return {"config": getattr(module, cls.__name__)(**given)}
 
     def run(self) -> int:
-        from ..benchmarks.noise_gradients import run
-
-        run(self.config)
+        import_module(f"..benchmarks.{self.module}", __package__).run(self.config)
         return 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaWOverhead(Command):
+class NoiseGradients(Measured):
+    """Measure how much gradient of each of PaW's losses falls on noise."""
+
+    module: ClassVar[str] = "noise_gradients"
+    example: ClassVar[str] = "comap bench noise-gradients --model shipped:agent"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaWOverhead(Measured):
     """Measure what PaW adds to an update's time."""
 
+    module: ClassVar[str] = "overhead"
     example: ClassVar[str] = "comap bench paw-overhead --device cpu"
-
-    config: Any = field(metadata=SETTINGS)
-
-    @classmethod
-    def resolved(cls, own: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
-        from ..benchmarks.overhead import PaWOverhead
-
-        return {"config": PaWOverhead(**given)}
-
-    def run(self) -> int:
-        from ..benchmarks.overhead import run
-
-        run(self.config)
-        return 0
 
 
 def _to_stderr(line: str) -> None:

@@ -32,6 +32,7 @@ LONG = (
     "trainers/coevolution/test_coevolution.py",
     "trainers/test_row_trainer.py",
     "trainers/test_two_processes.py",
+    "envs/test_conformance.py",
     "worldmodel/test_conformance_imagined.py",
     "test_house.py",
     "cli/test_environments.py",

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium
 
+from ..envs import TextEnv
 from ..errors import WorldModelError
 from ..facts import State
 from ..trajectory import Trajectory, Turn
@@ -93,6 +94,17 @@ def checked(model: object) -> WorldModel:
     raise WorldModelError(
         "expected a world model (an object with predict(queries), an id or a config), "
         f"found {model!r:.120}"
+    )
+
+
+def text_env(env: gymnasium.Env[str, str]) -> TextEnv:
+    """Return the environment of comap beneath an environment's wrappers."""
+    inner = env.unwrapped
+    if isinstance(inner, TextEnv):
+        return inner
+    raise WorldModelError(
+        "expected an environment of comap (comap.envs.TextEnv) to look ahead in, found "
+        f"{type(inner).__name__}; wrap one of others with comap.integrations.adapt"
     )
 
 

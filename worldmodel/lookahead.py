@@ -8,11 +8,10 @@ from typing import Any
 
 import gymnasium
 
-from ..envs import TextEnv
-from ..errors import InvalidAction, WorldModelError
+from ..errors import InvalidAction
 from ..facts import Delta, State, diff
 from ..trajectory import Turn
-from .base import Grounded, Prediction, Query, WorldModel, ask, checked
+from .base import Grounded, Prediction, Query, WorldModel, ask, checked, text_env
 from .create import create_world_model
 from .imagined import ImaginedEnv
 from .oracle import OracleWorldModel
@@ -85,7 +84,7 @@ def query_about(env: gymnasium.Env[str, str], action: str, after: Sequence[Imagi
         InvalidAction: `action` is not a ``str``.
         NoEpisode: There was no ``env.reset()`` yet.
     """
-    inner = _inner(env)
+    inner = text_env(env)
     if not isinstance(action, str):
         raise InvalidAction(
             f"an action is text (str), found {type(action).__name__}: {action!r:.80}"
@@ -126,7 +125,7 @@ def asked_model(
 
 def imagined_of(env: gymnasium.Env[str, str], query: Query, prediction: Prediction) -> Imagined:
     """Return what a prediction means in `env`: the belief it leads to, and what follows from that."""
-    inner = _inner(env)
+    inner = text_env(env)
     facts = inner.canonicalizer.update(query.state, query.action, prediction.observation)
     known = prediction.info or {}
     admissible = known.get("admissible_actions", inner.admissible_of(facts))
@@ -139,15 +138,6 @@ def imagined_of(env: gymnasium.Env[str, str], query: Query, prediction: Predicti
         query.action,
         None if admissible is None else tuple(admissible),
     )
-
-
-def _inner(env: gymnasium.Env[str, str]) -> TextEnv:
-    inner = env.unwrapped
-    if not isinstance(inner, TextEnv):
-        raise WorldModelError(
-            f"imagine() needs an environment of comap, found {type(inner).__name__}"
-        )
-    return inner
 
 
 def imagined_layer(env: gymnasium.Env[Any, Any]) -> ImaginedEnv | None:

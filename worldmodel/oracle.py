@@ -11,7 +11,7 @@ import gymnasium
 
 from ..envs import Snapshot, TextEnv
 from ..errors import WorldModelError
-from .base import Prediction, Query
+from .base import Prediction, Query, text_env
 
 _REMEMBERED = 256
 
@@ -46,14 +46,8 @@ class OracleWorldModel:
         Raises:
             WorldModelError: `env` is not one of comap's.
         """
-        inner = env.unwrapped
-        if not isinstance(inner, TextEnv):
-            raise WorldModelError(
-                f"the oracle needs an environment with snapshots (comap.envs.TextEnv), found "
-                f"{type(inner).__name__}"
-            )
-        self._env = inner
-        moment = inner.snapshot()
+        self._env = text_env(env)
+        moment = self._env.snapshot()
         path = tuple(turn.action or "" for turn in moment.history[1:])
         self._moments.clear()
         self._moments[path] = moment

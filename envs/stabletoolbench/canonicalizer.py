@@ -236,8 +236,8 @@ class ToolCanonicalizer:
         >>> canon = ToolCanonicalizer()
         >>> start = "Task: Convert.\n- rate(to: string): A rate.\nCalls left: 9"
         >>> state = canon.initial("Convert.", start)
-        >>> told = '{"error": "", "response": {"rate": 1.5}}'
-        >>> after = canon.update(state, '{"name": "rate", "arguments": {"to": "TRN"}}', told)
+        >>> answer = '{"error": "", "response": {"rate": 1.5}}'
+        >>> after = canon.update(state, '{"name": "rate", "arguments": {"to": "TRN"}}', answer)
         >>> print("\n".join(after.to_text().splitlines()[:4]))
         arg(1, to, trn)
         budget(8)

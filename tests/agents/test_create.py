@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -73,61 +74,8 @@ def test_options_reach_their_agent() -> None:
     assert (comap.config.tau_q, comap.head) == (0.1, None)
 
 
-SHARED = {
-    "max_length": 2048,
-    "temperature": 0.7,
-    "top_p": 0.9,
-    "draft_tokens": 64,
-    "examples": 1,
-    "decoding": "free",
-    "state_text": "history",
-    "prompts": "standard",
-}
-STATED: dict[str, dict[str, Any]] = {
-    "paw": {
-        "max_length": 2048 + 512,
-        "temperature": 1.0,
-        "top_p": 1.0,
-        "draft_tokens": 512,
-        "examples": 0,
-        "history_turns": 2,
-        "memory_turns": 4,
-    },
-    "react": {},
-    "imagine-and-act": {"imagine_tokens": 192},
-    "reflexion": {"trials": 3, "reflections": 3},
-    "comap": {
-        "tau_p": 0.5,
-        "tau_q": 0.6,
-        "reflect_tokens": 128,
-        "final_tokens": 16,
-        "p_source": "head",
-        "q_source": "token_geo_mean",
-    },
-    "rap": {
-        "candidates": 8,
-        "candidate_temperature": 0.8,
-        "action_tokens": 32,
-        "log_prob_weight": 0.2,
-        "evaluation_weight": 0.6,
-        "overlap_weight": 0.2,
-        "exploration": 1.4,
-        "depth": 6,
-        "rollouts": 32,
-        "discount": 1.0,
-    },
-    "itp": {
-        "k_temperature": 0.8,
-        "k_tokens": 32,
-        "k_fallback": 1,
-        "foresight_tokens": 256,
-        "similarity": 0.72,
-    },
-    "wkm": {"gamma": 0.7, "neighbours": 3000},
-    "iwm": {"alternatives": 8},
-    "webevolver": {"start_step": 3, "candidates": 3, "candidate_temperature": 1.0, "depth": 1},
-    "comap-selective": {"tau_p": 0.5, "tau_q": 0.6, "surprisal": None, "adoption": None},
-}
+STATED = json.loads(Path(__file__).with_name("constants.json").read_text("utf-8"))
+SHARED = STATED.pop("shared")
 
 
 @pytest.mark.parametrize("name", sorted(STATED))

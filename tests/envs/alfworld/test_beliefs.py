@@ -26,29 +26,22 @@ def is_true(engine, fact):
     """Return whether a belief fact is true in the engine's state."""
     game = engine.game
     predicate, *names = fact
-    if predicate == "seen":
-        return None
+    name, other = names[0], names[-1]
+    where = game.location.get(other, "")
     if predicate in CONDITIONS:
-        return names[0] in getattr(engine, CONDITIONS[predicate])
-    if predicate == "exists":
-        return names[0] in game.location
-    if predicate == "at":
-        return names[0] == "agent" and game.location.get(names[1]) == engine.location
-    if predicate == "holding":
-        return engine.held == names[0]
-    if predicate == "open":
-        return names[0] in engine.opened
-    if predicate == "closed":
-        return names[0] in game.openable and names[0] not in engine.opened
-    if predicate == "in":
-        thing, place = names
-        return thing in engine.contents.get(place, ()) or thing in game.inside.get(place, ())
+        return name in getattr(engine, CONDITIONS[predicate])
     if predicate == "near":
-        thing, place = names
-        where = game.location.get(place, "")
-        together = any(thing in engine.contents[other] for other in game.here.get(where, ()))
-        return together or (thing, where) in engine.around
-    return False
+        together = any(name in engine.contents[place] for place in game.here.get(where, ()))
+        return together or (name, where) in engine.around
+    return {
+        "seen": None,
+        "exists": name in game.location,
+        "at": name == "agent" and where == engine.location,
+        "holding": engine.held == name,
+        "open": name in engine.opened,
+        "closed": name in game.openable and name not in engine.opened,
+        "in": name in engine.contents.get(other, ()) or name in game.inside.get(other, ()),
+    }[predicate]
 
 
 def untrue(engine, facts):

@@ -1,4 +1,4 @@
-"""A program that owns simulators, in several ways; `test_scienceworld_processes.py` runs and kills it.
+"""A program that owns simulators, in several ways; `test_scienceworld_backends.py` runs and kills it.
 
 It prints one JSON value a line.
 """

@@ -80,9 +80,8 @@ def test_every_text_is_taken() -> None:
 
 def test_canonical_actions() -> None:
     assert all(isinstance(CANON, one) for one in (Canonicalizer, Describer, Revealer))
-    assert (
-        CANON.action("<think>x</think><search> The  Girl </search>") == "<search>the girl</search>"
-    )
+    said = "<think>x</think><search> The  Girl </search>"
+    assert CANON.action(said) == "<search>the girl</search>"
     assert CANON.action("<answer>The Girl!</answer>") == "<answer>girl</answer>"
     assert CANON.action(" Sing. ") == "sing"
     react = SearchQACanonicalizer(form="react")
@@ -118,14 +117,3 @@ def test_what_nobody_could_foresee() -> None:
     third = write_results([Hit("", "Bridge", "", 0.0)])
     assert CANON.reveals(GOAL, later, one, other, CANON.update(one, other, third))
     assert not CANON.reveals(GOAL, later, one, "hm", CANON.update(one, "hm", REFUSAL))
-
-
-def test_suggestions_come_from_question_and_belief() -> None:
-    one = CANON.update(START, ASK, write_results([ZULA]))
-    assert suggested(GOAL, one, "tags") == (
-        f"<search>{GOAL}</search>",
-        "<search>Polish-Russian War</search>",
-        "<search>żuława</search>",
-        "<answer>Polish-Russian War</answer>",
-        "<answer>żuława</answer>",
-    )

@@ -14,7 +14,7 @@ import comap  # noqa: F401
 from comap.envs import restore, snapshot
 from comap.envs.searchqa import Hit, SearchQAEnv
 from comap.envs.searchqa.protocol import REFUSAL
-from comap.errors import DataNotFound, NoEpisode, OptionError
+from comap.errors import DataNotFound, NoEpisode
 
 EMMA = "<search>Who wrote Emma?</search>"
 QUESTION = {
@@ -153,36 +153,6 @@ def test_moments_come_back_with_answers_given_before(make) -> None:
     assert other.step("hm")[1] == 1.0
     restore(env, here)
     assert env.step("<answer>Oder</answer>")[1] == 0.0
-
-
-BAD: dict[str, tuple[Any, ...]] = {
-    "topk": (0, 21, True),
-    "turns": (0, 51),
-    "actions": ("xml",),
-    "style": ("zero",),
-    "reward": ("exact",),
-    "retrieval_score": (2,),
-    "invalid_penalty": (-0.1,),
-    "admissible_actions": (1,),
-    "source": ("web",),
-    "expert": ("oracle",),
-    "split": ("valid",),
-    "retriever": ("bm25", "ftp://x", 3),
-    "dataset": ("nq",),
-    "data_dir": ("x",),
-    "questions": ("x",),
-    "top_k": (3,),
-}
-
-
-@pytest.mark.parametrize("option", BAD)
-def test_options_that_are_none_are_told(option: str) -> None:
-    for value in BAD[option]:
-        with pytest.raises(OptionError) as told:
-            SearchQAEnv(**({"source": "generated"} | {option: value}))
-        assert len(str(told.value).splitlines()) == 1
-    with pytest.raises(OptionError):
-        SearchQAEnv(source="generated", retriever="http://127.0.0.1:1", timeout=0)
 
 
 def test_official_data_must_be_there(index: Path, questions: Path) -> None:
