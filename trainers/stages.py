@@ -216,34 +216,25 @@ class StagedTraining(ABC):
         seed: int | None = None,
     ) -> list[Trajectory]:
         """Play tasks into a folder, shared among the processes, and return them in their order."""
-        mine = list(tasks)[rank() :: world_size()]
-        if mine:
-            run = Run(
-                make_env=partial(self.make_env, split),
-                agent=agent,
-                tasks=mine,
-                lm=lm,
-                world_model=world_model,
-                seed=seed,
-                config={"split": split},
-            )
-            done = [0]
+        run = Run(
+            make_env=partial(self.make_env, split),
+            agent=agent,
+            tasks=list(tasks)[rank() :: world_size()],
+            lm=lm,
+            world_model=world_model,
+            seed=seed,
+            config={"split": split},
+        )
+        done = [0]
 
-            def advance(trials: list[Trajectory]) -> None:
-                done[0] += 1
-                won = sum(trial.success for trial in trials)
-                self.tell({"event": "episode", "done": done[0], "of": len(mine), "won": won})
+        def advance(trials: list[Trajectory]) -> None:
+            done[0] += 1
+            won = sum(trial.success for trial in trials)
+            self.tell({"event": "episode", "done": done[0], "of": len(run.tasks), "won": won})
 
-            share = folder / f"rank-{rank()}-of-{world_size()}"
-            run_to(share, run, concurrency=self.config.concurrency, on_done=advance)
-        wait()
-        if is_first():  # what a session of another number of processes had begun
-            for path in sorted(folder.glob("rank-*-of-*")):
-                if not path.name.endswith(f"-of-{world_size()}"):
-                    shutil.rmtree(path)
-        wait()
+        found = play_share(folder, run, concurrency=self.config.concurrency, on_done=advance)
         order = {task: number for number, task in enumerate(tasks)}
-        return sorted(played(folder), key=lambda trajectory: order[trajectory.task])
+        return sorted(found, key=lambda trajectory: order[trajectory.task])
 
     def episodes(self, stage: str) -> list[Trajectory]:
         """Return the episodes that a stage has played, in the order of their tasks' ids."""
@@ -296,16 +287,9 @@ class StagedTraining(ABC):
         encode: Callable[[list[Example]], list[Example]] = lambda rows: rows,
         **options: Any,
     ) -> dict[str, Any]:
-        """Train a role on samples, and return what happened as JSON data.
+        """Train a role on the samples of each epoch, and return what happened as JSON data.
 
-        Args:
-            stage: Where checkpoints are kept.
-            role: What is trained.
-            epochs: The samples of each epoch; epochs of the same list share their rows.
-            rate: The highest learning rate.
-            trainer: A subclass of `RowTrainer`; None for `WarmUpTrainer`.
-            encode: Changes rows before they are learned.
-            **options: Further arguments of the trainer.
+        Epochs of the same list share their rows, which `encode` may change before they are learned.
         """
         began, length = time.monotonic(), self.agent.max_length
         known: dict[int, list[Example]] = {}
@@ -339,10 +323,7 @@ class StagedTraining(ABC):
         rate: float,
         *followers: str,
     ) -> dict[str, Any]:
-        """Train a role on samples, all scored tokens alike, and return the stage's result.
-
-        Followers are roles that become copies of it.
-        """
+        """Train a role on samples, all scored tokens alike; its followers become copies of it."""
         result = self.fit(stage, role, [samples] * epochs, rate)
         for follower in followers:
             self.roles.copy(role, follower)
@@ -399,6 +380,20 @@ class StagedTraining(ABC):
                 self.head = RefinementHead.load(path)
             else:
                 self.roles.load(role, load_file(path))
+
+
+def play_share(folder: Path, run: Run, **options: Any) -> list[Trajectory]:
+    """Play this process's tasks into a folder, and return the episodes of all processes."""
+    if is_first():  # what a session of another number of processes had begun
+        with writing(folder.parent):
+            for path in sorted(folder.glob("rank-*-of-*")):
+                if not path.name.endswith(f"-of-{world_size()}"):
+                    shutil.rmtree(path)
+    wait()
+    if run.tasks:
+        run_to(folder / f"rank-{rank()}-of-{world_size()}", run, **options)
+    wait()
+    return played(folder)
 
 
 def played(folder: Path) -> list[Trajectory]:

@@ -147,19 +147,14 @@ def _two(engine: NativeEngine) -> Iterator[_Draft]:
         for order in permutations(missing, max(0, 2 - len(there))):
             drafts = [_Draft(engine)]
             for thing in order:
-                drafts = [
-                    placed
-                    for draft in drafts
-                    for fetched in _shortest(_fetched(draft, thing))
-                    for placed in _placed(fetched, thing, (place,))
-                ]
+                placed: list[_Draft] = []
+                for draft in drafts:
+                    ways = _fetched(draft, thing)
+                    shortest = min(ways, key=lambda way: len(way.commands), default=None)
+                    if shortest is not None:
+                        placed += _placed(shortest, thing, (place,))
+                drafts = placed
             yield from drafts
-
-
-def _shortest(drafts: Iterator[_Draft]) -> list[_Draft]:
-    """Return the shortest draft, in a list that is empty where there is none."""
-    best = min(drafts, key=lambda draft: len(draft.commands), default=None)
-    return [] if best is None else [best]
 
 
 def _beside_lamp(engine: NativeEngine) -> Iterator[_Draft]:

@@ -442,14 +442,10 @@ def _things(belief: Belief, place: str) -> str:
         level = depth[belief.parent[thing]]
         depth[thing] = level + 1
         text += "]" * (opened - level) + (" [" if level > opened else ", " if text else "")
-        text += thing + _marks(belief, thing)
+        marks = belief.marks.get(thing, {}).values()
+        words = sorted(mark[2] if len(mark) > 2 else _WORDS.get(mark[0], mark[0]) for mark in marks)
+        if thing in belief.seen and not belief.children.get(thing):
+            words.append("empty")
+        text += thing + (f" ({', '.join(words)})" if words else "")
         opened = level
     return text + "]" * opened
-
-
-def _marks(belief: Belief, thing: str) -> str:
-    marks = belief.marks.get(thing, {}).values()
-    words = sorted(mark[2] if len(mark) > 2 else _WORDS.get(mark[0], mark[0]) for mark in marks)
-    if thing in belief.seen and not belief.children.get(thing):
-        words.append("empty")
-    return f" ({', '.join(words)})" if words else ""

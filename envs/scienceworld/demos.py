@@ -181,16 +181,12 @@ def _opened(part: Path, settings: Mapping[str, str]) -> RecordedCalls:
     done = RecordedCalls(
         part, {"settings": dict(settings)}, expected="a task of an unfinished build"
     )
-    if done.header.get("settings") != settings:
+    if (found := done.header.get("settings")) != settings:
+        old = found if isinstance(found, dict) else {}
+        keys = sorted(key for key in {*old, *settings} if old.get(key) != settings.get(key))
+        changes = (f"{key} was {old.get(key)!r}, is {settings.get(key)!r}" for key in keys)
         raise DataCorrupt(
             f"expected the unfinished build {part} to have these settings, found others: "
-            f"{_difference(done.header.get('settings'), settings)}; go on with those, or remove that "
-            "file"
+            f"{'; '.join(changes)}; go on with those, or remove that file"
         )
     return done
-
-
-def _difference(old: Any, new: Mapping[str, str]) -> str:
-    old = old if isinstance(old, dict) else {}
-    keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
-    return "; ".join(f"{key} was {old.get(key)!r}, is {new.get(key)!r}" for key in keys)

@@ -236,8 +236,8 @@ class ToolCanonicalizer:
         >>> canon = ToolCanonicalizer()
         >>> start = "Task: Convert.\n- rate(to: string): A rate.\nCalls left: 9"
         >>> state = canon.initial("Convert.", start)
-        >>> told = '{"error": "", "response": {"rate": 1.5}}'
-        >>> after = canon.update(state, '{"name": "rate", "arguments": {"to": "TRN"}}', told)
+        >>> answer = '{"error": "", "response": {"rate": 1.5}}'
+        >>> after = canon.update(state, '{"name": "rate", "arguments": {"to": "TRN"}}', answer)
         >>> print("\n".join(after.to_text().splitlines()[:4]))
         arg(1, to, trn)
         budget(8)
@@ -496,7 +496,7 @@ def _values(
 ) -> list[Any]:
     if schema.get("enum"):
         return list(schema["enum"])[:_MOST_VALUES]
-    kind = schema.get("type")
+    kind = str(schema.get("type"))
     if kind in _NUMBERS:
         numbers = [int(word) for word in words if word.isdecimal() and len(word) < 9]
         return numbers[:_MOST_VALUES] or [1]

@@ -37,19 +37,6 @@ def changed(name: str) -> str:
     return f"is_{name}" if name in _RESERVED else name
 
 
-def parameter_name(name: str, compat: str = "strict") -> str:
-    return changed(standard(name, compat))
-
-
-def function_name(api: str, tool: str, compat: str = "strict") -> str:
-    """Return what an API is called: name, ``_for_``, its tool's name, of that the last 64 characters.
-
-    Upstream lets Chinese characters and ``^`` pass, which OpenAI refuses; strictly, they become ``_``.
-    """
-    name = f"{changed(standard(api, compat))}_for_{standard(tool, compat)}"[-MAX_NAME:]
-    return name if compat == "reference" else _NOT_OPENAI.sub("_", name)
-
-
 def folder_of_category(category: str) -> str:
     """Return what the official cache calls a category's folder."""
     return re.sub("[ ,/]", "_", category).replace("__", "_")
@@ -129,7 +116,7 @@ FINISH_OFFER = Offer(FINISH, "", "", FINISH, _FINISH_ABOUT, _FINISH_SCHEMA)
 def functions(query_record: Mapping[str, Any], compat: str = "strict") -> list[dict[str, Any]]:
     """Return the functions of a query, ``Finish`` last, as OpenAI's function schemas.
 
-    With ``compat="strict"`` required and optional parameters are told in every case, ``NUMBER`` is a
+    With ``compat="strict"`` required and optional parameters are shown in every case, ``NUMBER`` is a
     number, names are unique, and only keys of JSON schemas occur. With ``compat="reference"``
     ``required`` begins with an empty name, optional parameters are lost where there are no required
     ones, numbers are integers, names may occur twice, and there are the keys ``optional`` and
@@ -195,7 +182,9 @@ def named(listed: Iterable[Offer], name: str, compat: str) -> Offer | None:
 
 def _offer(api: Mapping[str, Any], compat: str) -> Offer:
     tool, title = str(api["tool_name"]), str(api["api_name"])
-    name = function_name(title, tool, compat)
+    name = f"{changed(standard(title, compat))}_for_{standard(tool, compat)}"[-MAX_NAME:]
+    if compat == "strict":  # upstream lets Chinese characters and "^" pass, which OpenAI refuses
+        name = _NOT_OPENAI.sub("_", name)
     about = str(api.get("api_description") or "").strip()
     if about and title:
         about = about.replace(title, name) if compat == "reference" else about
@@ -219,7 +208,7 @@ def _strict(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     needed: list[str] = []
     for index, parameter in enumerate((*required, *optional)):
-        name = parameter_name(str(parameter["name"])) or f"parameter_{index + 1}"
+        name = changed(standard(str(parameter["name"]))) or f"parameter_{index + 1}"
         if name in properties:
             continue
         properties[name] = {
@@ -240,7 +229,7 @@ def _reference(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, An
     names: dict[str, list[str]] = {"required": [""], "optional": [""]}
     for kind, listed in (("required", required), ("optional", optional if required else ())):
         for parameter in listed:
-            name = parameter_name(str(parameter["name"]), "reference")
+            name = changed(standard(str(parameter["name"]), "reference"))
             properties[name] = {
                 "type": _REFERENCE_TYPES.get(str(parameter.get("type")), "string"),
                 "description": str(parameter.get("description") or "")[:_LONGEST],

@@ -147,16 +147,16 @@ def _steps(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 
 def _attempt(
-    key: str, told: Mapping[str, Any], calls: Sequence[Made], functions: Sequence[Mapping[str, Any]]
+    key: str, data: Mapping[str, Any], calls: Sequence[Made], functions: Sequence[Mapping[str, Any]]
 ) -> Attempt:
     finish = answer = ""
-    if final := (told.get("final_answer") or "").strip():
+    if final := (data.get("final_answer") or "").strip():
         call = parse_call(json.dumps({"name": FINISH, "arguments": final}))
         arguments = {} if call is None else call.arguments
         if arguments.get("return_type") in ("give_answer", "give_up_and_restart"):
             finish, answer = arguments["return_type"], str(arguments.get("final_answer", ""))
     names = tuple(str(function["name"]) for function in functions)
-    return Attempt(key, str(told["query"]), tuple(calls), finish, answer, names)
+    return Attempt(key, str(data["query"]), tuple(calls), finish, answer, names)
 
 
 Verdict: TypeAlias = str

@@ -358,16 +358,14 @@ class WebShopEnv(TextEnv):
         if after is None:
             return self._outcome_of(not self._legacy)
         bought = after.page == "done" and self.session.page != "done"
-        self.session = self._pay(after) if bought else after
+        if bought:
+            goal, row = self.wanted, self.catalog.row(self.wanted.asin)
+            assert row is not None and after.row is not None
+            product, wanted = self.catalog.product(after.row), self.catalog.product(row)
+            reward, parts = reward_of(product, after.options, goal, wanted, self._strict_options)
+            after = after._replace(reward=reward, parts=parts)
+        self.session = after
         return self._outcome_of(False, bought)
-
-    def _pay(self, here: Session) -> Session:
-        goal, catalog = self.wanted, self.catalog
-        row = catalog.row(goal.asin)
-        assert row is not None and here.row is not None
-        bought, wanted = catalog.product(here.row), catalog.product(row)
-        reward, parts = reward_of(bought, here.options, goal, wanted, self._strict_options)
-        return here._replace(reward=reward, parts=parts)
 
     def _outcome_of(self, invalid: bool, bought: bool = False) -> Outcome:
         here = self.session

@@ -21,6 +21,7 @@ import pytest
 from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, DataNotFound, OptionError
 from comap.lm.create import folder_of
+from comap.trainers import stages
 from comap.trainers.paw import training
 from comap.trainers.paw.config import preset
 from comap.trainers.paw.rows import PaWRow
@@ -105,7 +106,7 @@ def trained(out, config, model, **more):
     from comap.trainers.paw import trainer
 
     run = Run(out)
-    roll_out, collate, run_to = training.roll_out, trainer.collate, training.run_to
+    roll_out, collate, run_to = training.roll_out, trainer.collate, stages.run_to
 
     def watched(*args, **options):
         run.order.append("roll out")
@@ -128,7 +129,7 @@ def trained(out, config, model, **more):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "roll_out", watched)
-        patch.setattr(training, "run_to", evaluated)
+        patch.setattr(stages, "run_to", evaluated)
         patch.setattr(trainer, "collate", collated)
         patch.setattr(Policy, "synchronize", lambda policy: run.order.append("send"))
         given = {"make_env": ENV, "out": out, "device": "cpu", "tell": tell, **more}
