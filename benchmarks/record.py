@@ -56,15 +56,6 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return dict(zip(("min", "q1", "median", "q3", "max"), shown, strict=True))
 
 
-def resident_bytes(process: int | None = None) -> int | None:
-    """Return how much memory a process holds (RSS), this one by default; None where unknown."""
-    try:  # as Linux has it
-        pages = Path(f"/proc/{process or 'self'}/statm").read_text("ascii").split()[1]
-    except OSError:
-        return None
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
 def write_result(path: Path, result: object) -> None:
     """Write a result as JSON so that a reader finds the old file or the new one, whole."""
     with replacing_file(path) as file:

@@ -300,8 +300,7 @@ class _Writer:
         self.settings = settings
 
     def text(self, value: object) -> int:
-        text = value if isinstance(value, str) else str(value)  # files may hold anything
-        return self.texts.setdefault(text, len(self.texts))
+        return self.texts.setdefault(str(value), len(self.texts))  # files may hold anything
 
     def named(self, values: Mapping[str, object]) -> dict[str, int]:
         return {name: self.text(value) for name, value in values.items() if value is not None}
@@ -421,12 +420,9 @@ class _Writer:
 
 
 def _note_text(value: object) -> str:
-    text = (
-        value
-        if isinstance(value, str)
-        else json.dumps(value, ensure_ascii=False, indent=1, default=str)
-    )
-    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]} [...]"
+    if not isinstance(value, str):
+        value = json.dumps(value, ensure_ascii=False, indent=1, default=str)
+    return value if len(value) <= _MOST_LETTERS else f"{value[:_MOST_LETTERS]} [...]"
 
 
 def _compared(real: Trajectory, imagined: Trajectory | None) -> list[_Compared | None]:

@@ -423,8 +423,6 @@ def _rate(rate: Mapping[str, Any], name: str) -> str:
     return str(Rate(rate[name], rate["low"], rate["high"], rate["n"]))
 
 
-# -- world models --------------------------------------------------------------------------------
-
 _FROZEN = "stages/*-frozen-transitions/transitions.jsonl"
 _MIXED = 0.1  # share of mixtures of actions among the random agent's, most of which are refused
 

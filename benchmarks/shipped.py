@@ -22,6 +22,7 @@ from ..lm.tiny import Row, SFTConfig, build_tiny, fine_tune
 from ..trainers.comap.coevolution import CoEvolution
 from ..trainers.comap.config import CoMapTraining, preset
 from ..trainers.comap.samples import reading_samples
+from ..trainers.config import presets
 from ..trainers.samples import Sample
 from ..trainers.setup import expert_demonstrations
 from ..trainers.sft import ASIDE, imitation_samples, transition_samples
@@ -32,34 +33,6 @@ from .record import circumstances, write_result
 
 ENV = "comap/ALFWorld-v0"
 PARTS = ("policy", "wm")
-SETTINGS: dict[str, Any] = {
-    "concurrency": 128,
-    "decoding": "masked",
-    "evaluation_temperature": 0.0,
-    "suffix_temperature": 0.0,
-    "policy_rate": 5e-4,
-    "world_model_rate": 5e-4,
-    "exact": False,  # twice as fast; a training that is killed may then end slightly differently
-    "accumulate": 1,
-    "reflection_tasks": 400,
-    "states_per_episode": 6,
-    "init_context": "mixed",
-    "init_epochs": 12,
-    "balance": 2.0,
-    "episode_filter": "none",
-    "demonstrations": 64,
-    "round_balance": 3.0,
-    "rounds": 2,
-    "tasks_per_round": 64,
-    "logging_steps": 20,
-    "save_steps": 100,
-    "evaluation_tasks": 16,
-    "final_tasks": 70,
-    "frozen_transitions": 1000,
-    "diagnosed": 50,
-}
-"""The settings of the co-evolution, beside the preset ``tiny``."""
-
 _COMMAND = "comap bench shipped"
 _PACKAGES = ("torch", "transformers", "tokenizers", "gymnasium", "numpy")
 _ASKED = (
@@ -155,7 +128,7 @@ def make(
     from ..trainers.roles import Roles
 
     warm = warm or WarmUp()
-    config = preset("tiny", **{**SETTINGS, **(settings or {}), "seed": seed})
+    config = preset("tiny", **{**presets("shipped")["comap"], **(settings or {}), "seed": seed})
     folder = out / "rows" / f"comap-{seed}"
     if not (folder / "summary.json").is_file():
         env = warm.expert_env(200)

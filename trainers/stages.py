@@ -50,31 +50,6 @@ Work: TypeAlias = Callable[[StageFolder], Mapping[str, Any]]
 """A stage's work: returns its result, with the files of what it trained under ``weights``."""
 
 
-def play_shared(
-    folder: Path, run: Run, concurrency: int, tell: Tell = lambda event: None
-) -> list[Trajectory]:
-    """Play a run into a folder, shared among the processes, and return the episodes of all."""
-    mine = list(run.tasks)[rank() :: world_size()]
-    if is_first():  # what a session of another number of processes had begun
-        with writing(folder.parent):
-            for path in sorted(folder.glob("rank-*-of-*")):
-                if not path.name.endswith(f"-of-{world_size()}"):
-                    shutil.rmtree(path)
-    wait()
-    done = [0]
-
-    def advance(trials: list[Trajectory]) -> None:
-        done[0] += 1
-        won = sum(trial.success for trial in trials)
-        tell({"event": "episode", "done": done[0], "of": len(mine), "won": won})
-
-    if mine:
-        share = folder / f"rank-{rank()}-of-{world_size()}"
-        run_to(share, replace(run, tasks=mine), concurrency=concurrency, on_done=advance)
-    wait()
-    return played(folder)
-
-
 class StagedTraining(ABC):
     """A training in a folder, stage by stage.
 
@@ -244,13 +219,20 @@ class StagedTraining(ABC):
         run = Run(
             make_env=partial(self.make_env, split),
             agent=agent,
-            tasks=tasks,
+            tasks=list(tasks)[rank() :: world_size()],
             lm=lm,
             world_model=world_model,
             seed=seed,
             config={"split": split},
         )
-        found = play_shared(folder, run, self.config.concurrency, self.tell)
+        done = [0]
+
+        def advance(trials: list[Trajectory]) -> None:
+            done[0] += 1
+            won = sum(trial.success for trial in trials)
+            self.tell({"event": "episode", "done": done[0], "of": len(run.tasks), "won": won})
+
+        found = play_share(folder, run, concurrency=self.config.concurrency, on_done=advance)
         order = {task: number for number, task in enumerate(tasks)}
         return sorted(found, key=lambda trajectory: order[trajectory.task])
 
@@ -305,16 +287,9 @@ class StagedTraining(ABC):
         encode: Callable[[list[Example]], list[Example]] = lambda rows: rows,
         **options: Any,
     ) -> dict[str, Any]:
-        """Train a role on samples, and return what happened as JSON data.
+        """Train a role on the samples of each epoch, and return what happened as JSON data.
 
-        Args:
-            stage: Where checkpoints are kept.
-            role: What is trained.
-            epochs: The samples of each epoch; epochs of the same list share their rows.
-            rate: The highest learning rate.
-            trainer: A subclass of `RowTrainer`; None for `WarmUpTrainer`.
-            encode: Changes rows before they are learned.
-            **options: Further arguments of the trainer.
+        Epochs of the same list share their rows, which `encode` may change before they are learned.
         """
         began, length = time.monotonic(), self.agent.max_length
         known: dict[int, list[Example]] = {}
@@ -348,10 +323,7 @@ class StagedTraining(ABC):
         rate: float,
         *followers: str,
     ) -> dict[str, Any]:
-        """Train a role on samples, all scored tokens alike, and return the stage's result.
-
-        Followers are roles that become copies of it.
-        """
+        """Train a role on samples, all scored tokens alike; its followers become copies of it."""
         result = self.fit(stage, role, [samples] * epochs, rate)
         for follower in followers:
             self.roles.copy(role, follower)
@@ -408,6 +380,20 @@ class StagedTraining(ABC):
                 self.head = RefinementHead.load(path)
             else:
                 self.roles.load(role, load_file(path))
+
+
+def play_share(folder: Path, run: Run, **options: Any) -> list[Trajectory]:
+    """Play this process's tasks into a folder, and return the episodes of all processes."""
+    if is_first():  # what a session of another number of processes had begun
+        with writing(folder.parent):
+            for path in sorted(folder.glob("rank-*-of-*")):
+                if not path.name.endswith(f"-of-{world_size()}"):
+                    shutil.rmtree(path)
+    wait()
+    if run.tasks:
+        run_to(folder / f"rank-{rank()}-of-{world_size()}", run, **options)
+    wait()
+    return played(folder)
 
 
 def played(folder: Path) -> list[Trajectory]:

@@ -15,6 +15,7 @@ from ...agents.run import TRAJECTORIES, recorded
 from ...envs.alfworld.goal import Goal
 from ...envs.searchqa.questions import DATASETS
 from ...errors import CoMapError, DataCorrupt, DataNotFound, OptionError
+from ...jsonl import read_json
 from ...metrics import wilson
 from ...trainers.comap.config import CoMapTraining, preset
 from ...trainers.setup import Environments
@@ -505,11 +506,9 @@ def _percent(metric: str, share: float, **more: Any) -> Measure:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        found = read_json(path)
     except OSError as error:
         raise DataNotFound(f"expected a result in {path}, found none") from error
-    except ValueError as error:
-        raise DataCorrupt(f"expected a result in {path}, found {error}") from error
     if not isinstance(found, dict):
         raise DataCorrupt(f"expected a result in {path}, found {type(found).__name__}")
     return found

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OptionError
+from ...trainers.baselines.config import WKMTraining, baseline_preset
+from ...trainers.comap.config import preset
 from ..play_command import env_words
 from .definition import Backbone, EnvSetup, Experiment, Method, Recipe, Scale, recipe, recipes
 
@@ -118,15 +120,19 @@ def _job(
     own = settings.pop("env_options", None)
     if setup is not None and own:
         setup = replace(setup, options={**setup.options, **own})
-    preset = scale.preset(made.kind, env, made.name)
+    preset_name = scale.preset(made.kind, env, made.name)
+    identity: list[Any] | None = None  # what results depend on: no path on this machine
+    if setup is not None:
+        identity = [setup.env, setup.options, setup.splits, setup.data]
+        identity += [] if setup.judge is None else [setup.judge]
     config = {
         "recipe": made.name,
         "kind": made.kind,
         "uses": [made.agent, made.method, policy, made.world_model, made.fact],
         "backbone": None if backbone is None else [backbone.model, backbone.parameters],
-        "env": None if setup is None else _identity(setup),
+        "env": identity,
         "seed": seed,
-        "preset": preset,
+        "preset": preset_name,
         "settings": settings,
         "needs": {name: jobs[job].config_hash for name, job in needs.items()},
     }
@@ -142,18 +148,12 @@ def _job(
         backbone=backbone,
         setup=setup,
         seed=seed,
-        preset=preset,
+        preset=preset_name,
         settings=settings,
         needs=needs,
         config_hash=digest,
     )
     return jobs.setdefault(name, job)
-
-
-def _identity(setup: EnvSetup) -> list[Any]:
-    """Return what results in an environment depend on: no path on this machine."""
-    parts = [setup.env, setup.options, setup.splits, setup.data]
-    return parts if setup.judge is None else [*parts, setup.judge]
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,19 +337,20 @@ class _Commands:
         if name is None:
             return self.model("--tiny-parameters")
         models, trained = self.models(name), self.plan.jobs[self.job.needs[name]]
-        words = ["--model", str(models / "agent")]
+        words, is_wkm = ["--model", str(models / "agent")], name == "wkm"
         if self.is_lora:
             words = [*self.model(), "--adapter", f"agent={models / 'agent'}"]
             words += ["--agent-adapter", "agent"]
-            if name == "wkm" and _trains_knowledge(trained):
+            config = baseline_preset("wkm", trained.preset, **trained.settings) if is_wkm else None
+            if isinstance(config, WKMTraining) and config.trains_knowledge:
                 words += ["--adapter", f"knowledge={models / 'knowledge'}"]
                 words += ["--knowledge-adapter", "knowledge"]
-        if name == "wkm":
+        if is_wkm:
             words += ["--agent-option", f"knowledge={models.parent / 'knowledge.jsonl'}"]
         if name == "itp":
             words += ["--agent-option", f"k_head={models / 'k_head.safetensors'}"]
         if self.job.recipe.agent == "comap":
-            usual = _p_source(self.plan.scale.preset("comap", self.setup.env))
+            usual = preset(self.plan.scale.preset("comap", self.setup.env)).agent.p_source
             if trained.settings.get("p_source", usual) == "head":
                 words += ["--agent-option", f"head={models / 'head.safetensors'}"]
         return words
@@ -378,21 +379,6 @@ class _Commands:
                 yield from (f"--world-model-{option.replace('_', '-')}", str(value))
             else:
                 yield from ("--world-model-option", f"{option}={json.dumps(value)}")
-
-
-def _p_source(preset_name: str) -> str:
-    """Return where CoMap's p comes from in the preset that trained it."""
-    from ...trainers.comap.config import preset
-
-    return preset(preset_name).agent.p_source
-
-
-def _trains_knowledge(trained: Job) -> bool:
-    """Return whether WKM's training leaves a knowledge model, an adapter of its own."""
-    from ...trainers.baselines.config import WKMTraining, baseline_preset
-
-    config = baseline_preset("wkm", trained.preset, **trained.settings)
-    return isinstance(config, WKMTraining) and config.trains_knowledge
 
 
 @dataclass(slots=True)

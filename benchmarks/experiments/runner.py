@@ -16,8 +16,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,14 @@ def run_jobs(
         raise OptionError(f"--workers must be at least 1, not {workers}")
     planned = {name: commands(plan, job, paths) for name, job in plan.jobs.items()}
     paths.out.mkdir(parents=True, exist_ok=True)
-    with _alone(paths.out):
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(paths.out / "lock", wait=0.0))
+        except DownloadError as error:
+            raise OptionError(
+                f"expected {paths.out} to be free, found another 'comap bench run' at work in it; wait "
+                "for it, or give another --out"
+            ) from error
         pool = _Pool(plan, paths, planned, main, workers, launcher, listener)
         try:
             return pool.run()
@@ -82,19 +89,6 @@ def job_record(paths: Paths, job: Job) -> dict[str, Any] | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise DataCorrupt(f"expected a job's record in {path}, found {error}; remove it") from error
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    with ExitStack() as held:
-        try:
-            held.enter_context(locked(out / "lock", wait=0.0))
-        except DownloadError as error:
-            raise OptionError(
-                f"expected {out} to be free, found another 'comap bench run' at work in it; wait for "
-                "it, or give another --out"
-            ) from error
-        yield
 
 
 @dataclass
@@ -118,9 +112,8 @@ class _Pool:
         while waiting or self.running:
             self._reap()
             waiting = [job for job in waiting if not self._is_left_out(job)]
-            for job in [job for job in waiting if self._is_ready(job)]:
-                if len(self.running) >= self.workers:
-                    break
+            ready = [job for job in waiting if self.ended.keys() >= {*job.needs.values()}]
+            for job in ready[: self.workers - len(self.running)]:
                 waiting.remove(job)
                 self._begin(job, context)
             if self.running:
@@ -151,9 +144,6 @@ class _Pool:
                 self._end(job, "left out", f"needs {name}, which failed")
                 return True
         return False
-
-    def _is_ready(self, job: Job) -> bool:
-        return all(needed in self.ended for needed in job.needs.values())
 
     def _begin(self, job: Job, context: Any) -> None:
         out = self.paths.of(job.id)

@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,6 @@ from ...envs.registry import class_of
 from ...errors import CoMapError
 from ...facts import State, diff
 from ...trajectory import Trajectory, read_trajectories
-from ..record import resident_bytes
 from ..tables import one_line
 
 ENVIRONMENTS: Mapping[str, tuple[int, int]] = {
@@ -117,8 +116,10 @@ def growth_mb(samples: Sequence[float]) -> float | None:
 
 def held_mb(process: int | None = None) -> list[float]:
     """Return what a process holds in MB, as a list that is empty where that is unknown."""
-    held = resident_bytes(process)
-    return [] if held is None else [held / 2**20]
+    with suppress(OSError):  # as Linux has it
+        pages = Path(f"/proc/{process or 'self'}/statm").read_text("ascii").split()[1]
+        return [int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20]
+    return []
 
 
 def in_processes(
@@ -453,8 +454,8 @@ def kill_ray_worker(found: Findings, rng: random.Random) -> None:
         names = ("whole", "shaken", "killed")
         whole, shaken, killed = (Path(folder, name) for name in names)
         run_to(whole, plan(agent=RandomAgent()))
-        pool = RayPool(2, lost=lost, retries=5)
-        agent = _Killer(rng.choice(tasks), rng.randrange(8), killed, _kill_itself)
+        pool, kill = RayPool(2, lost=lost, retries=5), partial(signal.raise_signal, signal.SIGKILL)
+        agent = _Killer(rng.choice(tasks), rng.randrange(8), killed, kill)
         run_to(shaken, plan(agent=agent), concurrency=2, play=pool)
         found.counts["Ray workers killed"] += killed.exists()
         found.check(pool.restarts >= 1, "a worker on Ray that was killed was not replaced")
@@ -466,7 +467,3 @@ def kill_ray_worker(found: Findings, rng: random.Random) -> None:
         same = record.read_bytes() == (whole / TRAJECTORIES).read_bytes()
         found.check(same, "a run on Ray whose worker was killed recorded something else")
         found.counts["runs on Ray completed"] += 1
-
-
-def _kill_itself() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)

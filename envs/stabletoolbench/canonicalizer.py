@@ -496,7 +496,7 @@ def _values(
 ) -> list[Any]:
     if schema.get("enum"):
         return list(schema["enum"])[:_MOST_VALUES]
-    kind = schema.get("type")
+    kind = str(schema.get("type"))
     if kind in _NUMBERS:
         numbers = [int(word) for word in words if word.isdecimal() and len(word) < 9]
         return numbers[:_MOST_VALUES] or [1]

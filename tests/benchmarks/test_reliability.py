@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import random
 import sys
@@ -58,6 +59,14 @@ def test_growth_is_that_of_the_second_half():
     assert growth_mb([50.0 * (n < 50) * n for n in range(100)]) == 0.0
     assert growth_mb([0.5 * n for n in range(100)]) == pytest.approx(24.5)
     assert growth_mb([1.0]) is None
+
+
+def test_memory_follows_what_is_held():
+    if not (before := environments.held_mb()):
+        pytest.skip("this system does not say")
+    with mmap.mmap(-1, 64 * 2**20) as held:  # an array could get memory that was held before
+        held.write(b"\1" * len(held))
+        assert environments.held_mb()[0] - before[0] > 32
 
 
 def test_a_process_that_dies_is_a_finding():

@@ -8,9 +8,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from comap.benchmarks.shipped import SETTINGS, WarmUp, make
+from comap.benchmarks.shipped import WarmUp, make
 from comap.lm.create import model_folder
 from comap.trainers.comap.config import preset
+from comap.trainers.config import presets
 
 RECORD = model_folder() / "training.json"
 SMALL = {
@@ -35,7 +36,7 @@ SMALL = {
 def test_the_shipped_models_can_be_made_again():
     record = json.loads(RECORD.read_text("utf-8"))
     assert record["command"] == f"comap bench shipped --seed {record['seed']}"
-    settings = leaves(preset("tiny", **SETTINGS, seed=record["seed"]).describe())
+    settings = leaves(preset("tiny", **presets("shipped")["comap"], seed=record["seed"]).describe())
     shared = settings.keys() & record["training"].keys()  # the record is older than some settings
     assert len(shared) > 50
     assert {name: settings[name] for name in shared} == {

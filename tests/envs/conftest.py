@@ -49,6 +49,13 @@ def shared(request: pytest.FixtureRequest) -> Shared:
     return Shared(request.path.parent.name)
 
 
+@pytest.fixture(scope="module")
+def official(request: pytest.FixtureRequest) -> Path:
+    """The official data of the environment whose folder a test is in."""
+    folder: Path = request.getfixturevalue(f"{request.path.parent.name}_data")
+    return folder
+
+
 @pytest.fixture(scope="session")
 def once(
     tmp_path_factory: pytest.TempPathFactory,

@@ -47,12 +47,7 @@ class DepthTrainer(_HeadTrainer):
     """Minimises ``weight nll + depth_weight CE(K)``, averaged over rows.
 
     A row's likelihood is the mean over its scored tokens; its depth is read at the last token of its
-    control prompt.
-
-    Args:
-        depth_weight: Weight of the depth's cross-entropy.
-        **named: See `RowTrainer`; the head is that of the depth.
-
+    control prompt. The head is that of the depth.
     """
 
     metrics = ("nll", "depth_ce", "depth_accuracy")
@@ -80,17 +75,9 @@ class OnlineTrainer(_HeadTrainer):
 
     Of each step: ``-A log pi(a) - A log p(K) + c_v (target - V)^2 / 2 - c_h H(K)``, averaged over the
     steps of an update, where the TD(0) target and the advantage ``A = target - V`` are numbers from
-    when it was played. All tokens of the action's reply count, each once.
-
-    Args:
-        play: Plays the episodes of an update, with the present weights.
-        updates: How many updates.
-        parts: In how many micro-batches the steps of one pass through the model.
-        value_weight: c_v.
-        entropy_weight: c_h.
-        **named: See `RowTrainer`, but for ``epochs`` and ``plan``; the head has the layers ``depth`` and
-            ``value``.
-
+    when it was played. All tokens of the action's reply count, each once. `play` plays the episodes of
+    an update; its steps pass through the model in so many `parts`. The head has the layers ``depth``
+    (c_h is `entropy_weight`) and ``value`` (c_v is `value_weight`).
     """
 
     metrics = ("action_loss", "depth_loss", "td_error", "entropy", *_PLAYED)

@@ -125,12 +125,6 @@ def _transcript(shown: Trajectory, budget: int, count: Callable[[str], int]) -> 
     return "\n".join(lines)
 
 
-def _beliefs(shown: Trajectory) -> Done:
-    """Return the belief facts in each of an episode's states, as text."""
-    base = KnowledgeBase.from_trajectories([shown])
-    return shown.task, {"texts": [entry.knowledge for entry in base]}
-
-
 class WKMRun(BaselineRun):
     """The training of WKM in a folder: `run` does it, or resumes it."""
 
@@ -228,13 +222,14 @@ class WKMRun(BaselineRun):
                 for task, one in shown.items()
             }
             found = self._written(stage, asked)
-        else:
-            found = self.write_each(
-                stage,
-                [*shown],
-                len(shown) or 1,
-                lambda tasks: (_beliefs(shown[task]) for task in tasks),
-            )
+        else:  # the belief facts, as text
+
+            def work(tasks: Sequence[str]) -> Iterator[Done]:
+                for task in tasks:
+                    base = KnowledgeBase.from_trajectories([shown[task]])
+                    yield task, {"texts": [entry.knowledge for entry in base]}
+
+            found = self.write_each(stage, [*shown], len(shown) or 1, work)
         faults = len(shown) - len(found)
         return {"entries": len(self.knowledge()), "tasks": len(found), "faults": faults}
 

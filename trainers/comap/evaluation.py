@@ -241,15 +241,7 @@ def change_token_nll(
     tokenizer: Any,
     batch: int = 256,
 ) -> dict[str, Any]:
-    """Return the mean negative log-likelihood of the tokens that tell what changed, in nats.
-
-    Args:
-        model: Its language model scores given texts.
-        transitions: Real transitions (CoMap, Figure 6).
-        canonicalizer: Says what changed.
-        tokenizer: The model's, a fast one, which tells where its tokens are.
-        batch: Transitions that are scored at once.
-    """
+    """Return the mean negative log-likelihood of the tokens that tell what changed, in nats (Figure 6)."""
     chat, changed, every = ChatTokenizer(tokenizer), list[float](), list[float]()
     number, failed = 0, 0
     for start in range(0, len(transitions), batch):

@@ -69,17 +69,6 @@ def grpo_advantages(
     the mean of its rows', which differs from it only by penalties. Where trajectories differ less
     than the rows within them do, by penalties alone, the deviation is that within them: upstream
     divides by 0.000001 where they are equal, and a penalty outweighs all other groups.
-
-    Args:
-        returns: Of each row, as `row_returns` makes them.
-        groups: The task group of each row, any whole numbers.
-        trajectories: The trajectory of each row; needed over trajectories only.
-        over: What mean and deviation are taken over.
-        epsilon: Prevents division by zero.
-
-    Example:
-        >>> grpo_advantages([10.0, 0.0], [0, 0]).round(4).tolist()
-        [0.7071, -0.7071]
     """
     values, mean, deviation, _ = _against(returns, groups, trajectories, over)
     return (values - mean) / (deviation + epsilon)
@@ -94,11 +83,7 @@ def rloo_advantages(
 ) -> NDArray[np.float64]:
     """Return ``n/(n-1) (R - mean)`` within task groups: R less the mean of the others.
 
-    A group's only member keeps its return. Arguments and errors are those of `grpo_advantages`.
-
-    Example:
-        >>> rloo_advantages([6.0, 0.0, 0.0], [0, 0, 0]).tolist()
-        [6.0, -3.0, -3.0]
+    A group's only member keeps its return.
     """
     values, mean, _, size = _against(returns, groups, trajectories, over)
     return (values - mean) * size / np.maximum(size - 1, 1)
@@ -120,23 +105,6 @@ def gigpo_advantages(
     The episode part is GRPO's advantage. Its mean and deviation are over all rows of a group by default,
     as in the code that PaW builds on (``compute_mean_std_cross_steps``); GiGPO's paper has them over
     trajectories.
-
-    Args:
-        rows: All rows of the update, one for each step.
-        omega: Weight of the step's part.
-        gamma: Discount of a step's return.
-        mode: Whether differences from the mean are divided by the standard deviation.
-        similarity: As in `anchor_groups`.
-        penalty: For an invalid reply, off the row's return and off its step return.
-        over: What mean and deviation of the episode part are taken over.
-        epsilon: As in `grpo_advantages`.
-
-    Example:
-        >>> from comap.trainers.paw.rows import PaWRow
-        >>> rows = [PaWRow(group=0, trajectory=k, t=0, prompt_ids=(1,), response_ids=(2,),
-        ...                reward=r, episode_return=r) for k, r in enumerate((10.0, 0.0))]
-        >>> gigpo_advantages(rows).round(4).tolist()
-        [1.4142, -1.4142]
     """
     groups = [row.group for row in rows]
     members = [row.trajectory for row in rows]
@@ -246,23 +214,7 @@ def gae(
 
     ``delta_i = r_i + gamma V_(i+1) - V_i`` and ``A_i = delta_i + gamma lam A_(i+1)`` run along the
     tokens of a row's response; after its last token there is nothing. Tokens outside of the mask
-    are skipped. No gradient flows through the result.
-
-    Args:
-        rewards: (B, T).
-        values: (B, T), the critic's values at each token.
-        mask: (B, T), true at the response's tokens.
-        gamma: Discount from token to token.
-        lam: GAE's lambda.
-
-    Returns:
-        The advantages, not whitened, and the targets ``A + V``; both are 0 outside of the mask.
-
-    Example:
-        >>> import torch
-        >>> reward, value, mask = (torch.tensor([row]) for row in ([0.0, 1.0], [0.5, 0.25], [1, 1]))
-        >>> [found.tolist() for found in gae(reward, value, mask, 1.0, 1.0)]
-        [[[0.5, 0.75]], [[1.0, 1.0]]]
+    are skipped. No gradient flows through the result. All tensors are (B, T).
     """
     kept = mask.bool()
     rewards, values = (each.detach().masked_fill(~kept, 0.0) for each in (rewards, values))
@@ -282,16 +234,6 @@ def whiten(
     """Return advantages with mean 0 and variance 1 over the tokens of the mask, and 0 outside of it.
 
     The variance is unbiased, and 1e-8 is added to it, as in the code that PaW builds on.
-
-    Args:
-        advantages: (B, T).
-        mask: (B, T), true where a token counts.
-        total: Sums a tensor over all ranks; it is called twice, with tokens here or without.
-
-    Example:
-        >>> import torch
-        >>> whiten(torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[1, 1, 0]])).round(decimals=4)
-        tensor([[-0.7071,  0.7071,  0.0000]])
     """
     kept = mask.bool()
     sums = advantages.new_zeros(2)

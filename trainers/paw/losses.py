@@ -122,21 +122,8 @@ def observation_losses(
     Since the gradient of 1 - p with respect to the token's logit is -p (1 - p), a token that cannot be
     predicted has next to none.
 
-    Args:
-        logps: (B, T), log-probabilities of the observation's tokens.
-        mask: (B, T), true at those tokens.
-        kind: ``cmae`` as above, ``mae`` without m_i; ``clipped_ce`` and ``ce`` with -log p_i.
-        rho: The greatest probability that is still learned.
-
-    Returns:
-        The losses, in single precision, or double where `logps` are. A row without tokens has 0.
-
-    Example:
-        >>> import torch
-        >>> logps = torch.tensor([[0.1, 0.3, 0.2]], dtype=torch.float64).log()
-        >>> found = observation_losses(logps, torch.ones(1, 3))
-        >>> found.rows.round(decimals=4).tolist(), found.clipped.tolist()
-        ([0.5667], [1])
+    `logps` and `mask` are (B, T). Kind ``cmae`` is as above, ``mae`` without m_i; ``clipped_ce`` and ``ce``
+    have -log p_i. A row without tokens has 0.
     """
     observed = mask.bool()
     logps = (logps if logps.dtype.itemsize > 4 else logps.float()).masked_fill(~observed, 0.0)
@@ -159,11 +146,7 @@ def row_entropies(
 ) -> Tensor:
     """Return the mean entropy of each row's action tokens, in nats; -inf for a row without tokens.
 
-    Args:
-        mode: The definition (PaW, the formula before eq. 4).
-        logps: (B, T), the log-probability of each sampled token at temperature 1.
-        entropies: (B, T), the entropy of the distribution at each token; only for ``full``.
-        mask: (B, T), true at the action's tokens.
+    `logps`, `entropies` (needed for ``full`` alone) and `mask` are (B, T); see PaW, before eq. 4.
     """
     source = entropies if mode == "full" else logps
     assert source is not None
@@ -225,11 +208,7 @@ def adaptive_coefficients(
     enabled: bool = True,
     count: int | None = None,
 ) -> NDArray[np.float64]:
-    """Return each group's lambda, ``1 - mean return / r_max``, within 0 and 1 (PaW, eq. 10).
-
-    Returns:
-        (G,). A group without trajectories has 0.
-    """
+    """Return each group's lambda, ``1 - mean return / r_max``, from 0 to 1 (PaW, eq. 10)."""
     returns = np.asarray(returns_by_trajectory, np.float64)
     groups = np.asarray(groups_by_trajectory).astype(np.int64)
     sizes = np.bincount(groups, minlength=count or 0)
@@ -243,14 +222,7 @@ def adaptive_coefficients(
 def row_weights(
     selected: ArrayLike, groups: ArrayLike, coefficients: ArrayLike, *, wm_coef: float = 1.0
 ) -> NDArray[np.float64]:
-    """Return ``wm_coef * lambda_g / (G |S_g|)`` for selected rows, and 0 for others (PaW, eq. 11).
-
-    Args:
-        selected: Whether each row of the whole update is selected.
-        groups: The group of each row, from 0.
-        coefficients: (G,), lambda of each group.
-        wm_coef: What all weights are multiplied by; not in the paper.
-    """
+    """Return ``wm_coef * lambda_g / (G |S_g|)`` for selected rows, and 0 for others (PaW, eq. 11)."""
     chosen = np.asarray(selected, np.bool_)
     factors = np.asarray(coefficients, np.float64)
     group = np.asarray(groups).astype(np.int64)
@@ -262,15 +234,7 @@ def row_weights(
 def value_loss(
     values: Tensor, old: Tensor, targets: Tensor, mask: Tensor, clip: float | None
 ) -> Tensor:
-    """Return PPO's loss of the critic: the sum over tokens of half the squared error, clipped.
-
-    Args:
-        values: (B, C), the critic's values now.
-        old: (B, C), its values before the update.
-        targets: (B, C), the returns.
-        mask: (B, C), 1 for tokens that count.
-        clip: How far values may move from the old ones; None for any distance.
-    """
+    """Return PPO's loss of the critic: the sum over tokens of half the squared error, clipped."""
     error = (values - targets) ** 2
     if clip is not None:
         near = old + (values - old).clamp(-clip, clip)

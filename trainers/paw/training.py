@@ -24,11 +24,11 @@ from ..processes import gathered, is_first, own_device, rank, wait, world_size
 from ..run_folder import RunFolder, last_checkpoint
 from ..setup import Environments, show_expert, tiny_for_training
 from ..sft import imitation_samples
-from ..stages import MakeEnv, Tell, play_shared
+from ..stages import MakeEnv, Tell, play_share
 from .config import PaWTraining
 from .rollouts import groups_of, roll_out, rollout_metrics
 from .rows import PaWRow, Serializer
-from .zerosearch import SearchTraining, check_search, open_simulator, tagged_rows
+from .zerosearch import SearchTraining, check_search, open_simulator, tagged_rows, warm_up
 
 METRICS = "metrics.jsonl"
 """The file of updates."""
@@ -266,12 +266,12 @@ class _Training:
         run = Run(
             make_env=partial(self.make_env, split),
             agent=self.policy.agent(self.config.evaluation_temperature),
-            tasks=tasks,
+            tasks=tasks[rank() :: world_size()],
             lm=self.policy.language_model(),
             seed=repeat or None,
             config={"split": split, "update": update},
         )
-        return play_shared(folder, run, self.config.concurrency)
+        return play_share(folder, run, concurrency=self.config.concurrency)
 
 
 def _tasks(make_env: MakeEnv, split: str) -> tuple[str, ...]:
@@ -347,28 +347,13 @@ def _warm_up(
     demos: str | Path | None,
 ) -> None:
     """Fine-tune a model on demonstrations, into a folder, whole or not at all."""
-    from ...lm.tiny import SFTConfig, fine_tune
-
     shown = show_expert(make_env, config, demos and Path(demos), tell)  # type: ignore[arg-type]
     agent = config.acting()
     if agent.prompts == "brief":
         rows = [Row(one.messages, one.text) for one in imitation_samples(shown, agent)]
     else:
         rows = list(tagged_rows(shown, agent, base))
-    draft = target.with_name(f"{target.name}.part")
-    shutil.rmtree(draft, ignore_errors=True)
-
-    def step(done: int, total: int, loss: float) -> None:
-        tell({"event": "warmup", "done": done, "of": total, "loss": loss})
-
-    sft = SFTConfig(
-        tokens=config.warmup.warmup_tokens,
-        seed=config.seed,
-        batch_tokens=config.warmup.warmup_batch_tokens,
-        learning_rate=config.warmup.warmup_rate,
-    )
-    fine_tune(base, draft, rows, sft, step)
-    draft.replace(target)
+    warm_up(base, target, rows, config.warmup.warmup_tokens, config, "warmup", tell)
 
 
 class Policy:
@@ -502,11 +487,8 @@ class Journal:
     def begin_after(self, update: int) -> None:
         """Remove what is there of later updates, which are done again."""
         if is_first():
-            for name, texts in (
-                (METRICS, ()),
-                (FAULTS, ("task", "error")),
-                (EVALUATIONS, ("split",)),
-            ):
+            files = {METRICS: (), FAULTS: ("task", "error"), EVALUATIONS: ("split",)}
+            for name, texts in files.items():
                 if (path := self._out / name).exists():
                     kept = [one for one in read_lines(path, *texts) if one["update"] <= update]
                     with writing(self._out):

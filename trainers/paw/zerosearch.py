@@ -313,23 +313,38 @@ def _teach_simulator(
     """Build a tiny simulator and teach it, into a folder, whole or not at all."""
     with closing(make_env(config.train_split)) as env:
         rows = list(lessons(env.unwrapped, config.seed))  # type: ignore[arg-type]
-    draft, base = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.new")
-    for folder in (draft, base):
-        shutil.rmtree(folder, ignore_errors=True)
+    base = target.with_name(f"{target.name}.new")
+    shutil.rmtree(base, ignore_errors=True)
     words = [text for row in rows for text in (row.messages[0].content, row.answer)]
     build_tiny(base, words, seed=config.seed, dtype="float32", **_SIZE)
+    tokens = config.zerosearch.simulator_warmup_tokens
+    warm_up(base, target, rows, tokens, config, "simulator", tell)
+    shutil.rmtree(base)
+
+
+def warm_up(
+    base: Path,
+    target: Path,
+    rows: Sequence[Row],
+    tokens: int,
+    config: PaWTraining,
+    event: str,
+    tell: Tell,
+) -> None:
+    """Fine-tune a model on so many tokens of rows, into a folder, whole or not at all."""
+    draft = target.with_name(f"{target.name}.part")
+    shutil.rmtree(draft, ignore_errors=True)
 
     def step(done: int, total: int, loss: float) -> None:
-        tell({"event": "simulator", "done": done, "of": total, "loss": loss})
+        tell({"event": event, "done": done, "of": total, "loss": loss})
 
     sft = SFTConfig(
-        tokens=config.zerosearch.simulator_warmup_tokens,
+        tokens=tokens,
         seed=config.seed,
         batch_tokens=config.warmup.warmup_batch_tokens,
         learning_rate=config.warmup.warmup_rate,
     )
     fine_tune(base, draft, rows, sft, step)
-    shutil.rmtree(base)
     draft.replace(target)
 
 

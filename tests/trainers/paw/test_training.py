@@ -21,6 +21,7 @@ import pytest
 from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, DataNotFound, OptionError
 from comap.lm.create import folder_of
+from comap.trainers import stages
 from comap.trainers.paw import training
 from comap.trainers.paw.config import preset
 from comap.trainers.paw.rows import PaWRow
@@ -105,7 +106,7 @@ def trained(out, config, model, **more):
     from comap.trainers.paw import trainer
 
     run = Run(out)
-    roll_out, collate, play_shared = training.roll_out, trainer.collate, training.play_shared
+    roll_out, collate, run_to = training.roll_out, trainer.collate, stages.run_to
 
     def watched(*args, **options):
         run.order.append("roll out")
@@ -121,14 +122,14 @@ def trained(out, config, model, **more):
 
     def evaluated(*args, **options):
         run.order.append("evaluate")
-        return play_shared(*args, **options)
+        return run_to(*args, **options)
 
     def tell(event):
         run.told.append({**event, "at": time.perf_counter()})
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "roll_out", watched)
-        patch.setattr(training, "play_shared", evaluated)
+        patch.setattr(stages, "run_to", evaluated)
         patch.setattr(trainer, "collate", collated)
         patch.setattr(Policy, "synchronize", lambda policy: run.order.append("send"))
         given = {"make_env": ENV, "out": out, "device": "cpu", "tell": tell, **more}
