@@ -87,7 +87,6 @@ _LIMITS = {
     "StableToolBench": None,  # the environment's number of calls
     "SearchQA": None,  # its option `turns`
 }
-"""The step limit of each environment."""
 
 for _name, _limit in _LIMITS.items():
     if f"comap/{_name}-v0" not in registry:

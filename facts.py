@@ -98,7 +98,6 @@ class Delta:
     removed: frozenset[Fact] = frozenset()
 
     def __len__(self) -> int:
-        """Return the number of changed facts."""
         return len(self.added) + len(self.removed)
 
     def to_text(self) -> str:

@@ -265,7 +265,6 @@ def _held(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _add(file: IO[bytes], records: Iterable[object], sync: bool = False) -> list[tuple[int, int]]:
-    """Append records to an open file, all or none."""
     lines = [_encoded(record) for record in records]
     start = end = _mended(file)
     try:

@@ -12,10 +12,8 @@ from .comap import CoMapAgent, CoMapConfig
 from .comap_selective import GateHistory, SelectiveCoMapAgent, SelectiveCoMapConfig
 from .config import AgentConfig, check_capabilities
 from .convert import (
-    from_comap_records,
     from_dataset,
     from_sharegpt,
-    to_comap_records,
     to_dataset,
     to_sharegpt,
 )
@@ -83,14 +81,12 @@ __all__ = [
     "agent_options",
     "check_capabilities",
     "create_agent",
-    "from_comap_records",
     "from_dataset",
     "from_sharegpt",
     "run_episode",
     "run_episodes",
     "run_to",
     "stream_episodes",
-    "to_comap_records",
     "to_dataset",
     "to_sharegpt",
 ]

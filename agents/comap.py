@@ -442,7 +442,6 @@ class CoMapAgent:
     def _early_probability(
         self, messages: tuple[Message, ...]
     ) -> Generator[Request, Reply, float | None]:
-        """Return p if it does not depend on the reflection."""
         if self.config.p_source != "head":
             return None
         if self.head is None:

@@ -204,7 +204,6 @@ texts; 'm' cannot; set decoding='free', or use a model in this process (Hugging 
 
 
 def check_adapter(lm: LanguageModel, adapter: str | None) -> None:
-    """Refuse an adapter that a language model does not have, where it tells which it has."""
     known = lm.config().get("adapters") if adapter is not None else None
     if known is None or adapter is None or adapter in known:
         return

@@ -176,7 +176,6 @@ def tiny_folder(
 
 
 def _text_of(episode: Trajectory, env: TextEnv) -> list[str]:
-    """Return the texts of an episode, those of prompts among them."""
     texts = [episode.goal, episode.observation]
     history = [Turn(None, episode.observation)]
     for before, step in episode.transitions():

@@ -17,7 +17,6 @@ Head = TypeVar("Head")
 
 
 def _state(hidden: Sequence[float], size: int) -> NDArray[np.float64]:
-    """Return a hidden state that a head of this size can read."""
     state = np.asarray(hidden, dtype=np.float64)
     if state.shape != (size,):
         raise LanguageModelError(
@@ -42,7 +41,6 @@ def _save(path: str | Path, weight: NDArray[Any], bias: NDArray[Any]) -> Path:
 
 
 def _load(path: str | Path, kind: str, make: Callable[[Any, Any], Head]) -> Head:
-    """Return the head that a file holds."""
     if not Path(path).is_file():
         raise DataNotFound(f"expected a {kind} at {path}, found no file")
     with needs_extra("llm", f"loading a {kind}"):

@@ -160,7 +160,6 @@ class ITPAgent:
     def _choose_k(
         self, view: View, replies: dict[int, str]
     ) -> Generator[Request, Reply, tuple[int, dict[str, Any]]]:
-        """Return K, and what the notes say of it."""
         config, most = self.config, self.config.k_max_of(view.env_id)
         if self.k_head is not None and config.k_source == "head":
             asked = Encode(

@@ -137,7 +137,6 @@ def read_tags(env_id: str, reply: str) -> TaggedReply:
 
 
 def _act(reply: str) -> tuple[str | None, bool]:
-    """Return the action of a reply, and whether it keeps the form."""
     action, thought = text_between(reply, "action"), text_between(reply, "think")
     if action is None:
         return None, False

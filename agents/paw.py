@@ -73,7 +73,6 @@ def _filled(template: str, slots: dict[str, str]) -> str:
 
 
 def _shown(view: View, index: int = -1) -> str:
-    """Return an observation as prompts show it."""
     text = view.history[index].observation
     return page_text(view.goal, text) if env_name(view.env_id) == "webshop" else text
 

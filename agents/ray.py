@@ -82,7 +82,6 @@ WORKER_LOST = "WorkerLost"
 """How the records of episodes begin to tell that their worker was lost."""
 
 Job: TypeAlias = "tuple[int, str]"
-"""A task and its number."""
 
 
 class RayPool:
@@ -219,7 +218,6 @@ class _Game:
         return _Worker(self.kind.remote(self.source, self.concurrency, self.overlap))
 
     def _hand_out(self) -> None:
-        """Give jobs to each worker that is ready and has none."""
         share = math.ceil(len(self.waiting) / (2 * len(self.team)))
         for worker in self.team:
             if worker.starting is not None or worker.results is not None:
@@ -238,7 +236,6 @@ class _Game:
                 worker.results = play.remote(jobs)
 
     def _next(self) -> _Worker:
-        """Return a worker that has something to tell."""
         by_sign = {one.waited_for: one for one in self.team if one.waited_for is not None}
         playing = any(one.results is not None for one in self.team)
         patience = None if playing else self.pool.patience

@@ -101,7 +101,6 @@ class ReflexionAgent:
         return tuple(memory.get("reflections", ()))[-self.config.reflections :]
 
     def _room(self) -> int:
-        """Return the most tokens of a note in a prompt."""
         return min(self.config.reflect_tokens, self.config.max_length // 12)
 
     def _question(self, trajectory: Trajectory, kept: Sequence[str]) -> tuple[Message, ...]:

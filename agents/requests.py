@@ -394,7 +394,6 @@ class RequestBatcher:
         return id(model.lm) if isinstance(model, LanguageWorldModel) else id(model)
 
     def _routed(self, question: SlotRequest) -> _Asked | ImagineRequest | ProbeRequest | Exception:
-        """Return what is asked of whom, or why it cannot be asked."""
         if isinstance(question, ProbeRequest):
             return question
         if not isinstance(question, ImagineRequest):

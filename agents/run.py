@@ -118,7 +118,6 @@ class Records:
 
 
 FORMAT = "comap run 1"
-"""What a ``run.json`` begins with."""
 
 _NO_MATTER = {
     f"language_model.{name}"
@@ -406,7 +405,6 @@ Play: TypeAlias = (
 number and trials as it ends."""
 
 RUN = "run.json"
-"""The file that says what was run."""
 TIMINGS = "timings.jsonl"
 """The file that says when each task ended."""
 

@@ -413,7 +413,6 @@ def play_on(
 def _record(
     player: Player, slot: EnvSlot, seed: int | None, trial: int, error: str | None, **record: Any
 ) -> Trajectory:
-    """Return the trajectory with these fields, and with who played where."""
     return Trajectory(
         env_id=slot.inner.env_id,
         agent=player.agent.name,

@@ -126,7 +126,6 @@ class WebEvolverAgent:
     def _candidates(
         self, view: View, first: Draft, replies: dict[int, str]
     ) -> Generator[Request, Reply, list[Draft]]:
-        """Return the draft and further actions, all different."""
         drafts = [first]
         seen = {canonical_action(view.env_id, first.action)}
         for number in range(2, self.config.candidates + 1):

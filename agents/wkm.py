@@ -142,7 +142,6 @@ class _Index:
         }
 
     def likeness(self, text: str) -> NDArray[np.float64]:
-        """Return the cosine of a text with each of the texts."""
         found = np.zeros(self._size)
         for word, value in sorted(self._unit(Counter(_WORD.findall(text.lower()))).items()):
             if word in self._postings:
@@ -313,7 +312,6 @@ class WKMAgent:
         return Decision(action, notes=notes | how | {"verb": verb, "decoding": decoding})
 
     def _verbs(self, view: View) -> tuple[str, ...]:
-        """Return the verbs to choose from, in a fixed order."""
         if view.admissible_actions:
             found = [verb_of(action) for action in view.admissible_actions]
         else:
@@ -357,7 +355,6 @@ class WKMAgent:
         verbs: Sequence[str],
         known: dict[str, float],
     ) -> Generator[Request, Reply, tuple[dict[str, float], dict[str, Any]]]:
-        """Return the mixed probabilities of the verbs, and what the notes say of them."""
         words = tuple(f" {verb}" for verb in verbs)
         asked = NextWord(messages, words, f"{lead}Action:", self.config.adapter, "verb")
         found: WordProbabilities = yield asked
@@ -374,7 +371,6 @@ class WKMAgent:
     def _complete(
         self, view: View, messages: tuple[Message, ...], lead: str, verb: str
     ) -> Generator[Request, Reply, str]:
-        """Return an action that starts with a verb."""
         config = self.config
         if config.decoding != "free" and view.admissible_actions:
             actions = [text for text in view.admissible_actions if verb_of(text) == verb]

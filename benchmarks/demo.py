@@ -486,7 +486,6 @@ def _plan_table(results: _Results) -> Table:
 
 
 def learned_table(learned: Sequence[Mapping[str, Any]], parameters: int) -> Table:
-    """Return how the learned agents did."""
     rows = []
     for one in learned:
         revised = 100 * one["revised"] / one["reflected"] if one["reflected"] else None

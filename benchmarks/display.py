@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import MissingExtra
+from ..errors import needs_extra
 from ..lm.create import hush
 from ..metrics import wilson
 from ..trainers.processes import is_first
@@ -27,10 +27,8 @@ _PARTS = 10  # of a piece of work, between two such lines
 
 def open_console() -> Any:
     """Return rich's console of standard output."""
-    try:
+    with needs_extra("viz", "showing tables and progress"):
         from rich.console import Console
-    except ImportError as error:
-        raise MissingExtra.of("viz", "showing tables and progress") from error
     return Console(file=sys.stdout, highlight=False)
 
 
@@ -83,7 +81,6 @@ def progress(description: str, total: int) -> Iterator[Callable[[], None]]:
 
 
 def tracked(items: Sequence[Item], description: str) -> Iterator[Item]:
-    """Yield items, and show how many of them are done."""
     with progress(description, len(items)) as advance:
         for item in items:
             yield item
@@ -100,7 +97,6 @@ class Display:
         self._shown_at, self._shown_part = time.monotonic(), 0
 
     def say(self, text: str) -> None:
-        """Show a line."""
         if self.console is not None:
             self.console.print(one_line(text, 400), markup=False, soft_wrap=True)
 
@@ -272,7 +268,6 @@ _STAGES = (
 
 
 def stage_line(result: Mapping[str, Any]) -> str:
-    """Return what a stage ended with, in a line."""
     known = {**result.get("counts", {}), **result}
     if "success" in result:
         known["percent"] = 100 * result["success"]

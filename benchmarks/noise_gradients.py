@@ -6,15 +6,14 @@ loss pulls at the logit of a token of probability p by an amount of its own: cro
 mean absolute error by p (1 - p), and PaW's clipped one (eq. 7) by p (1 - p) where p is at most rho.
 
 In ALFWorld, noise is what a receptacle holds that is looked into for the first time; elsewhere it is
-product codes and words in capitals, as in WebShop, where ``--noise listings`` counts titles and prices
-of products never listed before as well.
+product codes and words in capitals, as in WebShop (PaW, A.4).
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,9 +38,8 @@ from .record import circumstances, write_result
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-Noise: TypeAlias = Literal["contents", "codes", "listings"]
-"""What counts as noise: first-seen contents of receptacles, product codes and words in capitals, or all
-that lists have of products not listed before."""
+Noise: TypeAlias = Literal["contents", "codes"]
+"""What counts as noise: first-seen contents of receptacles, or product codes and words in capitals."""
 
 Spans: TypeAlias = Sequence[tuple[int, int]]
 """Where parts of a text begin and end."""
@@ -55,11 +53,6 @@ _LOT = 16  # episodes that are played before it is asked whether there are enoug
 _RESULTS = "(Total results:"  # stands on WebShop's pages of search results
 _CODE = re.compile(r"(?=(B[0-9A-Z]{9}))")  # looks ahead, so that codes may overlap
 _CAPITALS = re.compile(r"[A-Z]{4,}[0-9]*")
-_ASIN = re.compile(r"[0-9A-Z]{10}")  # books have codes of digits
-_SEPARATOR = " [SEP] "
-_PAGE = re.compile(r"'?Page [0-9]+ \(Total results: [0-9]+\)'?")
-_BUTTON = re.compile(r"'?(?:< Prev|Next >)'?")
-_FIELDS = 3  # of a listed product: code, title and price
 _PACKAGES = ("torch", "transformers", "gymnasium", "numpy")
 _BRIEF = {"prompts": "brief", "state_text": "belief", "form": "given"}
 _AGENTS: dict[str, dict[str, Any]] = {
@@ -88,7 +81,7 @@ class NoiseGradients:
     agent_option: Mapping[str, Any] = field(default_factory=dict)
     """setting of the agent (repeatable)"""
     noise: Noise | None = None
-    """what is noise: contents, codes or listings (default: by environment)"""
+    """what is noise: contents or codes (default: by environment)"""
     transitions: int = 100
     """transitions to draw"""
     episodes: int = 320
@@ -196,7 +189,6 @@ def find_noise(trajectory: Trajectory, serializer: Serializer, kind: Noise) -> l
     """Return the transitions of an episode whose observation has noise in it."""
     shop = trajectory.env_id.rpartition("/")[2].startswith("WebShop")
     found = []
-    listed: set[str] = set()
     for row in serializer.rows_of(trajectory, group=0, number=0):
         step = trajectory.steps[row.t]
         if shop and _RESULTS not in step.observation:
@@ -204,13 +196,7 @@ def find_noise(trajectory: Trajectory, serializer: Serializer, kind: Noise) -> l
         texts = serializer.chat.texts(row.observation_ids)
         text = "".join(texts)
         spans: Spans
-        if kind == "contents":
-            spans = content_spans(step.delta, text)
-        elif kind == "listings":
-            spans = listing_spans(listed, text)
-            listed |= listed_codes(step.observation)
-        else:
-            spans = code_spans(text)
+        spans = content_spans(step.delta, text) if kind == "contents" else code_spans(text)
         noisy = overlapping(texts, spans)
         if any(noisy):
             found.append(Found(row, noisy))
@@ -233,40 +219,6 @@ def content_spans(delta: Delta, text: str) -> list[tuple[int, int]]:
     longest_first = sorted(names, key=lambda name: (-len(name), name))
     pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)"
     return [match.span() for match in re.finditer(pattern, text, re.IGNORECASE)]
-
-
-def listing_spans(known: Collection[str], text: str) -> list[tuple[int, int]]:
-    """Return where a page of WebShop's results has products that were not listed before.
-
-    Noise are code, title and price: all that the shop holds and no page has shown. Quotes around the
-    parts and what stands between them are none. Pages of the observation mode ``text_rich`` have none.
-    """
-    products = [fields for fields in _listed(text) if text[slice(*fields[0])] not in known]
-    return [span for fields in products for span in fields]
-
-
-def listed_codes(text: str) -> set[str]:
-    """Return the codes of the products that a page of WebShop's results lists."""
-    return {text[slice(*fields[0])] for fields in _listed(text)}
-
-
-def _listed(text: str) -> list[list[tuple[int, int]]]:
-    """Return where code, title and price of each listed product are; what is cut off is left out."""
-    parts, start = list[tuple[int, int]](), 0
-    for part in text.split(_SEPARATOR):
-        parts.append((start, start + len(part)))
-        start += len(part) + len(_SEPARATOR)
-    texts = [text[slice(*part)] for part in parts]
-    first = next((at for at, part in enumerate(texts, 1) if _PAGE.fullmatch(part)), len(parts))
-    while first < len(parts) and _BUTTON.fullmatch(texts[first]):
-        first += 1
-    rest = []
-    for (start, end), part in zip(parts[first:], texts[first:], strict=True):
-        if part.startswith("'"):  # quoted; the last one may have been cut off
-            start, end = start + 1, end - (len(part) > 1 and part.endswith("'"))
-        rest.append((start, end))
-    products = [rest[at : at + _FIELDS] for at in range(0, len(rest), _FIELDS)]
-    return [fields for fields in products if _ASIN.fullmatch(text[slice(*fields[0])])]
 
 
 def observation_logprobs(
@@ -368,7 +320,6 @@ def _share(
 
 
 def _show(result: dict[str, Any]) -> None:
-    """Print the shares, in percent."""
     print(
         f"{result['transitions']} transitions of {result['candidates']}, {result['tokens']} tokens, "
         f"{result['noisy_tokens']} of them noise"

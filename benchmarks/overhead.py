@@ -29,7 +29,6 @@ QWEN: dict[str, Any] = {
     "max_position_embeddings": 32_768,
     "tie_word_embeddings": True,
 }
-"""The shape of Qwen2.5-1.5B."""
 
 _TOKENS = {"tiny": (72, 5, 17), "qwen2.5-1.5b": (600, 120, 60)}
 """Mean tokens of prompts, responses and observations: of brief belief prompts, and of PaW's."""
@@ -232,7 +231,6 @@ def episode_rows(options: PaWOverhead) -> list[PaWRow]:
 
 
 def _random_model(options: PaWOverhead, folder: Path, device: Any) -> Path:
-    """Save a model with random weights and a tokenizer, and return the folder."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 

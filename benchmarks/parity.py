@@ -146,7 +146,6 @@ def _sha256(path: Path) -> str:
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Return the result for people."""
     lines = []
     for name, part in result.items():
         if isinstance(part, dict) and "matching" in part:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from ..errors import MissingExtra
+from ..errors import needs_extra
 from .tables import one_line
 
 SYMBOLS = "●■▲◆▼✚"
@@ -63,11 +63,9 @@ def image_of(plot: Plot) -> Any:
 @lru_cache(maxsize=256)
 def svg_of(plot: Plot, alone: bool = False) -> bytes:
     """Return a plot as an SVG file; one that stands alone has a legend and a white ground."""
-    try:
+    with needs_extra("viz", "drawing a plot"):
         import matplotlib.style
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra.of("viz", "drawing a plot") from error
     settings = {
         "svg.fonttype": "none",
         "svg.hashsalt": "comap",
@@ -96,7 +94,6 @@ def svg_of(plot: Plot, alone: bool = False) -> bytes:
 
 
 def _draw(axes: Any, plot: Plot) -> None:
-    """Draw the axes and every series of a plot."""
     axes.set_xlabel(one_line(plot.xlabel, 60))
     axes.set_ylabel(one_line(plot.ylabel, 60))
     axes.spines[["top", "right"]].set_visible(False)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..envs.alfworld.rooms import Difficulty
-from ..errors import CoMapError, MissingExtra
+from ..errors import CoMapError, needs_extra
 from ..facts import Fact, State, apply, diff, fact_to_text
 from ..jsonl import replacing_file
 from ..metrics import delta_f1
@@ -104,10 +104,8 @@ def write_whole(path: Path, text: str) -> None:
 
 def page_environment() -> Any:
     """Return jinja2's environment of our pages: what is filled in is escaped."""
-    try:
+    with needs_extra("viz", "writing a report"):
         from jinja2 import Environment, FunctionLoader, StrictUndefined
-    except ImportError as error:
-        raise MissingExtra.of("viz", "writing a report") from error
     environment = Environment(
         loader=FunctionLoader(template_text),
         autoescape=True,
@@ -154,7 +152,6 @@ class Pack:
         return len(self._entries)
 
     def add(self, episode: Episode) -> None:
-        """Add an episode."""
         record = episode_record(episode)
         text = json.dumps(record, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
         packed = zlib.compress(text.encode("ascii"), _COMPRESSION)

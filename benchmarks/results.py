@@ -23,7 +23,6 @@ def read_results(folder: Path = HERE / "results") -> dict[str, dict[str, Any]]:
 
 
 def page(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the page as Markdown."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -56,7 +55,6 @@ def number(value: float | None, digits: int = 0) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """Return a share in percent, without the sign."""
     return "–" if share is None else f"{100 * share:.{digits}f}"
 
 
@@ -68,7 +66,6 @@ def over_seeds(one: Mapping[str, Any], scale: float = 100.0, digits: int = 1) ->
 
 
 def mean_of(values: Sequence[float], scale: float = 100.0, digits: int = 1) -> str:
-    """Return mean and standard deviation of values."""
     spread = {"mean": statistics.mean(values), "sd": statistics.stdev(values)}
     return over_seeds(spread, scale, digits)
 

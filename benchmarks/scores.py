@@ -70,17 +70,14 @@ class Answers:
         return dict(sorted(found.items()))
 
     def about(self) -> dict[str, Any]:
-        """Return what they are, as plain data."""
         about = {"name": self.name, "kind": self.kind, "compat": self.compat}
         groups = {group: len(keys) for group, keys in self.groups.items()}
         return {**about, "n": len(self.attempts), "groups": groups}
 
     def only(self, keys: Iterable[str]) -> Answers:
-        """Return the answers to these queries alone."""
         return replace(self, attempts={key: self.attempts[key] for key in keys})
 
     def judge(self, given: Judge | None) -> Judge | None:
-        """Return a given judge, or the checker where all tasks have one."""
         if given is not None or not self.attempts.keys() <= self.checked.keys():
             return given
         return CallableJudge(
@@ -138,7 +135,6 @@ class _Queries:
         return ""
 
     def records(self, keys: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        """Return the records of official queries that are here."""
         found: dict[str, Mapping[str, Any]] = {}
         for key in keys:
             before, _, number = key.rpartition("/")
@@ -227,7 +223,6 @@ def _episodes(played: Path) -> Iterator[Trajectory]:
 
 
 def _generated(episode: Trajectory, played: Path) -> Mapping[str, Any]:
-    """Return the record of a generated task."""
     _, group, number, *rest = [*episode.task.split("/"), "", ""]
     seed = str(episode.fingerprint.get("generator_seed", "0"))
     known = group in SIZES and number.isdecimal() and int(number) < SIZES[group]
@@ -240,7 +235,6 @@ def _generated(episode: Trajectory, played: Path) -> Mapping[str, Any]:
 
 
 def recorded_judge(path: str | os.PathLike[str], answers: Answers) -> RecordedJudge:
-    """Return a judge that says what was recorded of these answers."""
     judge = RecordedJudge(path)
     known = judge.verdicts.keys()
     if not any(key in known or key.rpartition("/")[2] in known for key in answers.attempts):
@@ -261,7 +255,6 @@ def score_answers(
     rounds: int = _RUNS,
     progress: Callable[[str], object] = lambda line: None,
 ) -> dict[str, Any]:
-    """Return the scores of answers as plain data."""
     for name, number in (("--runs", runs), ("--rounds", rounds)):
         if number is not None and number < 1:
             raise OptionError(f"{name} must be a whole number of at least 1, not {number!r}")
@@ -322,7 +315,6 @@ def _pass_rate(answers: Answers, judge: Judge, runs: int | None) -> PassReport:
 
 
 def _pass_data(report: PassReport, answers: Answers) -> dict[str, Any]:
-    """Return a pass report as plain data, with the groups' own rates."""
     by_group = {}
     for group, keys in answers.groups.items():
         rows = [[VERDICTS[said] for said in report.verdicts[key] if said] for key in keys]
@@ -379,7 +371,6 @@ def _win_rate(
 
 
 def scores_table(result: Mapping[str, Any]) -> Table:
-    """Return scores as a table for the terminal."""
     about, sopr, sowr, process = (result[key] for key in ("answers", "sopr", "sowr", "process"))
     kind = "of a run of comap" if about["kind"] == "run" else "in the reference's format"
     rows: list[tuple[str, str | None]] = [("answers", f"{about['n']:,} {kind}")]
@@ -433,7 +424,6 @@ def score_world_model(
     split: str,
     transitions: Sequence[Transition],
 ) -> dict[str, Any]:
-    """Return the scores of a world model on transitions of a split, as plain data."""
     with closing(environments(split)) as env:
         canonicalizer = env.get_wrapper_attr("canonicalizer")
     return {
@@ -484,7 +474,6 @@ def read_transitions(path: Path, env_id: str) -> list[Transition]:
 
 
 def world_model_table(title: str, scores: Mapping[str, Any]) -> Table:
-    """Return a world model's scores as a table."""
     parts = {
         "all": "all",
         "nonempty": "those that change a fact",

@@ -144,7 +144,6 @@ def _compared(measured: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, 
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Return a result as lines for a terminal."""
     lines = [", ".join(f"{result[key]} {key}" for key in ("episodes", "steps") if key in result)]
     for name, parts in result["measured"].items():
         medians = {k: v["median"] if isinstance(v, dict) else v for k, v in parts.items()}
@@ -158,7 +157,6 @@ def table(result: Mapping[str, Any]) -> str:
 
 
 def _shown(parts: Mapping[str, Any]) -> str:
-    """Return seconds in microseconds, and rates as they are."""
     return ", ".join(
         f"{name} {value:,.2f}" if "per second" in name else f"{name} {1e6 * value:,.1f} us"
         for name, value in parts.items()
@@ -167,7 +165,6 @@ def _shown(parts: Mapping[str, Any]) -> str:
 
 
 def _in_process(job: Mapping[str, Any]) -> Any:
-    """Return what a fresh process that runs this file returns for a job."""
     from ..errors import EngineError
 
     path = [job.get("against"), os.environ.get("PYTHONPATH")]
@@ -281,7 +278,6 @@ class _UpstreamScienceWorld:
 
 
 def _cpu_seconds() -> float:
-    """Return the CPU seconds of this process and its children."""
     spent = time.process_time()
     for process in _children():
         try:

@@ -92,7 +92,6 @@ class TrainingRecord:
         return tuple(x for x, _ in known), tuple(y for _, y in known)
 
     def evaluated(self) -> dict[str, list[Evaluated]]:
-        """Return the evaluations of each split."""
         splits: dict[str, list[Evaluated]] = {}
         for at, split, result in self._evaluated():
             found = splits.setdefault(split, [])
@@ -139,7 +138,6 @@ def number(value: object, *keys: str) -> float | None:
 
 
 def read_training(folder: str | Path) -> TrainingRecord:
-    """Read the folder of a training, finished or not."""
     root = Path(folder)
     path = root / "run.json"
     if not path.is_file() and not (root / METRICS).is_file():

@@ -141,7 +141,6 @@ def _names_of(runs: Sequence[Path]) -> list[str]:
 
 
 def summary_table(title: str, summary: Mapping[str, Any]) -> Table:
-    """Return the results of a run as a table."""
     return Table(title, ("", "value"), tuple(_summary_rows(summary).items()))
 
 

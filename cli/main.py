@@ -53,7 +53,6 @@ COMMANDS = {
     "hub push": ("hub:Push", "push trajectories or models to the Hub"),
     "hub load": ("hub:Load", "load what was pushed"),
 }
-"""The class of each command, in a module of this folder, and what the command is for."""
 
 _INSTEAD = {
     "train webevolver": "its policy and world model are those of comap train sft --world-model, and "
@@ -113,7 +112,6 @@ def understood(words: Sequence[str]) -> Command:
 
 
 def load(name: str) -> type[Command]:
-    """Return the class of a command."""
     module, _, made = COMMANDS[name][0].partition(":")
     found: type[Command] = getattr(import_module(f".{module}", __package__), made)
     return found

@@ -33,7 +33,6 @@ C = TypeVar("C", bound="Command")
 Pairs = Mapping[str, Any]
 """A repeatable option ``--name NAME=VALUE``, its values read as JSON where they are that."""
 Texts = Mapping[str, str]
-"""The same, its values as they are."""
 WORD: Mapping[str, Any] = MappingProxyType({"word": True})
 """Metadata of a field that is given by its position on the command line, not by a name."""
 SETTINGS: Mapping[str, Any] = MappingProxyType({"settings": True})
@@ -57,7 +56,6 @@ class Command:
     """What goes before the name of a setting that one of the fields has too."""
 
     def run(self) -> int:
-        """Do it, and return the exit status."""
         raise NotImplementedError
 
     @property
@@ -246,7 +244,6 @@ class Options(jsonargparse.ArgumentParser):
                 self._add(group, name, self.hints[name], help_text[name], default, shown, word=word)
 
     def _add_settings(self, settings: Any) -> None:
-        """Add an option for each setting, and for each of a setting that has its own."""
         leaves = list(_leaves(settings))
         names = [path[-1] for path, _, _, _ in leaves]
         wanted = self.made.shown.split()
@@ -307,7 +304,6 @@ class Options(jsonargparse.ArgumentParser):
 
 
 def flag(name: str) -> str:
-    """Return the option of a field."""
     return f"--{_dashed(_WORDS.get(name, name))}"
 
 
@@ -416,7 +412,6 @@ def _text_or_none(value: object) -> str | None:
 
 
 def _frozen(value: Any) -> Any:
-    """Return values with tuples for lists, as dataclasses have them."""
     if isinstance(value, dict):
         return {name: _frozen(part) for name, part in value.items()}
     return tuple(value) if isinstance(value, list) else value
@@ -444,7 +439,6 @@ def _metavar(dest: str, hint: Any) -> str:
 
 
 def _kind(hint: Any) -> str:
-    """Return in words what an option takes."""
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, get_args(hint)))}"
     if get_origin(hint) is tuple:

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from ..agents.run import Run
 
 AnyWorldModel: TypeAlias = "WorldModel | str | Mapping[str, Any] | None"
-"""A world model, its id or its config; None for none."""
 
 MakeEnv: TypeAlias = "Callable[[], gymnasium.Env[str, str]]"
 
@@ -132,7 +131,6 @@ class Models:
         self._made: dict[str, LanguageModel] = {}
 
     def __call__(self, spec: str) -> LanguageModel:
-        """Return the language model of this name."""
         if spec not in self._made:
             self._made[spec] = self._make(spec)
         return self._made[spec]
@@ -435,7 +433,6 @@ class Play(ModelOptions):
         return replace(self, model=model, world_model=world)
 
     def _agent(self) -> tuple[Agent, dict[str, Any]]:
-        """Return the agent, and what it was told."""
         asks = agent_options(self.agent) is not None
         chosen: dict[str, Any] = {}
         if self.model == _SHIPPED_AGENT:  # as it was trained
@@ -453,7 +450,6 @@ class Play(ModelOptions):
         return create_agent(self.agent, **made), chosen
 
     def _tasks(self, env: gymnasium.Env[str, str]) -> Sequence[str]:
-        """Return the tasks that are named, which the environment then knows, or all."""
         known: tuple[str, ...] = env.get_wrapper_attr("tasks").ids
         tasks = list(self.tasks)
         if len(tasks) == 1 and Path(tasks[0]).is_file():

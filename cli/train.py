@@ -55,7 +55,6 @@ class Training(EnvOptions):
 
     @classmethod
     def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
-        """Return the preset for an environment, with the settings that were given."""
         raise NotImplementedError
 
     @classmethod
@@ -73,11 +72,9 @@ class Training(EnvOptions):
 
     @property
     def needs_model(self) -> bool:
-        """Whether something begins from the model, not from one of its own."""
         return True
 
     def train(self, environments: Environments, shown: Any, tell: Tell) -> str | Path | None:
-        """Train and return the model that the trained adapters, if any, are of."""
         raise NotImplementedError
 
     def run(self) -> int:
@@ -172,7 +169,6 @@ class Staged(Training):
         return self.config.weights == "lora" or not roles <= set(self.begin)
 
     def training_class(self) -> Callable[..., Any]:
-        """Return what makes the training."""
         raise NotImplementedError
 
     def train(self, environments: Environments, shown: Any, tell: Tell) -> str | Path | None:

@@ -77,7 +77,6 @@ class Revealer(Protocol):
 
 
 def names(action: str, thing: str) -> bool:
-    """Return whether an action names a thing, in whole words."""
     return re.search(rf"(?<!\w){re.escape(thing)}(?!\w)", action) is not None
 
 

@@ -80,15 +80,12 @@ class Draws:
         return low + int(self.share() * (high - low + 1))
 
     def chance(self, probability: float) -> bool:
-        """Return True with this probability."""
         return self.share() < probability
 
     def pick(self, items: Sequence[_T]) -> _T:
-        """Return one of the items, each as likely."""
         return items[int(self.share() * len(items))]
 
     def some(self, items: Sequence[_T], number: int) -> tuple[_T, ...]:
-        """Return so many of the items, in their own order."""
         indices = list(range(len(items)))
         while len(indices) > number:
             del indices[int(self.share() * len(indices))]

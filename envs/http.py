@@ -98,7 +98,6 @@ class Guard:
         self._only_here = is_loopback(host)
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
-        """Answer one request."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
@@ -143,7 +142,6 @@ class _Answer:
         self._begun = False
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
-        """Send what the application says."""
         self._begun = True
         await self._send(message)
 
@@ -208,7 +206,6 @@ class _Body:
             left -= len((await self._next()).get("body", b""))
 
     async def _read(self) -> tuple[bytes, MutableMapping[str, Any] | None]:
-        """Return the body, and what came in place of its end."""
         body = bytearray()
         while not self._over:
             message = await self._next()

@@ -46,7 +46,6 @@ class Progress(NamedTuple):
 
 
 Listener = Callable[[Progress], None]
-"""What is told of every `Progress`."""
 
 
 def silent(progress: Progress) -> None:

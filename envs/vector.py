@@ -326,6 +326,5 @@ class _Pipe:
 
 
 def _work(permits: Any, *arguments: Any) -> None:
-    """Do a worker's work, with a semaphore of ours."""
     work: Any = _async_worker
     work(*arguments[:-1], permits)

@@ -169,7 +169,6 @@ class AdaptedEnv(TextEnv):
         return str(text)
 
     def _meant(self, action: str) -> tuple[Any, bool]:
-        """Return the environment's own action for a text, and whether there is one."""
         if self._words.act is None:
             return action, True
         try:

@@ -39,7 +39,6 @@ from ..metrics import success_rate
 from ..trajectory import Trajectory
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-"""OWNER/NAME on the Hub."""
 MOST_BYTES = 64 * 2**30
 """The most that is loaded, unless one says otherwise."""
 
@@ -264,7 +263,6 @@ def _push(
     fill: Callable[[Path], tuple[str, ...]],
     private: bool,
 ) -> Pushed:
-    """Let a function fill a folder, and push it."""
     if not isinstance(licence, str) or not _LICENSE.fullmatch(licence):
         raise OptionError(
             "expected a licence as the Hub writes it (apache-2.0, cc-by-4.0, mit, other), found "
@@ -343,7 +341,6 @@ def _upload(name: str, kind: _Kind, folder: Path, private: bool) -> str:
 
 
 def _download(name: str, kind: _Kind, revision: str | None, files: Path, most_bytes: int) -> str:
-    """Download the files of one commit that comap reads, and return the commit."""
     if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
         raise OptionError(f"expected a commit, branch or tag, found {revision!r:.120}")
     api = _library("huggingface_hub").HfApi()
@@ -394,7 +391,6 @@ def _allowed(name: str) -> bool:
 
 
 def _checked(path: Path, name: str) -> Path:
-    """Return a file if it is what its name says."""
     suffix = path.suffix
     try:
         if path.is_symlink() or not _allowed(name):
@@ -532,7 +528,6 @@ def _library(name: str) -> Any:
 
 
 def _copy_model(folder: Path, draft: Path) -> tuple[str, ...]:
-    """Copy what may be pushed, and return the names of the rest."""
     skipped = []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -553,7 +548,6 @@ def _copy_model(folder: Path, draft: Path) -> tuple[str, ...]:
 
 
 def _model_in(folder: Path) -> dict[str, Any]:
-    """Return what is known of the model in a folder."""
     files = [folder / name for name in ("adapter_config.json", "config.json")]
     adapter, config = (_mapping(read_json(file)) if file.is_file() else {} for file in files)
     base = str(adapter.get("base_model_name_or_path") or "")
@@ -654,7 +648,6 @@ def model_card(
     title: str | None,
     evaluation: str | Path | None,
 ) -> str:
-    """Return the card of models that were copied into a draft."""
     adapter = any(model["adapter"] for model in models)
     bases = sorted({model["base"] for model in models if REPOSITORY.fullmatch(model["base"])})
     front: dict[str, Any] = {

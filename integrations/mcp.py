@@ -57,7 +57,6 @@ class EpisodeTools:
 
     @property
     def session(self) -> Session:
-        """The environment, in an episode."""
         if self._session is None:
             session = Session(self._offered.env_ids[0], self._offered.make())
             session.reset()
@@ -119,7 +118,6 @@ class EpisodeTools:
         return Result(message["observation"], message)
 
     def _written(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Return the action that calls a function."""
         from ..envs.stabletoolbench.calls import write_call
 
         try:
@@ -130,7 +128,6 @@ class EpisodeTools:
             ) from error
 
     def _begin(self, session: Session) -> None:
-        """Take the functions of the episode for tools."""
         self._session = session
         found = getattr(session.env.unwrapped, "functions", [])
         self._functions = {

@@ -116,7 +116,6 @@ def load_environment(
 
 
 def _rubric(vf: Any, reward: Worth) -> Any:
-    """Return what scores a rollout."""
 
     def recorded(name: str) -> Callable[..., Any]:
         async def metric(state: Any) -> float:
@@ -198,7 +197,6 @@ def _environment_class(vf: Any) -> Any:
 
 
 def _add(noted: dict[str, Any], message: Mapping[str, Any]) -> None:
-    """Note what followed an action."""
     noted["return"] += message["reward"]
     noted["invalid_actions"] += int(message["invalid_action"])
     noted |= {"score": message["score"], "success": message["success"], "steps": message["step"]}
@@ -206,7 +204,6 @@ def _add(noted: dict[str, Any], message: Mapping[str, Any]) -> None:
 
 
 def _text_of(message: Any) -> str:
-    """Return the text of a message, whose content may be parts."""
     content = message["content"] if isinstance(message, Mapping) else message.content
     if isinstance(content, str) or content is None:
         return content or ""

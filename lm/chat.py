@@ -187,7 +187,6 @@ class ChatTokenizer:
         return [key if isinstance(key, LanguageModelError) else found[key] for key in asked]
 
     def _continued(self, request: Generate) -> list[int] | LanguageModelError:
-        """Return the tokens of a conversation that goes on token for token."""
         try:
             head, later = conversation(self._checked(request.messages), request.reply_ids)
             (found,) = self._rendered([Generate(head)])
@@ -268,7 +267,6 @@ class ChatTokenizer:
         return str(rendered)
 
     def _checked(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """Return the messages that the template is given, or raise what is wrong with them."""
         checked = checked_messages(messages)
         return checked if self._takes_system else _without_system(checked)
 

@@ -183,7 +183,6 @@ def shipped_models(name: str = "alfworld", root: Path | None = None) -> ShippedM
 
 
 def model_folder(name: str = "alfworld", root: Path | None = None) -> Path:
-    """Return the folder where shipped models belong, whether they are there or not."""
     known = sorted(SHIPPED.values())
     if name not in known:
         raise DataNotFound(

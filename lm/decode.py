@@ -521,7 +521,6 @@ def _gathered(logits: Any, items: Sequence[Branches], inner: list[list[int]]) ->
 
 
 def _single(values: Any) -> Any:
-    """Return values in at least single precision."""
     return values if values.dtype.itemsize == 8 else values.float()
 
 

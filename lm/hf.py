@@ -296,7 +296,6 @@ class HFLanguageModel(BaseLanguageModel):
                 module.training = True
 
     def _prepared(self, request: LMRequest, prompt: list[int]) -> Any:
-        """Return what is computed for a request, or raise what is wrong with it."""
         if isinstance(request, Generate):
             return self._row(request, prompt)
         if isinstance(request, Encode):
@@ -392,7 +391,6 @@ class HFLanguageModel(BaseLanguageModel):
 
 
 def _question(request: LMRequest, adapter: str | None) -> LMRequest:
-    """Return a request that is equal for all that have the same answer."""
     if isinstance(request, Generate) and request.sampling.temperature == 0:
         request = replace(request, sampling=replace(request.sampling, top_p=1.0, seed=0))
     return replace(request, adapter=adapter)
@@ -401,7 +399,6 @@ def _question(request: LMRequest, adapter: str | None) -> LMRequest:
 def _stop_test(
     chat: ChatTokenizer, stops: Sequence[str], prefix: str
 ) -> Callable[[list[int]], bool]:
-    """Return a test whether one of the stop texts is in the text of some tokens."""
     # Every token but a few adds a byte at least, so a stop text that has just come is among these.
     window = max(len(stop.encode("utf-8", "replace")) for stop in stops) + 8
 
@@ -417,7 +414,6 @@ def _stop_test(
 
 
 def _computed(engine: Engine, kind: type, items: Sequence[Any]) -> list[Any]:
-    """Return what the model computes for each item, or the error that stands for it."""
     if kind is Generate:
         work: Any = decode
         lengths = [len(row.prompt) + row.limit for row in items]
@@ -429,7 +425,6 @@ def _computed(engine: Engine, kind: type, items: Sequence[Any]) -> list[Any]:
 
 
 def _scored(engine: Engine, items: Sequence[Sequence[Branches]]) -> list[Any]:
-    """Return for each item the log-probabilities of all its branches, or an error."""
     found = iter(branch_logprobs(engine, [branches for item in items for branches in item]))
     results = [[next(found) for _ in item] for item in items]
     return [

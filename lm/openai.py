@@ -206,7 +206,6 @@ class OpenAILanguageModel(BaseLanguageModel):
             return self._client[1]
 
     def _ask(self, client: Any, request: LMRequest) -> Any:
-        """Return the reply to a request, or the error that stands for it."""
         import openai
 
         start = time.monotonic()

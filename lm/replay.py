@@ -260,7 +260,6 @@ class ReplayLanguageModel(BaseLanguageModel):
     def _record(
         self, model: LanguageModel, missing: dict[str, LMRequest]
     ) -> dict[str, LanguageModelError]:
-        """Ask the model, record its answers, and return its errors."""
         if not missing:
             return {}
         retries, cost = model.usage.retries, model.usage.cost
@@ -295,7 +294,6 @@ class ReplayLanguageModel(BaseLanguageModel):
 
 
 def _checked(calls: RecordedCalls, head: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the header of a record, which must be one, and of the model if there is one."""
     header = calls.header
     names = header.get("capabilities")
     if (
@@ -371,7 +369,6 @@ class RoutedLanguageModel(BaseLanguageModel):
         }
 
     def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
-        """Answer requests, those of a model together."""
         replies: list[Any] = [None] * len(requests)
         groups: dict[int, tuple[LanguageModel, list[int]]] = {}
         for i, request in enumerate(requests):

@@ -191,7 +191,6 @@ def _score(transition: Transition, prediction: Prediction, canonicalizer: Canoni
 
 
 def _group(rows: Sequence[_Scored]) -> dict[str, Any]:
-    """Return the scores of some transitions, in percent."""
     report, n = delta_f1_report(row.beliefs for row in rows), len(rows)
     values = {
         "delta_f1": report.mean,

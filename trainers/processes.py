@@ -33,7 +33,6 @@ def own_device() -> str:
 
 
 def wait() -> None:
-    """Wait until all processes are here."""
     if world_size() > 1:
         _state().wait_for_everyone()
 

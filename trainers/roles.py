@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..agents.run import writing
-from ..errors import DataCorrupt, MissingExtra, OptionError, suggest
+from ..errors import DataCorrupt, OptionError, needs_extra, suggest
 from ..lm import LanguageModel
 from ..lm.hf import HFLanguageModel
 from ..lm.load import Adapters, device_of, load_model, load_tokenizer, source_of, without_bars
@@ -354,7 +354,6 @@ class LoraRoles(Roles):
 
 
 def student_of(role: str) -> str | None:
-    """Return whose teacher a role is, or None."""
     return role.removesuffix(_TEACHER) if role.endswith(_TEACHER) else None
 
 
@@ -434,11 +433,9 @@ def _declared(source: str | Path) -> str | None:
 
 def _create(adapters: Adapters, role: str, lora: LoRA) -> None:
     """Build in a new adapter; torch's own random numbers are as before."""
-    try:
+    with needs_extra("train", "a LoRA adapter"):
         import torch
         from peft import LoraConfig
-    except ImportError as error:
-        raise MissingExtra.of("train", "a LoRA adapter") from error
     student = student_of(role)
     if student is not None:
         config = copy.deepcopy(adapters.model.peft_config[student])

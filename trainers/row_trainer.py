@@ -369,7 +369,6 @@ def scored_nll(rows: Sequence[Any], hidden: Any, head: Any) -> tuple[Tensor, lis
 
 
 def columns(rows: Sequence[tuple[Any, ...]], width: int) -> Iterator[list[Any]]:
-    """Return the columns of a table of so many."""
     return (list(column) for column in (zip(*rows, strict=True) if rows else [()] * width))
 
 

@@ -43,7 +43,6 @@ class Sample:
 
     @property
     def text(self) -> str:
-        """The whole reply."""
         return "".join(text for text, _ in self.reply)
 
     @property
@@ -126,7 +125,6 @@ def encode_samples(
 
 
 def prompt_tokens(chat: ChatTokenizer, requests: Sequence[Any]) -> list[tuple[int, ...]]:
-    """Return what a model reads of requests, as tokens."""
     found = []
     for prompt in chat.prompts(requests):
         if isinstance(prompt, LanguageModelError):
@@ -152,7 +150,6 @@ def _reply(
 
 
 def scored_positions(rows: Sequence[Any]) -> list[tuple[int, int, int]]:
-    """Return of each scored token its row, the position that it is predicted at, and the token."""
     return [
         (number, len(row.prompt) - 1 + place, token)
         for number, row in enumerate(rows)

@@ -19,7 +19,7 @@ import gymnasium
 from ..agents import Decision, ExpertAgent, Reply, Request, View, run_episode
 from ..agents.create import tiny_folder
 from ..envs import TextEnv
-from ..errors import CoMapError, DataCorrupt, DataNotFound, MissingExtra, OptionError, suggest
+from ..errors import CoMapError, DataCorrupt, DataNotFound, OptionError, needs_extra, suggest
 from ..trajectory import Trajectory
 from .config import SharedTraining
 from .processes import is_first, own_device, wait, world_size
@@ -48,7 +48,6 @@ class Environments:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, split: str | None) -> gymnasium.Env[str, str]:
-        """Return an environment on a split."""
         chosen: dict[str, Any] = {} if split is None else {"split": split}
         try:
             env: gymnasium.Env[str, str] = gymnasium.make(self.env_id, **chosen, **self.options)
@@ -280,21 +279,17 @@ def tiny_for_training(directory: str | Path, env_id: str, *, parameters: int, se
 
 def hardware() -> dict[str, Any]:
     """Return how many processes train, and the names of the GPUs of this machine."""
-    try:
+    with needs_extra("train", "training"):
         import torch
-    except ImportError as error:
-        raise MissingExtra.of("train", "training") from error
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return {"processes": world_size(), "gpus": names}
 
 
 def check_tracker(name: str) -> None:
     """Refuse a tracker that cannot be reported to, before hours of work."""
-    try:
+    with needs_extra("train", "training"):
         from transformers.integrations import get_available_reporting_integrations
         from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
-    except ImportError as error:
-        raise MissingExtra.of("train", "training") from error
     known = ["none", *sorted(INTEGRATION_TO_CALLBACK)]
     if name not in known:
         raise OptionError(f"there is no tracker {name!r}; {suggest(name, known)}")

@@ -174,20 +174,16 @@ class BaselineRun(StagedTraining):
         return {"method": self.config.method, "begun": list(self.begun), **super().described()}
 
     def stages(self) -> list[tuple[str, Work]]:
-        """Return the names of all stages and what each does, in order."""
         plan = self.learning()
         return [*plan, (EVALUATION, self.evaluate)] if self.config.evaluation_tasks != 0 else plan
 
     def learning(self) -> list[tuple[str, Work]]:
-        """Return the stages in which something is learned."""
         raise NotImplementedError
 
     def player(self, temperature: float | None = None) -> Agent:
-        """Return the agent as it is to play in the end, or at another temperature."""
         return ReActAgent(recast(self.evaluated_agent(temperature), ReActConfig))
 
     def player_world(self) -> WorldModel | None:
-        """Return the world model that it asks."""
         return None
 
     def summary(self, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

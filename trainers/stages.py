@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from .row_trainer import RowTrainer
 
 MakeEnv: TypeAlias = Callable[[str], "gymnasium.Env[str, str]"]
-"""Makes an environment on a split."""
 
 Tell: TypeAlias = Callable[[Mapping[str, Any]], object]
 """Callback for events: plain data with the name of an ``event``."""
@@ -100,7 +99,6 @@ class StagedTraining(ABC):
         return {"config": config, "demonstrations": fingerprint_of(self.demos), **self.about}
 
     def summary(self, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-        """Return what the training came to, beside the results of its stages."""
         return {}
 
     def save(self, folder: Path) -> None:  # noqa: B027  (most have nothing else)
@@ -160,7 +158,6 @@ class StagedTraining(ABC):
         return found
 
     def seed(self, *parts: object) -> int:
-        """Return a seed for a purpose, from the training's own."""
         text = "\n".join(map(str, (self.config.seed, *parts)))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
@@ -174,7 +171,6 @@ class StagedTraining(ABC):
         return self.language_model()
 
     def world_model(self, lm: LanguageModel, role: str = "wm") -> LanguageWorldModel:
-        """Return a role as a world model."""
         return LanguageWorldModel(
             lm,
             prompts=self.agent.prompts,
@@ -185,7 +181,6 @@ class StagedTraining(ABC):
         )
 
     def drafting(self, temperature: float | None = None, adapter: str = "agent") -> ReActAgent:
-        """Return the agent that drafts alone."""
         changed = {} if temperature is None else {"temperature": temperature}
         return ReActAgent(recast(self.agent, ReActConfig, adapter=adapter, **changed))
 
@@ -195,13 +190,11 @@ class StagedTraining(ABC):
         return replace(self.agent, temperature=chosen)
 
     def tasks(self, split: str) -> tuple[str, ...]:
-        """Return the ids of all tasks of a split."""
         with closing(self.make_env(split)) as env:
             ids: tuple[str, ...] = env.get_wrapper_attr("tasks").ids
         return ids
 
     def some_tasks(self, number: int | None, *purpose: object) -> list[str]:
-        """Return so many training tasks, drawn at random."""
         return some_of(self.tasks(self.config.train_split), number, self.seed(*purpose))
 
     def play(
@@ -409,7 +402,6 @@ def some_of(items: Sequence[str], number: int | None, seed: int) -> list[str]:
 
 
 def fingerprint_of(demos: Sequence[Trajectory]) -> str:
-    """Return how many demonstrations there are, and what identifies them."""
     digest = hashlib.sha256()
     for shown in demos:
         row = (shown.env_id, shown.task, [step.action for step in shown.steps])

@@ -13,7 +13,6 @@ from ..errors import check_choice, check_number
 from .base import Configured, Grounded, Prediction, Query, WorldModel, ask, checked
 
 CacheKey: TypeAlias = Literal["query", "belief"]
-"""By what answers are remembered."""
 
 
 class CacheStatistics(NamedTuple):

@@ -59,7 +59,6 @@ class RetrievalWorldModel:
             self._read(Path(path))
 
     def __len__(self) -> int:
-        """Return the number of transitions learnt."""
         return self._size
 
     def fit(self, transitions: Iterable[Transition]) -> None:
@@ -94,7 +93,6 @@ class RetrievalWorldModel:
         self._path = target
 
     def _situations(self) -> Iterator[list[Any]]:
-        """Yield the situations, with their texts and how often each followed."""
         for action, by_kinds in sorted(self._texts.items()):
             for kinds, by_context in sorted(by_kinds.items()):
                 for context, texts in sorted(by_context.items()):

@@ -78,7 +78,6 @@ class Situation:
         return _PARTS.sub(part, template)
 
     def needs(self, template: str) -> bool:
-        """Return whether every variable of a template has a name here."""
         indices = (match[1] for match in _PARTS.finditer(template))
         return all(int(index) < len(self.names) for index in indices if index is not None)
 

@@ -98,7 +98,6 @@ def collect(plan: Plan, experiments: Sequence[Experiment], paths: Paths) -> list
 
 
 def _measured(job: Job, paths: Paths) -> tuple[list[Measure], dict[str, Any], str | None]:
-    """Return what a job measured, its record, and why there is nothing."""
     record = job_record(paths, job)
     if record is None:
         return [], {}, "not run yet"
@@ -117,7 +116,6 @@ def _measured(job: Job, paths: Paths) -> tuple[list[Measure], dict[str, Any], st
 def _shown(
     one: Experiment, cell: PlannedCell, measures: Iterable[Measure]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the values of a cell that a column shows."""
     over = None if one.axis is None else one.axis.over
     for measure in measures:
         if measure.method not in (None, cell.method.name):
@@ -140,7 +138,6 @@ def _shown(
 
 
 def _about(cell: PlannedCell, one: Experiment, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what all rows of a cell have in common."""
     cost = dict(record.get("cost") or {})
     machine = record.get("hardware")
     named = isinstance(machine, Mapping)
@@ -177,7 +174,6 @@ def _fingerprint(folder: Path) -> str | None:
 
 
 def measures_of(job: Job, folder: Path) -> list[Measure]:
-    """Return all that a job that has ended measured."""
     found = list(_READERS[job.recipe.kind](job, folder))
     if job.setup is not None and "/SearchQA-" in job.setup.env:
         exact = [one for one in found if one.metric == "success_rate"]
@@ -295,7 +291,6 @@ def _paw(job: Job, folder: Path) -> Iterator[Measure]:
 
 
 def _paw_evaluation(lines: Sequence[Mapping[str, Any]]) -> Iterator[Measure]:
-    """Yield success and score of each split, and of all."""
     won = [[int(value) for value in line["won"].values()] for line in lines]
     return _rates(
         [
@@ -316,7 +311,6 @@ class _Part(NamedTuple):
 
 
 def _rates(parts: Sequence[_Part], pools_scores: bool = True) -> Iterator[Measure]:
-    """Yield success and score of each split, and of all."""
     for one in parts:
         yield _success(one.won, one.n, one.split, trajectories=one.trajectories)
         if one.score is not None:
@@ -341,7 +335,6 @@ def _by_data_set(won: Mapping[str, Any]) -> Iterator[Measure]:
 
 
 def _by_kind(episodes: Iterable[Trajectory], split: str) -> Iterator[Measure]:
-    """Yield success by kind of task, on ALFWorld."""
     found: dict[str, list[bool]] = {}
     for episode in episodes:
         if "/ALFWorld-" not in episode.env_id:

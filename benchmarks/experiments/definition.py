@@ -24,7 +24,6 @@ from ...envs.registry import env_class
 from ...errors import DataCorrupt, OptionError, suggest
 
 FOLDER: Any = files(__package__)
-"""Where the data files are."""
 KINDS = ("comap", "baseline", "paw", "play", "predict", "noise", "overhead", "told")
 """Kinds of jobs: trainings (CoMap's, its baselines', PaW's), an agent that plays, a world model that
 predicts, gradients on noise, PaW's overhead, and what needs no run."""
@@ -122,13 +121,11 @@ def experiment_ids() -> tuple[str, ...]:
 
 
 def experiment(name: str) -> Experiment:
-    """Return the experiment of a name."""
     _known("experiment", name, experiment_ids())
     return read_data(f"definitions/{name}.json", experiment_of)
 
 
 def experiment_of(data: dict[str, Any]) -> Experiment:
-    """Return the experiment of a definition."""
     methods: list[dict[str, Any]] = [
         {k: tuple(v) if isinstance(v, list) else v for k, v in one.items()}
         for one in data["methods"]
@@ -143,7 +140,6 @@ def experiment_of(data: dict[str, Any]) -> Experiment:
 
 
 def read_data(name: str, make: Callable[[Any], T]) -> T:
-    """Return what is made of a data file."""
     try:
         return make(json.loads((FOLDER / name).read_text("utf-8")))
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
@@ -177,14 +173,12 @@ class Recipe:
 
 
 def recipe(name: str) -> Recipe:
-    """Return the recipe of a name."""
     _known("recipe", name, recipes())
     return recipes()[name]
 
 
 @cache
 def recipes() -> dict[str, Recipe]:
-    """Return all recipes by name."""
     return read_data(
         "recipes.json",
         lambda data: {name: Recipe(name=name, **record) for name, record in data.items()},
@@ -269,7 +263,6 @@ class Scale:
 
 
 def scale_named(name: str) -> Scale:
-    """Return the scale of a name."""
     _known("scale", name, SCALES)
     return read_data(f"scales/{name}.json", _scale)
 
@@ -351,6 +344,5 @@ def write_rows(path: Path, rows: Iterable[ResultRow]) -> None:
 
 
 def read_rows(path: Path) -> Iterator[ResultRow]:
-    """Yield the rows of a file."""
     expected = "result rows of 'comap bench run' (a row)"
     return jsonl.read(path, lambda record: ResultRow(**record), expected=expected)

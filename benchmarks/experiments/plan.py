@@ -190,7 +190,6 @@ def commands(plan: Plan, job: Job, paths: Paths) -> list[list[str]]:
 
 
 def option_words(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as the words of a command line."""
     words: list[str] = []
     for name, value in settings.items():
         option = name.replace("_", "-")
@@ -356,7 +355,6 @@ class _Commands:
         return words
 
     def world_model(self) -> Iterator[str]:
-        """Yield the words that name the world model."""
         name = self.job.recipe.world_model
         if name is None:
             return

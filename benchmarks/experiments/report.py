@@ -32,12 +32,10 @@ class Shown:
 
     @property
     def title(self) -> str:
-        """Its heading."""
         return f"{self.experiment.paper}, {self.experiment.published}: {self.experiment.title}"
 
     @property
     def tables(self) -> list[Table]:
-        """All of it as tables, figures too."""
         tables = (self.measured, *map(panel_table, self.panels), self.cited, self.listed)
         return [one for one in tables if one is not None]
 
@@ -89,7 +87,6 @@ def results_of(
 
 
 def _about(rows: Sequence[ResultRow]) -> tuple[tuple[str, str], ...]:
-    """Return what was run, with which version and on what, as the rows say."""
     jobs = {row.job: row.seconds for row in rows if row.job is not None}
     seconds = [spent for spent in jobs.values() if spent is not None]
     failed = len({row.job for row in rows if row.job and row.error is not None})
@@ -123,7 +120,6 @@ _EVERY = ("method", "column", "mean ± sd", "95 % interval", "n", "seeds")
 
 
 def markdown(results: Results) -> str:
-    """Return the report of all experiments in Markdown."""
     parts = ["# Experiments"]
     parts.append("\n".join(f"- {escape(name)}: {escape(text)}" for name, text in results.about))
     parts += map(escape, results.notes)
@@ -273,7 +269,6 @@ def _latex_characters() -> dict[str, str]:
 
 
 def _latex_table(found: Table, caption: str) -> str:
-    """Return one table environment."""
     width = len(found.head)
     lines = [
         r"\begin{table}[htbp]",

@@ -1,36 +1,29 @@
 """The report of experiments as one HTML page that needs nothing else, and the pictures of figures.
 
-What we measured and what the papers print stand side by side in column groups of their own. Plots are
-drawn by plotly, whose script is inside the page, packed, and is unpacked when the first plot comes
-into view; without it pictures and tables of the same data stand there. A content security policy
-names the page's two scripts and its style by their hashes, and lets nothing else run or load.
+What we measured and what the papers print stand side by side in column groups of their own. A content
+security policy names the page's script and its style by their hashes, and lets nothing else run or load.
 """
 
 from __future__ import annotations
 
-import base64
-import gzip
 import math
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
 from ...agents.run import TRAJECTORIES
-from ...errors import MissingExtra
 from ..plots import Plot, Series, image_of
-from ..report import page_environment, script_json, source_hash, template_text
+from ..report import page_environment, source_hash, template_text
 from ..tables import one_line
 from .definition import ResultRow
 from .report import Results, Shown
 from .runner import RECORD
 from .table import (
     Block,
-    Cell,
     Curve,
     Entry,
     Panel,
@@ -42,19 +35,15 @@ from .table import (
     with_unit,
 )
 
-_GUARDED = re.compile(r'getElementById\("([0-9a-f]{40,})"\)')  # what its map part looks for
-
 
 def render_html(results: Results, folder: Path, page: Path) -> str:
     """Return the page for a folder `page`, with links into the results' folder."""
     environment = page_environment()
     from markupsafe import Markup  # a part of jinja2
 
-    charts: list[dict[str, Any]] = []
-    sections = [_section(one, folder, page, charts) for one in results.shown]
+    sections = [_section(one, folder, page) for one in results.shown]
     style = template_text("report.css") + template_text("experiments.css")
     script = template_text("experiments.js")
-    library = _library() if charts else None
     return str(
         environment.get_template("experiments.html").render(
             about=results.about,
@@ -64,33 +53,12 @@ def render_html(results: Results, folder: Path, page: Path) -> str:
             style=Markup(style),
             script=Markup(script),
             style_hash=source_hash(style),
-            script_hashes=[source_hash(script), *([library["hash"]] if library else [])],
-            library=library,
-            charts=Markup(script_json({"charts": charts})),
+            script_hashes=[source_hash(script)],
         )
     )
 
 
-@cache
-def _library() -> dict[str, Any]:
-    """Return the script that draws plots."""
-    try:
-        import plotly
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise MissingExtra.of("viz", "drawing interactive plots") from error
-    text: str = get_plotlyjs()
-    packed = gzip.compress(text.encode("utf-8"), 9, mtime=0)
-    return {
-        "name": f"plotly.js as in plotly {plotly.__version__} for Python, MIT licence",
-        "packed": base64.b64encode(packed).decode("ascii"),
-        "hash": source_hash(text),
-        "guards": ("plotly.js-style-global", *dict.fromkeys(_GUARDED.findall(text))),
-    }
-
-
-def _section(one: Shown, folder: Path, page: Path, charts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what the template shows of an experiment; the data of its plots is added to `charts`."""
+def _section(one: Shown, folder: Path, page: Path) -> dict[str, Any]:
     name = re.sub(r"[^a-z0-9-]", "-", one.experiment.id.lower())
     columns = one.experiment.columns
     found = list(values(one.measured, columns)) if one.measured else []
@@ -104,10 +72,6 @@ def _section(one: Shown, folder: Path, page: Path, charts: list[dict[str, Any]])
         }
         for value in found
     ]
-    drawn = []
-    for panel in one.panels:
-        drawn.append({"place": len(charts), **_plot(panel)})
-        charts.append(_chart(panel))
     return {
         "id": name,
         "shown": one,
@@ -115,7 +79,7 @@ def _section(one: Shown, folder: Path, page: Path, charts: list[dict[str, Any]])
         "texts": _texts(one.measured),
         "spread": any(entry.spread for entry in _entries(one.measured)),
         "details": details,
-        "charts": drawn,
+        "charts": list(map(_plot, one.panels)),
     }
 
 
@@ -126,7 +90,6 @@ def _entries(table: Table | None) -> Iterator[Entry]:
 
 
 def _texts(table: Table | None) -> list[bool]:
-    """Return which columns of a table hold text and no number."""
     width = len(table.head) - 1 if table else 0
     found = [[entry.status for entry in _entries(table)][i::width] for i in range(width)]
     return ["text" in statuses and "value" not in statuses for statuses in found]
@@ -203,7 +166,6 @@ def _links(row: ResultRow, folder: Path, page: Path) -> Iterator[tuple[str, str]
 
 
 def _inside(folder: Path, name: str) -> Path | None:
-    """Return what a relative path names, if it is below a folder."""
     parts = PurePosixPath(name).parts
     if not parts or "\\" in name or "\0" in name or name.startswith("/") or ".." in parts:
         return None
@@ -244,40 +206,7 @@ def _plot(panel: Panel) -> dict[str, Any]:
     }
 
 
-def _chart(panel: Panel) -> dict[str, Any]:
-    """Return what the page's script draws a panel from; a band is mean ± sd."""
-    unit = panel.column.unit
-
-    def end(cell: Cell, sign: int) -> float | None:
-        return None if cell.value is None or cell.sd is None else cell.value + sign * cell.sd
-
-    def text(cell: Cell) -> str:
-        within = interval(cell, unit)
-        parts = (entry(cell, unit).text, within and f"95 %: {within}", cell.measured)
-        return "; ".join(part for part in parts if part)
-
-    return {
-        "kind": panel.kind,
-        "x": one_line(panel.axis, 60),
-        "y": with_unit(panel.column),
-        "log": panel.log,
-        "labels": [one_line(label, 40) for label in panel.labels],
-        "curves": [
-            {
-                "name": one_line(curve.name, 60),
-                "x": [x for x, _ in curve.points],
-                "y": [cell.value for _, cell in curve.points],
-                "low": [end(cell, -1) for _, cell in curve.points],
-                "high": [end(cell, 1) for _, cell in curve.points],
-                "text": [text(cell) for _, cell in curve.points],
-            }
-            for curve in panel.curves
-        ],
-    }
-
-
 def plot_of(panel: Panel) -> Plot:
-    """Return a panel as a plot that matplotlib draws."""
     drawn = tuple(_series(curve, panel) for curve in panel.curves if curve.points)
     labels = panel.labels if panel.kind == "bar" and drawn else None
     if panel.log and drawn:  # at equal distances for equal ratios, by their names

@@ -59,7 +59,6 @@ def run_jobs(
     launcher: str | None = None,
     listener: Listener = lambda event, job, why: None,
 ) -> dict[str, Ended]:
-    """Run all jobs that have not ended well yet, and return how each ended."""
     if workers < 1:
         raise OptionError(f"--workers must be at least 1, not {workers}")
     planned = {name: commands(plan, job, paths) for name, job in plan.jobs.items()}

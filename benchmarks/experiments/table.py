@@ -53,13 +53,11 @@ class Cell:
 
     @property
     def n(self) -> str:
-        """How many tasks the value is of."""
         known = sorted({count for count in self.counts if count is not None})
         return "" if not known else f"{known[0]:,}" + (f"–{known[-1]:,}" if known[1:] else "")
 
     @property
     def seed_names(self) -> str:
-        """The seeds, in words."""
         return ", ".join(str(seed) for seed in self.seeds if seed is not None)
 
     @property
@@ -211,7 +209,6 @@ class Entry:
 
     @property
     def text(self) -> str:
-        """Mean and deviation."""
         return f"{self.mean} ± {self.spread}" if self.spread else self.mean
 
 
@@ -225,7 +222,6 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The method."""
         return self.entries[0].mean
 
 
@@ -252,7 +248,6 @@ class Table:
     """how many columns at the left hold text"""
 
     def lines(self) -> Iterator[tuple[Literal["block", "line", "ruled", "counts"], Row]]:
-        """Yield the lines below the head."""
         for block in self.blocks:
             if block.name is not None:
                 yield "block", Row((Entry(block.name),))
@@ -269,7 +264,6 @@ class Footnotes:
         self._letters: dict[str, str] = {}
 
     def mark(self, text: str) -> str:
-        """Return the letter of a footnote."""
         return self._letters.setdefault(one_line(text, _REASON), _letter(len(self._letters)))
 
     def written(self) -> tuple[tuple[str, str], ...]:
@@ -288,7 +282,6 @@ def label(text: str) -> Entry:
 
 
 def entry(cell: Cell, unit: str, best: bool = False, marks: tuple[str, ...] = ()) -> Entry:
-    """Return a cell as it is written."""
     spread = ""
     if cell.value is not None:
         mean, spread = number(cell.value, unit), "" if cell.sd is None else number(cell.sd, unit)
@@ -308,7 +301,6 @@ def head(column: Column, columns: Sequence[Column]) -> str:
 
 
 def with_unit(column: Column) -> str:
-    """Return a column's label with its unit."""
     shown = one_line(column.label, _LABEL)
     return f"{shown} ({column.unit})" if column.unit not in ("", "share") else shown
 
@@ -366,7 +358,6 @@ def measured_table(experiment: Experiment, rows: Iterable[ResultRow]) -> Table |
 
 
 def _measured(experiment: Experiment, rows: Sequence[ResultRow]) -> list[tuple[Method, list[Cell]]]:
-    """Return the cells of each method, of the rows of one language model."""
     lines = []
     with_rows = {row.method for row in rows}
     for method in _methods(experiment, rows).values():
@@ -386,7 +377,6 @@ def _measured(experiment: Experiment, rows: Sequence[ResultRow]) -> list[tuple[M
 
 
 def _methods(experiment: Experiment, rows: Iterable[ResultRow]) -> dict[str, Method]:
-    """Return an experiment's methods, and those of rows that it does not name, in their order."""
     found = {one.name: one for one in experiment.methods}
     for row in rows:
         found.setdefault(row.method, Method(name=row.method))
@@ -410,7 +400,6 @@ def usual(texts: Iterable[str]) -> str:
 
 
 def _caption(columns: Sequence[Column]) -> str:
-    """Return what all numbers of a table are, where it is the same for all."""
     units = {one.unit for one in columns if not one.average}
     unit = units.pop() if len(units) == 1 else ""
     words = {"": "", "share": "All values are shares of 1.", "count": "All values are counts."}

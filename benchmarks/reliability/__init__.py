@@ -58,7 +58,6 @@ def _record(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recorded(file: Path) -> dict[str, Any]:
-    """Return the parts that a file of this benchmark has."""
     try:
         found = json.loads(file.read_bytes())
         parts: dict[str, Any] = found["parts"]

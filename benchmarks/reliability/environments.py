@@ -91,7 +91,6 @@ class Findings:
         self.losses += other["losses"][: 20 - len(self.losses)]
 
     def plain(self) -> dict[str, Any]:
-        """Return all of it as JSON data."""
         counted = {"counts": dict(sorted(self.counts.items())), **self.figures}
         counted["reported"] = dict(sorted(self.reported.items()))
         return counted | {"lost": self.lost, "losses": self.losses}
@@ -202,7 +201,6 @@ class Player:
         self.info = info if going else None
 
     def _draw(self, admissible: Sequence[str]) -> tuple[str, str]:
-        """Return the next action and of which kind it is."""
         draw = self.rng.random() if self.is_hostile else 0.2
         if draw < 0.15:
             action = self.env.get_wrapper_attr("expert_action")()
@@ -215,7 +213,6 @@ class Player:
         return "hostile", hostile(self.rng)
 
     def _problem(self, answer: list[Any], before: dict[str, Any], info: dict[str, Any]) -> str:
-        """Return what is wrong with an answer, or nothing."""
         observation, reward, *ends = answer
         if "error" in info:
             return f"a fault of the engine: {info['error']}"

@@ -8,7 +8,6 @@ was, and what grows goes on when there is room.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import random
 import re
@@ -26,7 +25,6 @@ import gymnasium
 import numpy as np
 
 from ...agents import Agent, ExpertAgent, RandomAgent, run_episode
-from ...agents.comap_selective import GateHistory
 from ...agents.heads import RefinementHead
 from ...agents.run import TRAJECTORIES, Run, recorded, run_to, writing
 from ...agents.wkm import KnowledgeBase
@@ -36,10 +34,8 @@ from ...errors import CoMapError
 from ...lm import Completion, Generate, Message, Usage
 from ...lm.base import BaseLanguageModel
 from ...lm.replay import ReplayLanguageModel
-from ...trainers.evaluation import freeze, load_transitions, save_transitions
 from ...trainers.run_folder import HEAD, RunFolder
 from ...trajectory import Trajectory, read_trajectories, write_trajectories
-from ...worldmodel import RetrievalWorldModel, transitions_of
 from .environments import Findings, in_processes
 
 DAMAGES = 2_000
@@ -69,7 +65,6 @@ class Kind:
 
 
 def _in_file(save: Callable[[Path], object], load: Callable[[Path], Any], **how: Any) -> Kind:
-    """Return a kind of single files."""
     return Kind(lambda folder: save(folder / "file"), lambda folder: load(folder / "file"), **how)
 
 
@@ -80,19 +75,7 @@ def _episodes() -> list[Trajectory]:
     return [run_episode(env, agent, seed=seed) for seed, agent in enumerate(agents)]
 
 
-def _predictions(path: Path) -> list[str]:
-    queries = [step.query for episode in _episodes() for step in transitions_of(episode)]
-    return [repr(one) for one in RetrievalWorldModel(path).predict(queries)]
-
-
-def _retrieval(path: Path) -> None:
-    model = RetrievalWorldModel()
-    model.fit([step for episode in _episodes() for step in transitions_of(episode)])
-    model.save(path)
-
-
 def _play(folder: Path) -> list[Any]:
-    """Play a run, or go on with it, and return what it recorded."""
     options: dict[str, Any] = {"source": "generated", "max_episode_steps": 4}
     make = functools.partial(gymnasium.make, "comap/ALFWorld-v0", **options)
     tasks = make().get_wrapper_attr("tasks").ids[:3]
@@ -193,43 +176,16 @@ def _trained(folder: Path) -> list[Any]:
     return found
 
 
-def _tiny(folder: Path) -> None:
-    from ...lm.tiny import build_tiny
-
-    build_tiny(folder / "tiny", ["You open the fridge 1."] * 3, parameters=200_000, max_length=64)
-
-
-def _language_model(folder: Path) -> list[Any]:
-    import torch
-
-    from ...lm.load import load_model, load_tokenizer
-
-    tokenizer = load_tokenizer(folder / "tiny", None)
-    model = load_model(folder / "tiny", None, torch.device("cpu"), "float32")
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode() + tensor.numpy().tobytes())
-    return [digest.hexdigest(), tokenizer.encode("You open the fridge 2."), repr(model.config)]
-
-
 KINDS: Mapping[str, Kind] = {
     "trajectories": _in_file(
         lambda path: write_trajectories(path, _episodes()),
         lambda path: [one.to_json() for one in read_trajectories(path)],
         lines=True,
     ),
-    "retrieval world models": _in_file(_retrieval, _predictions),
-    "frozen transitions": _in_file(
-        lambda path: save_transitions(path, freeze(_episodes(), 9, 0)),
-        lambda path: repr(load_transitions(path)),
-    ),
     "knowledge bases": _in_file(
         lambda path: KnowledgeBase.from_trajectories(_episodes()).save(path),
         lambda path: list(KnowledgeBase.load(path)),
         lines=True,
-    ),
-    "gate histories": _in_file(
-        lambda path: GateHistory({"go": 40, "open": 7}, {"open": 3}).save(path), GateHistory.load
     ),
     "recorded language models": Kind(
         lambda folder: _answers(folder, _Echo()), _answers, on_full_disk="goes on"
@@ -241,9 +197,7 @@ KINDS: Mapping[str, Kind] = {
     "indexes (bm25s)": Kind(functools.partial(_index, "bm25s"), _search, checksum=True, slow=True),
     "WebShop catalogs": Kind(_catalog, _shop, checksum=True, slow=True, on_full_disk="stays"),
     "trainings": Kind(_train, _trained, on_full_disk="goes on", needs="torch"),
-    "language models": Kind(_tiny, _language_model, slow=True, needs="torch"),
 }
-"""All kinds of files, by name."""
 
 
 def run_corruption(scale: float, seed: int, progress: Callable[[str], object]) -> dict[str, Any]:
@@ -259,7 +213,6 @@ def run_corruption(scale: float, seed: int, progress: Callable[[str], object]) -
 
 
 def damage_kind(name: str, scale: float, seed: int) -> dict[str, Any]:
-    """Damage the files of one kind and return what was found."""
     kind, found, rng = KINDS[name], Findings(), random.Random(f"{seed} {name}")
     with tempfile.TemporaryDirectory() as folder:
         whole, copy = Path(folder, "whole"), Path(folder, "copy")
@@ -284,7 +237,6 @@ def damage_kind(name: str, scale: float, seed: int) -> dict[str, Any]:
 
 
 def _damage(path: Path, rng: random.Random) -> str:
-    """Damage a file in a random way, and return in words how."""
     content = bytearray(path.read_bytes())
     how = rng.choices(("cut", "changed", "emptied", "zeroed"), (45, 45, 3, 7))[0]
     start = rng.randrange(len(content))
@@ -302,7 +254,6 @@ def _damage(path: Path, rng: random.Random) -> str:
 def _check_read(
     found: Findings, kind: Kind, folder: Path, file: Path, before: bytes, right: Any, what: str
 ) -> None:
-    """Read damaged files, and record what came of it."""
     after = file.read_bytes()
     found.counts["damaged"] += 1
     try:

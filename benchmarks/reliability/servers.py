@@ -30,7 +30,6 @@ CLIENTS = 200
 
 ENVIRONMENT = "comap/ALFWorld-v0"
 OPTIONS: dict[str, Any] = {"source": "generated", "max_episode_steps": 12}
-"""What is served, here and there."""
 
 _OPTIONS = ("--env-option", "source=generated", "--env-option", "max_episode_steps=12")
 _ENV = ("env", "--env", ENVIRONMENT, *_OPTIONS, "--limit", "150", "--style")
@@ -89,7 +88,6 @@ class Client:
         raise NotImplementedError
 
     def is_right(self, asked: dict[str, Any], answer: Any) -> bool:
-        """Return whether an answer is what a request asks for."""
         raise NotImplementedError
 
     def check_refused(self, what: str, status: int, *also: int) -> None:
@@ -166,7 +164,6 @@ class _AgentGymClient(Client):
     path, length = "/step", 16
 
     def open(self) -> int:
-        """Open an environment and return the status."""
         status, self._number = self.ask("/create", {})
         return status
 
@@ -175,7 +172,6 @@ class _AgentGymClient(Client):
         return self.ask(f"/{name}", {**self._number, **arguments})
 
     def close(self) -> None:
-        """Close the environment."""
         self.call("close", {})
 
     def sample(self) -> dict[str, Any]:

@@ -96,7 +96,6 @@ def _read_sentence(sentence: str, subject: str) -> Event | None:
 
 
 def _shown(kind: str, place: str, text: str) -> Event | None:
-    """Return the event of a sentence that shows what a place holds."""
     things = read_listing(text)
     if things is None or not _THING.fullmatch(place):
         return None
@@ -469,7 +468,6 @@ def admissible_of(state: State, dialect: Dialect = "move") -> tuple[str, ...]:
 
 
 def _with_held(held: str, place: str, closed: bool, dialect: Dialect) -> set[str]:
-    """Return what can be done with the held thing at one receptacle."""
     commands = set()
     if not closed and fits(held, place):
         put = f"move {held} to {place}" if dialect == "move" else f"put {held} in/on {place}"

@@ -135,7 +135,6 @@ def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None
 
 
 def _survey(belief: _Belief, goal: str, history: Sequence[Turn]) -> list[str]:
-    """Return the lines on what is known of the room, and what is not."""
     kinds, places = _relevant(Goal.from_sentence(goal))
     known = []
     for place in sorted(belief.seen, key=_order):
@@ -153,7 +152,6 @@ def _survey(belief: _Belief, goal: str, history: Sequence[Turn]) -> list[str]:
 
 
 def _scene(belief: _Belief, action: str) -> list[str]:
-    """Return the line on what is here and what an action names."""
     words = action.split()
     named = {" ".join(words[i : i + 2]) for i in range(len(words))} & belief.exists
     scene = []

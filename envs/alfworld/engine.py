@@ -162,7 +162,6 @@ class NativeEngine:
         return commands
 
     def _at_receptacle(self, place: str, commands: dict[str, _Command]) -> None:
-        """Add what can be done with one receptacle that is here."""
         game, held, things = self.game, self.held, self.contents[place]
         commands[f"examine {place}"] = (self._examine, (place,))
         reachable = True
@@ -187,7 +186,6 @@ class NativeEngine:
     def _with_held(
         self, place: str, held: str, reachable: bool, commands: dict[str, _Command]
     ) -> None:
-        """Add what can be done with the held thing at a receptacle."""
         game = self.game
         kind = game.kind[place]
         if reachable and (kind, game.kind[held]) in game.fits:

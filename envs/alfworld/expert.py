@@ -66,7 +66,6 @@ class _Draft:
 
 
 def _drafts(engine: NativeEngine) -> Iterator[_Draft]:
-    """Yield every plan worth comparing."""
     goal = engine.game.goal
     if goal.lamp:
         yield from _beside_lamp(engine)
@@ -100,7 +99,6 @@ def _fetched(draft: _Draft, thing: str) -> Iterator[_Draft]:
 
 
 def _emptied(draft: _Draft) -> Iterator[_Draft]:
-    """Yield the ways to empty the hands."""
     if draft.held is None:
         yield draft
         return

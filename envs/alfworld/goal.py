@@ -220,7 +220,6 @@ def _shares() -> dict[tuple[str, str], float]:
 
 
 def can(thing: str, ability: str) -> bool:
-    """Return whether things of this kind are generally so."""
     return kind_of(thing) in _properties()[ability]
 
 

@@ -285,7 +285,6 @@ def choose_target(room: Layout, family: str, level: Difficulty, draws: Draws) ->
 
 
 def _can_set(target: Target, chances: _Chances) -> bool:
-    """Return whether the room has all that the goal needs."""
     appliance = load_table("generator")["appliances"].get(target.family)
     if appliance is not None and appliance not in chances.room.by_kind:
         return False
@@ -449,7 +448,6 @@ def _chill(things: list[Thing], target: Target, draws: Draws) -> None:
 
 
 def _fill_containers(things: list[Thing], draws: Draws) -> None:
-    """Put some things into containers beside them."""
     table = load_table("statistics")
     containers = set(table["properties"]["container"])
     odds = {(inner, outer): n / beside for inner, outer, n, beside in table["inside"]}

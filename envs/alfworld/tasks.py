@@ -103,7 +103,6 @@ class OfficialGames:
         return _official_game(path, dialect, version), path
 
     def fingerprint(self) -> dict[str, str]:
-        """Return how many games there are, whether all official ones, and a hash of their bytes."""
         here = self.panel()
         known = packaged(__package__, "panels").get(self.split)
         complete = known is not None and known["sha256"] == here.sha256

@@ -368,7 +368,6 @@ class _Tools:
             system.setOut(out)
 
     def read_type_ids(self, table: Path) -> None:
-        """Give the simulator its table of object types."""
         module = self._module("util.UniqueTypeID$")
         cls = module.type().returnType()
         field = cls.getDeclaredField("lut")

@@ -128,7 +128,6 @@ class Belief:
     # Where things are.
 
     def inside(self, place: str) -> list[str]:
-        """Return what is directly in a place, in order."""
         return sorted(self.children.get(place, ()), key=order)
 
     def below(self, place: str, *, through_closed: bool = True) -> list[str]:
@@ -197,7 +196,6 @@ class Belief:
         self.links.add((min(first, second), max(first, second)))
 
     def unlink(self, thing: str, terminal: str | None = None) -> None:
-        """Disconnect a thing, or only one of its terminals."""
         ends = f"{thing}." if terminal is None else f"{thing}.{terminal}"
         for pair in [*self.links]:
             if any(end == ends or (terminal is None and end.startswith(ends)) for end in pair):
@@ -310,7 +308,6 @@ def _fits_head(belief: Belief, thing: str, phrase: Phrase) -> bool:
 
 
 def _signature(belief: Belief, thing: str) -> tuple[object, ...]:
-    """Return all that is known of a thing but its number."""
     marks = sorted((fact[0], *fact[2:]) for fact in belief.marks.get(thing, {}).values())
     inside = sorted(base_name(child) for child in belief.below(thing))
     linked = any(end.startswith(f"{thing}.") for pair in belief.links for end in pair)

@@ -30,7 +30,6 @@ _REPLACED = ("phase", "stage", "slid", "burning")
 
 
 def show(belief: Belief, place: str, things: Sequence[Thing]) -> None:
-    """Take in that these things and no others are in a place."""
     listing = _Listing(belief)
     listing.match(place, things)
     for thing, where in listing.fresh:  # it grows by what is in the new things
@@ -56,7 +55,6 @@ class _Listing:
         self.fresh: list[tuple[Thing, str]] = []
 
     def match(self, place: str, things: Sequence[Thing]) -> None:
-        """Tell which known things the listed ones are."""
         known: dict[str, list[str]] = {}
         for name in self.belief.inside(place):
             known.setdefault(base_name(name), []).append(name)
@@ -95,7 +93,6 @@ class _Listing:
         return others
 
     def take(self, name: str, thing: Thing) -> None:
-        """Take in what is said of a listed thing, and match what is in it."""
         _say(self.belief, name, thing)
         if thing.contents is not None:
             self.match(name, thing.contents)
@@ -203,7 +200,6 @@ class Fold(Meaning):
             self.belief.doors[doors[0]] = state
 
     def _change(self, name: str, group: str, state: str) -> None:
-        """Note the state of the thing that an answer names."""
         found = self.one(name)
         if len(found) == 1:
             self.belief.mark(found[0], state)
@@ -254,7 +250,6 @@ class Fold(Meaning):
             self.belief.new(canonical_name(event.first)[0], places[0])
 
     def _on_emptied(self, event: Event) -> None:
-        """Move all that is in one thing into another."""
         ones, places = self.two(event.first, event.second)
         if event.second == _GROUND:
             places = [self.belief.room]
@@ -280,7 +275,6 @@ class Fold(Meaning):
                     self.belief.forget(thing)
 
     def _on_mixed(self, event: Event) -> None:
-        """Put the product in the place of what was mixed."""
         vessels = self.meant(self.words) or called(self.belief, parse_phrase(self.words))
         for vessel in vessels:
             for thing in self.belief.inside(vessel):

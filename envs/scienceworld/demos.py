@@ -17,7 +17,6 @@ from ..storage import Listener, Progress, locked, on_disk, silent
 
 
 def make(options: Mapping[str, Any]) -> Any:
-    """Return an environment with these options."""
     from .env import ScienceWorldEnv
 
     return ScienceWorldEnv(**options)
@@ -162,7 +161,6 @@ def build_demonstrations(
 
 
 def _wanted(ids: Sequence[str], names: Sequence[str], variations: int | None) -> list[str]:
-    """Return the ids of the tasks of these names, in the order of their variations."""
     groups: dict[str, list[tuple[int, str]]] = {}
     for task in ids:
         name, _, variation = task.rpartition("/")
@@ -177,7 +175,6 @@ def _wanted(ids: Sequence[str], names: Sequence[str], variations: int | None) ->
 
 
 def _opened(part: Path, settings: Mapping[str, str]) -> RecordedCalls:
-    """Open the record of an unfinished build, or begin one."""
     done = RecordedCalls(
         part, {"settings": dict(settings)}, expected="a task of an unfinished build"
     )

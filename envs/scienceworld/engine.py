@@ -59,7 +59,6 @@ class _Line:
     digest: Any = field(default_factory=hashlib.sha256)
 
     def leads_to(self, task: tuple[str, int], actions: tuple[str, ...]) -> bool:
-        """Return whether this is a moment on the way of these actions."""
         done = tuple(action for action, _ in self.steps)
         return self.simulator.usable and self.task == task and done == actions[: len(done)]
 
@@ -245,7 +244,6 @@ class ScienceWorldEngine:
             self._line = None
 
     def _give_up(self) -> None:
-        """Close the simulator that is played on."""
         if self._line is not None:
             self._line.simulator.close()
             self._line = None

@@ -150,7 +150,6 @@ class _Reader:
                 return tuple(things)
 
     def thing(self, depth: int) -> Thing | None:
-        """Read one thing with all that is said of it."""
         if depth > _DEEPEST:
             return None
         book = self.text.startswith("a book (", self.at)

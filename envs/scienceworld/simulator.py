@@ -71,7 +71,6 @@ class Simulator(ABC):
         return tree
 
     def check(self) -> None:
-        """Do nothing, if this simulator can be asked."""
         if self.process != os.getpid():
             raise EngineError(
                 "expected a simulator of this process, found one of the process that this one was "
@@ -116,7 +115,6 @@ class Java:
 
 
 def find_java(path: str | os.PathLike[str] | None = None) -> Java:
-    """Return the Java that shall be used."""
     if path is not None:
         return _given(path)
     found = []
@@ -276,7 +274,6 @@ class ClassFile:
         return b"".join(parts)
 
     def _found(self, name: str, descriptor: str) -> tuple[int, int, int, int]:
-        """Return offset, access, name and descriptor of a method."""
         for method in self._known:
             if (self._texts[method[2]], self._texts[method[3]]) == (name, descriptor):
                 return method

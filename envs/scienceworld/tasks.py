@@ -66,7 +66,6 @@ def task_table() -> dict[str, dict[str, int]]:
 
 
 def check_simplification(simplification: str) -> str:
-    """Return a list of simplifications, if it is one."""
     if not isinstance(simplification, str):
         raise OptionError(
             f"simplification must be text, such as 'easy' or '', not {simplification!r}"
@@ -100,7 +99,6 @@ def open_source(
     simplification: str = "easy",
     names: tuple[str, ...] = (),
 ) -> Source:
-    """Return the tasks of a split."""
     check_choice("splits", splits, _SETS)
     check_choice("ScienceWorld's split", split, SPLITS)
     electrical = _WITHOUT_ELECTRICITY not in simplification.split(",")

@@ -85,7 +85,6 @@ def generate_encyclopedia(seed: int = 0, size: float = 1.0) -> Encyclopedia:
 
 
 def _titles(kind: str, number: int, seed: int) -> Iterator[str]:
-    """Yield so many different titles."""
     draws, seen = Draws("searchqa", seed, "titles", kind), set[str]()
     words = lexicon()
 
@@ -236,7 +235,6 @@ def _forms(kind: str) -> tuple[tuple[re.Pattern[str], str], ...]:
 
 
 def _peel(text: str, kind: str) -> tuple[str, str] | None:
-    """Return what a text of one of these forms is about, and its relation."""
     for form, relation in _forms(kind):
         if match := form.fullmatch(text):
             return match[1], relation
@@ -313,7 +311,6 @@ def explore(question: str, turns: Sequence[Turn], left: int, form: ActionForm) -
 def _browse(
     question: str, asked: set[str], shown: Sequence[Shown], left: int, form: ActionForm
 ) -> str:
-    """Return what to do with a question of which no form is known."""
     if left > 1:
         for query in (question, *names_in(question)[:1]):
             if query.lower() not in asked:

@@ -343,7 +343,6 @@ def _recorded_hits(record: Mapping[str, Any]) -> list[Hit]:
 
 
 def _recording(path: Path, head: Mapping[str, Any] | None = None) -> RecordedCalls:
-    """Open a recording, with a head for a new one."""
     calls = RecordedCalls(path, head, _recorded_hits, expected="a recorded search")
     found = calls.header
     if found.get("format") != _FORMAT or not isinstance(found.get("identity"), str):

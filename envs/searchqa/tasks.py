@@ -88,7 +88,6 @@ def open_tasks(
 
 
 def _tasks(split: str, questions: Mapping[str, Question]) -> Tasks:
-    """Return the tasks of a split, where each question names its own."""
     ids = [name for name, one in questions.items() if split in ("all", one.split)]
     return Tasks(split, questions, ids)
 
@@ -120,7 +119,6 @@ def choose_retriever(
     timeout: float = 10.0,
     style: Style = "search_r1",
 ) -> Retriever:
-    """Return the retriever that an option names."""
     if not isinstance(wanted, str):
         return wanted if isinstance(wanted, Retriever) else CallableRetriever(wanted)
     if wanted.startswith(("http://", "https://")):
@@ -146,7 +144,6 @@ def choose_retriever(
 
 
 def _hybrid(folder: Path) -> Retriever:
-    """Return all indexes of a folder as one."""
     found = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
     if len(found) < 2:
         raise DataNotFound(

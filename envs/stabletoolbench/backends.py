@@ -193,7 +193,6 @@ class ResponseCache:
 
 
 def same_arguments(arguments: Mapping[str, Any]) -> str:
-    """Return a key that is the same for arguments that mean the same."""
     return canonical_json({str(name): _plain(value) for name, value in arguments.items()})
 
 

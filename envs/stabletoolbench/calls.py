@@ -27,7 +27,6 @@ _ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",",
 
 
 def read_json_text(text: str) -> Any:
-    """Return the data of a JSON text from anywhere."""
     try:
         data = _DECODER.decode(text)
     except RecursionError:

@@ -192,7 +192,6 @@ _LONGEST_TURN = 300
 
 
 def first_observation(goal: str, offers: Sequence[Offer], budget: int, form: str) -> str:
-    """Return what an episode starts with."""
     lines = [f"Task: {goal}", "Functions:"]
     for offer in (*offers, FINISH_OFFER):
         schema = json.dumps(offer.schema(), ensure_ascii=False, default=str)
@@ -343,7 +342,6 @@ def _turn(state: State) -> tuple[str, int | None]:
 
 
 def _offered(line: str) -> set[Fact]:
-    """Return the facts of a line that offers a function, as signature or as JSON."""
     if line.startswith("- {"):
         return _offered_json(line[2:])
     match = _LINE.match(line)

@@ -192,7 +192,6 @@ class Judge:
     def verdicts_of(
         self, pairs: Sequence[tuple[Attempt, int]]
     ) -> list[Verdict | LanguageModelError]:
-        """Return the verdict on each attempt in a run, or why there is none."""
         found: list[Verdict | LanguageModelError] = []
         for attempt, run in pairs:
             try:

@@ -177,7 +177,6 @@ def cells(ledger: Ledger) -> dict[tuple[str, str, str], str]:
 
 
 SPLITS = ("train", *GROUPS, "all")
-"""All splits; ``all`` is the six groups."""
 
 SOURCES = ("auto", "official", "generated", "mixed")
 """Where tasks may come from; ``mixed`` trains on generated ones, and tests on official queries."""

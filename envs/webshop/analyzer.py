@@ -151,7 +151,6 @@ def tokens(text: str) -> list[str]:
 
 @lru_cache(maxsize=200_000)
 def _term(token: str) -> str:
-    """Return the term of a token, empty where it is a stop word."""
     if token.endswith(_APOSTROPHES):
         token = token[:-2]
     # Lucene lowers each character by itself: no final sigma, no combining dot.

@@ -127,7 +127,6 @@ def _idle_words() -> frozenset[str]:
 
 @lru_cache(maxsize=256)
 def wish_of(instruction: str) -> Wish:
-    """Return what a clean instruction says."""
     limits, idle = _LIMIT.findall(instruction), _idle_words()
     pairs: list[str] = []
     for chunk in _BREAKS.split(_CHOICES.split(instruction, maxsplit=1)[0]):
@@ -179,7 +178,6 @@ def _meant(text: str) -> str:
 
 
 Groups: TypeAlias = dict[str, frozenset[Fact]]
-"""Facts by predicate."""
 
 _NONE: frozenset[Fact] = frozenset()
 _MATCHES = ("option_available", "attr_match", "price_ok")
@@ -316,7 +314,6 @@ def _at_item(before: Belief, act: tuple[str, str], shown: Shown) -> Groups:
 
 
 def _replaced(facts: frozenset[Fact], fact: Fact) -> frozenset[Fact]:
-    """Return facts of one predicate with the one about this product replaced."""
     if fact in facts:
         return facts
     return frozenset([fact, *[f for f in facts if f[1] != fact[1]]])

@@ -418,7 +418,6 @@ class _Writer:
                 self._human.append((row, entry))
 
     def finish(self) -> dict[str, Any]:
-        """Write the rest and return the manifest."""
         self._records.close()
         self._cards.close()
         asins, order = self._asins.sorted()
@@ -440,7 +439,6 @@ class _Writer:
         return {"format": FORMAT, "sha256": self._sha256.hexdigest()} | counts | figures
 
     def _human_goals(self) -> int:
-        """Write the goals that people told, and return how many there are."""
         shuffled = {index: at for at, index in enumerate(legacy_order(len(self._human)))}
         writer = TextWriter(self._folder, "human")
         for index, (row, entry) in enumerate(self._human):
@@ -457,7 +455,6 @@ class _Writer:
 
 
 def _is_human(entry: Any) -> bool:
-    """Return whether this is a human instruction."""
     if not isinstance(entry, dict) or not isinstance(entry.get("instruction"), str):
         return False
     lists = (entry.get("instruction_attributes"), entry.get("instruction_options"))

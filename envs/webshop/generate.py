@@ -18,7 +18,6 @@ from .build import build_catalog
 from .catalog import Catalog
 
 KINDS = ("is", "with", "for")
-"""The kinds of attributes: what a thing is, what it has, what it is for."""
 
 
 def shop_words() -> Any:
@@ -134,7 +133,6 @@ def _noun(item: Invention) -> dict[str, str]:
 
 
 def _listing(names: Iterable[str]) -> str:
-    """Return names as one reads them out."""
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
 
@@ -207,7 +205,6 @@ def _shop(seed: int, number: int) -> list[Invention]:
 
 
 def _asins(seed: int, number: int) -> list[str]:
-    """Return ids in the form of real ones."""
     places = list[int]()
     for start in range(0, number, _SHELF):  # so that fewer products are the first of more
         shelf = range(start, start + _SHELF)

@@ -171,7 +171,6 @@ class Shown(NamedTuple):
 
 @lru_cache(maxsize=256)
 def read_page(text: str) -> Shown | None:
-    """Return what a page shows, or None where the text is no page."""
     joint, line = text.find(_SEPARATOR), text.find("\n")
     if joint >= 0 and (line < 0 or joint < line):
         parts = text.split(_SEPARATOR)

@@ -111,14 +111,12 @@ def read_product(
 
 
 def search_text(product: Product) -> str:
-    """Return the text by which search finds a product."""
     options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options)
     first = product.bullets[0] if product.bullets else ""
     return f"{product.title} {product.description} {first} {options}".lower()
 
 
 def _prices(record: Mapping[str, Any]) -> tuple[list[float], str]:
-    """Return the prices, one or two, and the tag that shows them."""
     amounts = [re.sub(r"[^\d.]", "", part) for part in _text(record, "pricing").split("$")[1:]]
     try:
         prices = [float(amount) for amount in amounts if amount.strip(".")] or list(_NO_PRICE)
@@ -146,7 +144,6 @@ def _options(record: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ..
 
 
 def _text(record: Mapping[str, Any], key: str) -> str:
-    """Return a field that is text, or empty where it is missing."""
     value = record.get(key)
     if value is None:
         return ""
@@ -266,7 +263,6 @@ class Goal:
 
 
 def synthetic_goal(product: Product, index: int, number: int, weight: float) -> Goal:
-    """Return one of a product's synthetic goals."""
     chosen: list[tuple[str, str]] = []
     for name, values in sorted(product.options, reverse=True):
         number, index_of_value = divmod(number, len(values))

@@ -173,7 +173,6 @@ class SearchIndex:
         return number
 
     def _list(self, term: _Term) -> tuple[_Rows, _Scores]:
-        """Return the products that have a term, and what it adds to each."""
         ones = self._ones[term.start : term.end]
         scores = (term.weight - term.weight / ones).astype(np.float64)
         return self._rows[term.start : term.end].astype(np.intp), scores
@@ -253,7 +252,6 @@ class SearchIndex:
         return best
 
     def _look_up(self, term: _Term, rows: _Rows, scores: _Scores) -> None:
-        """Add a term to the scores of these rows, which ascend."""
         listed = self._rows[term.start : term.end]
         if len(rows) * _PROBES * max(1, len(listed).bit_length() - 8) < len(listed):
             at = np.searchsorted(listed, rows.astype(listed.dtype))
@@ -295,7 +293,6 @@ class IndexWriter:
         self._runs = 0
 
     def add(self, terms: Iterable[str]) -> None:
-        """Add the next product, by its terms."""
         counts = Counter(terms)
         row = len(self._lengths)
         numbers = self._numbers
@@ -307,7 +304,6 @@ class IndexWriter:
             self._spill()
 
     def finish(self) -> dict[str, Any]:
-        """Write the index and return its figures for the manifest."""
         self._spill()
         words = sorted(self._numbers, key=lambda word: word.encode("utf-8", "surrogatepass"))
         writer = TextWriter(self._folder, "terms")

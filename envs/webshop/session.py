@@ -126,7 +126,6 @@ class Shop:
         return None
 
     def _press(self, here: Session, button: str) -> Session:
-        """Return where a button leads."""
         if button == _BACK:
             return Session()
         if button in self.sub_pages:
@@ -193,7 +192,6 @@ class Pages:
         self._names = {name: self._button(shown) for name, shown in _NAMES.items()}
 
     def write(self, here: Session, instruction: str) -> str:
-        """Return the page that a shopper sees."""
         if here.page == "done":
             return self._first(_receipt(here, self._catalog))
         if here.page == "search":
@@ -253,7 +251,6 @@ class Pages:
         return self._more(above) + head + options + below_options
 
     def _options(self, product: Product, marked: set[tuple[str, str]]) -> tuple[str, list[str]]:
-        """Return the options as text, and those values that are marked in it."""
         nodes: list[str] = []
         clicked: list[str] = []
         for group, values in product.options:
@@ -284,7 +281,6 @@ class Pages:
         return f"[button] {name} [button_]" if self._rich else name
 
     def _first(self, nodes: Iterable[str]) -> str:
-        """Return texts as a page's beginning."""
         return self._more(nodes) if self._rich else self._more(nodes).removeprefix(_SEP)
 
     def _more(self, nodes: Iterable[str]) -> str:
@@ -295,7 +291,6 @@ class Pages:
 
 
 def _keep(memory: dict[_Key, _Piece], key: _Key, piece: _Piece) -> _Piece:
-    """Remember a piece of a page."""
     if len(memory) >= _KNOWN:
         memory.clear()
     memory[key] = piece

@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 from comap.agents import ExpertAgent, run_episode
 from comap.agents.convert import (
-    from_comap_records,
     from_dataset,
     from_sharegpt,
     reply_of,
-    to_comap_records,
     to_dataset,
     to_sharegpt,
     views_of,
@@ -48,18 +46,6 @@ JSON = st.recursive(
     max_leaves=4,
 )
 MAYBE = st.none() | st.text(min_size=1, max_size=10)
-COMAP_NOTES = st.fixed_dictionaries(
-    {
-        "draft_action": MAYBE,
-        "draft_response": MAYBE,
-        "predicted_next_state": MAYBE,
-        "reflect_response": MAYBE,
-        "ref_action": MAYBE,
-        "p": st.none() | SHARE,
-        "gate": st.none() | st.booleans(),
-        "wm_teacher_hint": MAYBE,
-    }
-)
 
 
 @st.composite
@@ -179,101 +165,6 @@ def test_reading_etos_rows() -> None:
 def test_malformed_conversations(row: Any, message: str) -> None:
     with pytest.raises(DataCorrupt, match=message):
         from_sharegpt([row])
-
-
-@given(st.lists(trajectories(action=TEXT, notes=COMAP_NOTES), max_size=3))
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
-def test_records_there_and_back(episodes: list[Trajectory]) -> None:
-    episodes = [episode for episode in episodes if episode.steps]
-    rows = json.loads(json.dumps(to_comap_records(episodes)))
-    back = from_comap_records(rows)
-    assert [told(episode) for episode in back] == [told(episode) for episode in episodes]
-    assert to_comap_records(back) == rows
-    for was, now in zip(episodes, back, strict=True):
-        for before, after in zip(was.steps, now.steps, strict=True):
-            kept = {key: value for key, value in before.notes.items() if value is not None}
-            assert kept.items() <= after.notes.items()
-            assert (before.reward, before.terminated) == (after.reward, after.terminated)
-
-
-def test_records_of_a_gated_step() -> None:
-    episode = expert()
-    notes = {
-        "draft_action": "look",
-        "predicted_next_state": "You see a desk.",
-        "ref_action": episode.steps[0].action,
-        "p": 0.75,
-        "gate": True,
-    }
-    first = replace(episode.steps[0], notes=notes, observation="You see a pen.")
-    rows = to_comap_records([replace(episode, steps=(first, *episode.steps[1:]))], round_id=2)
-    assert len(rows) == len(episode.steps)
-    row = rows[0]
-    assert (row["draft_action"], row["revised_action"]) == ("look", first.action)
-    assert row["revise_triggered"] is row["used_revised_action"] is True
-    assert (row["refinement_label"], row["reflect_action_prob"]) == (1, 0.75)
-    assert row["wm_consistency"] == 0.75 and row["round_id"] == 2
-    assert row["observation"] == f"Observation: {episode.observation}"
-    assert [m["role"] for m in row["history_messages"]] == ["user", "assistant", "user"]
-    assert len(rows[1]["history_messages"]) == 5
-    assert rows[1]["observation"] == "Observation: You see a pen."
-    plain = rows[1]
-    assert plain["revise_triggered"] is plain["refinement_label"] is plain["wm_consistency"] is None
-    assert rows[-1]["feedback_text"] == "The task is solved." and rows[-1]["done"] is True
-    kept = replace(first, notes={**notes, "gate": False})
-    assert to_comap_records([replace(episode, steps=(kept,))])[0]["refinement_label"] == 0
-
-
-def test_reading_the_authors_rows() -> None:
-    row = {
-        "task_name": "alfworld",
-        "task_id": "sample-0",
-        "episode_id": "alfworld__sample-0",
-        "round_id": 0,
-        "step_id": 0,
-        "goal": "put an apple in the fridge",
-        "history_messages": [{"role": "user", "content": "..."}],
-        "observation": "Observation:You see an apple 1.",
-        "action": "take apple 1",
-        "reward": 0.0,
-        "done": False,
-        "next_observation": "Observation: You pick it up.",
-        "draft_action": "look",
-        "pred_next_state_student": "You look.",
-        "reflect_action_prob": 0.82,
-        "used_revised_action": True,
-        "draft_action_prob": None,
-    }
-    last = {**row, "step_id": 1, "action": "put it", "reward": 1, "done": True, "success": True}
-    other = {**row, "episode_id": "alfworld__sample-1", "step_id": 0}
-    one, two = from_comap_records([row, last, other])
-    assert one.env_id == "comap/ALFWorld-v0" and one.observation == "You see an apple 1."
-    assert [s.action for s in one.steps] == ["take apple 1", "put it"] and one.success
-    assert one.steps[1].terminated and len(two.steps) == 1
-    assert one.steps[0].notes == {
-        "draft_action": "look",
-        "predicted_next_state": "You look.",
-        "p": 0.82,
-        "gate": True,
-    }
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"goal": None}, "row 1: expected a text as 'goal', found none"),
-        ({"action": 3}, "expected a text as 'action', found 3"),
-        ({"reward": float("nan")}, "finite number as 'reward'"),
-        ({"draft_action": ["look"]}, "'draft_action'"),
-        ({"step_id": 3}, "next step of an episode"),
-    ],
-)
-def test_malformed_records(change: dict[str, Any], message: str) -> None:
-    row = {"goal": "g", "observation": "o", "action": "a", "next_observation": "n"}
-    with pytest.raises(DataCorrupt, match=message):
-        from_comap_records([{**row, **change}])
-    with pytest.raises(DataCorrupt, match="row 2: expected an object"):
-        from_comap_records([row, "text"])
 
 
 def test_replies_and_views() -> None:

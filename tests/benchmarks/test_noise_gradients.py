@@ -12,21 +12,17 @@ from comap.agents.create import tiny_folder
 from comap.benchmarks.noise_gradients import (
     code_spans,
     content_spans,
-    find_noise,
     gradient_magnitudes,
-    listed_codes,
-    listing_spans,
     noise_shares,
     observation_logprobs,
 )
 from comap.cli import main
 from comap.envs.alfworld.canonicalizer import ALFWorldCanonicalizer
 from comap.errors import LanguageModelError
-from comap.facts import Delta, State, diff
+from comap.facts import State, diff
 from comap.lm.hf import HFLanguageModel
 from comap.lm.tiny import tokenizer_of
-from comap.trainers.paw.rows import PaWRow, Serializer
-from comap.trajectory import Call, Step, Trajectory
+from comap.trainers.paw.rows import PaWRow
 
 torch = pytest.importorskip("torch")
 
@@ -218,68 +214,3 @@ def test_the_benchmark_says_what_it_cannot_measure(folder, capsys):
     ):
         assert bench(*words) == 2
         assert message in capsys.readouterr().err
-
-
-SHOP = (
-    "Instruction: [SEP] find me a rug [SEP] Back to Search [SEP] Page 2 (Total results: 12) [SEP] "
-    "< Prev [SEP] Next > [SEP] B07XYZ1234 [SEP] It's a 'Rug' [SEP] $5.00 to $7.00 [SEP] "
-    "0123456789 [SEP] Mat [SEP] $9.10"
-)
-QUOTED = " [SEP] ".join(f"'{part}'" for part in SHOP.split(" [SEP] ")[2:])
-
-
-@pytest.mark.parametrize("page", [SHOP, QUOTED])
-def test_codes_titles_and_prices_of_new_products_are_noise(page):
-    def said(known):
-        return [page[start:end] for start, end in listing_spans(known, page)]
-
-    first = ["B07XYZ1234", "It's a 'Rug'", "$5.00 to $7.00"]
-    second = ["0123456789", "Mat", "$9.10"]
-    assert said(set()) == first + second and said({"B07XYZ1234"}) == second
-    assert said({"B07XYZ1234", "0123456789"}) == []
-    assert listed_codes(page) == {"B07XYZ1234", "0123456789"}
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        "",
-        "'Back to Search' [SEP] 'B07XYZ1234' [SEP] 'Mug'",  # an item: nothing is listed
-        "'Page 1 (Total results: 1)' [SEP] 'b07xyz1234' [SEP] 'Mug' [SEP] '$5.00'",
-        "'Page 1 (Total results: 1)' [SEP] 'B07XYZ'",  # cut off
-        "Page 1 (Total results: 1)\n[button] B07XYZ1234 [button_]",
-    ],
-)
-def test_a_page_without_codes_lists_nothing(page):
-    assert listing_spans(set(), page) == [] and listed_codes(page) == set()
-
-
-def marked(found, serializer):
-    """Return the text of the tokens that are noise."""
-    texts = serializer.chat.texts(found.row.observation_ids)
-    return "".join(text for text, flag in zip(texts, found.noisy, strict=True) if flag)
-
-
-def test_listed_products_are_noise_once_an_episode():
-    def page(number, *products):
-        head = (
-            f"Instruction: [SEP] a mug [SEP] Back to Search [SEP] Page {number} (Total results: 3)"
-        )
-        return " [SEP] ".join([head, "Next >", *products])
-
-    serializer = Serializer(TOKENIZER)
-    mug, cup = "B07XYZ1234 [SEP] a mug [SEP] $5.00", "B07XYZ1235 [SEP] a cup [SEP] $6.00"
-    pages = (page(1, mug), "Back to Search [SEP] a mug", page(1, mug), page(1, mug, cup))
-    call = Call("generate", "draft", "x", messages=(("user", "go"),), token_ids=(9,))
-    steps = tuple(
-        Step(t, "x", text, 0.0, False, False, False, State(), Delta(), calls=(call,))
-        for t, text in enumerate(pages, 1)
-    )
-    episode = Trajectory("comap/WebShop-v0", "task", "train", "", "react", "shop", State(), steps)
-    found = find_noise(episode, serializer, "listings")
-    assert [one.row.t for one in found] == [0, 3]
-    said = [marked(one, serializer) for one in found]
-    assert "B07XYZ1234" in said[0] and "5.00" in said[0] and "Page" not in said[0]
-    assert "B07XYZ1235" in said[1] and "mug" not in said[1]
-    codes = find_noise(episode, serializer, "codes")
-    assert [one.row.t for one in codes] == [0, 2, 3]

@@ -42,7 +42,6 @@ DEPTHS = "depths"
 """The stage in which steps get their depths."""
 
 DEPTH_HEAD = "k_head.safetensors"
-"""The depth head, in the folder of models."""
 VALUE_HEAD = "value_head.safetensors"
 """The value head, which nothing but the training needs."""
 
@@ -164,7 +163,6 @@ class ITPRun(BaselineRun):
         return self.demonstrated(self.config.labelled, "labelled")
 
     def _predictions(self) -> dict[str, list[str]]:
-        """Return the predictions of each demonstration, those that failed left out."""
         found = self.written(FORESIGHT, [shown.task for shown in self._shown()])
         return {task: record["texts"] for task, record in found.items()}
 
@@ -379,7 +377,6 @@ def moments_of(
     admissible: Sequence[tuple[str, ...] | None] | None = None,
     count_tokens: Callable[[str], int] = estimate_tokens,
 ) -> Iterator[Moment]:
-    """Yield each step of a demonstration."""
     for view, replies, step, reply in shown_steps(shown, count_tokens):
         if admissible is not None and view.step >= len(admissible):
             return
@@ -419,7 +416,6 @@ class DepthExample(Example):
 
     @classmethod
     def of(cls, row: Example, **told: Any) -> DepthExample:
-        """Return a row with what is told besides."""
         return cls(**{part.name: getattr(row, part.name) for part in fields(Example)}, **told)
 
 
@@ -506,7 +502,6 @@ def td_targets(rewards: Sequence[float], values: Sequence[float], discount: floa
 
 
 def online_rows(episodes: Sequence[Trajectory], tokenizer: Any, config: ITPTraining) -> Played:
-    """Return what is learned from episodes."""
     rows: list[DepthExample] = []
     returned = 0.0
     sound = [one for one in episodes if one.error is None]

@@ -161,7 +161,6 @@ def _row_nll(rows: Sequence[Any], hidden: Any, head: Any) -> tuple[Any, Any]:
 
 
 def layer_of_head(head: KHead) -> torch.nn.Linear:
-    """Return a layer that begins as a head."""
     return layer_of(head.weight, head.bias)
 
 

@@ -280,6 +280,5 @@ class WKMRun(BaselineRun):
         return self._texts(_STATES)
 
     def _texts(self, name: str) -> dict[str, list[str]]:
-        """Return what a stage has written of each task."""
         found = self.written(name, [shown.task for shown in self._shown()])
         return {task: record["texts"] for task, record in found.items()}

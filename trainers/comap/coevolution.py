@@ -319,7 +319,6 @@ class CoEvolution(StagedTraining):
         return {**result, "samples": counts, "weights": self.save_weights(stage, "agent")}
 
     def _buffered(self, number: int) -> list[Trajectory]:
-        """Return the rollouts that a round learns from."""
         first = 1 if self.config.buffer == "all" else number
         rounds = range(first, number + 1)
         return [one for k in rounds for one in self.episodes(f"round-{k}-rollouts")]

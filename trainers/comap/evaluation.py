@@ -144,7 +144,6 @@ def revision_branches(trajectories: Iterable[Trajectory], n: int, seed: int) -> 
 
 
 def _pairs(trajectory: Trajectory, seed: int) -> Iterator[RevisionPair]:
-    """Yield the decisions of an episode that can be played on from."""
     task, seed = trajectory.task, seed if trajectory.seed is None else trajectory.seed
     prefix: tuple[str, ...] = ()
     for step in trajectory.steps:
@@ -210,7 +209,6 @@ def change_spans(observation: str, delta: Delta | None, previous: str) -> list[t
 
 
 def _named_spans(text: str, delta: Delta) -> list[tuple[int, int]]:
-    """Return where a text names what changed facts are about."""
     words = {name for fact in delta.added | delta.removed for name in fact[1:]} - {"agent", ""}
     for fact in delta.added:
         words.update(_STATE_WORDS.get(fact[0], ()))
@@ -275,7 +273,6 @@ def change_token_nll(
 def _change_mask(
     tokenizer: Any, text: str, query: Query, observation: str, canonicalizer: Canonicalizer
 ) -> list[bool]:
-    """Return for each token of a text whether it tells something of what changed."""
     found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     after = canonicalizer.update(query.state, query.action, observation)
     previous = query.history[-1].observation if query.history else ""

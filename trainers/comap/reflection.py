@@ -138,7 +138,6 @@ def drafted_states(trajectories: Iterable[Trajectory]) -> Iterator[ExpertState]:
 
 
 def same_action(env_id: str, one: str, other: str) -> bool:
-    """Return whether two actions mean the same."""
     return canonical_action(env_id, one) == canonical_action(env_id, other)
 
 
@@ -238,7 +237,6 @@ def _judge(drafts: Sequence[Outcome], experts: Sequence[Outcome], delta: float) 
 
 
 def _future(state: ExpertState, real: str, context: InitContext, seed: int) -> tuple[str, str]:
-    """Return the future that the reflection sees, and its source."""
     if context == "none":
         return "", "none"
     if context == "mixed":

@@ -166,7 +166,6 @@ class StudentRollouts:
         self._end, self._sampling, self._adapter = end, sampling, adapter
 
     def __call__(self, epoch: int) -> list[tuple[int, ...]]:
-        """Return the tokens that the student predicted for each row, in this epoch."""
         keys = [str(row) for row, sample in enumerate(self._samples) if sample.distill_weight]
         folder = self._folder / f"predictions-{epoch}"
         found = each_once(folder, keys, partial(self._predict, epoch))

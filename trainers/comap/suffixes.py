@@ -37,7 +37,6 @@ class Branch:
 
     @property
     def key(self) -> str:
-        """A text that identifies the branch."""
         return json.dumps([self.task, self.prefix, self.action, self.seed])
 
 

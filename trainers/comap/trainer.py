@@ -156,7 +156,6 @@ class TokenPositions:
     teacher_at: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, row: Example, continuation: Sequence[int]) -> None:
-        """Add a row, and the tokens that it is distilled on."""
         at, start = len(self.sequences), len(row.prompt) - 1
         own = bool(row.weight) or row.label is not None
         if own:

@@ -197,7 +197,6 @@ def _moments(
 def _parts(
     values: NDArray[np.float64], labels: NDArray[np.int64], size: NDArray[np.int64]
 ) -> list[NDArray[np.float64]]:
-    """Return the values of each label."""
     ordered = values[np.argsort(labels, kind="stable")]
     return np.split(ordered, np.cumsum(size)[:-1])[: len(size)]
 

@@ -356,7 +356,6 @@ ENVIRONMENTS: Mapping[str, str] = {
     "webshop": "comap/WebShop-v0",
     "tools": "comap/StableToolBench-v0",
 }
-"""The environment that each preset is for."""
 
 ENVIRONMENT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "zerosearch": {"topk": 5},

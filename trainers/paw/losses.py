@@ -257,7 +257,6 @@ class Measures:
         self._sums: dict[str, list[Tensor | float]] = {}
 
     def add(self, name: str, total: Tensor | float, count: Tensor | float) -> None:
-        """Add a sum and how many numbers it is the sum of."""
         known = self._sums.setdefault(name, [0.0, 0.0])
         for index, value in enumerate((total, count)):
             known[index] = known[index] + (

@@ -168,7 +168,6 @@ def roll_out(
     reward: RewardFunction | None = None,
     **options: Any,
 ) -> Rollouts:
-    """Play some groups and return their rows."""
     begun = time.perf_counter()
     rewards: dict[str, Any] = {"success_reward": success_reward, "reward": reward}
     rows: list[PaWRow] = []

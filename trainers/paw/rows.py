@@ -26,7 +26,6 @@ ADMISSIBLE = "admissible_actions"
 """The note of a step that lists the actions that were admissible before it."""
 
 RewardFunction: TypeAlias = Callable[[Trajectory], Sequence[float]]
-"""Returns the reward of each step of an episode."""
 
 _REMEMBERED = 4096  # texts whose tokens are kept: an update has many equal ones
 _SEPARATOR = " [SEP] "
@@ -76,7 +75,6 @@ class TurnTokenizer(ChatTokenizer):
     """
 
     def following(self, response: Sequence[int], text: str, longest: int) -> Following:
-        """Return the tokens that follow a reply."""
         if len(self._known) > _REMEMBERED:
             self._known.clear()
         (tokens,) = self.tokens([self.turns.shown(text)])
@@ -216,7 +214,6 @@ class Serializer:
         return rows
 
     def _prompts(self, calls: Sequence[Call], continues: Sequence[bool]) -> list[tuple[int, ...]]:
-        """Return the prompt of each call in tokens, as generation made it."""
         requests, replies = [], list[tuple[int, ...]]()
         for call, goes_on in zip(calls, continues, strict=False):
             if not goes_on:

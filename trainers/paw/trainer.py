@@ -191,7 +191,6 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         }
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        """Return a micro-batch as it is."""
         return generation_batch
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
@@ -230,7 +229,6 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         return found[0], found[1]
 
     def _teach(self, critic: Critic, batch: MiniBatch, micro: Mapping[str, Any]) -> None:
-        """Add the critic's gradients of a micro-batch."""
         critic.train()
         mask, clip = micro["completion_mask"], self.config.advantages.value_clip
         error = value_loss(critic(dict(micro)), micro["values"], micro["targets"], mask, clip)
@@ -330,7 +328,6 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         update.targets = [targets[row, :size].float() for row, size in enumerate(sizes)]
 
     def _report(self, update: Update) -> None:
-        """Log what an update was like."""
         line = {"update": update.number + 1, "rows": update.total, **update.metrics}
         line |= self.measures.means()
         if self.args.device.type == "cuda":
@@ -545,5 +542,4 @@ def _scored_positions_only() -> Iterator[None]:
 
 
 def _total(value: Tensor) -> Tensor:
-    """Return the sum of a tensor over all processes."""
     return torch.stack([part.to(value.device) for part in gathered([value.cpu()])]).sum(0)

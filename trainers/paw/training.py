@@ -15,7 +15,7 @@ from ...agents.parsing import env_name
 from ...agents.paw import PaWAgent
 from ...agents.run import Run, writing
 from ...envs.panel import evenly
-from ...errors import DataCorrupt, MissingExtra, OptionError
+from ...errors import DataCorrupt, OptionError, needs_extra
 from ...lm import LanguageModel
 from ...lm.load import without_bars
 from ...lm.tiny import Row
@@ -31,9 +31,7 @@ from .rows import PaWRow, Serializer
 from .zerosearch import SearchTraining, check_search, open_simulator, tagged_rows, warm_up
 
 METRICS = "metrics.jsonl"
-"""The file of updates."""
 EVALUATIONS = "evaluations.jsonl"
-"""The file of evaluations."""
 FAULTS = "faults.jsonl"
 """The file of episodes that a fault ended, in rollouts."""
 
@@ -89,10 +87,8 @@ def train(
         >>> homes = Environments("comap/ALFWorld-v0", {"source": "generated"})
         >>> train_paw(paw_preset("tiny"), model=None, make_env=homes, out="run")  # doctest: +SKIP
     """
-    try:
+    with needs_extra("train", "reinforcement learning"):
         import trl  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra.of("train", "reinforcement learning") from error
     check_search(config, make_env, simulator)
     folder = RunFolder(out)
     described = {"method": "paw", "config": config.describe(), **(about or {})}
@@ -383,7 +379,6 @@ class Policy:
         self._lm: LanguageModel | None = None
 
     def agent(self, temperature: float | None = None) -> PaWAgent:
-        """Return the agent that acts with the policy."""
         return PaWAgent(self._config.acting(temperature))
 
     def language_model(self) -> LanguageModel:
@@ -502,7 +497,6 @@ class Journal:
         return (update, split) in self._evaluated
 
     def add(self, name: str, line: Mapping[str, Any]) -> None:
-        """Append a line to one of the files."""
         if is_first():
             with writing(self._out):
                 jsonl.append(self._out / name, [line])

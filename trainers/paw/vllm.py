@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from typing import Any
 
-from ...errors import LanguageModelError, MissingExtra, OptionError
+from ...errors import LanguageModelError, MissingExtra, OptionError, needs_extra
 from ...lm import Completion, Generate, Usage
 from ...lm.base import BaseLanguageModel, LMRequest
 from ...lm.chat import ChatTokenizer
@@ -19,7 +19,6 @@ START = (
     "start one with VLLM_SERVER_DEV_MODE=1 vllm serve MODEL "
     """--weight-transfer-config '{"backend": "nccl"}' --logprobs-mode raw_logprobs"""
 )
-"""How to start a server that training can use."""
 
 _ROUNDED = 1e-3  # a log-probability of 0 may come out a little above
 _MODES = ("raw_logprobs", "processed_logprobs")
@@ -30,10 +29,8 @@ _CONCURRENCY = 64
 def connect(url: str, timeout: float) -> Any:
     """Return TRL's client of a server once it is up."""
     base = address_of(url).url.rstrip("/").removesuffix("/v1")
-    try:
+    with needs_extra("train", "a vLLM server"):
         from trl.generation.vllm_client import VLLMClient
-    except ImportError as error:
-        raise MissingExtra.of("train", "a vLLM server") from error
 
     class Client(VLLMClient):  # type: ignore[misc]
         def check_server(self, total_timeout: float = 0.0, retry_interval: float = 2.0) -> None:

@@ -69,7 +69,6 @@ class NoiseCurriculum:
 
     @classmethod
     def of(cls, config: PaWTraining, updates: int) -> NoiseCurriculum:
-        """Return the curriculum of a training."""
         own = config.zerosearch
         return cls(updates, own.noise_start, own.noise_end, own.noise_base, config.seed)
 
@@ -98,7 +97,6 @@ class SimulatedSearch:
     draw: str = ""
 
     def prompt(self) -> tuple[Message, ...]:
-        """Return the simulator's prompt."""
         return fill_template(
             (__package__ or "").rpartition(".")[0],
             "simulator",
@@ -133,7 +131,6 @@ class SimulatedSearch:
 
 
 def read_documents(text: str) -> list[Hit]:
-    """Return the documents in what a simulator wrote."""
     parts: list[list[str]] = []
     for line in text.splitlines():
         begins = _DOCUMENT.match(line)
@@ -179,7 +176,6 @@ def _shortened(text: str, answers: Sequence[str]) -> str:
 
 
 def _line(text: str) -> str:
-    """Return a text on one line."""
     return " ".join(text[:_MAX_LENGTH].split())
 
 
@@ -270,7 +266,6 @@ class TwoModels(BaseLanguageModel):
         return self.policy.count_tokens(text)
 
     def config(self) -> dict[str, Any]:
-        """Return how both were made."""
         return self.policy.config() | {"simulator": self.simulator.config()}
 
     def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
@@ -452,7 +447,6 @@ class SearchTraining:
         return lambda episode: [scale * step.reward + 0.0 for step in episode.steps]  # never -0.0
 
     def make_env(self) -> gymnasium.Env[str, str]:
-        """Return an environment of the training split."""
         return self._make_env(self._config.train_split)
 
     def agent(self, agent: Agent, update: int) -> Agent:
@@ -482,7 +476,6 @@ class SearchTraining:
         return {} if self._engine is None else {"noise": self._curriculum.probability(update)}
 
     def close(self) -> None:
-        """Close what is open."""
         if self._spare is not None:
             self._spare.close()
             self._spare = None

@@ -273,7 +273,6 @@ class Weather(App):
 
 
 def forecasting(world: World, city: str, day: str) -> tuple[tuple[ToolCall, ToolCall], Row]:
-    """Return the calls that tell the weather of a city, and the forecast."""
     station = next(key for key, row in world.tables["station"].items() if row["city"] == city)
     forecast = call("weather.forecast", station_id=station, date=day)
     row = world.tables["forecast"][f"{station} {day}"]
@@ -381,7 +380,6 @@ class Music(App):
         return {"playlist": playlist, "changed": changed}
 
     def _charted(self, world: World, country: str, place: int) -> tuple[str, ToolCall]:
-        """Return the track at a place, and the call that tells which it is."""
         page = {} if place <= self.page_size else {"page": 2}
         key: str = world.tables["chart"][f"{country} {place}"]["track"]
         return key, call("music.chart", country=country, **page)

@@ -320,7 +320,6 @@ def rate_of(tables: Mapping[str, Table], base: str, quote: str) -> float:
 
 
 def conversion(world: World, base: str, quote: str, amount: float) -> tuple[ToolCall, float]:
-    """Return the call that converts an amount, and what it returns."""
     asked = call("currency.convert", is_from=base, to=quote, amount=amount)
     return asked, round(rate_of(world.tables, base, quote) * amount, 2)
 

@@ -11,13 +11,10 @@ from typing import Any, NamedTuple, TypeAlias
 from ...storage import packaged
 
 Row: TypeAlias = Mapping[str, Any]
-"""Values by column."""
 
 Table: TypeAlias = Mapping[str, Row]
-"""Rows by id."""
 
 Rows: TypeAlias = list[tuple[str, Row]]
-"""Rows with their ids, in order."""
 
 ToolCall: TypeAlias = tuple[str, Mapping[str, Any]]
 """``"app.api"`` and arguments."""
@@ -172,7 +169,6 @@ Answering: TypeAlias = Callable[[Ledger, Mapping[str, Any]], Any]
 """Answers a call; raises `ToolError` where it refuses."""
 
 Making: TypeAlias = Callable[[World, random.Random], Job]
-"""Draws a job."""
 
 
 class App:
@@ -237,18 +233,15 @@ class App:
         return Job(f"{self.name}.{name}", slots, tuple(calls), answer)
 
     def draw(self, world: World, rng: random.Random, table: str) -> tuple[str, Row]:
-        """Draw the row that a job is about."""
         return world.pick(rng, table)
 
     def finding(self, world: World, key: str, row: Row) -> list[ToolCall]:
-        """Return the calls that find a row."""
         return []
 
     def tables(self, rng: random.Random, common: Common) -> dict[str, Table]:
         raise NotImplementedError
 
     def page(self, name: str, rows: Rows, fields: str, page: int) -> dict[str, Any]:
-        """Return one page of rows, as tools tell it."""
         size = self.page_size
         pages = max((len(rows) + size - 1) // size, 1)
         if not 1 <= page <= pages:
