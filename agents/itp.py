@@ -30,7 +30,6 @@ from .prompting import (
 from .react import replies_in
 
 NO_FORESIGHT = "No step ahead was imagined."
-"""What the agent reads where K is 0."""
 
 _K_MAX = {"ALFWorld-v0": 5}
 _K_MAX_ELSEWHERE = 3

@@ -280,7 +280,6 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 TRAJECTORIES = "trajectories.jsonl"
-"""The file of a run's trajectories."""
 SUMMARY = "summary.json"
 """The file of a run's results, written when all tasks have ended."""
 DIGESTS = "files"

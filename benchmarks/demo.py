@@ -52,10 +52,9 @@ from ..worldmodel import (
 )
 from ..worldmodel.language import LanguageWorldModel
 from .display import print_table, progress, tracked
-from .plots import Plot, Series
 from .record import circumstances, write_result
 from .report import Episode, Section, render_page, write_whole
-from .tables import Table
+from .tables import Plot, Series, Table
 
 Env: TypeAlias = "gymnasium.Env[str, str]"
 Models: TypeAlias = "Mapping[str, WorldModel]"
@@ -266,7 +265,6 @@ class _Results:
 
 
 def run_demo(config: DemoConfig) -> Path:
-    """Run the main job and return the path of its report."""
     with env_class(config.env).engine_pool(2):
         job = _Demo(config)
         with job.phase("gather"):

@@ -143,7 +143,6 @@ class RunDisplay(Display):
         self.begin("Playing")
 
     def advance(self, trials: Sequence[Trajectory]) -> None:
-        """Count the trials of a task that has ended."""
         self._played += 1
         self._successes += trials[-1].success
         self._failed += trials[-1].error is not None
@@ -297,7 +296,6 @@ _MEASURES = {
     "policy_loss": "loss",
     "wm_loss": "observation loss",
 }
-"""What a line says of an update."""
 
 
 def _update_measures(event: Mapping[str, Any]) -> str:

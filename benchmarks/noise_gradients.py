@@ -204,7 +204,6 @@ def find_noise(trajectory: Trajectory, serializer: Serializer, kind: Noise) -> l
 
 
 def code_spans(text: str) -> list[tuple[int, int]]:
-    """Return where a text has product codes and words in capitals."""
     codes = [match.span(1) for match in _CODE.finditer(text)]
     return sorted({*codes, *(match.span() for match in _CAPITALS.finditer(text))})
 

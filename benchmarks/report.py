@@ -21,8 +21,17 @@ from ..facts import Fact, State, apply, diff, fact_to_text
 from ..jsonl import replacing_file
 from ..metrics import delta_f1
 from ..trajectory import ENV_INFO, Call, Predicted, Step, Trajectory
-from .plots import SYMBOLS, Plot, image_of
-from .tables import Table, format_cells, numeric_columns, one_line, pieces, visible
+from .tables import (
+    SYMBOLS,
+    Plot,
+    Table,
+    format_cells,
+    image_of,
+    numeric_columns,
+    one_line,
+    pieces,
+    visible,
+)
 
 _STYLES = ("report.css", "viewer.css")
 _SCRIPTS = ("text", "data", "lists", "filters", "search", "compare", "thoughts", "step", "main")
@@ -215,7 +224,6 @@ def task_type(env_id: str, task: str, split: str = "") -> str:
 
 
 def was_revised(notes: Mapping[str, Any]) -> bool:
-    """Return whether the action that was taken is not the one that was drafted."""
     return notes.get("gate") is True or notes.get("changed") is True
 
 

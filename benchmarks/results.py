@@ -59,7 +59,6 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def over_seeds(one: Mapping[str, Any], scale: float = 100.0, digits: int = 1) -> str:
-    """Return mean and standard deviation over seeds."""
     if one["mean"] is None:
         return "–"
     return f"{scale * one['mean']:.{digits}f} ± {scale * one['sd']:.{digits}f}"
@@ -79,14 +78,12 @@ def change(one: Mapping[str, Any] | None) -> str:
 
 
 def rate(one: Mapping[str, Any], name: str = "value") -> str:
-    """Return a share with its interval, in percent."""
     if one[name] is None:
         return "–"
     return f"{percent(one[name])} [{percent(one['low'])}, {percent(one['high'])}]"
 
 
 def source(results: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
-    """Return where and when the files of a table were recorded."""
     said: dict[str, list[str]] = {}
     for name in names:
         one = results[name]

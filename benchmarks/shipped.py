@@ -65,7 +65,6 @@ class WarmUp:
     side_tasks: int = 200  # in which expert and random actions alternate: more texts to read
 
     def env(self, split: str, **options: Any) -> gymnasium.Env[str, str]:
-        """Return an environment of generated tasks."""
         given: dict[str, Any] = dict(env_class(ENV).generated_options)
         if self.max_episode_steps is not None:
             given["max_episode_steps"] = self.max_episode_steps

@@ -1,13 +1,20 @@
-"""A table of results, and how its values are written: the same in the terminal and on the page."""
+"""Tables and plots of results: the same in the terminal and on pages."""
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 import re
 import unicodedata
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Integral, Real
+from typing import Any, Literal
+
+from ..errors import needs_extra
 
 _MISSING = "—"
 _NUMBER = re.compile(r"[-+−~<≤]?\d[\d\s.,:%±()\[\]/<n=–−+-]*")  # "45.0 % [40.1, 50.0] (n=200)"
@@ -102,3 +109,128 @@ def one_line(text: str, limit: int = 120) -> str:
     r"""Return `visible` text on one line of at most `limit` characters."""
     line = " ".join(visible(text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+SYMBOLS = "●■▲◆▼✚"
+"""The marker of each series as text, for a legend; after these, colors and markers repeat."""
+
+_MARKERS = "os^DvP"
+COLORS = ("#0b62a8", "#b84a00", "#08755a", "#93408a", "#7a5f00", "#4d5a68")
+"""The color of each series; after these they repeat."""
+_INK, _GRID, _HALO = "#2b3038", "#dcdfe4", "#fefefe"
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line, or one color of bars."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A plot."""
+
+    title: str
+    xlabel: str
+    ylabel: str
+    series: tuple[Series, ...]
+    kind: Literal["line", "bar"] = "line"
+    labels: tuple[str, ...] | None = None
+
+    @property
+    def positions(self) -> list[float]:
+        return sorted({x for series in self.series for x in series.x})
+
+
+def image_of(plot: Plot) -> Any:
+    """Return a plot as an ``<img>`` element of a page: an image runs and loads nothing."""
+    from markupsafe import Markup  # a part of jinja2
+
+    names = "; ".join(one_line(series.name, 60) for series in plot.series)
+    described = f"{one_line(plot.title)}: {names}"
+    source = base64.b64encode(svg_of(plot)).decode("ascii")
+    return Markup('<img src="data:image/svg+xml;base64,{}" alt="{}">').format(source, described)
+
+
+@lru_cache(maxsize=256)
+def svg_of(plot: Plot, alone: bool = False) -> bytes:
+    """Return a plot as an SVG file; one that stands alone has a legend and a white ground."""
+    with needs_extra("viz", "drawing a plot"):
+        import matplotlib.style
+        from matplotlib.figure import Figure
+    settings = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "comap",
+        "text.parse_math": False,
+        "font.family": "sans-serif",
+        "text.color": _INK,
+        "axes.labelcolor": _INK,
+        "axes.edgecolor": _INK,
+        "xtick.color": _INK,
+        "ytick.color": _INK,
+        "grid.color": _GRID,
+    }
+    drawn = io.BytesIO()
+    with matplotlib.style.context(["default", settings]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        figure = Figure(figsize=(5.6, 3.3), layout="constrained")
+        axes = figure.add_subplot()
+        _draw(axes, plot)
+        drawn_series, names = axes.get_legend_handles_labels()
+        if alone and (len(names) > 1 or (names and plot.kind == "line")):
+            figure.set_figheight(3.3 + 0.2 * len(names))
+            figure.legend(drawn_series, names, loc="outside lower left", frameon=False, fontsize=9)
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(drawn, format="svg", transparent=not alone, metadata=nothing)
+    return drawn.getvalue()
+
+
+def _draw(axes: Any, plot: Plot) -> None:
+    axes.set_xlabel(one_line(plot.xlabel, 60))
+    axes.set_ylabel(one_line(plot.ylabel, 60))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_axisbelow(True)
+    axes.grid(axis="y")
+    if plot.labels is not None:
+        axes.set_xticks(plot.positions, [one_line(label, 24) for label in plot.labels])
+        if len(plot.labels) * max(map(len, plot.labels), default=0) > 60:  # they would touch
+            for text in axes.get_xticklabels():
+                text.set(rotation=30, horizontalalignment="right", rotation_mode="anchor")
+    gaps = [b - a for a, b in zip(plot.positions, plot.positions[1:], strict=False)]
+    width = 0.8 * min(gaps, default=1.0) / max(1, len(plot.series))
+    for i, series in enumerate(plot.series):
+        if plot.kind == "bar":
+            _draw_bars(axes, series, i, (i - (len(plot.series) - 1) / 2) * width, width)
+        else:
+            _draw_line(axes, series, i)
+
+
+def _finite(values: tuple[float, ...] | None) -> list[float]:
+    return [float(v) if math.isfinite(v) else math.nan for v in values or ()]
+
+
+def _draw_line(axes: Any, series: Series, i: int) -> None:
+    color = COLORS[i % len(COLORS)]
+    if series.low is not None:
+        axes.fill_between(
+            series.x, _finite(series.low), _finite(series.high), color=color, alpha=0.18, lw=0
+        )
+    dashes = ("-", "--", ":", "-.")[i // len(COLORS) % 4]
+    marker = _MARKERS[i % len(_MARKERS)] if len(series.x) <= 40 else None
+    label = one_line(series.name, 70)
+    axes.plot(series.x, _finite(series.y), dashes, marker=marker, ms=5, color=color, label=label)
+
+
+def _draw_bars(axes: Any, series: Series, i: int, shift: float, width: float) -> None:
+    color = COLORS[i % len(COLORS)]
+    x, y = [x + shift for x in series.x], _finite(series.y)
+    axes.bar(x, y, width=0.92 * width, color=color, label=one_line(series.name, 70))
+    if series.low is not None:
+        low, high = _finite(series.low), _finite(series.high)
+        axes.vlines(x, low, high, colors=_HALO, lw=3.2)  # so that it is seen on the bar too
+        axes.vlines(x, low, high, colors=_INK, lw=1.2)

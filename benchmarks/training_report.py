@@ -12,9 +12,8 @@ from ..trainers.baselines.config import BASELINES
 from ..trainers.comap.config import ABLATIONS, CoMapTraining
 from ..trainers.paw.config import PaWTraining
 from ..trainers.paw.training import METRICS
-from .plots import Plot, Series
 from .report import Section, render_page, write_whole
-from .tables import Table
+from .tables import Plot, Series, Table
 from .training_record import (
     StageRecord,
     TrainingRecord,
@@ -342,7 +341,6 @@ def _phase(name: str) -> tuple[str, str]:
 
 
 def fault_table(training: TrainingRecord) -> Table:
-    """Return what went wrong, and in how many of how many cases."""
     rows: list[tuple[object, ...]] = [
         ("updates", "episodes that failed", fault.n, None, f"{fault.kind}: {fault.first}")
         for fault in training.faults

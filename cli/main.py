@@ -50,8 +50,8 @@ COMMANDS = {
     "bench shipped": ("bench:Shipped", "train the small models that comap ships"),
     "bench noise-gradients": ("bench:NoiseGradients", "gradients of PaW's losses on noise"),
     "bench paw-overhead": ("bench:PaWOverhead", "what PaW adds to an update's time"),
-    "hub push": ("hub:Push", "push trajectories or models to the Hub"),
-    "hub load": ("hub:Load", "load what was pushed"),
+    "hub push": ("serve:Push", "push trajectories or models to the Hub"),
+    "hub load": ("serve:Load", "load what was pushed"),
 }
 
 _INSTEAD = {

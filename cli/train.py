@@ -80,8 +80,7 @@ class Training(EnvOptions):
     def run(self) -> int:
         """Train, write the report, and print what came out and what lets the models play."""
         from ..benchmarks.display import print_table, training_progress
-        from ..benchmarks.play_command import play_command
-        from ..benchmarks.training_record import read_training
+        from ..benchmarks.training_record import play_command, read_training
         from ..benchmarks.training_report import results_table, write_report
         from ..trainers.processes import is_first
 

@@ -15,7 +15,6 @@ from ..errors import check_choice, needs_extra
 from .sessions import Session, Worth, text_env_class
 
 Reading: TypeAlias = Literal["tags", "whole"]
-"""Whether an action is what stands in tags, or the whole reply."""
 
 _WHOLE = ("comap/StableToolBench-v0", "comap/SearchQA-v0")  # they read calls and tags themselves
 _TAGS_PROMPT = (

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 FORMAT = "comap training 2"
-"""What a ``run.json`` begins with."""
 
 HEAD = "head"
 """What the refinement head is called among the weights of a stage."""

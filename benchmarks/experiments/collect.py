@@ -76,7 +76,6 @@ class Measure:
 
 
 def collect(plan: Plan, experiments: Sequence[Experiment], paths: Paths) -> list[ResultRow]:
-    """Return a row for each value that was measured, and one for each cell that has none."""
     known = {one.id: one for one in experiments}
     jobs = dict.fromkeys(cell.job for cell in plan.cells if cell.job is not None)
     measured = {name: _measured(plan.jobs[name], paths) for name in jobs}

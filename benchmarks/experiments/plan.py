@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import OptionError
 from ...trainers.baselines.config import WKMTraining, baseline_preset
 from ...trainers.comap.config import preset
-from ..play_command import env_words
+from ..training_record import env_words
 from .definition import Backbone, EnvSetup, Experiment, Method, Recipe, Scale, recipe, recipes
 
 VERDICTS = "judged.json"
@@ -168,7 +168,6 @@ class Paths:
     """whether DATA and DEMOS stand for what was not given"""
 
     def of(self, job: str) -> Path:
-        """Return where a job's commands write."""
         return self.out / "jobs" / job / "out"
 
     def given(self, kind: str, env: str, what: str) -> str:
@@ -301,7 +300,6 @@ class _Commands:
     # What several of them say.
 
     def where(self, demos: bool = True, without: str = "") -> list[str]:
-        """Return the words that say the environment."""
         setup = self.setup
         options = {name: value for name, value in setup.options.items() if name != without}
         if setup.data:
@@ -394,7 +392,6 @@ class Estimate:
 
 
 def estimate(plan: Plan, jobs: Iterable[Job]) -> list[Estimate]:
-    """Return the expected cost of jobs, by kind."""
     found: dict[str, Estimate] = {}
     for job in jobs:
         kind, name = job.recipe.kind, job.recipe.name

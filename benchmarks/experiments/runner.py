@@ -254,7 +254,6 @@ def _last_lines(path: Path) -> str:
 
 
 def code_version() -> str:
-    """Return comap's version and commit."""
     known = commit() or ""
     return f"{__version__}+{known[:10]}{known[40:]}" if known else __version__
 

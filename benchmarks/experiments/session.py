@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DataCorrupt, DataNotFound, OptionError, suggest
-from ..plots import svg_of
 from ..record import circumstances, write_result
 from ..report import write_whole
-from ..tables import Table
+from ..tables import Table, svg_of
 from .collect import collect
 from .definition import Experiment, experiment, experiment_ids, read_rows, scale_named, write_rows
 from .plan import Job, Paths, Plan, commands, estimate, plan
-from .report import Results, latex, markdown, picture, print_shown, results_of
-from .report_html import plot_of, render_html
+from .report import Results, latex, markdown, picture, plot_of, print_shown, render_html, results_of
 from .runner import Main, job_record, run_jobs
 
 FORMATS = ("md", "tex", "html")

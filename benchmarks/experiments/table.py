@@ -267,7 +267,6 @@ class Footnotes:
         return self._letters.setdefault(one_line(text, _REASON), _letter(len(self._letters)))
 
     def written(self) -> tuple[tuple[str, str], ...]:
-        """Return the letters and texts, in their order."""
         return tuple((letter, text) for text, letter in self._letters.items())
 
 
@@ -277,7 +276,6 @@ def _letter(i: int) -> str:
 
 
 def label(text: str) -> Entry:
-    """Return the name of a row as it is written."""
     return Entry(one_line(text, _LABEL))
 
 

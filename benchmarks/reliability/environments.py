@@ -58,7 +58,6 @@ MOST_GROWTH_MB = 24.0
 """By how much a process may grow over the second half of its work."""
 
 KILLS = 60
-"""How many processes of each kind are killed at scale 1."""
 
 _FIXED = ("look", "inventory", "search[red shoes]", "<search>a town</search>", "Finish")
 _SAMPLES = 40
@@ -114,7 +113,6 @@ def growth_mb(samples: Sequence[float]) -> float | None:
 
 
 def held_mb(process: int | None = None) -> list[float]:
-    """Return what a process holds in MB, as a list that is empty where that is unknown."""
     with suppress(OSError):  # as Linux has it
         pages = Path(f"/proc/{process or 'self'}/statm").read_text("ascii").split()[1]
         return [int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20]
@@ -145,7 +143,6 @@ HOSTILE: Mapping[str, list[str]] = json.loads(
 
 
 def hostile(rng: random.Random) -> str:
-    """Return a hostile text of one of the families, or of any characters."""
     family = rng.choice((*HOSTILE, "any"))
     if family == "any":
         return "".join(chr(rng.randrange(0x110000)) for _ in range(rng.randint(0, 30)))
@@ -237,7 +234,6 @@ def play(
     seconds: float = math.inf,
     cores: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Play so many environments in turns, on given cores, and return what was found."""
     if cores:
         os.sched_setaffinity(0, cores)
     found, samples, begun = Findings(), list[float](), time.monotonic()

@@ -42,7 +42,6 @@ DAMAGES = 2_000
 """How many times files of each kind are damaged at scale 1; slow kinds get a tenth."""
 
 FULL_DISKS = 100
-"""How many times the disk fills at scale 1."""
 
 _STAGES = 3
 

@@ -84,7 +84,6 @@ class Client:
         self.found.check(right, f"status {status} for {asked}: {answer!r:.200}")
 
     def sample(self) -> dict[str, Any]:
-        """Return a well-formed request."""
         raise NotImplementedError
 
     def is_right(self, asked: dict[str, Any], answer: Any) -> bool:
@@ -328,7 +327,6 @@ def _besiege(kind: type[Client], words: tuple[str, ...], number: int, seed: int)
 
 
 def check_token(found: Findings, kind: type[Client], url: str, token: str) -> None:
-    """Check that a server refuses who does not know the token."""
     for wrong in (None, "planted-wrong", token[:-1], ""):
         client = kind(url, wrong)
         statuses = [client.ask(kind.path, {})[0]]

@@ -294,7 +294,6 @@ METHODS = {
     "getGoldActionSequence": ("list",),
     "getValidActionObjectCombinations": ("list",),
 }
-"""The methods of the simulator that are used: what each returns, and what it takes."""
 
 
 def bound_handles(jpype: Any, loader: Any, type_ids: Path) -> Handles:

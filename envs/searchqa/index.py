@@ -191,7 +191,6 @@ def open_index(directory: str | os.PathLike[str], *, encoder: Encoder | None = N
 
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
-"""One vector a row, of length 1."""
 
 Side: TypeAlias = Literal["query", "passage"]
 """What a text is: models encode queries and passages differently."""

@@ -17,7 +17,6 @@ Style: TypeAlias = Literal["search_r1", "verl"]
 
 STYLES: tuple[Style, ...] = ("search_r1", "verl")
 ActionForm: TypeAlias = Literal["tags", "react"]
-"""How actions are written: ``<search>words</search>``, or ``search[words]``."""
 
 ACTIONS: tuple[ActionForm, ...] = ("tags", "react")
 LONGEST_QUERY = 1_000

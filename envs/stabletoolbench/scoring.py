@@ -160,7 +160,6 @@ def _attempt(
 
 
 Verdict: TypeAlias = str
-"""``solved``, ``unsure`` or ``unsolved``."""
 
 VERDICTS: Mapping[Verdict, float] = {"solved": 1.0, "unsure": 0.5, "unsolved": 0.0}
 Comparing: TypeAlias = Callable[[Attempt, Attempt, int], int]

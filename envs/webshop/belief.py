@@ -58,7 +58,6 @@ _LENGTHS |= dict.fromkeys(("opened", "attr_match", "price_ok", "reward"), 2)
 _LENGTHS |= dict.fromkeys(("selected", "option", "option_available", "result", "title"), 3)
 
 STRUCTURAL: frozenset[str] = frozenset(_LENGTHS) - CATALOGUE
-"""Predicates that say where the shopper is."""
 
 
 def score_of(state: State) -> float | None:

@@ -17,7 +17,6 @@ from typing import Any, cast
 import pytest
 
 from comap.benchmarks.display import print_table, progress
-from comap.benchmarks.plots import Plot, Series, svg_of
 from comap.benchmarks.report import (
     Episode,
     Pack,
@@ -27,7 +26,7 @@ from comap.benchmarks.report import (
     script_json,
     write_whole,
 )
-from comap.benchmarks.tables import Table
+from comap.benchmarks.tables import Plot, Series, Table, svg_of
 from comap.envs.conformance.transcripts import load
 from comap.errors import MissingExtra
 

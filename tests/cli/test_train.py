@@ -11,7 +11,7 @@ import pytest
 
 from comap.agents.comap import CoMapConfig
 from comap.agents.create import create_agent
-from comap.benchmarks.play_command import play_command
+from comap.benchmarks.training_record import play_command
 from comap.cli import train
 from comap.cli.main import understood
 from comap.envs.conformance.transcripts import load

@@ -15,7 +15,7 @@ from comap.envs.alfworld.canonicalizer import ALFWorldCanonicalizer
 from comap.errors import DataCorrupt, DataNotFound
 from comap.facts import Delta, State
 from comap.trainers.comap.evaluation import RevisionPair, revision_branches, revision_report
-from comap.trainers.comap.suffixes import Branch, Outcome
+from comap.trainers.comap.reflection import Branch, Outcome
 from comap.trainers.evaluation import (
     fingerprint,
     freeze,

@@ -39,7 +39,6 @@ FORESIGHT = "foresight"
 """The stage in which the world model says what it expects."""
 
 DEPTHS = "depths"
-"""The stage in which steps get their depths."""
 
 DEPTH_HEAD = "k_head.safetensors"
 VALUE_HEAD = "value_head.safetensors"

@@ -46,6 +46,7 @@ from .reflection import (
     choose_steps,
     label_samples,
     label_states,
+    played_branches,
     rollout_samples,
 )
 from .rollouts import RolloutAgent, RolloutConfig
@@ -57,7 +58,6 @@ from .samples import (
     reading_samples,
     world_model_samples,
 )
-from .suffixes import played_branches
 
 _DRAFTS, _LABELS, _INITIALIZATION = "reflection-drafts", "reflection-suffixes", "reflection-init"
 _ANALYSIS = "Reflection:"

@@ -35,8 +35,7 @@ from ..processes import is_first, wait
 from ..run_folder import StageFolder
 from ..setup import expert_demonstrations
 from ..stages import StagedTraining
-from .reflection import same_action
-from .suffixes import Branch, Outcome, played_branches
+from .reflection import Branch, Outcome, played_branches, same_action
 
 FROZEN = "frozen-transitions"
 """The stage that fixes the transitions that every world model is scored on."""

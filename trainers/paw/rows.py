@@ -23,7 +23,6 @@ PURPOSES = ("act", "draft", "draft: retry")
 """What agents ask their language model for when they ask for an action."""
 
 ADMISSIBLE = "admissible_actions"
-"""The note of a step that lists the actions that were admissible before it."""
 
 RewardFunction: TypeAlias = Callable[[Trajectory], Sequence[float]]
 

@@ -17,7 +17,6 @@ Table: TypeAlias = Mapping[str, Row]
 Rows: TypeAlias = list[tuple[str, Row]]
 
 ToolCall: TypeAlias = tuple[str, Mapping[str, Any]]
-"""``"app.api"`` and arguments."""
 
 
 class ToolError(Exception):

@@ -12,15 +12,16 @@ from comap.agents.convert import views_of
 from comap.agents.prompting import Draft
 from comap.trainers.comap.config import preset
 from comap.trainers.comap.reflection import (
+    Outcome,
     branches_of,
     choose_steps,
     label_samples,
     label_states,
     reflect_reply,
     rollout_samples,
+    suffix_outcomes,
 )
 from comap.trainers.comap.samples import anchor_samples, balance_weights, balanced
-from comap.trainers.comap.suffixes import Outcome, suffix_outcomes
 from comap.trainers.sft import imitation_samples
 
 ENV = "comap/ALFWorld-v0"
