@@ -21,13 +21,11 @@ from ...agents.run import TRAJECTORIES
 from ..display import open_console, print_grid
 from ..report import page_environment, source_hash, template_text
 from ..tables import Plot, Series, image_of, one_line, visible
+from .cited import CitedTable, cited_tables, load_cited
 from .definition import (
-    CitedTable,
     Experiment,
     ResultRow,
-    cited_tables,
     experiment_ids,
-    load_cited,
     read_data,
 )
 from .runner import RECORD
@@ -345,7 +343,7 @@ def render_html(results: Results, folder: Path, page: Path) -> str:
     environment = page_environment()
     from markupsafe import Markup  # a part of jinja2
 
-    sections = [_section(one, folder, page) for one in results.shown]
+    sections = [_page_section(one, folder, page) for one in results.shown]
     style = template_text("report.css") + template_text("experiments.css")
     script = template_text("experiments.js")
     return str(
@@ -362,7 +360,7 @@ def render_html(results: Results, folder: Path, page: Path) -> str:
     )
 
 
-def _section(one: Shown, folder: Path, page: Path) -> dict[str, Any]:
+def _page_section(one: Shown, folder: Path, page: Path) -> dict[str, Any]:
     name = re.sub(r"[^a-z0-9-]", "-", one.experiment.id.lower())
     columns = one.experiment.columns
     found = list(values(one.measured, columns)) if one.measured else []

@@ -7,14 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from comap.benchmarks.experiments.definition import (
-    CitedTable,
-    ResultRow,
-    cited_of,
-    experiment_of,
-    read_rows,
-    write_rows,
-)
+from comap.benchmarks.experiments.cited import CitedTable, cited_of
+from comap.benchmarks.experiments.definition import ResultRow, experiment_of, read_rows, write_rows
 from comap.benchmarks.experiments.report import Results, results_of
 from comap.benchmarks.experiments.session import write_reports
 

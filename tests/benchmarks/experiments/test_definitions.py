@@ -9,14 +9,12 @@ import pytest
 
 import comap  # noqa: F401  registers the environments
 from comap.benchmarks.experiments import definition
+from comap.benchmarks.experiments.cited import cited_ids, cited_tables, load_cited
 from comap.benchmarks.experiments.definition import (
     KINDS,
     SCALES,
-    cited_ids,
-    cited_tables,
     experiment,
     experiment_ids,
-    load_cited,
     recipe,
     recipes,
     scale_named,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from comap.benchmarks.experiments.definition import Axis, CitedRow, Method, cited_tables
+from comap.benchmarks.experiments.cited import CitedRow, cited_tables
+from comap.benchmarks.experiments.definition import Axis, Method
 from comap.benchmarks.experiments.report import pairs, results_of
 from comap.benchmarks.experiments.table import (
     Cell,
