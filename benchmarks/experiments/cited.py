@@ -62,6 +62,7 @@ class CitedTable:
     arxiv: str
     table: str
     source: str
+    status: str = "complete"
     missing: str | None = None
     footnotes: tuple[Footnote, ...] = ()
     rows: tuple[CitedRow, ...] = ()
@@ -97,11 +98,12 @@ def column_of(experiment: Experiment, row: CitedRow) -> int | None:
     columns = list(enumerate(experiment.columns))
     if row.metric == "average":
         return next((i for i, one in columns if one.average and row.split is None), None)
-    wanted = (row.metric, row.env, row.unit)
     alike = [
         (i, one)
         for i, one in columns
-        if not one.average and (one.metric, one.env, one.unit) == wanted
+        if not one.average
+        and (one.metric, one.unit) == (row.metric, row.unit)
+        and one.env in (None, row.env)  # None: the method says which environment
     ]
     exact = [i for i, one in alike if one.split == row.split]
     if exact:

@@ -131,7 +131,7 @@ def command(name, *parts, scale="paper"):
     [
         ("comap-t1", "play-comap-alfworld-Qwen3-8B", ADAPTERS, []),
         ("comap-t1", "play-react-alfworld-Qwen3-4B", ["--device cuda"], ["adapter"]),
-        ("comap-t1", "play-react-webshop-Gemini", ["api_key_env=GEMINI_API_KEY"], ["--device"]),
+        ("comap-t1", "play-react-webshop-DeepSeek", ["api_key_env=DEEPSEEK_API_KEY"], ["--device"]),
         ("comap-t1", "play-iwm-alfworld-Qwen3-4B", ["--agent-adapter agent"], ["knowledge"]),
         ("comap-t1", "play-wkm-alfworld-Qwen3-4B", ["--knowledge-adapter knowledge"], []),
         ("paw-t2", "gigpo+paw-", ["--data-dir DATA/index", "questions=DATA/questions"], []),
