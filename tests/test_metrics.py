@@ -1,4 +1,4 @@
-"""Scores: the hand examples of METHODS.md 1.12 and 4.1, and properties that hold for any input."""
+"""Scores: examples worked by hand, and properties that hold for any input."""
 
 from __future__ import annotations
 

@@ -308,7 +308,6 @@ class WarmUpTrainer(RowTrainer):
     """
 
     def count(self, batch: MicroBatch) -> int:
-        """Return the number of scored tokens."""
         return sum(sum(row.scored) for row in self.rows_of(batch))
 
     def prepare(self, batch: MicroBatch) -> tuple[dict[str, Tensor], Losses]:

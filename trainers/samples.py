@@ -51,7 +51,6 @@ class Sample:
         return "".join(text for text, flag in self.reply if flag)
 
     def scaled(self, factor: float) -> Sample:
-        """Return the sample with all three weights multiplied."""
         return replace(self, **{name: getattr(self, name) * factor for name in _WEIGHTS})
 
 

@@ -278,7 +278,6 @@ def tiny_for_training(directory: str | Path, env_id: str, *, parameters: int, se
 
 
 def hardware() -> dict[str, Any]:
-    """Return how many processes train, and the names of the GPUs of this machine."""
     with needs_extra("train", "training"):
         import torch
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]

@@ -202,7 +202,6 @@ class BaselineRun(StagedTraining):
         return {"splits": splits}
 
     def imitate(self, stage: StageFolder, role: str, epochs: int, rate: float) -> Mapping[str, Any]:
-        """Fine-tune a role on demonstrations."""
         count = self.counting.count_tokens
         samples = list(imitation_samples(self.demos, self.agent, count_tokens=count))
         return self.learn(stage, role, samples, epochs, rate)

@@ -1,4 +1,4 @@
-"""A language model as a world model (METHODS.md 1.1, prompt 2)."""
+"""A language model as a world model (CoMap, section 2 and Figure 11)."""
 
 from __future__ import annotations
 

@@ -100,9 +100,9 @@ class PolicyOptimization:
     entropy_bonus: float = 0.001
     """Weight of the policy's entropy."""
     old_logprobs: Literal["recomputed", "sampled"] = "recomputed"
-    """Log-probabilities that ratios and entropies start from: a forward pass of the trained model over
-    the sampled tokens, or those recorded while sampling, which saves that pass where the same model
-    sampled (ours). A server's model is never quite the same."""
+    """Log-probabilities that ratios start from: a forward pass of the trained model over the sampled
+    tokens, or those recorded while sampling, which saves that pass (ours). A server's model is never
+    quite the same. With one mini-batch ratios are 1, and entropies are of those recorded."""
     learning_rate: float = 1e-6
     """Highest learning rate of the policy."""
     schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant"

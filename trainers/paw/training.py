@@ -401,7 +401,6 @@ class Policy:
         return self._lm
 
     def synchronize(self) -> None:
-        """Give the server, if there is one, the weights as they are now."""
         if self._server is not None:
             lm: Any = self.language_model()
             lm.synchronize(self.model, self._accelerator)

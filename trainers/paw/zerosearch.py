@@ -262,7 +262,6 @@ class TwoModels(BaseLanguageModel):
         self.usage = policy.usage
 
     def count_tokens(self, text: str) -> int:
-        """Return the number of the policy's tokens of a text."""
         return self.policy.count_tokens(text)
 
     def config(self) -> dict[str, Any]:
