@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -74,6 +74,10 @@ def action_gate(p: float, q: float, same: bool, tau_p: float = 0.5, tau_q: float
     return p > tau_p and q > tau_q and not same
 
 
+ActionGate: TypeAlias = Callable[[float, float, bool, float, float], bool]
+"""Says whether the reflected action is taken, of p, q, whether it is the draft, tau_p and tau_q."""
+
+
 class WorldStateGate(NamedTuple):
     """What the world-state gate says of a prediction."""
 
@@ -105,6 +109,9 @@ def world_state_gate(
     value = agreement(student, teacher, **parsed)
     return WorldStateGate(value, value >= tau)
 
+
+StateGate: TypeAlias = Callable[..., WorldStateGate]
+"""Says whether a prediction is reliable enough; called as `world_state_gate` is."""
 
 PROBABILITY_ROOM = 24
 """Tokens of a last line that states a probability, where it is asked for by itself, generously."""
@@ -363,6 +370,7 @@ class CoMapAgent:
         config: Settings; None for the defaults.
         head: With ``p_source="head"``, what says p, or the file of `RefinementHead.save`; without one
             p is 0.5, so that at the default threshold every draft is kept.
+        gate: Another action gate than `action_gate`.
 
     Example:
         >>> CoMapAgent(CoMapConfig(p_source="verbal", q_source="proxy")).config.tau_q
@@ -372,9 +380,13 @@ class CoMapAgent:
     name = "comap"
 
     def __init__(
-        self, config: CoMapConfig | None = None, head: RefinementHead | str | Path | None = None
+        self,
+        config: CoMapConfig | None = None,
+        head: RefinementHead | str | Path | None = None,
+        *,
+        gate: ActionGate = action_gate,
     ):
-        self.config = config or CoMapConfig()
+        self.config, self.gate = config or CoMapConfig(), gate
         self.head = RefinementHead.load(head) if isinstance(head, str | Path) else head
 
     def required_capabilities(self) -> frozenset[str]:
@@ -460,7 +472,7 @@ class CoMapAgent:
             view.env_id, draft.action
         )
         known_p, known_q = p or 0.0, q or 0.0
-        opens = action_gate(known_p, known_q, same, config.tau_p, config.tau_q)
+        opens = self.gate(known_p, known_q, same, config.tau_p, config.tau_q)
         if not config.action_gate:
             opens = revised is not None
         parts = {"p": known_p > config.tau_p, "q": known_q > config.tau_q, "changed": not same}

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from .baselines.iwm import IWMRun
     from .baselines.wkm import WKMRun
     from .comap.coevolution import CoEvolution
-    from .comap.divergence import divergence, ema_update
+    from .comap.objective import (
+        RowTensors,
+        divergence,
+        ema_update,
+        policy_objective,
+        world_model_objective,
+    )
     from .comap.trainer import CoMapTrainer
     from .evaluation import score_transitions
     from .paw.training import train as train_paw
@@ -35,7 +41,7 @@ _LAZY = {
     "baselines.iwm": "IWMRun",
     "baselines.wkm": "WKMRun",
     "comap.coevolution": "CoEvolution",
-    "comap.divergence": "divergence ema_update",
+    "comap.objective": "RowTensors divergence ema_update policy_objective world_model_objective",
     "comap.trainer": "CoMapTrainer",
     "evaluation": "score_transitions",
     "paw.training": "train_paw",
@@ -62,6 +68,7 @@ __all__ = [
     "Optimization",
     "PaWTraining",
     "Roles",
+    "RowTensors",
     "RowTrainer",
     "SFTRun",
     "SFTTraining",
@@ -74,11 +81,13 @@ __all__ = [
     "ema_update",
     "open_models",
     "paw_preset",
+    "policy_objective",
     "preset",
     "score_transitions",
     "show_expert",
     "tiny_for_training",
     "train_paw",
+    "world_model_objective",
 ]
 
 

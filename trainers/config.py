@@ -24,6 +24,7 @@ from ..agents import AgentConfig, ReActConfig
 from ..errors import OptionError, suggest
 
 Config = TypeVar("Config")
+_PACKAGE = __name__.partition(".")[0]
 
 
 class Range(NamedTuple):
@@ -208,6 +209,9 @@ def changed(config: Config, settings: Mapping[str, Any]) -> Config:
             inner[homes[0]][name] = value
         elif rest and head in nested:
             inner[head][rest] = value
+        elif homes:
+            named = " or ".join(f"{home}.{name}" for home in homes)
+            raise OptionError(f"several settings are called {name!r}; give {named}")
         else:
             everything: list[Any] = [config, *nested.values()]
             known = {part.name for one in everything for part in fields(one)}
@@ -245,6 +249,17 @@ def plain(config: Any) -> dict[str, Any]:
     """Return a config's settings as JSON data."""
     found: dict[str, Any] = json.loads(json.dumps(asdict(config)))
     return found
+
+
+def changed_parts(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names of functions that were given in place of comap's own, as plain data."""
+    names = {}
+    for name, part in given.items():
+        part = getattr(part, "func", part)  # of a partial
+        named = part if hasattr(part, "__qualname__") else type(part)
+        if part is not None and not named.__module__.startswith(f"{_PACKAGE}."):
+            names[name] = f"{named.__module__}.{named.__qualname__}"
+    return {"changed": names} if names else {}
 
 
 def check_fields(config: Any, ranges: Mapping[str, Range], prefix: str = "") -> None:

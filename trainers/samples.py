@@ -21,7 +21,9 @@ from .config import Optimization
 Segment: TypeAlias = tuple[str, bool]
 """A part of a reply, and whether its tokens carry loss."""
 
-_WEIGHTS = ("weight", "label_weight", "distill_weight")
+ANCHOR = "anchor"
+"""The kind of samples that are demonstrations beside reflections."""
+
 _DECISIONS = (" REVISE", " KEEP")
 _LABEL = "Decision:"
 
@@ -35,9 +37,7 @@ class Sample:
     reply: tuple[Segment, ...]
     weight: float = 1.0
     label: float | None = None
-    label_weight: float = 0.0
     teacher: tuple[Message, ...] = ()
-    distill_weight: float = 0.0
     task: str = ""
     step: int = 0
 
@@ -51,7 +51,7 @@ class Sample:
         return "".join(text for text, flag in self.reply if flag)
 
     def scaled(self, factor: float) -> Sample:
-        return replace(self, **{name: getattr(self, name) * factor for name in _WEIGHTS})
+        return replace(self, weight=self.weight * factor)
 
 
 def count_samples(samples: Iterable[Sample]) -> dict[str, int]:
@@ -65,6 +65,7 @@ class Example:
 
     Attributes:
         decision: The index in the answer of the labeled word's token, and REVISE's and KEEP's token.
+        expert: Whether it is a demonstration beside reflections (CoMap, eq. 8).
     """
 
     prompt: tuple[int, ...]
@@ -72,10 +73,9 @@ class Example:
     scored: tuple[bool, ...]
     weight: float = 1.0
     label: float | None = None
-    label_weight: float = 0.0
     decision: tuple[int, int, int] | None = None
     teacher: tuple[int, ...] = ()
-    distill_weight: float = 0.0
+    expert: bool = False
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.answer)
@@ -114,10 +114,9 @@ def encode_samples(
                 tuple(scored[:room]),
                 sample.weight,
                 sample.label,
-                sample.label_weight,
                 labeled,
                 teacher,
-                sample.distill_weight,
+                sample.kind == ANCHOR,
             )
         )
     return found

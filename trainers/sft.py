@@ -60,7 +60,6 @@ def imitation_samples(
     *,
     count_tokens: Callable[[str], int] = estimate_tokens,
     kind: str = "warmup",
-    weight: float = 1.0,
     often: Mapping[tuple[int, int], int] | None = None,
 ) -> Iterator[Sample]:
     """Yield a sample for each step of demonstrations: the draft prompt, and the expert's reply.
@@ -78,7 +77,7 @@ def imitation_samples(
             times = 1 if often is None else often.get((episode, index), 0)
             if times and is_shown(step):
                 messages = converse(view, config, replies)
-                yield from [sample_of(kind, messages, reply, view, weight)] * times
+                yield from [sample_of(kind, messages, reply, view)] * times
 
 
 def sample_of(

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,13 @@ def asked(thing: str, told: str = "") -> tuple[Message, ...]:
     return (Message("system", "Act."), Message("user", f"{told} where is the {thing}?"))
 
 
-def world_samples(eta: float = 0.5) -> list[Sample]:
+def world_samples() -> list[Sample]:
     return [
         Sample(
             kind="world_model",
             messages=asked(thing, "it is" * (number % 3)),
             reply=((f"the {thing} is in the {place}" + " on" * number, True),),
             teacher=asked(thing, f"Really it was in the {place}."),
-            distill_weight=eta,
         )
         for number, (thing, place) in enumerate(THINGS)
     ]
@@ -65,7 +65,6 @@ def policy_samples() -> list[Sample]:
                 messages=asked(thing),
                 reply=reply,
                 label=float(number % 2),
-                label_weight=0.3,
             )
         )
         found.append(Sample(kind="anchor", messages=asked(place), reply=((" look", True),)))
@@ -134,6 +133,7 @@ def make(what: str, roles: Roles, out: Path, **told: Any) -> Any:
     import torch
 
     from comap.trainers.comap.config import Distillation
+    from comap.trainers.comap.objective import policy_objective, world_model_objective
     from comap.trainers.comap.trainer import CoMapTrainer, Teacher
     from comap.trainers.row_trainer import WarmUpTrainer
 
@@ -143,12 +143,18 @@ def make(what: str, roles: Roles, out: Path, **told: Any) -> Any:
         samples = world_samples()
         config, texts = Distillation(mu=0.9, chunk=5), rollouts(roles, out, samples)
         teacher = Teacher(role="wm_ema", config=config, continuations=texts)
-        return CoMapTrainer(teacher=teacher, **settings(roles, out, samples, **told))
+        objective = partial(world_model_objective, eta=0.5)
+        return CoMapTrainer(
+            objective=objective, teacher=teacher, **settings(roles, out, samples, **told)
+        )
     head = torch.nn.Linear(roles.base("agent").config.hidden_size, 1)
     with torch.no_grad():
         head.weight.zero_(), head.bias.zero_()
     return CoMapTrainer(
-        head=head, head_rate=0.05, **settings(roles, out, policy_samples(), role="agent", **told)
+        objective=partial(policy_objective, beta=0.3),
+        head=head,
+        head_rate=0.05,
+        **settings(roles, out, policy_samples(), role="agent", **told),
     )
 
 

@@ -10,7 +10,7 @@ from comap.errors import CoMapError, LanguageModelError, OptionError
 from comap.lm import Generate, Message, Sampling
 from comap.lm.base import Completion, Score, Scores
 from comap.lm.tiny import build_tiny
-from comap.trainers.comap.divergence import ema_update
+from comap.trainers.comap.objective import ema_update
 from comap.trainers.config import LoRA
 from comap.trainers.roles import ROLES, Roles
 

@@ -182,7 +182,7 @@ DECIDED = (("Decision:", False), (" REVISE", True), ("\nFinal Action:", False), 
 @pytest.mark.parametrize("word", [" REVISE", " KEEP"])
 def test_the_label_is_read_where_the_words_first_differ(name, word):
     reply = (DECIDED[0], (word, True), *DECIDED[2:])
-    (row,) = encode_samples(made(name), [sample(reply=reply, label=1.0, label_weight=0.1)])
+    (row,) = encode_samples(made(name), [sample(reply=reply, label=1.0)])
     place, revise, keep = row.decision
     assert row.answer[place] == (revise if word == " REVISE" else keep) and revise != keep
     before = made(name).decode(row.answer[:place])
@@ -190,18 +190,14 @@ def test_the_label_is_read_where_the_words_first_differ(name, word):
 
 
 def test_without_a_label_or_a_decision_there_is_no_place_for_it():
-    plain, other = encode_samples(
-        made("tiny"), [sample(reply=DECIDED), sample(label=1.0, label_weight=0.1)]
-    )
+    plain, other = encode_samples(made("tiny"), [sample(reply=DECIDED), sample(label=1.0)])
     assert plain.decision is None and other.decision is None and other.label == 1.0
 
 
 def test_a_reply_without_room_is_cut_and_does_not_end():
-    (whole,) = encode_samples(made("tiny"), [sample(reply=DECIDED, label=0.0, label_weight=1.0)])
+    (whole,) = encode_samples(made("tiny"), [sample(reply=DECIDED, label=0.0)])
     size = len(whole.prompt) + whole.decision[0]
-    (cut,) = encode_samples(
-        made("tiny"), [sample(reply=DECIDED, label=0.0, label_weight=1.0)], size
-    )
+    (cut,) = encode_samples(made("tiny"), [sample(reply=DECIDED, label=0.0)], size)
     assert cut.answer == whole.answer[: whole.decision[0]] and len(cut) == size
     assert cut.decision is None and cut.scored == whole.scored[: whole.decision[0]]
 
@@ -209,11 +205,9 @@ def test_a_reply_without_room_is_cut_and_does_not_end():
 def test_the_teacher_s_prompt_takes_room_too_and_is_never_an_answer():
     longer = (*TALK[:-1], Message("user", "It is dark. You see a shelf 2 " * 5))
     short, wide = encode_samples(made("tiny"), [sample(), sample(messages=longer)])
-    (row,) = encode_samples(
-        made("tiny"), [sample(teacher=longer, distill_weight=0.5)], len(wide.prompt) + 3
-    )
+    (row,) = encode_samples(made("tiny"), [sample(teacher=longer)], len(wide.prompt) + 3)
     assert row.teacher == wide.prompt and row.prompt == short.prompt
-    assert row.answer == short.answer[:3] and row.distill_weight == 0.5
+    assert row.answer == short.answer[:3]
 
 
 def test_what_cannot_be_encoded_says_why():

@@ -161,13 +161,15 @@ class Answers(HashedModel):
 class Recorded:
     """A training whose stages are recorded: what each learned, asked for, and whose weights it moved."""
 
-    def __init__(self, config: CoMapTraining, model: Path, out: Path, monkeypatch: Any):
+    def __init__(
+        self, config: CoMapTraining, model: Path, out: Path, monkeypatch: Any, **given: Any
+    ):
         self.stages: list[str] = []
         self.learned: dict[str, dict[str, Any]] = {}
         self.asked: dict[str, Counter[tuple[str, str | None]]] = {}
         self.moved: dict[str, set[str]] = {}
         self.before: dict[str, Any] = {}
-        self.out, self.session = out, training(config, model, out, self.tell)
+        self.out, self.session = out, training(config, model, out, self.tell, **given)
         self.lm = Answers(self.session.head.size)
         monkeypatch.setattr(self.session.roles, "language_model", lambda **told: self.lm)
         monkeypatch.setattr(self.session, "fit", self.learn)

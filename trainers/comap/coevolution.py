@@ -21,8 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ...agents.comap import ActionGate, StateGate, action_gate, world_state_gate
 from ...agents.heads import RefinementHead
 from ...agents.parsing import first_line
 from ...errors import DataCorrupt, LanguageModelError
@@ -30,7 +31,7 @@ from ...jsonl import read_json, write_json
 from ...lm import Generate, Sampling
 from ...lm.chat import ChatTokenizer
 from ...trajectory import Trajectory
-from ..config import recast
+from ..config import changed_parts, recast
 from ..evaluation import gate_report, played_result
 from ..processes import is_first, wait
 from ..run_folder import Done, StageFolder, each_once
@@ -59,6 +60,9 @@ from .samples import (
     world_model_samples,
 )
 
+if TYPE_CHECKING:
+    from .objective import Divergence
+
 _DRAFTS, _LABELS, _INITIALIZATION = "reflection-drafts", "reflection-suffixes", "reflection-init"
 _ANALYSIS = "Reflection:"
 _ALONE = 32  # initial kept drafts where nothing is revised
@@ -73,6 +77,10 @@ class CoEvolution(StagedTraining):
         *parts: The models, what makes environments, demonstrations and the folder: see
             `StagedTraining`.
         warmed_up: Whether the models are warmed up already; those stages are then left out.
+        divergence: Compares student and teacher: (N, V) logits of both to (N,); None for that of
+            `Distillation`.
+        action_gate: Another action gate than `comap.agents.comap.action_gate`, called as that is.
+        state_gate: Another world-state gate than `comap.agents.comap.world_state_gate`.
         **named: See `StagedTraining`.
 
     Example:
@@ -84,14 +92,22 @@ class CoEvolution(StagedTraining):
     config: CoMapTraining
 
     def __init__(
-        self, config: CoMapTraining, *parts: Any, warmed_up: bool = False, **named: Any
+        self,
+        config: CoMapTraining,
+        *parts: Any,
+        warmed_up: bool = False,
+        divergence: Divergence | None = None,
+        action_gate: ActionGate = action_gate,
+        state_gate: StateGate = world_state_gate,
+        **named: Any,
     ) -> None:
         super().__init__(config, *parts, **named)
-        self.warmed_up = warmed_up
+        self.warmed_up, self.divergence = warmed_up, divergence
+        self.action_gate, self.state_gate = action_gate, state_gate
 
     def stages(self) -> list[tuple[str, Work]]:
         """Return the names of all stages and what each does, in order."""
-        config = self.config
+        config, gate = self.config, self.action_gate
         plan: list[tuple[str, Work]] = []
         if not self.warmed_up and config.expert_sft:
             plan.append(("warmup-policy", self.warm_up_policy))
@@ -105,19 +121,22 @@ class CoEvolution(StagedTraining):
             plan.append((_DRAFTS, self.draft_in_expert_states))
             plan.append((_LABELS, self.label_drafts))
             plan.append((_INITIALIZATION, self.initialize_reflection))
-        plan.append(("round-0-evaluation", partial(evaluate, self, number=0)))
+        plan.append(("round-0-evaluation", partial(evaluate, self, number=0, gate=gate)))
         for number in range(1, config.rounds + 1):
             plan.append((f"round-{number}-rollouts", partial(self.roll_out, number=number)))
             if config.world_model_evolution:
                 evolve = partial(self.evolve_world_model, number=number)
                 plan.append((f"round-{number}-world-model", evolve))
             plan.append((f"round-{number}-policy", partial(self.evolve_policy, number=number)))
-            plan.append((f"round-{number}-evaluation", partial(evaluate, self, number=number)))
+            evaluation = partial(evaluate, self, number=number, gate=gate)
+            plan.append((f"round-{number}-evaluation", evaluation))
         return plan
 
     def described(self) -> dict[str, Any]:
         """Return what makes this training the training it is, as plain data."""
-        return {**super().described(), "warmed_up": self.warmed_up}
+        given = {"divergence": self.divergence, "action_gate": self.action_gate}
+        given |= {"state_gate": self.state_gate}
+        return {**super().described(), "warmed_up": self.warmed_up, **changed_parts(given)}
 
     def summary(self, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         """Return what was switched off."""
@@ -142,7 +161,9 @@ class CoEvolution(StagedTraining):
         found = self.play(
             stage.path / "episodes",
             config.train_split,
-            RolloutAgent(settings, self.head, model),
+            RolloutAgent(
+                settings, self.head, model, gate=self.action_gate, state_gate=self.state_gate
+            ),
             tasks,
             lm=lm,
             world_model=model,
@@ -152,26 +173,30 @@ class CoEvolution(StagedTraining):
 
     def evolve_world_model(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
         """Learn from a round's transitions: real cross-entropy and self-distillation (CoMap, eq. 6)."""
+        from .objective import world_model_objective
         from .trainer import CoMapTrainer, Teacher
 
         config, shown = self.config, self._buffered(number)
         eta = config.distillation.eta if config.self_distills else 0.0
-        samples = list(
-            world_model_samples(
-                shown,
-                self.world_model(self.counting),
-                distill_weight=eta,
-                real_weight=1.0 if config.real_ce else 0.0,
-            )
-        )
+        model = self.world_model(self.counting)
+        samples = list(world_model_samples(shown, model, distilled=eta > 0, learned=config.real_ce))
         if config.real_ce:
             samples += self._reading(shown, stage)
         # without distillation the teacher follows too, for the gate's sake
-        texts = self._student_rollouts(stage, samples) if eta else None
-        teacher = Teacher(role="wm_ema", config=config.distillation, continuations=texts)
-        epochs = [samples] * config.world_model_epochs
-        rate = config.world_model_rate
-        result = self.fit(stage, "wm", epochs, rate, CoMapTrainer, teacher=teacher)
+        result = self.fit(
+            stage,
+            "wm",
+            [samples] * config.world_model_epochs,
+            config.world_model_rate,
+            CoMapTrainer,
+            objective=partial(world_model_objective, eta=eta),
+            teacher=Teacher(
+                role="wm_ema",
+                config=config.distillation,
+                continuations=self._student_rollouts(stage, samples) if eta else None,
+                compare=self.divergence,
+            ),
+        )
         weights = self.save_weights(stage, "wm", "wm_ema")
         return {**result, "samples": count_samples(samples), "weights": weights}
 
@@ -186,7 +211,9 @@ class CoEvolution(StagedTraining):
         anchors = len(samples)
         if not config.online_reflection or not config.alpha:
             samples = []
-        return self._learn_reflections(stage, samples, anchors, config.anchor, config.policy_epochs)
+        return self._learn_reflections(
+            stage, samples, anchors, config.policy_epochs, alpha=config.alpha, anchor=config.anchor
+        )
 
     def warm_up_policy(self, stage: StageFolder) -> Mapping[str, Any]:
         """Fine-tune the policy on demonstrations (CoMap, eq. 4)."""
@@ -274,7 +301,9 @@ class CoEvolution(StagedTraining):
         if config.agent.prompts == "standard":
             samples = make(analyses=self._analyses(stage, samples))
         epochs = config.policy_epochs if config.init_epochs is None else config.init_epochs
-        result = self._learn_reflections(stage, samples, len(samples), config.init_anchor, epochs)
+        result = self._learn_reflections(
+            stage, samples, len(samples), epochs, alpha=1.0, anchor=config.init_anchor
+        )
         counts = Counter(label.kind for label in kept)
         return {**result, "counts": dict(counts), "dropped": len(labels) - len(kept)}
 
@@ -283,37 +312,36 @@ class CoEvolution(StagedTraining):
         stage: StageFolder,
         reflections: Sequence[Sample],
         number: int,
-        anchor: float,
         times: int,
+        *,
+        alpha: float,
+        anchor: float,
     ) -> dict[str, Any]:
-        """Train the policy on reflections, with a number of demonstrated steps beside them."""
+        """Train the policy on reflections, with a number of demonstrated steps beside them (eq. 8)."""
         from ..row_trainer import arrays_of, layer_of
+        from .objective import policy_objective
         from .trainer import CoMapTrainer
 
         epochs: list[list[Sample]] = []
         for epoch in range(times):
             anchors: list[Sample] = []
             if self.config.expert_sft and anchor and self.demos:
-                anchors = anchor_samples(
-                    self.demos,
-                    self.agent,
-                    number,
-                    self.seed(stage.name, "anchors", epoch),
-                    count_tokens=self.counting.count_tokens,
-                    weight=anchor,
-                )
+                seed, count = self.seed(stage.name, "anchors", epoch), self.counting.count_tokens
+                anchors = anchor_samples(self.demos, self.agent, number, seed, count_tokens=count)
             epochs.append(balance_weights(anchors, reflections))
         counts = count_samples([sample for samples in epochs[:1] for sample in samples])
         if not any(epochs):
             return {"role": "agent", "rows": 0, "updates": 0, "log": [], "samples": counts}
-        options: dict[str, Any] = {}
+        objective = partial(policy_objective, alpha=alpha, beta=self.config.beta, anchor=anchor)
+        options: dict[str, Any] = {"objective": objective}
         labeled = any(sample.label is not None for sample in reflections)
+        head = None
         if self.config.agent.p_source == "head" and labeled:
             head = layer_of(self.head.weight[None], [self.head.bias])
-            options = {"head": head, "head_rate": self.config.head_rate, "encode": _without_words}
+            options |= {"head": head, "head_rate": self.config.head_rate, "encode": _without_words}
         rate = self.config.policy_rate
         result = self.fit(stage, "agent", epochs, rate, CoMapTrainer, **options)
-        if options:
+        if head is not None:
             weight, bias = arrays_of(head)
             self.head = RefinementHead(weight[0], bias[0])
         return {**result, "samples": counts, "weights": self.save_weights(stage, "agent")}

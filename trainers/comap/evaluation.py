@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...agents import CoMapAgent, CoMapConfig
+from ...agents.comap import ActionGate, action_gate
 from ...envs import Canonicalizer
 from ...errors import LanguageModelError
 from ...facts import Delta, diff
@@ -60,14 +61,18 @@ def freeze_transitions(training: StagedTraining, stage: StageFolder) -> Mapping[
     return {"transitions": len(found)}
 
 
-def evaluate(training: StagedTraining, stage: StageFolder, number: int) -> Mapping[str, Any]:
+def evaluate(
+    training: StagedTraining, stage: StageFolder, number: int, gate: ActionGate = action_gate
+) -> Mapping[str, Any]:
     """Let both models, as they are now, do what they shall do in the end: no teacher, no probe."""
     config, lm = training.config, training.language_model()
     last = number == config.rounds and config.final_tasks is not None
     splits, played = training.play_splits(
         stage,
         lambda temperature: CoMapAgent(
-            recast(training.evaluated_agent(temperature), CoMapConfig), training.head
+            recast(training.evaluated_agent(temperature), CoMapConfig),
+            training.head,
+            gate=gate,
         ),
         lm=lm,
         world_model=training.world_model(lm),

@@ -509,7 +509,7 @@ def label_samples(
                 made = Reflection(
                     label.kind, draft, label.future, bool(label.y), label.target, analysis
                 )
-                found.append(_sample(agent, config, view, replies, made, alpha=1.0))
+                found.append(_sample(agent, config, view, replies, made))
     return found
 
 
@@ -528,7 +528,7 @@ def rollout_samples(
         for view, replies, step in views_of(trajectory, count_tokens):
             made = reflection_of(trajectory, step, config)
             if made is not None:
-                yield _sample(agent, config, view, replies, made, config.alpha)
+                yield _sample(agent, config, view, replies, made)
 
 
 def _sample(
@@ -537,10 +537,9 @@ def _sample(
     view: View,
     replies: Mapping[int, str],
     made: Reflection,
-    alpha: float,
 ) -> Sample:
-    """Return a sample of the reflect mode, whose loss is alpha (NLL + beta BCE)."""
-    learns_p = config.agent.p_source in ("head", "verbalizer")
+    """Return a sample of the reflect mode."""
+    learns_p = config.beta > 0 and config.agent.p_source in ("head", "verbalizer")
     return Sample(
         kind=made.kind,
         messages=agent.question(view, replies, made.draft, made.future),
@@ -552,9 +551,7 @@ def _sample(
             form_loss=config.form_loss,
             count_tokens=view.count_tokens,
         ),
-        weight=alpha,
         label=float(made.revise) if learns_p else None,
-        label_weight=alpha * config.beta if learns_p else 0.0,
         task=view.task,
         step=view.step,
     )

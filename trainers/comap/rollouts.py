@@ -14,9 +14,12 @@ from typing import Any
 from ...agents import CoMapConfig
 from ...agents.base import Decision, Imagine, Probe, ProbeResult, Reply, Request, View
 from ...agents.comap import (
+    ActionGate,
     CoMapAgent,
     LookAhead,
+    StateGate,
     WorldStateGate,
+    action_gate,
     agreement,
     world_state_gate,
 )
@@ -73,9 +76,12 @@ class RolloutAgent(CoMapAgent):
         config: RolloutConfig,
         head: RefinementHead | str | Path | None,
         world_model: LanguageWorldModel,
+        *,
+        gate: ActionGate = action_gate,
+        state_gate: StateGate = world_state_gate,
     ):
-        super().__init__(config, head)
-        self.world_model = world_model
+        super().__init__(config, head, gate=gate)
+        self.world_model, self.state_gate = world_model, state_gate
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Draft, look ahead, reflect and choose; the notes have all of it, the gate's part included."""
@@ -123,7 +129,7 @@ class RolloutAgent(CoMapAgent):
         )
         text = prediction_of(said, model.source, model.ending).observation
         facts = probed.reads(text)
-        gate = world_state_gate(
+        gate = self.state_gate(
             imagined.delta,
             diff(view.facts, facts),
             student_parsed=imagined.facts.parsed,

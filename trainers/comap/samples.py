@@ -19,7 +19,7 @@ from ...trajectory import Trajectory
 from ...worldmodel import Query, transitions_of
 from ...worldmodel.language import LanguageWorldModel
 from ..run_folder import Done, each_once
-from ..samples import Sample
+from ..samples import ANCHOR, Sample
 from ..sft import imitation_samples, is_shown, transition_samples
 
 _ROUNDING = 1e-9  # what a product of floating-point numbers may be off by
@@ -35,18 +35,20 @@ def world_model_samples(
     trajectories: Sequence[Trajectory],
     model: LanguageWorldModel,
     *,
-    distill_weight: float = 0.0,
-    real_weight: float = 1.0,
+    distilled: bool = False,
+    learned: bool = True,
 ) -> Iterator[Sample]:
-    """Yield a sample for each real transition, with the teacher's prompt where it is distilled."""
+    """Yield a sample for each real transition, with the teacher's prompt where it is distilled.
+
+    Where it is not `learned`, the real next state carries no loss of its own (w/o Real CE).
+    """
     queries = (one for trajectory in trajectories for one in transitions_of(trajectory))
     samples = transition_samples(trajectories, model, kind="world_model")
     for (query, text), sample in zip(queries, samples, strict=True):
         yield replace(
             sample,
-            weight=real_weight,
-            teacher=privileged_prompt(model, query, text) if distill_weight > 0 else (),
-            distill_weight=distill_weight,
+            reply=((text, learned),),
+            teacher=privileged_prompt(model, query, text) if distilled else (),
         )
 
 
@@ -90,7 +92,6 @@ def anchor_samples(
     seed: int,
     *,
     count_tokens: Callable[[str], int] = estimate_tokens,
-    weight: float = 1.0,
 ) -> list[Sample]:
     """Return samples of steps of demonstrations drawn at random, of the kind ``anchor``."""
     steps = [
@@ -110,15 +111,17 @@ def anchor_samples(
             demonstrations,
             config,
             count_tokens=count_tokens,
-            kind="anchor",
-            weight=weight,
+            kind=ANCHOR,
             often=often,
         )
     )
 
 
 def balance_weights(anchors: Sequence[Sample], reflections: Sequence[Sample]) -> list[Sample]:
-    """Return all samples, weighted so that their mean is the sum of two means (CoMap, eq. 8)."""
+    """Return all samples, weighted so that the sum over each group is its mean (CoMap, eq. 8).
+
+    The trainer divides by all rows.
+    """
     total = len(anchors) + len(reflections)
     return [
         sample.scaled(total / len(group)) for group in (anchors, reflections) for sample in group
@@ -166,7 +169,7 @@ class StudentRollouts:
         self._end, self._sampling, self._adapter = end, sampling, adapter
 
     def __call__(self, epoch: int) -> list[tuple[int, ...]]:
-        keys = [str(row) for row, sample in enumerate(self._samples) if sample.distill_weight]
+        keys = [str(row) for row, sample in enumerate(self._samples) if sample.teacher]
         folder = self._folder / f"predictions-{epoch}"
         found = each_once(folder, keys, partial(self._predict, epoch))
         return [tuple(found.get(str(row), ())) for row in range(len(self._samples))]

@@ -1,8 +1,7 @@
-"""The trainer of both of CoMap's models after warm-up, and its loss.
+"""The trainer of both of CoMap's models after warm-up: what it fills `objective.RowTensors` from.
 
-The world model (CoMap, eq. 6): ``nll(s_env) + eta D(teacher || student)``. The policy (CoMap, eq. 8):
-``nll(a*) + alpha (nll(a~) + beta bce(p, y))``. Both are ``weight nll + label_weight bce + distill_weight
-divergence``, summed over a row and averaged over the rows of an update.
+A micro-batch passes the model once; the role's objective (eq. 6 or 8) makes its loss of the rows'
+tensors, which is averaged over the rows of an update.
 """
 
 from __future__ import annotations
@@ -19,12 +18,17 @@ from ...errors import OptionError
 from ..row_trainer import Losses, RowTrainer, Sums, chunked_nll, columns, padded, precise, read_head
 from ..samples import Example, MicroBatch
 from .config import Distillation
-from .divergence import chunked_divergence, ema_update
+from .objective import (
+    Divergence,
+    Objective,
+    RowTensors,
+    chunked_divergences,
+    divergence,
+    ema_update,
+)
 
 Continuations: TypeAlias = Callable[[int], Sequence[tuple[int, ...]]]
 """Returns, for an epoch, the tokens on which each of its rows is distilled; all processes ask at once."""
-
-_LEAST = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,16 +38,23 @@ class Teacher:
     role: str
     config: Distillation
     continuations: Continuations | None = None
+    compare: Divergence | None = None
+
+    @property
+    def divergence(self) -> Divergence:
+        """The divergence of the settings, or the one that was given."""
+        return self.compare or partial(divergence, config=self.config)
 
 
 class CoMapTrainer(RowTrainer):
-    """Minimizes ``weight nll + label_weight bce + distill_weight divergence``, averaged over rows.
+    """Minimizes an objective of rows (`world_model_objective`, `policy_objective`), averaged over rows.
 
     Each row's likelihood is the mean over its scored tokens, its divergence the mean over the tokens
     it is distilled on. The label is that of the head, which sees the last layer's hidden state at the
     prompt's last token; without a head, that of the decision's two words.
 
     Args:
+        objective: The loss of a micro-batch's rows.
         teacher: The teacher, which follows after each update; None for none.
         **named: See `RowTrainer`.
 
@@ -53,8 +64,10 @@ class CoMapTrainer(RowTrainer):
 
     metrics = ("nll", "bce", "label_accuracy", "p", "distillation")
 
-    def __init__(self, *, teacher: Teacher | None = None, **named: Any) -> None:
-        self.teacher = teacher
+    def __init__(
+        self, *, objective: Objective, teacher: Teacher | None = None, **named: Any
+    ) -> None:
+        self.objective, self.teacher = objective, teacher
         self._fresh: tuple[int, Sequence[tuple[int, ...]]] | None = None
         self.teacher_weights: dict[str, Tensor] = {}
         if teacher is not None:
@@ -73,35 +86,58 @@ class CoMapTrainer(RowTrainer):
         return told, partial(self._losses, places, teacher)
 
     def _losses(self, places: TokenPositions, teacher: Any, hidden: Any, head: Any) -> Sums:
-        none = self.zero(hidden, head)
-        sums = dict.fromkeys(self.metrics, none)
-        if places.nll:  # - weight / n sum_j log p(y_j | x, y_<j)
-            rows, positions, tokens, weights = columns(places.nll, 4)
-            targets = torch.tensor(tokens, device=hidden.device)
-            each = chunked_nll(hidden[rows, positions], head, targets)
-            sums["nll"] = (each * each.new_tensor(weights)).sum()
-        if places.labels:  # - beta (y log p + (1 - y) log(1 - p))
-            rows, positions, labels, weights, ones, others = columns(places.labels, 6)
-            logits = self._label_logits(hidden[rows, positions], head, ones, others)
-            sums["p"] = logits.sigmoid().sum()
-            p, y = logits.sigmoid().clamp(_LEAST, 1 - _LEAST), logits.new_tensor(labels)
-            each = -(y * p.log() + (1 - y) * (1 - p).log())
-            sums["bce"] = (each * each.new_tensor(weights)).sum()
-            sums["label_accuracy"] = ((p > 0.5) == (y > 0.5)).sum()
-        if places.compared:  # eta / L sum_j D(sg[p_T(. | s'_<j)] || p_S(. | s'_<j))
-            assert self.teacher is not None
-            rows, positions, weights = columns(places.compared, 3)
-            sums["distillation"] = chunked_divergence(
-                hidden[rows, positions],
+        rows = self._row_tensors(places, teacher, hidden, head)
+        loss = self.zero(hidden, head) + self.objective(rows)
+        labeled = int(rows.labeled.sum())
+        right = ((rows.p > 0.5) == (rows.y > 0.5)) & rows.labeled
+        sums = {
+            "loss": loss,
+            "nll": rows.nll.sum(),
+            "bce": rows.bce.sum(),
+            "label_accuracy": right.sum(),
+            "p": (rows.p * rows.labeled).sum(),
+            "distillation": rows.kl.sum(),
+        }
+        learned = int(rows.mask.any(-1).sum())
+        return sums, [learned, labeled, labeled, labeled, len(places.teacher)]
+
+    def _row_tensors(
+        self, places: TokenPositions, teacher: Any, hidden: Any, head: Any
+    ) -> RowTensors:
+        """Return what the micro-batch's loss is made of, computed where a token or label needs it."""
+        size, device = len(places.rows), hidden.device
+        lines, indices, sequences, positions, tokens = columns(places.nll, 5)
+        targets = torch.tensor(tokens, dtype=torch.long, device=device)
+        logps = -chunked_nll(hidden[sequences, positions], head, targets)
+        p, y, labeled = logps.new_full((size,), 0.5), logps.new_zeros(size), logps.new_zeros(size)
+        if places.labels:
+            of, at, where, labels, ones, others = columns(places.labels, 6)
+            logits = self._label_logits(hidden[at, where], head, ones, others)
+            p[of], y[of], labeled[of] = logits.sigmoid().to(p), p.new_tensor(labels), 1.0
+        compared, order, at, where = columns(places.compared, 4)
+        apart = logps.new_zeros(0)
+        if self.teacher is not None and places.compared:
+            apart = chunked_divergences(
+                hidden[at, where],
                 teacher,
                 head,
                 self.roles.base(self.teacher.role).get_output_embeddings(),
-                self.teacher.config,
-                torch.tensor(weights, device=hidden.device, dtype=torch.float64),
+                self.teacher.divergence,
+                self.teacher.config.chunk,
             )
-        sums["loss"] = none + sums["nll"] + sums["bce"] + sums["distillation"]
-        learned, labeled = len({row for row, *_ in places.nll}), len(places.labels)
-        return sums, [learned, labeled, labeled, labeled, len(places.teacher)]
+        dense, mask = on_lines(logps, lines, indices, size)
+        divergences, rollout = on_lines(apart, compared, order, size)
+        return RowTensors(
+            logps=dense,
+            mask=mask,
+            divergences=divergences,
+            rollout=rollout,
+            p=p,
+            y=y,
+            labeled=labeled.bool(),
+            expert=torch.tensor([row.expert for row in places.rows], dtype=torch.bool).to(device),
+            weights=logps.new_tensor([row.weight for row in places.rows]),
+        )
 
     def _label_logits(self, hidden: Any, head: Any, ones: list[int], others: list[int]) -> Any:
         """Return the logits of p: the head's, or by how much one word's is above the other's."""
@@ -147,21 +183,26 @@ class TokenPositions:
 
     head: bool
     shared: bool = True  # whether what a row is distilled on may share its sequence
+    rows: list[Example] = field(default_factory=list)
     sequences: list[tuple[int, ...]] = field(default_factory=list)
     branches: list[tuple[int, int]] = field(default_factory=list)
-    nll: list[tuple[int, int, int, float]] = field(default_factory=list)
-    labels: list[tuple[int, int, float, float, int, int]] = field(default_factory=list)
-    compared: list[tuple[int, int, float]] = field(default_factory=list)
+    # row, token of its reply, sequence, position, token's id
+    nll: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    # row, sequence, position, label, REVISE's id, KEEP's id
+    labels: list[tuple[int, int, int, float, int, int]] = field(default_factory=list)
+    # row, token of its rollout, sequence, position
+    compared: list[tuple[int, int, int, int]] = field(default_factory=list)
     teacher: list[tuple[int, ...]] = field(default_factory=list)
     teacher_at: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, row: Example, continuation: Sequence[int]) -> None:
-        at, start = len(self.sequences), len(row.prompt) - 1
-        own = bool(row.weight) or row.label is not None
+        number, at, start = len(self.rows), len(self.sequences), len(row.prompt) - 1
+        self.rows.append(row)
+        own = any(row.scored) or row.label is not None
         if own:
             self._read(row.prompt, row.answer)
-            self._add_own(row, at, start)
-        if not row.distill_weight or not continuation:
+            self._add_own(row, number, at, start)
+        if not row.teacher or not continuation:
             return
         tokens, first = tuple(continuation), start + 1
         if own and tokens != row.answer and self.shared:
@@ -170,29 +211,36 @@ class TokenPositions:
         elif not (own and tokens == row.answer):
             at = len(self.sequences)
             self._read(row.prompt, tokens)
-        share = row.distill_weight / len(tokens)
         positions = [start, *range(first, first + len(tokens) - 1)]
-        self.compared += [(at, position, share) for position in positions]
-        begin, number = len(row.teacher) - 1, len(self.teacher)
-        self.teacher_at += [(number, begin + index) for index in range(len(tokens))]
+        self.compared += [(number, order, at, place) for order, place in enumerate(positions)]
+        begin, line = len(row.teacher) - 1, len(self.teacher)
+        self.teacher_at += [(line, begin + index) for index in range(len(tokens))]
         self.teacher.append(row.teacher + tokens)
 
     def _read(self, prompt: tuple[int, ...], reply: tuple[int, ...]) -> None:
         self.sequences.append(prompt + reply)
         self.branches.append((len(prompt), len(reply)))
 
-    def _add_own(self, row: Example, at: int, start: int) -> None:
+    def _add_own(self, row: Example, number: int, at: int, start: int) -> None:
         scored = [index for index, flag in enumerate(row.scored) if flag]
-        if row.weight:
-            share = row.weight / max(len(scored), 1)
-            self.nll += [(at, start + index, row.answer[index], share) for index in scored]
+        self.nll += [(number, index, at, start + index, row.answer[index]) for index in scored]
         if row.label is None:
             return
         if self.head:
-            self.labels.append((at, start, row.label, row.label_weight, 0, 0))
+            self.labels.append((number, at, start, row.label, 0, 0))
         elif row.decision is not None:
             index, one, other = row.decision
-            self.labels.append((at, start + index, row.label, row.label_weight, one, other))
+            self.labels.append((number, at, start + index, row.label, one, other))
+
+
+def on_lines(
+    values: Tensor, lines: Sequence[int], indices: Sequence[int], size: int
+) -> tuple[Tensor, Tensor]:
+    """Return values (N,) at their indices in their lines, (size, T), and where there are some."""
+    width = max(indices, default=-1) + 1
+    dense, mask = values.new_zeros(size, width), values.new_zeros(size, width)
+    dense[lines, indices], mask[lines, indices] = values, 1.0
+    return dense, mask
 
 
 def branched(
@@ -225,9 +273,9 @@ def _takes_masks(model: Any) -> bool:
 
 def _check_rows(rows: Sequence[Example], teacher: Teacher | None, head: Any) -> None:
     """Refuse rows for which there is no teacher, or no way to say p."""
-    if teacher is None and any(row.distill_weight for row in rows):
+    if teacher is None and any(row.teacher for row in rows):
         raise OptionError("expected a teacher for rows that are distilled, found none")
-    labeled = [row for row in rows if row.label is not None and row.label_weight]
+    labeled = [row for row in rows if row.label is not None]
     if head is None and labeled and not any(row.decision for row in labeled):
         raise OptionError(
             "expected a refinement head, or replies with a decision, for rows with a label, found "

@@ -229,8 +229,9 @@ class PaWTraining:
     """Most steps of an episode."""
     success_reward: float = 10.0
     """Reward of an episode that solves its task."""
-    reward: Literal["success", "f1"] = "success"
-    """success (all or nothing), or the share of it that the answer's token F1 is (ZeroSearch)."""
+    reward: Literal["success", "f1", "env"] = "success"
+    """success (all or nothing), the share of it that the answer's token F1 is (ZeroSearch), or the
+    rewards of the environment's own steps."""
     invalid_penalty: float = 0.1
     """What a reply in the wrong form costs its row."""
     concurrency: int = 128

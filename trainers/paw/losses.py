@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,12 @@ from .rows import overlapping
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from torch import Tensor
+
+ObservationLoss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
+"""The loss of each row's observation, (B,): of (B, T) log-probabilities and their mask."""
+
+Select: TypeAlias = "Callable[[NDArray[np.float64], NDArray[np.bool_]], ArrayLike]"
+"""Which of N rows are selected, (N,): of their actions' entropies and of which have an observation."""
 
 _ACTION = re.compile(r"<(action|search|answer)>(.*?)</\1>", re.DOTALL)
 
@@ -52,6 +58,7 @@ def objective(
     tokens: int,
     observed: Tensor,
     weights: Tensor,
+    wm_loss: ObservationLoss | None = None,
 ) -> Objective:
     """Return PaW's loss on rows, its tokens' mean taken over the whole mini-batch (PaW, eq. 1 and 11).
 
@@ -71,6 +78,7 @@ def objective(
         tokens: How many of these the whole mini-batch has, over all processes.
         observed: (B, T), 1 at the observation's tokens.
         weights: (B,), of each row's loss on its observation.
+        wm_loss: Another loss on observations than `observation_losses`.
     """
     chosen, count = config.optimization, max(tokens, 1)
 
@@ -90,7 +98,8 @@ def objective(
     world_model = zero
     if config.paw:
         found = observation_losses(logps, observed, kind=config.loss.wm_loss, rho=config.loss.rho)
-        world_model = (weights * found.rows).sum()
+        rows = found.rows if wm_loss is None else wm_loss(logps, observed)
+        world_model = (weights * rows).sum()
     return Objective(
         policy=policy,
         kl=chosen.kl * mean(divergence),

@@ -25,6 +25,7 @@ PURPOSES = ("act", "draft", "draft: retry")
 ADMISSIBLE = "admissible_actions"
 
 RewardFunction: TypeAlias = Callable[[Trajectory], Sequence[float]]
+"""Returns the reward of each step of an episode."""
 
 _REMEMBERED = 4096  # texts whose tokens are kept: an update has many equal ones
 _SEPARATOR = " [SEP] "
@@ -182,6 +183,11 @@ class Serializer:
         rewards = [0.0] * len(steps)
         if reward is not None:
             rewards = [float(value) for value in reward(trajectory)]
+            if len(rewards) != len(steps):
+                raise OptionError(
+                    f"expected the reward function to return a number for each of {len(steps)} steps, "
+                    f"found {len(rewards)}"
+                )
         elif trajectory.success:
             rewards[-1] = float(success_reward)
         anchors = (trajectory.observation, *(step.observation for step in steps))

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from transformers import PrinterCallback, Trainer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
@@ -34,6 +35,8 @@ from .advantages import gae, gigpo_advantages, grpo_advantages, rloo_advantages,
 from .config import PaWTraining
 from .losses import (
     Measures,
+    ObservationLoss,
+    Select,
     action_tokens,
     adaptive_coefficients,
     objective,
@@ -44,6 +47,23 @@ from .losses import (
     value_loss,
 )
 from .rows import MiniBatch, PaWRow, collate, deal, micro_batches, padded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Functions:
+    """What a researcher gave in place of comap's own parts of an update; None keeps these.
+
+    Attributes:
+        wm_loss: The loss of each row's observation, (B,): of (B, T) log-probabilities and their mask.
+        advantage: The advantage of each row, (N,), of an update's rows; whole groups are on a process.
+        select: Which rows' observations are learned, (N,): of their actions' entropies and of which
+            rows have an observation.
+    """
+
+    wm_loss: ObservationLoss | None = None
+    advantage: Callable[[Sequence[PaWRow]], ArrayLike] | None = None
+    select: Select | None = None
+
 
 RollOut = Callable[[int], Sequence[PaWRow]]
 """Plays the episodes of an update, by its number from 0, and returns this process's rows."""
@@ -77,9 +97,12 @@ class Update:
 class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer with updates of whole episodes; `make_trainer` sets it up."""
 
-    def set_up(self, config: PaWTraining, roll_out: RollOut, tell: Any, critic: Any) -> None:
+    def set_up(
+        self, config: PaWTraining, roll_out: RollOut, tell: Any, critic: Any, functions: Functions
+    ) -> None:
         """Store what an update needs; called once, by `make_trainer`."""
         self.config, self.roll_out, self.tell, self.critic = config, roll_out, tell, critic
+        self.functions = functions
         self.pad = int(self.processing_class.pad_token_id)
         self.chat = ChatTokenizer(self.processing_class)
         self.measures = Measures(self.accelerator, config.optimization)
@@ -128,9 +151,10 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.critic is not None:
             self._value(update, self.critic)
         elif rows:
-            update.advantages = row_advantages(self.config, rows)
+            of = self.functions.advantage or partial(row_advantages, self.config)
+            update.advantages = per_row("advantage", of(rows), len(rows))
         if self.config.paw:
-            update.metrics |= select(self.config, update, *entropies)
+            update.metrics |= select(self.config, update, *entropies, choose=self.functions.select)
         times.append(time.perf_counter())
         phases = ("seconds_rollout", "seconds_old_logps", "seconds_advantages")
         for name, begin, end in zip(phases, times, times[1:], strict=False):
@@ -210,6 +234,7 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
             tokens=inputs["tokens"],
             observed=inputs["observation_mask"],
             weights=inputs["wm_weights"],
+            wm_loss=self.functions.wm_loss,
         )
         self.measures.of_update(found, inputs, entropies.detach())
         return found.loss * self.accelerator.num_processes  # whose gradients are averaged
@@ -364,6 +389,17 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         self.train(resume_from_checkpoint=last_checkpoint(Path(self.args.output_dir)))
 
 
+def per_row(name: str, values: ArrayLike, rows: int) -> NDArray[np.float64]:
+    """Return what a function returned, one finite number for each row."""
+    found = np.asarray(values, np.float64)
+    if found.shape != (rows,) or not np.isfinite(found).all():
+        raise OptionError(
+            f"expected {name} to return one finite number for each of {rows} rows, found an array of "
+            f"shape {found.shape}{'' if np.isfinite(found).all() else ' with infinite or missing values'}"
+        )
+    return found
+
+
 def row_advantages(config: PaWTraining, rows: Sequence[PaWRow]) -> NDArray[np.float64]:
     """Return the advantage of each row, (N,), by the algorithm."""
     how, penalty = config.advantages, config.invalid_penalty
@@ -388,10 +424,13 @@ def select(
     update: Update,
     entropies: NDArray[np.float64],
     others: NDArray[np.float64] | None = None,
+    *,
+    choose: Select | None = None,
 ) -> dict[str, float | None]:
     """Select an update's observations by their actions' entropy, weight them, and return metrics.
 
-    PaW, eq. 4, 10 and 11. `others` are the entropies by another definition, to compare.
+    PaW, eq. 4, 10 and 11. `others` are the entropies by another definition, to compare; `choose` selects
+    in place of eq. 4.
     """
     loss, rows = config.loss, update.rows
     compared = entropies if others is None else others
@@ -404,7 +443,10 @@ def select(
     _, group, entropy, has, other = zip(*sorted(gathered(own)), strict=True)
     known, eligible = np.array(entropy, np.float64), np.array(has, np.bool_)
     seed = config.seed * 1_000_003 + update.number
-    selected = select_rows(known, eligible, loss.alpha, how=loss.selection, seed=seed)
+    if choose is None:
+        selected = select_rows(known, eligible, loss.alpha, how=loss.selection, seed=seed)
+    else:
+        selected = per_row("select", choose(known, eligible), len(known)).astype(bool) & eligible
     played = {(row.trajectory, row.group): row.episode_return for row in rows}
     episodes = sorted(gathered(list(played.items())))
     of_group = np.array([group for (_, group), _ in episodes], np.int64)
@@ -435,6 +477,7 @@ def make_trainer(
     folder: str | Path,
     *,
     updates: int,
+    functions: Functions | None = None,
     stop: int | None = None,
     tell: Callable[[Mapping[str, Any]], object] = lambda line: None,
     peft_config: Any = None,
@@ -457,7 +500,7 @@ def make_trainer(
         peft_config=peft_config,
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.set_up(config, roll_out, tell, critic)
+    trainer.set_up(config, roll_out, tell, critic, functions or Functions())
     trainer.add_callback(_Watch(trainer, updates if stop is None else stop))
     return trainer
 

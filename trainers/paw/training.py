@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import jsonl
 from ...agents.parsing import env_name
@@ -20,6 +20,7 @@ from ...lm import LanguageModel
 from ...lm.load import without_bars
 from ...lm.tiny import Row
 from ...trajectory import Trajectory
+from ..config import changed_parts
 from ..processes import gathered, is_first, own_device, rank, wait, world_size
 from ..run_folder import RunFolder, last_checkpoint
 from ..setup import Environments, show_expert, tiny_for_training
@@ -27,8 +28,13 @@ from ..sft import imitation_samples
 from ..stages import MakeEnv, Tell, play_share
 from .config import PaWTraining
 from .rollouts import groups_of, roll_out, rollout_metrics
-from .rows import PaWRow, Serializer
+from .rows import PaWRow, RewardFunction, Serializer
 from .zerosearch import SearchTraining, check_search, open_simulator, tagged_rows, warm_up
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from .losses import ObservationLoss, Select
 
 METRICS = "metrics.jsonl"
 EVALUATIONS = "evaluations.jsonl"
@@ -57,6 +63,10 @@ def train(
     demos: str | Path | None = None,
     device: str = "auto",
     simulator: str | LanguageModel | None = None,
+    wm_loss: ObservationLoss | None = None,
+    advantage: Callable[[Sequence[PaWRow]], ArrayLike] | None = None,
+    select: Select | None = None,
+    reward: RewardFunction | None = None,
 ) -> Path:
     """Train a policy by reinforcement learning, with PaW or without, or go on with a training.
 
@@ -74,6 +84,14 @@ def train(
         demos: File of demonstrations for the warm-up; None for the environment's own expert.
         device: Where to train; auto takes a GPU where there is one.
         simulator: With engine=simulated, the model that plays the search engine, or its name.
+        wm_loss: Another loss on observations: of (B, T) log-probabilities of the tokens after the prompt
+            and the mask of the observation's, returns each row's, (B,), with gradients.
+        advantage: Another advantage: of N rows in whole groups, returns each row's, (N,). PPO has a
+            critic's and takes none.
+        select: Another selection: of the entropies of N actions and which rows have an observation,
+            returns which observations are learned, (N,).
+        reward: Another reward: of an episode, returns each step's. The settings' success_reward is still
+            R_max unless r_max is set.
 
     Returns:
         The folder of the trained policy.
@@ -90,13 +108,21 @@ def train(
     with needs_extra("train", "reinforcement learning"):
         import trl  # noqa: F401
     check_search(config, make_env, simulator)
+    if advantage is not None and config.algorithm == "ppo":
+        raise OptionError(
+            "expected no advantage with algorithm='ppo', whose advantages are of tokens by its critic; "
+            "use grpo"
+        )
+    given = {"wm_loss": wm_loss, "advantage": advantage, "select": select}
     folder = RunFolder(out)
     described = {"method": "paw", "config": config.describe(), **(about or {})}
+    described |= changed_parts({**given, "reward": reward})
     described["config"].pop("max_updates", None)  # may grow when the training is gone on with
     with folder.open(described, session or {}):
         begun = warmed_up(config, model, make_env, folder.path, tell, demos)
         engine = open_simulator(simulator, config, make_env, folder.path, tell)
         training = _Training(config, begun, make_env, folder.path, tell, server, device, engine)
+        training.functions, training.reward = given, reward or training.search.reward
         with closing(training.search):
             return training.run(report_to)
 
@@ -129,6 +155,8 @@ class _Training:
             max_observation=config.agent.observation_tokens,
             include_admissible=config.loss.include_admissible,
         )
+        self.functions: dict[str, Any] = {}
+        self.reward = self.search.reward
         self._metrics: dict[str, float] = {}
         self._evaluating = 0.0  # seconds, since the last update
 
@@ -153,7 +181,7 @@ class _Training:
         return target
 
     def _train(self, checkpoints: Path, stop: int, report_to: str) -> None:
-        from .trainer import make_trainer
+        from .trainer import Functions, make_trainer
 
         config, policy = self.config, self.policy
         trainer = make_trainer(
@@ -163,6 +191,7 @@ class _Training:
             self._roll_out,
             checkpoints,
             updates=self.updates,
+            functions=Functions(**self.functions),
             stop=stop,
             tell=self._record,
             peft_config=policy.adapters(),
@@ -196,7 +225,7 @@ class _Training:
             mine,
             self.serializer,
             success_reward=config.success_reward,
-            reward=self.search.reward,
+            reward=self.reward,
             lm=self.search.language_model(self.policy.language_model()),
             concurrency=config.concurrency,
             seed=config.seed,

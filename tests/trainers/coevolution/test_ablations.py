@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from comap.agents.comap import WorldStateGate
 from comap.envs.conformance.transcripts import load
 
 pytest.importorskip("trl")
@@ -76,8 +77,8 @@ def test_the_whole_training(whole):
     rows = [s for s in whole.samples("round-1-world-model") if s.kind == "world_model"]
     steps = sum(len(episode.steps) for episode in whole.played())
     assert len(rows) == steps
-    assert {(s.weight, s.distill_weight) for s in rows} == {(1.0, 0.5)}
-    assert all(s.teacher != s.messages for s in rows)
+    assert all(s.scored and s.teacher != s.messages and s.weight == 1 for s in rows)
+    assert whole.learned["round-1-world-model"]["objective"].keywords == {"eta": 0.5}
     kinds = whole.kinds("round-1-policy")
     assert kinds["anchor"] == sum(kinds.values()) - kinds["anchor"]
     assert set(kinds) <= {"anchor", "keep_draft", "revise_positive", "hq_reflect"}
@@ -160,11 +161,38 @@ def test_without_world_model_warmup(without):
     assert set(roles.names) == {"agent", "wm", "wm_ema"}
 
 
+def reverse_kl(student, teacher):
+    log_s, log_t = student.log_softmax(-1), teacher.log_softmax(-1)
+    return (log_s.exp() * (log_s - log_t)).sum(-1)
+
+
+def never(p, q, same, tau_p, tau_q):
+    return False
+
+
+def always(student, teacher, **parsed):
+    return WorldStateGate(0.25, True)
+
+
+def test_with_functions_of_ones_own(whole, player, tmp_path, monkeypatch):
+    own = {"divergence": reverse_kl, "action_gate": never, "state_gate": always}
+    found = Recorded(settings(), player, tmp_path, monkeypatch, **own)
+    assert found.stages == ALL
+    assert not any(notes["gate"] for notes in (*found.notes(), *found.evaluation()))
+    assert any(notes["gate"] for notes in whole.notes())
+    asked = [notes for notes in found.notes() if notes["context_source"] != "none"]
+    assert {(n["agreement"], n["context_source"]) for n in asked} == {(0.25, "wm")}
+    teacher = found.learned["round-1-world-model"]["teacher"]
+    assert teacher.divergence is reverse_kl
+    assert found.session.described()["changed"].keys() == own.keys()
+    assert "changed" not in whole.session.described()
+
+
 def test_without_real_ce(whole, without):
     found = without(real_ce=False)
     assert found.stages == ALL and found.asked == whole.asked and found.moved == whole.moved
     rows = found.samples("round-1-world-model")
-    assert {(s.kind, s.weight, s.distill_weight) for s in rows} == {("world_model", 0.0, 0.5)}
+    assert all(s.kind == "world_model" and not s.scored and s.teacher for s in rows)
     assert found.kinds("warmup-world-model") == whole.kinds("warmup-world-model")
 
 
@@ -175,7 +203,7 @@ def test_without_wmsd(whole, without, changed):
     told = found.learned["round-1-world-model"]["teacher"]
     assert (told.role, told.config.mu, told.continuations) == ("wm_ema", 0.99, None)
     rows = found.samples("round-1-world-model")
-    assert {(s.weight, s.distill_weight, s.teacher) for s in rows} == {(1.0, 0.0, ())}
+    assert all(s.scored and not s.teacher for s in rows)
     assert found.asked["round-1-rollouts"] == whole.asked["round-1-rollouts"]
 
 

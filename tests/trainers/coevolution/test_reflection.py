@@ -75,7 +75,6 @@ def test_branches_are_played_to_their_end(expert):
     assert labels[1].future == outcomes[branches[0]].observation
     samples = label_samples(labels, [shown], TINY)
     assert [sample.label for sample in samples] == [0.0, 1.0]
-    assert {sample.label_weight for sample in samples} == {TINY.beta}
 
 
 def test_a_prefix_that_ends_the_episode_is_a_failure(expert):
@@ -161,8 +160,9 @@ def test_decisions_become_samples(expert):
     assert (
         made(ref_action=None) == made(path="draft_only_fallback") == made(draft_parsed=False) == []
     )
-    (sample,) = rollout_samples([decided(expert)], preset("tiny", p_source="head", alpha=2.0))
-    assert (sample.weight, sample.label_weight) == (2.0, 2.0 * TINY.beta)
+    (sample,) = rollout_samples([decided(expert)], preset("tiny", p_source="head"))
+    (unlabeled,) = rollout_samples([decided(expert)], preset("tiny", p_source="head", beta=0.0))
+    assert (sample.label, unlabeled.label) == (1.0, None), "without its loss p needs no label"
     assert "A bright room." in sample.messages[-1].content
 
 
@@ -172,9 +172,9 @@ def test_anchors_and_weights(expert):
     assert all(sample.scored == sample.text for sample in whole)
     steps = len(expert.steps)
     for number in (0, 3, steps, steps + 2):
-        drawn = anchor_samples([expert], TINY.agent, number, seed=1, weight=0.5)
-        assert len(drawn) == number and {one.weight for one in drawn} <= {0.5}
-        assert drawn == anchor_samples([expert], TINY.agent, number, seed=1, weight=0.5)
+        drawn = anchor_samples([expert], TINY.agent, number, seed=1)
+        assert len(drawn) == number and {one.kind for one in drawn} <= {"anchor"}
+        assert drawn == anchor_samples([expert], TINY.agent, number, seed=1)
     one, other = whole[:1], whole[1:4]
     assert [s.weight for s in balance_weights(one, other)] == pytest.approx(
         [4, 4 / 3, 4 / 3, 4 / 3]

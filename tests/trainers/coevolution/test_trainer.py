@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,11 @@ import pytest
 from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.trainers.comap.config import Distillation
-from comap.trainers.comap.divergence import ema_update
+from comap.trainers.comap.objective import (
+    ema_update,
+    policy_objective,
+    world_model_objective,
+)
 from comap.trainers.comap.trainer import CoMapTrainer, Teacher, TokenPositions, branched
 from comap.trainers.config import Optimization
 from comap.trainers.samples import Example, plan_updates
@@ -26,6 +31,9 @@ SCRIPT = Path(__file__).parents[1] / "learning.py"
 learning = load(f"{SCRIPT}:KIT")
 KINDS = pytest.mark.parametrize("kind", ["lora", "full"])
 ITEM = {"index": torch.tensor([0])}
+ETA = 0.5
+WM = partial(world_model_objective, eta=ETA)
+POLICY = partial(policy_objective, alpha=2.0, beta=0.25, anchor=0.5)
 
 
 def stir(roles, *names, seed=0):
@@ -45,7 +53,8 @@ def trainer_of(roles, out, rows, role="wm", **told):
             [[len(row) for row in rows]], Optimization(batch_rows=len(rows), accumulate=1)
         ),
     }
-    return CoMapTrainer(**{**given, **told})
+    objective = POLICY if role == "agent" else WM
+    return CoMapTrainer(**{"objective": objective, **given, **told})
 
 
 def teacher_of(continuations=None, **config):
@@ -89,13 +98,11 @@ def distilled(**fields):
     rows = [
         Example((9, 11, 8), (20, 21, 5), (True, True, True), 1.0),
         Example((9, 12, 30, 8), (22, 5), (False, True), 0.5),
-        Example((9, 8), (23, 24, 25, 5), (True, False, False, True), 0.0),
+        Example((9, 8), (23, 24, 25, 5), (False,) * 4, 2.0),
     ]
-    teachers = ((9, 40, 11, 8), (9, 41, 8), (9, 42, 43, 44, 8))
-    etas = (0.5, 0.0, 2.0)
+    teachers = ((9, 40, 11, 8), (), (9, 42, 43, 44, 8))
     return [
-        replace(row, teacher=teacher if eta else (), distill_weight=eta, **fields)
-        for row, teacher, eta in zip(rows, teachers, etas, strict=True)
+        replace(row, teacher=teacher, **fields) for row, teacher in zip(rows, teachers, strict=True)
     ]
 
 
@@ -115,8 +122,9 @@ def test_likelihood_and_distillation_are_those_worked_by_hand(model, tmp_path, k
             ),
         )
         on = [row.answer for row in rows] if continuations is None else said
-        expected = nll(roles, "wm", rows[0]) + 0.5 * nll(roles, "wm", rows[1])
-        expected += 0.5 * kl(roles, rows[0], on[0]) + 2.0 * kl(roles, rows[2], on[2])
+        expected = nll(roles, "wm", rows[0]) + ETA * kl(roles, rows[0], on[0])
+        expected += 0.5 * nll(roles, "wm", rows[1])
+        expected += 2.0 * ETA * kl(roles, rows[2], on[2])
         assert loss_of(trainer) == pytest.approx(expected / 3, abs=1e-10)
         trainer.close()
 
@@ -126,9 +134,9 @@ def test_the_label_of_a_head_is_worked_by_hand(model, tmp_path):
     stir(roles, "agent")
     decision = (0, 20, 21)  # it is there and does not matter where there is a head
     rows = [
-        Example((9, 11, 8), (20, 5), (True, True), 1.0, 1.0, 0.25, decision),
-        Example((9, 12, 30, 8), (21, 5), (True, False), 0.0, 0.0, 2.0),
-        Example((9, 8), (22, 5), (True, True), 1.0),
+        Example((9, 11, 8), (20, 5), (True, True), 1.0, 1.0, decision),
+        Example((9, 12, 30, 8), (21, 5), (False, False), 3.0, 0.0),
+        Example((9, 8), (22, 5), (True, True), 1.5, expert=True),
     ]
     head = torch.nn.Linear(roles.base("agent").config.hidden_size, 1).double()
     chances = []
@@ -138,8 +146,9 @@ def test_the_label_of_a_head_is_worked_by_hand(model, tmp_path):
             hidden = roles.module("agent")(input_ids=ids, output_hidden_states=True).hidden_states
         chances.append(float(head(hidden[-1][0, -1]).detach().sigmoid()))
     trainer = trainer_of(roles, tmp_path, rows, "agent", head=head)
-    expected = nll(roles, "agent", rows[0]) + nll(roles, "agent", rows[2])
-    expected += 0.25 * bce(chances[0], 1.0) + 2.0 * bce(chances[1], 0.0)
+    # NLL + alpha (NLL_ref + beta BCE), each row by its weight
+    expected = 0.5 * 1.5 * nll(roles, "agent", rows[2]) + 2.0 * nll(roles, "agent", rows[0])
+    expected += 2.0 * 0.25 * (bce(chances[0], 1.0) + 3.0 * bce(chances[1], 0.0))
     assert loss_of(trainer) == pytest.approx(expected / 3, abs=1e-10)
     noted = dict(zip(trainer.metrics, trainer._noted.tolist(), strict=True))
     assert noted["p"] == pytest.approx([sum(chances), 2])
@@ -150,7 +159,7 @@ def test_the_label_of_a_head_is_worked_by_hand(model, tmp_path):
     with torch.no_grad():
         untrained.weight.zero_(), untrained.bias.zero_()
     trainer = trainer_of(roles, tmp_path, rows[1:2], "agent", head=untrained)
-    assert loss_of(trainer) == pytest.approx(2 * math.log(2), abs=1e-6), "p is one half"
+    assert loss_of(trainer) == pytest.approx(1.5 * math.log(2), abs=1e-6), "p is one half"
     trainer.close()
 
 
@@ -158,12 +167,12 @@ def test_the_label_of_two_words_is_worked_by_hand(model, tmp_path):
     roles = learning.opened(model, "lora")
     stir(roles, "agent")
     rows = [
-        Example((9, 11, 8), (30, 20, 5), (False, True, True), 1.0, 1.0, 0.25, (1, 20, 21)),
-        Example((9, 8), (21, 5), (True, True), 0.0, 0.0, 2.0, (0, 20, 21)),
-        Example((9, 8), (21,), (True,), 0.0, 1.0, 2.0, None),  # cut before its decision
+        Example((9, 11, 8), (30, 20, 5), (False, True, True), 1.0, 1.0, (1, 20, 21)),
+        Example((9, 8), (21, 5), (False, False), 8.0, 0.0, (0, 20, 21)),
+        Example((9, 8), (21,), (False,), 8.0, 1.0, None),  # cut before its decision
     ]
-    expected = nll(roles, "agent", rows[0])
-    for row, y, beta, place in ((rows[0], 1.0, 0.25, 1), (rows[1], 0.0, 2.0, 0)):
+    expected = 2.0 * nll(roles, "agent", rows[0])
+    for row, y, beta, place in ((rows[0], 1.0, 0.5, 1), (rows[1], 0.0, 4.0, 0)):
         logs = logs_of(roles, "agent", row.prompt + row.answer)[len(row.prompt) - 1 + place]
         revise, keep = float(logs[20].exp()), float(logs[21].exp())
         expected += beta * bce(revise / (revise + keep), y)
@@ -177,7 +186,7 @@ def test_distillation_is_zero_exactly_where_teacher_and_student_are_one(model, t
     roles = learning.opened(model, kind)
     stir(roles, "wm")
     roles.copy("wm", "wm_ema")
-    row = Example((9, 11, 8), (20, 21, 5), (True,) * 3, 0.0, teacher=(9, 11, 8), distill_weight=1.0)
+    row = Example((9, 11, 8), (20, 21, 5), (False,) * 3, teacher=(9, 11, 8))
 
     def found(row, **told):
         teacher = teacher_of(**told)
@@ -225,7 +234,7 @@ def test_the_teacher_is_exactly_the_moving_average_of_the_student(model, tmp_pat
             super().after_update()
 
     told = learning.settings(roles, tmp_path, learning.world_samples())
-    Watched(teacher=teacher_of(mu=0.9), **told).fit()
+    Watched(objective=WM, teacher=teacher_of(mu=0.9), **told).fit()
     assert len(set(seen)) == 4
     for one, other in zip(expected, roles.state("wm_ema").values(), strict=True):
         assert torch.equal(one, other)
@@ -256,7 +265,8 @@ def test_a_text_is_asked_for_once_an_epoch_even_where_a_process_has_no_row(model
         return [(20, 5)] * 5
 
     told = learning.settings(roles, tmp_path, learning.world_samples(), epochs=3)
-    trainer = CoMapTrainer(teacher=teacher_of(continuations=continuations), **told)
+    teacher = teacher_of(continuations=continuations)
+    trainer = CoMapTrainer(objective=WM, teacher=teacher, **told)
     empty = next(place for place, batch in enumerate(trainer.plan) if not batch.rows)
     item = {"index": torch.tensor([empty])}
     trainer.compute_loss(trainer.model, item, num_items_in_batch=1).backward()
@@ -270,11 +280,11 @@ def test_rows_that_need_more_than_was_given_are_refused(model, tmp_path):
     row = Example((9, 8), (5,), (True,))
     for more, message in (
         (
-            {"teacher": (9, 8), "distill_weight": 1.0},
+            {"teacher": (9, 8)},
             "expected a teacher for rows that are distilled",
         ),
         (
-            {"label": 1.0, "label_weight": 0.1},
+            {"label": 1.0},
             "expected a refinement head, or replies with a decision",
         ),
     ):
@@ -298,8 +308,8 @@ def test_the_head_learns_with_its_own_rate(model, tmp_path):
 def test_a_shared_prompt_changes_no_loss_and_no_gradient(model):
     """A reply and a continuation as branches of one prompt are what they are apart."""
     rows = [
-        Example((1, 2, 3), (4, 5), (True, True), teacher=(3, 1), distill_weight=0.5),
-        Example((7, 8), (9,), (True,), teacher=(3,), distill_weight=0.5),
+        Example((1, 2, 3), (4, 5), (True, True), teacher=(3, 1)),
+        Example((7, 8), (9,), (True,), teacher=(3,)),
         Example((6, 6, 6, 6), (4, 5, 7), (True, True, True)),
     ]
     tails = [(11, 12, 13, 14), (21,), ()]
@@ -315,7 +325,7 @@ def test_a_shared_prompt_changes_no_loss_and_no_gradient(model):
         told = branched(places.sequences, places.branches)
         reader.zero_grad()
         hidden = reader.base_model(**told, use_cache=False).last_hidden_state
-        at = [place[:2] for place in (*places.nll, *places.compared)]
+        at = [place[2:4] for place in (*places.nll, *places.compared)]
         seen = hidden[[row for row, _ in at], [place for _, place in at]]
         (seen**3).sum().backward()
         grads = torch.cat([weight.grad.reshape(-1) for weight in reader.parameters()])

@@ -22,7 +22,7 @@ from comap.lm.tiny import build_tiny
 from comap.trainers.config import changed as with_changes
 from comap.trainers.paw.config import PaWTraining, preset
 from comap.trainers.paw.rows import PaWRow
-from comap.trainers.paw.trainer import make_trainer
+from comap.trainers.paw.trainer import Functions, make_trainer
 
 GROUPS, MEMBERS = 4, 3
 WORDS = ["look go to open take put cabinet fridge apple 1 2 3 you see nothing happens"] * 3
@@ -103,6 +103,7 @@ def trained(
     stop: int | None = None,
     rows: Callable[[int], Sequence[PaWRow]] = some_rows,
     dtype: Any = torch.float32,
+    functions: Functions | None = None,
 ) -> tuple[Any, list[dict[str, Any]], dict[str, Any]]:
     """Train, and return the trainer, what it told, and the gradients of its last step."""
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
@@ -114,6 +115,7 @@ def trained(
         rows,
         out,
         updates=updates,
+        functions=functions,
         stop=stop,
         tell=lambda line: told.append(dict(line)),
         device="cpu",

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("trl")
 
 from comap.envs.conformance.transcripts import load
+from comap.errors import OptionError
 
 torch = pytest.importorskip("torch")
+
+from comap.trainers.paw.trainer import Functions  # noqa: E402
 
 SCRIPT = Path(__file__).with_name("kit.py")
 kit = load(f"{SCRIPT}:KIT")
@@ -318,10 +323,52 @@ def test_the_critic_is_taught_what_episodes_return(model, tmp_path):
 
 
 def test_a_round_without_rows_says_what_to_do(model, tmp_path):
-    from comap.errors import OptionError
-
     with pytest.raises(OptionError, match="every episode failed"):
         kit.trained(kit.settings(save_updates=0), model, tmp_path, rows=lambda update: [])
+
+
+# -- functions of a researcher's own ---------------------------------------------------------------
+
+
+def cross_entropy(logps, mask):
+    return -(logps * mask).sum(-1) / mask.sum(-1).clamp(min=1)
+
+
+def leave_one_out(rows):
+    returns = [row.episode_return - 0.1 * (not row.valid) for row in rows]
+    groups = [row.group for row in rows]
+    found = []
+    for value, group in zip(returns, groups, strict=True):
+        own = [r for r, g in zip(returns, groups, strict=True) if g == group]
+        found.append(value - (sum(own) - value) / (len(own) - 1))
+    return found
+
+
+def lowest(entropies, eligible):
+    order = sorted(np.flatnonzero(eligible), key=lambda row: entropies[row])
+    chosen = set(order[: math.ceil(0.5 * len(order))])
+    return [row in chosen for row in range(len(entropies))]
+
+
+def test_functions_take_the_place_of_the_settings(model, tmp_path):
+    """Written anew, they are what the settings' own names stand for."""
+    changes = {"wm_loss": "ce", "algorithm": "rloo", "selection": "bottom", "loss.alpha": 0.5}
+    wanted = kit.trained(kit.settings(**changes), model, tmp_path / "named", dtype=torch.float64)
+    functions = Functions(wm_loss=cross_entropy, advantage=leave_one_out, select=lowest)
+    found = kit.trained(
+        kit.settings(), model, tmp_path / "given", dtype=torch.float64, functions=functions
+    )
+    assert found[2].keys() == wanted[2].keys()
+    for name, gradient in wanted[2].items():
+        assert torch.allclose(found[2][name], gradient, rtol=1e-9, atol=1e-12), name
+    assert found[1][0]["wm_rows"] == wanted[1][0]["wm_rows"] > 0
+
+
+def test_a_function_of_another_shape_is_refused(model, tmp_path):
+    for part in ({"advantage": lambda rows: [0.0]}, {"select": lambda entropies, eligible: []}):
+        (name,) = part
+        with pytest.raises(OptionError, match=f"expected {name} to return one finite number"):
+            kit.trained(kit.settings(), model, tmp_path / name, functions=Functions(**part))
 
 
 # -- two processes -------------------------------------------------------------------------------

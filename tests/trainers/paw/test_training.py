@@ -320,6 +320,31 @@ def test_other_settings_are_refused_in_the_same_folder(straight, model):
     assert straight.plain() == before
 
 
+def seen_rooms(episode):
+    """The share of the steps that changed what is known."""
+    return [float(len(step.delta) > 0) for step in episode.steps]
+
+
+def test_rewards_of_ones_own(runs, place, model):
+    own = trained(place / "own", small(updates=1), model, reward=seen_rooms)
+    (rows,), (usual,) = own.rows, runs["grpo"].rows
+    assert [row.response_ids for row in rows] == [row.response_ids for row in usual]
+    assert {row.reward for row in rows} == {0.0, 1.0}
+    assert all(
+        row.episode_return == sum(r.reward for r in rows if r.trajectory == row.trajectory)
+        for row in rows
+    )
+    assert own.weights() != runs["grpo"].weights()
+    changed = json.loads((own.out / "run.json").read_text())["described"]["changed"]
+    assert changed["reward"].endswith(".seen_rooms")
+    with pytest.raises(OptionError, match="other settings"):
+        trained(own.out, small(updates=1), model)
+    with pytest.raises(OptionError, match="a number for each of"):
+        trained(place / "short", small(updates=1), model, reward=lambda episode: [])
+    with pytest.raises(OptionError, match="algorithm='ppo'"):
+        train(small(algorithm="ppo"), model=model, make_env=ENV, out=place / "no", advantage=len)
+
+
 @pytest.mark.parametrize("algorithm", ["grpo", "rloo", "ppo"])
 def test_each_algorithm_updates_its_policy(algorithm, runs, model):
     run = runs[algorithm]

@@ -1,14 +1,18 @@
-"""World-model self-distillation: the divergence of student and teacher, and the moving average.
+"""CoMap's losses as equations of named tensors (CoMap, eq. 6 and 8), and what they are made of.
 
-CoMap, eq. 6: E[1/L sum_j D(sg[p_T(. | s, a, s_env, s'_<j)] || p_S(. | s, a, s'_<j))]. With a vocabulary
-of 150,000 tokens the logits of a few thousand positions do not fit into memory, so the divergence is
-summed over chunks of positions, whose logits the backward pass computes again.
+`CoMapTrainer` fills `RowTensors` from one forward pass over a micro-batch and calls the role's objective,
+which is the only place where terms are added.
+
+With a vocabulary of 150,000 tokens the logits of a few thousand positions do not fit into memory, so
+divergences are computed in chunks of positions, whose logits the backward pass computes again.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,9 +21,108 @@ from ...errors import OptionError
 from ..row_trainer import precise, recomputed
 from .config import Distillation
 
+Divergence: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""How far the student is from the teacher at each of N positions: (N, V) logits of both to (N,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowTensors:
+    """What the loss of B rows is made of: T tokens of replies and L of rollouts, padded.
+
+    Attributes:
+        logps: (B, T), log-probabilities of each reply's tokens, with gradients.
+        mask: (B, T), 1 at the tokens that carry loss.
+        divergences: (B, L), D(sg[p_T] || p_S) at each token of the student's rollout.
+        rollout: (B, L), 1 at the tokens of the rollout.
+        p: (B,), the probability of a revision, with gradients.
+        y: (B,), its label, 0 or 1.
+        labeled: (B,), whether there is a label.
+        expert: (B,), whether the row is a demonstration.
+        weights: (B,), what makes a sum over the rows the mean of eq. 6 or the two means of eq. 8.
+    """
+
+    logps: Tensor
+    mask: Tensor
+    divergences: Tensor
+    rollout: Tensor
+    p: Tensor
+    y: Tensor
+    labeled: Tensor
+    expert: Tensor
+    weights: Tensor
+
+    @property
+    def nll(self) -> Tensor:
+        """(B,), the mean negative log-likelihood of each reply's scored tokens; 0 without any."""
+        return -_mean(self.logps, self.mask)
+
+    @property
+    def kl(self) -> Tensor:
+        """(B,), the mean divergence over each rollout's tokens; 0 without a rollout."""
+        return _mean(self.divergences, self.rollout)
+
+    @property
+    def bce(self) -> Tensor:
+        """(B,), the binary cross-entropy of p and y; 0 without a label."""
+        p = self.p.clamp(_ROUNDING, 1 - _ROUNDING)
+        entropy = -(self.y * p.log() + (1 - self.y) * (1 - p).log())
+        return entropy.where(self.labeled, 0.0)
+
+
+Objective: TypeAlias = Callable[[RowTensors], Tensor]
+"""The loss of a micro-batch's rows, summed over them."""
+
+
+def world_model_objective(rows: RowTensors, *, eta: float) -> Tensor:
+    """Return the world model's loss, ``CE + eta KL`` (CoMap, eq. 6).
+
+    CE is the negative log-likelihood of the real next state, KL the mean divergence of teacher and
+    student on the student's own rollout: world-model self-distillation.
+
+    Args:
+        rows: Transitions.
+        eta: Weight of the self-distillation.
+
+    Example:
+        >>> one, none = torch.ones(1, 1), torch.zeros(1)
+        >>> row = RowTensors(-one, one, 2 * one, one, none, none, none > 0, none > 0, none + 1)
+        >>> float(world_model_objective(row, eta=0.5))
+        2.0
+    """
+    return (rows.weights * (rows.nll + eta * rows.kl)).sum()
+
+
+def policy_objective(
+    rows: RowTensors, *, alpha: float = 1.0, beta: float = 0.01, anchor: float = 1.0
+) -> Tensor:
+    """Return the policy's loss, ``NLL + alpha (NLL_ref + beta BCE)`` (CoMap, eq. 8).
+
+    NLL is the mean over demonstrations, NLL_ref and BCE the means over reflections.
+
+    Args:
+        rows: Demonstrations and reflections.
+        alpha: Weight of the reflections.
+        beta: Weight of the refinement probability's loss.
+        anchor: Weight of the demonstrations (ours; 1 in the paper).
+
+    Example:
+        >>> one, half = torch.ones(2, 1), torch.full((2,), 0.5)
+        >>> flags = torch.tensor([True, False])
+        >>> rows = RowTensors(-one, one, one, 0 * one, half, 2 * half, ~flags, flags, 2 * half)
+        >>> round(float(policy_objective(rows, alpha=2.0, beta=1.0)), 4)
+        4.3863
+    """
+    expert, reflected = rows.weights * rows.expert, rows.weights * ~rows.expert
+    nll, nll_ref = (expert * rows.nll).sum(), (reflected * rows.nll).sum()
+    bce = (reflected * rows.bce).sum()
+    return anchor * nll + alpha * (nll_ref + beta * bce)
+
+
 LEAST = -1e4
 """The smallest log-probability that is told apart: a token that a model rules out has this one, so
 that the divergence from a model which does not rule it out is large, but a number."""
+
+_ROUNDING = 1e-6  # how near to 0 or 1 the logarithm of p is looked at
 
 
 def divergence(
@@ -70,36 +173,34 @@ def divergence(
     return (1 - a) * _kl(log_s, mixture) + a * _kl(log_t, mixture)
 
 
-def chunked_divergence(
+def chunked_divergences(
     student_hidden: Tensor,
     teacher_hidden: Tensor,
     student_head: Callable[[Tensor], Tensor],
     teacher_head: Callable[[Tensor], Tensor],
-    config: Distillation,
-    weights: Tensor | None = None,
+    compare: Divergence,
+    chunk: int,
 ) -> Tensor:
-    """Return the weighted sum of `divergence` over positions, with the logits of one chunk at a time.
+    """Return the divergence at each position, (N,), with the logits of one chunk in memory at a time.
 
     Value and gradients are those of the whole computed at once. Heads make logits of the hidden
     states of each position by itself; no gradient reaches the teacher's.
     """
 
-    def part(student: Tensor, teacher: Tensor, weight: Tensor | None) -> Tensor:
+    def part(student: Tensor, teacher: Tensor) -> Tensor:
         with torch.no_grad():
             target = teacher_head(teacher)
-        found = divergence(student_head(student), target, config)
-        return (found if weight is None else weight.to(found.dtype) * found).sum()
+        return compare(student_head(student), target)
 
     parts = [
         recomputed(
             part,
-            student_hidden[start : start + config.chunk],
-            teacher_hidden[start : start + config.chunk].detach(),
-            None if weights is None else weights[start : start + config.chunk],
+            student_hidden[start : start + chunk],
+            teacher_hidden[start : start + chunk].detach(),
         )
-        for start in range(0, len(student_hidden), config.chunk)
+        for start in range(0, len(student_hidden), chunk)
     ]
-    return torch.stack(parts).sum() if parts else precise(student_hidden)[0].sum()
+    return torch.cat(parts) if parts else precise(student_hidden)[0].sum(-1)
 
 
 def ema_update(teacher: Sequence[Tensor], student: Sequence[Tensor], mu: float) -> None:
@@ -128,6 +229,10 @@ def ema_update(teacher: Sequence[Tensor], student: Sequence[Tensor], mu: float) 
             return
         for one, other in pairs:
             one.lerp_(other.to(one.device, one.dtype), 1 - mu)
+
+
+def _mean(values: Tensor, mask: Tensor) -> Tensor:
+    return (values * mask).sum(-1) / mask.sum(-1).clamp(min=1)
 
 
 def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
