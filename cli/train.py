@@ -47,7 +47,7 @@ class Training(EnvOptions):
     out: Path = Path("runs/train")
     """the training's folder (default: runs/train-METHOD)"""
     report_to: str = "none"
-    """also report to wandb, tensorboard, trackio, ..."""
+    """also log to tensorboard, trackio or wandb"""
     config: Any = field(metadata=SETTINGS)
 
     def __init_subclass__(cls) -> None:
@@ -101,7 +101,7 @@ class Training(EnvOptions):
 
     def check(self) -> None:
         """Refuse what cannot be trained, before anything is loaded."""
-        from ..trainers.setup import check_tracker
+        from ..trainers.tracking import check_tracker
 
         for package in ("jinja2", "matplotlib"):
             if find_spec(package) is None:

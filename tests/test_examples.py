@@ -17,6 +17,7 @@ processes = load(f"{Path(__file__).with_name('trainers') / 'process_kit.py'}:KIT
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = {
     "adapt_textarena": ((), ("hanoi.json",)),
+    "change_the_method": ((), ("comap/summary.json", "paw/metrics.jsonl")),
     "imagined_rollout": ((), ("rollout.json",)),
     "run_and_view": (("--episodes", "1"), ("view.html", "summary.json", "trajectories.jsonl")),
     "train_comap_tiny": ((), ("report.html", "summary.json", "models/head.safetensors")),
@@ -26,7 +27,7 @@ SCRIPTS = {
     ),
 }
 """What each script is told, and what it must leave behind."""
-LEARNED = ("run_and_view", "train_comap_tiny", "train_paw_tiny")
+LEARNED = ("change_the_method", "run_and_view", "train_comap_tiny", "train_paw_tiny")
 NOTEBOOKS = ("facts_and_imagined_futures", "train_and_look")
 
 

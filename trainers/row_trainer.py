@@ -61,6 +61,7 @@ def trainer_arguments(
     wanted = optimization.gradient_checkpointing
     return SFTConfig(
         output_dir=str(folder),
+        report_to="none",  # `tracking` has the curves of the whole training
         per_device_train_batch_size=1,  # one micro-batch, whatever its number of rows
         gradient_accumulation_steps=optimization.accumulate // world_size(),
         num_train_epochs=1,  # the plan has all epochs

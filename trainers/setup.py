@@ -282,17 +282,3 @@ def hardware() -> dict[str, Any]:
         import torch
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return {"processes": world_size(), "gpus": names}
-
-
-def check_tracker(name: str) -> None:
-    """Refuse a tracker that cannot be reported to, before hours of work."""
-    with needs_extra("train", "training"):
-        from transformers.integrations import get_available_reporting_integrations
-        from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
-    known = ["none", *sorted(INTEGRATION_TO_CALLBACK)]
-    if name not in known:
-        raise OptionError(f"there is no tracker {name!r}; {suggest(name, known)}")
-    if name not in ("none", *get_available_reporting_integrations()):
-        raise OptionError(
-            f"expected the tracker {name!r} to be installed, it is not; run: pip install {name}"
-        )

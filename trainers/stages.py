@@ -36,6 +36,7 @@ from .processes import is_first, rank, wait, world_size
 from .roles import Roles
 from .run_folder import HEAD, RunFolder, StageFolder
 from .samples import Example, Sample, count_samples, encode_samples, plan_updates
+from .tracking import tracked
 
 if TYPE_CHECKING:
     from .row_trainer import RowTrainer
@@ -61,7 +62,7 @@ class StagedTraining(ABC):
         about: What else identifies the training: to resume with another is refused.
         session: What to write down of this session: versions, hardware.
         tell: Callback for events.
-        report_to: A tracker of TRL's.
+        report_to: A tracker: tensorboard, trackio or wandb.
     """
 
     config: Any
@@ -112,7 +113,11 @@ class StagedTraining(ABC):
                 does not fit the models or the environment.
             DataCorrupt: The folder's files are not what they should be.
         """
-        with RunFolder(self.out).open(self.described(), self.session) as folder:
+        described = self.described()
+        with (
+            RunFolder(self.out).open(described, self.session) as folder,
+            tracked(self.tell, self.report_to, self.out, described["config"]) as self.tell,
+        ):
             plan = self.stages()
             results: dict[str, dict[str, Any]] = {}
             weights: dict[str, Path] = {}
@@ -129,7 +134,7 @@ class StagedTraining(ABC):
                     found = self._do(stage, work)
                 else:
                     stage.tidy()
-                    self.tell({"event": "known", **event})
+                    self.tell({"event": "known", **event, "result": found})
                 weights |= stage.trained(self.roles.names)
                 results[name] = found
             if not loaded:
@@ -336,8 +341,6 @@ class StagedTraining(ABC):
             replace(self.config.optimization, **changed),
             rate,
             seed=self.seed(stage.name, "dropout"),
-            report_to=self.report_to,
-            run_name=f"{self.out.name}/{stage.name}",
             bf16=mixed,
             use_cpu=device == "cpu",
         )

@@ -88,7 +88,6 @@ def settings(
     rate: float = 1e-2,
     save: int = 0,
     checkpointing: bool = False,
-    report_to: str = "none",
     tell: Callable[[Any], object] | None = None,
 ) -> dict[str, Any]:
     """What both trainers are told."""
@@ -114,7 +113,6 @@ def settings(
             optimization,
             rate,
             seed=5,
-            report_to=report_to,
             use_cpu=True,
             bf16=False,
         ),

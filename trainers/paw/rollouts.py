@@ -168,6 +168,7 @@ def roll_out(
     reward: RewardFunction | None = None,
     **options: Any,
 ) -> Rollouts:
+    """Play groups of episodes, and return their rows; `options` are those of `play_groups`."""
     begun = time.perf_counter()
     rewards: dict[str, Any] = {"success_reward": success_reward, "reward": reward}
     rows: list[PaWRow] = []

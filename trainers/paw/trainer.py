@@ -481,7 +481,6 @@ def make_trainer(
     stop: int | None = None,
     tell: Callable[[Mapping[str, Any]], object] = lambda line: None,
     peft_config: Any = None,
-    report_to: str = "none",
     device: str = "auto",
 ) -> Any:
     """Return a trainer; its `fit` does all updates."""
@@ -494,7 +493,7 @@ def make_trainer(
         reward_funcs=lambda completions, **_: (
             [0.0] * len(completions)
         ),  # they are the environment's
-        args=_arguments(config, Path(folder), updates, report_to, device),
+        args=_arguments(config, Path(folder), updates, device),
         train_dataset=Dataset.from_dict({"prompt": ["update"] * max(updates, 2)}),
         processing_class=tokenizer,
         peft_config=peft_config,
@@ -505,9 +504,7 @@ def make_trainer(
     return trainer
 
 
-def _arguments(
-    config: PaWTraining, folder: Path, updates: int, report_to: str, device: str
-) -> GRPOConfig:
+def _arguments(config: PaWTraining, folder: Path, updates: int, device: str) -> GRPOConfig:
     """Return TRL's settings; one of its steps is one update. The loss is `losses.objective`, not TRL's."""
     chosen = config.optimization
     on_gpu = device != "cpu" and torch.cuda.is_available()
@@ -538,7 +535,7 @@ def _arguments(
         save_strategy="steps",
         save_steps=chosen.save_updates or updates,  # with 0 one at the end
         save_total_limit=2,
-        report_to=report_to,
+        report_to="none",  # `tracking` has the curves of the whole training
         ignore_data_skip=True,  # what an update plays follows from its number
         dataloader_pin_memory=False,
         disable_tqdm=True,

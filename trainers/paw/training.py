@@ -26,6 +26,7 @@ from ..run_folder import RunFolder, last_checkpoint
 from ..setup import Environments, show_expert, tiny_for_training
 from ..sft import imitation_samples
 from ..stages import MakeEnv, Tell, play_share
+from ..tracking import tracked
 from .config import PaWTraining
 from .rollouts import groups_of, roll_out, rollout_metrics
 from .rows import PaWRow, RewardFunction, Serializer
@@ -77,7 +78,7 @@ def train(
         make_env: Makes an environment on a split; `comap.trainers.Environments` for search and warm-ups.
         out: The training's folder; one that was begun there with the same settings is gone on with.
         tell: Callback for events.
-        report_to: A tracker of TRL's.
+        report_to: A tracker: tensorboard, trackio or wandb.
         about: What else identifies the training: to go on with another is refused.
         session: What to write down of this session: versions, hardware.
         server: URL of a vLLM server that samples; None to sample in this process.
@@ -118,13 +119,16 @@ def train(
     described = {"method": "paw", "config": config.describe(), **(about or {})}
     described |= changed_parts({**given, "reward": reward})
     described["config"].pop("max_updates", None)  # may grow when the training is gone on with
-    with folder.open(described, session or {}):
+    with (
+        folder.open(described, session or {}),
+        tracked(tell, report_to, folder.path, described["config"]) as tell,
+    ):
         begun = warmed_up(config, model, make_env, folder.path, tell, demos)
         engine = open_simulator(simulator, config, make_env, folder.path, tell)
         training = _Training(config, begun, make_env, folder.path, tell, server, device, engine)
         training.functions, training.reward = given, reward or training.search.reward
         with closing(training.search):
-            return training.run(report_to)
+            return training.run()
 
 
 class _Training:
@@ -160,7 +164,7 @@ class _Training:
         self._metrics: dict[str, float] = {}
         self._evaluating = 0.0  # seconds, since the last update
 
-    def run(self, report_to: str) -> Path:
+    def run(self) -> Path:
         """Do all updates and evaluations, and return the folder of the trained policy."""
         config, checkpoints = self.config, self.out / "checkpoints"
         last = last_checkpoint(checkpoints)
@@ -169,7 +173,7 @@ class _Training:
         self._forget_after(done)
         stop = self.updates if config.max_updates is None else min(config.max_updates, self.updates)
         if done < stop:
-            self._train(checkpoints, stop, report_to)
+            self._train(checkpoints, stop)
         elif last is not None:
             self.policy.load(Path(last))
         self._evaluate(max(stop, done))
@@ -180,7 +184,7 @@ class _Training:
         wait()
         return target
 
-    def _train(self, checkpoints: Path, stop: int, report_to: str) -> None:
+    def _train(self, checkpoints: Path, stop: int) -> None:
         from .trainer import Functions, make_trainer
 
         config, policy = self.config, self.policy
@@ -195,7 +199,6 @@ class _Training:
             stop=stop,
             tell=self._record,
             peft_config=policy.adapters(),
-            report_to=report_to,
             device=self.device,
         )
         policy.follow(trainer)

@@ -1,0 +1,37 @@
+"""The pages on both methods: which files to open, and the tests that say what is equal."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs" / "trainers"
+
+
+@pytest.mark.parametrize(
+    ("page", "folder", "most"), [("comap-round", "comap", 10), ("paw-update", "paw", 6)]
+)
+def test_a_method_is_read_in_few_files(page: str, folder: str, most: int) -> None:
+    text = (PAGES / f"{page}.md").read_text("utf-8")
+    named = re.findall(r"`((?:\w+/)*\w+\.py)`", text.partition("\n|")[0])
+    files = {name if "/" in name else f"trainers/{folder}/{name}" for name in named}
+    assert files and len(files) <= most and all((ROOT / name).is_file() for name in files)
+    linked = set(re.findall(r"\]\[comap\.((?:agents|trainers)(?:\.[a-z_]+)+)\.", text))
+    modules = {f"{name.replace('.', '/')}.py" for name in linked}
+    assert {path for path in modules if (ROOT / path).is_file()} - {
+        "trainers/comap/evaluation.py"
+    } <= files
+
+
+def test_each_test_of_the_fidelity_page_is_there() -> None:
+    text = (PAGES / "fidelity.md").read_text("utf-8")
+    named = set(re.findall(r"`((?:\w+/)*\w+\.py)::(test_\w+)`", text))
+    assert len(named) > 40
+    for path, name in sorted(named):
+        tree = ast.parse((ROOT / "tests" / path).read_text("utf-8"))
+        functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert name in functions, f"{path} has no {name}"
