@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from ...agents.run import TRAJECTORIES, recorded
@@ -34,15 +36,22 @@ _KINDS = {  # ALFWorld's kinds of tasks as PaW's Tables 1 and 5 name them
     "pick_cool_then_place_in_recep": "Cool",
     "pick_two_obj_and_place": "Pick2",
 }
-_SAMPLES = {  # as CoMap's Figure 7 names them: of which role, and of which kinds
-    "samples.policy.warm-up": ("agent", ("warmup", "anchor")),
-    "samples.policy.expert-draft": ("agent", ("expert_draft",)),
-    "samples.policy.revise+": ("agent", ("revise_positive",)),
-    "samples.policy.keep": ("agent", ("keep_draft",)),
-    "samples.policy.hq": ("agent", ("hq_reflect",)),
-    "samples.wm.warm-up": ("wm", ("warmup", "reading")),
-    "samples.wm.self-distillation": ("wm", ("world_model",)),
+_SAMPLES = {  # of CoMap's Figure 7: in which stages, by the beginning of their names, and of which kind
+    "samples.policy.warm-up": ("warmup-policy", "warmup"),
+    "samples.policy.expert-draft": ("reflection-init", "expert_draft"),
+    "samples.policy.revise+": ("round-", "revise_positive"),
+    "samples.policy.keep": ("round-", "keep_draft"),
+    "samples.policy.hq": ("round-", "hq_reflect"),
+    "samples.wm.warm-up": ("warmup-world-model", "warmup"),
+    "samples.wm.self-distillation": ("round-", "world_model"),
 }
+_PARTS = {  # of CoMap's Table 6: the stages of each
+    "Warm-up: world model": r"warmup-(rollouts|world-model)",
+    "Warm-up: agent policy": r"warmup-policy|reflection-.+",
+    "Co-evolving: world model": r"round-\d+-world-model",
+    "Co-evolving: agent policy": r"round-\d+-(rollouts|policy)",
+}
+_PHASES = ("rollout", "old_logps", "advantages", "update")  # of a step of PaW's training
 _CURVES = {  # of PaW's updates: metric, unit and factor of each measure
     "success": ("training_success", "%", 100.0),
     "return": ("training_reward", "", 1.0),
@@ -88,10 +97,11 @@ def collect(plan: Plan, experiments: Sequence[Experiment], paths: Paths) -> list
         about = _about(cell, one, record)
         own = [ResultRow(**about, **values) for values in _shown(one, cell, measures)]
         if not own:
-            shown = (c for c in one.columns if c.env in (None, cell.env) and not c.average)
+            shown = (c for c in one.columns if one.judges(c, cell.method.name, cell.env))
             column = next(shown, Column(label="", unit=""))
+            about |= {"metric": column.metric, "unit": column.unit, "x": _x(one, cell)}
             error = (why or "measured nothing that a column shows")[:2000]
-            own = [ResultRow(**about, metric=column.metric, unit=column.unit, error=error)]
+            own = [ResultRow(**about, error=error)]
         rows += own
     return rows
 
@@ -115,25 +125,32 @@ def _measured(job: Job, paths: Paths) -> tuple[list[Measure], dict[str, Any], st
 def _shown(
     one: Experiment, cell: PlannedCell, measures: Iterable[Measure]
 ) -> Iterator[dict[str, Any]]:
-    over = None if one.axis is None else one.axis.over
+    usual = None if one.axis is None else one.axis.over
     for measure in measures:
         if measure.method not in (None, cell.method.name):
             continue
-        if one.column(measure.metric, cell.env, measure.split) is None:
+        column = one.column(cell.method.name, measure.metric, cell.env, measure.split)
+        if column is None:
             continue
+        over = column.over or usual
         values = {part.name: getattr(measure, part.name) for part in fields(measure)}
         del values["over"], values["method"]
         if measure.over is None:
-            values["x"] = cell.method.x
-            if over == "parameters" and cell.backbone is not None:
-                values["x"] = cell.backbone.parameters
-            elif over in ("round", "update", "threshold") and values["x"] is None:
+            values["x"] = _x(one, cell)
+            if over in ("round", "update") and values["x"] is None:
                 continue  # the end of a curve, which has points of its own
         elif measure.over != over:
             continue
         if measure.trajectories:
             values["trajectories"] = f"jobs/{cell.job}/out/{measure.trajectories}"
         yield values
+
+
+def _x(one: Experiment, cell: PlannedCell) -> float | None:
+    """Return where a cell stands on an axis over settings or sizes of models."""
+    if one.axis is not None and one.axis.over == "parameters" and cell.backbone is not None:
+        return cell.backbone.parameters
+    return cell.method.x
 
 
 def _about(cell: PlannedCell, one: Experiment, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,16 +221,18 @@ def _comap(job: Job, folder: Path) -> Iterator[Measure]:
             if share is not None:
                 adopted = _percent(f"adoption.{tau}", share, n=found["steps"])
                 yield from _points([adopted], "round", x)
-    learned = training.learned()
-    for metric, (role, kinds) in _SAMPLES.items():
+    whole = [training]
+    if job.recipe.start is not None:  # whose warm-up belongs to this training
+        whole.insert(0, read_training(folder.parents[1] / job.needs[job.recipe.start] / "out"))
+    learned = [stage for one in whole for stage in one.learned()]
+    for metric, (start, kind) in _SAMPLES.items():
         counts = (
             int(members(result, "samples").get(kind, 0))
-            for _, result in learned
-            if result["role"] == role
-            for kind in kinds
+            for name, result in learned
+            if name.startswith(start)
         )
         yield Measure(metric=metric, value=float(sum(counts)), unit="count")
-    yield from _costs(training)
+    yield from _costs(whole)
 
 
 def _points(measures: Iterable[Measure], over: str, x: float) -> Iterator[Measure]:
@@ -253,19 +272,25 @@ def _delta_f1(scores: Mapping[str, Any], metric: str) -> Iterator[Measure]:
         yield Measure(metric=metric + suffix, value=value, low=low, high=high, n=n)
 
 
-def _costs(training: TrainingRecord) -> Iterator[Measure]:
-    """Yield what each phase cost (CoMap, Table 6)."""
-    spent: dict[str, float] = {}
-    for stage in training.stages:
-        seconds = number(stage.result, "seconds") or 0.0
-        phase = "warmup" if stage.name.startswith("warmup-") else "coevolution"
-        part = {"wm": "wm", "agent": "policy"}.get(str(get(stage.result, "role")), "play")
-        if stage.name.endswith(("-evaluation", "frozen-transitions")):
-            phase, part = "evaluation", "all"
-        for name in (f"seconds.{phase}.{part}", "seconds.all"):
-            spent[name] = spent.get(name, 0.0) + seconds
-    for name, seconds in spent.items():
-        yield Measure(metric=name, value=seconds, unit="s")
+def _costs(whole: Sequence[TrainingRecord]) -> Iterator[Measure]:
+    """Yield wall-clock time and GPU-hours of each phase and module (CoMap, Table 6)."""
+    spent = dict.fromkeys(_PARTS, (0.0, 0.0))
+    for training in whole:
+        hardware = members(training.sessions[-1], "hardware") if training.sessions else {}
+        gpus = number(hardware, "processes") if hardware.get("gpus") else None
+        for name, result in training.done():
+            part = next((one for one, stages in _PARTS.items() if re.fullmatch(stages, name)), None)
+            if part is not None:
+                hours = (number(result, "seconds") or 0.0) / 3600
+                wall_clock, gpu_hours = spent[part]
+                spent[part] = (wall_clock + hours, gpu_hours + (gpus or 0.0) * hours)
+    sums = {f"{phase}: subtotal": f"{phase}: " for phase in ("Warm-up", "Co-evolving")}
+    for name, start in (*((part, part) for part in _PARTS), *sums.items(), ("Total", "")):
+        found = [both for part, both in spent.items() if part.startswith(start)]
+        wall_clock, gpu_hours = map(sum, zip(*found, strict=True))
+        yield Measure(metric="wall_clock", value=wall_clock, unit="h", method=name)
+        if gpu_hours:
+            yield Measure(metric="gpu_hours", value=gpu_hours, unit="GPU-h", method=name)
 
 
 def _paw(job: Job, folder: Path) -> Iterator[Measure]:
@@ -287,6 +312,20 @@ def _paw(job: Job, folder: Path) -> Iterator[Measure]:
     for name, (metric, unit, factor) in _CURVES.items():
         for x, y in zip(*record.curve(name, factor), strict=True):
             yield Measure(metric=metric, value=y, unit=unit, over="update", x=x)
+    yield from _steps(record)
+
+
+def _steps(record: TrainingRecord) -> Iterator[Measure]:
+    """Yield what a step of training takes (PaW, Figure 5)."""
+    phases = {name: record.curve(f"seconds_{name}")[1] for name in _PHASES}
+    if not all(phases.values()):
+        return
+    phases["step"] = tuple(map(sum, zip(*phases.values(), strict=True)))
+    for name, seconds in phases.items():
+        yield Measure(metric=f"seconds.{name}", value=fmean(seconds), unit="s", n=len(seconds))
+    for name, of in (("peak_memory", max), ("mean_memory", fmean)):
+        if sizes := record.curve(name, 2**-30)[1]:
+            yield Measure(metric=name, value=of(sizes), unit="GiB", n=len(sizes))
 
 
 def _paw_evaluation(lines: Sequence[Mapping[str, Any]]) -> Iterator[Measure]:
@@ -390,27 +429,6 @@ def _noise(job: Job, folder: Path) -> Iterator[Measure]:
             )
 
 
-def _overhead(job: Job, folder: Path) -> Iterator[Measure]:
-    """Yield what an update costs with PaW and without (PaW, Figure 5)."""
-    result = _json(folder / "result.json")
-    for method, side in (("GRPO", "off"), ("GRPO + PaW", "on")):
-        for name, spread in result[f"seconds_{side}"].items():
-            value, low, high = (float(spread[part]) for part in ("median", "min", "max"))
-            yield Measure(
-                metric="cpu_seconds.all" if name == "cpu" else f"seconds.{name}",
-                value=value,
-                unit="s",
-                low=low,
-                high=high,
-                n=result["pairs"],
-                method=method,
-            )
-        memory = result["peak_bytes"]
-        if memory is not None:
-            gibibytes = memory[side] / 2**30
-            yield Measure(metric="peak_memory", value=gibibytes, unit="GiB", method=method)
-
-
 def _facts(job: Job, folder: Path) -> Iterator[Measure]:
     """Yield what needs no run: sizes of data sets, settings."""
     if job.recipe.fact == "statistics":
@@ -442,28 +460,49 @@ def _statistics(job: Job) -> Iterator[Measure]:
 def _settings(config: CoMapTraining) -> dict[str, object]:
     """Return the settings of CoMap's training as its Table 5 names them."""
     agent, lora, optimization = config.agent, config.lora, config.optimization
-    adapters = f"{lora.r}, {lora.alpha:g}, {lora.dropout:g}"
-    batch = f"{optimization.batch_tokens} tokens"
-    if optimization.batch_rows is not None:
-        batch = f"{optimization.batch_rows} rows"
-    tokens = (agent.draft_tokens, agent.reflect_tokens, agent.final_tokens, config.predict_tokens)
-    distillation = config.distillation
+    of_lora: tuple[object, ...] = (lora.r, f"{lora.alpha:g}", lora.dropout)
+    if config.weights == "full":
+        of_lora = ("none: all weights",) * 3
+    rows, tokens = optimization.batch_rows, optimization.batch_tokens
+
+    def trained(epochs: int, rate: float) -> dict[str, object]:
+        first = (config.warmup_epochs, config.warmup_rate or rate)
+        pairs = zip((epochs, rate), first, strict=True)
+        shown = (f"{a:g}" if a == b else f"{b:g} in warm-up, then {a:g}" for a, b in pairs)
+        return {
+            **dict(zip(("training epochs", "learning rate"), shown, strict=True)),
+            "per-device batch size": f"{tokens} tokens" if rows is None else rows,
+            "gradient accumulation": f"{optimization.accumulate}, over all devices",
+            "co-evolving rounds": config.rounds,
+        }
+
+    world_model = {
+        **trained(config.world_model_epochs, config.world_model_rate),
+        "WMSD weight η": config.distillation.eta,
+        "EMA momentum μ": config.distillation.mu,
+        "world-state threshold": config.tau_wm,
+        "maximum new tokens": config.predict_tokens,
+    }
+    policy = {
+        **trained(config.policy_epochs, config.policy_rate),
+        "online reflection weight α": config.alpha,
+        "BCE weight β": config.beta,
+        "revise-probability threshold": agent.tau_p,
+        "reflection-confidence threshold": agent.tau_q,
+        "draft action, maximum new tokens": agent.draft_tokens,
+        "reflection, maximum new tokens": agent.reflect_tokens,
+        "final action, maximum new tokens": agent.final_tokens,
+        "temperature": agent.temperature,
+        "top-p": agent.top_p,
+    }
     return {
-        "Maximum length": agent.max_length,
-        "Optimizer": f"AdamW, beta2 {optimization.beta2}, weight decay {optimization.weight_decay}",
-        "Schedule, warm-up ratio": f"{optimization.schedule}, {optimization.warmup_ratio}",
-        "LoRA rank, alpha, dropout": "none: all weights" if config.weights == "full" else adapters,
-        "Learning rate, policy and world model": f"{config.policy_rate:g}, "
-        f"{config.world_model_rate:g}",
-        "Epochs, policy and world model": f"{config.policy_epochs}, {config.world_model_epochs}",
-        "Micro-batch, accumulation": f"{batch}, {optimization.accumulate}",
-        "Rounds": config.rounds,
-        "eta, mu, tau_wm": f"{distillation.eta:g}, {distillation.mu:g}, {config.tau_wm:g}",
-        "alpha, beta": f"{config.alpha:g}, {config.beta:g}",
-        "tau_p, tau_q": f"{agent.tau_p:g}, {agent.tau_q:g}",
-        "New tokens: draft, reflection, final action, world model": ", ".join(map(str, tokens)),
-        "Temperature, top-p": f"{agent.temperature:g}, {agent.top_p:g}",
-        "Prompts, state": f"{agent.prompts}, {agent.state_text}",
+        "Maximum sequence length": agent.max_length,
+        "Optimizer": "AdamW",
+        "Learning-rate scheduler": optimization.schedule,
+        "Warm-up ratio": optimization.warmup_ratio,
+        **dict(zip(("LoRA rank", "LoRA scaling", "LoRA dropout"), of_lora, strict=True)),
+        **{f"World model: {name}": value for name, value in world_model.items()},
+        **{f"Agent policy: {name}": value for name, value in policy.items()},
     }
 
 
@@ -474,7 +513,6 @@ _READERS: Mapping[str, Callable[[Job, Path], Iterable[Measure]]] = {
     "play": _play,
     "predict": _predict,
     "noise": _noise,
-    "overhead": _overhead,
     "told": _facts,
 }
 
