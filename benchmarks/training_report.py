@@ -402,7 +402,6 @@ def _plain(value: object) -> str:
 PHASES = {
     "seconds_rollout": "rollouts",
     "seconds_old_logps": "old log-probabilities",
-    "seconds_reference": "reference",
     "seconds_advantages": "advantages",
     "seconds_update": "update",
 }

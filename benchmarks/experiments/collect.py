@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -16,51 +17,21 @@ from typing import Any, NamedTuple
 from ...agents.run import TRAJECTORIES, recorded
 from ...envs.alfworld.goal import Goal
 from ...envs.searchqa.questions import DATASETS
-from ...errors import CoMapError, DataCorrupt, DataNotFound, OptionError
+from ...errors import CoMapError, DataCorrupt, DataNotFound
 from ...jsonl import read_json
 from ...metrics import wilson
-from ...trainers.comap.config import CoMapTraining, preset
+from ...trainers.comap.config import preset
 from ...trainers.setup import Environments
 from ...trajectory import Trajectory
 from ..training_record import TrainingRecord, get, members, number, read_training
-from .definition import Column, Experiment, ResultRow
+from .definition import Column, Experiment, ResultRow, read_data
 from .plan import VERDICTS, Job, Paths, Plan, PlannedCell
 from .runner import job_record
 
 _NORMAL = 1.959964  # the 97.5 % quantile
-_KINDS = {  # ALFWorld's kinds of tasks as PaW's Tables 1 and 5 name them
-    "pick_and_place_simple": "Pick",
-    "look_at_obj_in_light": "Look",
-    "pick_clean_then_place_in_recep": "Clean",
-    "pick_heat_then_place_in_recep": "Heat",
-    "pick_cool_then_place_in_recep": "Cool",
-    "pick_two_obj_and_place": "Pick2",
-}
-_SAMPLES = {  # of CoMap's Figure 7: in which stages, by the beginning of their names, and of which kind
-    "samples.policy.warm-up": ("warmup-policy", "warmup"),
-    "samples.policy.expert-draft": ("reflection-init", "expert_draft"),
-    "samples.policy.revise+": ("round-", "revise_positive"),
-    "samples.policy.keep": ("round-", "keep_draft"),
-    "samples.policy.hq": ("round-", "hq_reflect"),
-    "samples.wm.warm-up": ("warmup-world-model", "warmup"),
-    "samples.wm.self-distillation": ("round-", "world_model"),
-}
-_PARTS = {  # of CoMap's Table 6: the stages of each
-    "Warm-up: world model": r"warmup-(rollouts|world-model)",
-    "Warm-up: agent policy": r"warmup-policy|reflection-.+",
-    "Co-evolving: world model": r"round-\d+-world-model",
-    "Co-evolving: agent policy": r"round-\d+-(rollouts|policy)",
-}
 _PHASES = ("rollout", "old_logps", "advantages", "update")  # of a step of PaW's training
-_CURVES = {  # of PaW's updates: metric, unit and factor of each measure
-    "success": ("training_success", "%", 100.0),
-    "return": ("training_reward", "", 1.0),
-    "policy_loss": ("policy_loss", "", 1.0),
-    "clip_fraction": ("clip_fraction", "%", 100.0),
-    "wm_lambda": ("wm_lambda", "", 1.0),
-    "wm_loss": ("wm_loss", "", 1.0),
-    "wm_clipped_ratio": ("wm_clipped_ratio", "%", 100.0),
-}
+_NAMES: Mapping[str, Mapping[str, Any]] = read_data("measures.json", dict)
+"""Which measures are read from what jobs write, and what they are called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +98,8 @@ def _shown(
 ) -> Iterator[dict[str, Any]]:
     usual = None if one.axis is None else one.axis.over
     for measure in measures:
-        if measure.method not in (None, cell.method.name):
-            continue
         column = one.column(cell.method.name, measure.metric, cell.env, measure.split)
-        if column is None:
+        if column is None or measure.method not in (None, cell.method.name):
             continue
         over = column.over or usual
         values = {part.name: getattr(measure, part.name) for part in fields(measure)}
@@ -225,7 +194,7 @@ def _comap(job: Job, folder: Path) -> Iterator[Measure]:
     if job.recipe.start is not None:  # whose warm-up belongs to this training
         whole.insert(0, read_training(folder.parents[1] / job.needs[job.recipe.start] / "out"))
     learned = [stage for one in whole for stage in one.learned()]
-    for metric, (start, kind) in _SAMPLES.items():
+    for metric, (start, kind) in _NAMES["samples"].items():
         counts = (
             int(members(result, "samples").get(kind, 0))
             for name, result in learned
@@ -250,47 +219,38 @@ def _evaluation(
             files = sorted(folder.glob(f"stages/*-{stage}/{split}-0/rank-*/{TRAJECTORIES}"))
             played = files[0].relative_to(folder).as_posix() if files else None
         parts.append(_Part(split, round(one["success"] * n), n, one["score"], played))
-    yield from _rates(parts, pools_scores=False)
-    for name, suffix in (("frozen", ""), ("on_policy", "_on_policy")):
-        scores = members(found, "world_model", name)
-        yield from _delta_f1(scores, f"delta_f1{suffix}")
-        nll = number(scores, "change_token_nll", "nll")
-        if nll is not None:
-            tokens = int(number(scores, "change_token_nll", "tokens") or 0)
-            yield Measure(metric=f"change_token_nll{suffix}", value=nll, unit="nats", n=tokens)
+    yield from _rates(parts)
+    scores = members(found, "world_model", "frozen")
+    yield from _delta_f1(scores)
+    nll = number(scores, "change_token_nll", "nll")
+    if nll is not None:
+        tokens = int(number(scores, "change_token_nll", "tokens") or 0)
+        yield Measure(metric="change_token_nll", value=nll, unit="nats", n=tokens)
 
 
-def _delta_f1(scores: Mapping[str, Any], metric: str) -> Iterator[Measure]:
-    """Yield Delta-F1 on all transitions and on those that change something."""
-    for part, suffix in (("all", ""), ("nonempty", "_nonempty")):
-        value, error = number(scores, part, "delta_f1"), number(scores, part, "stderr")
-        if value is None:
-            continue
+def _delta_f1(scores: Mapping[str, Any]) -> Iterator[Measure]:
+    value, error = number(scores, "all", "delta_f1"), number(scores, "all", "stderr")
+    if value is not None:
         low = None if error is None else max(value - _NORMAL * error, 0.0)
         high = None if error is None else min(value + _NORMAL * error, 100.0)
-        n = int(scores[part]["n"])
-        yield Measure(metric=metric + suffix, value=value, low=low, high=high, n=n)
+        n = int(scores["all"]["n"])
+        yield Measure(metric="delta_f1", value=value, low=low, high=high, n=n)
 
 
 def _costs(whole: Sequence[TrainingRecord]) -> Iterator[Measure]:
     """Yield wall-clock time and GPU-hours of each phase and module (CoMap, Table 6)."""
-    spent = dict.fromkeys(_PARTS, (0.0, 0.0))
+    spent = []
     for training in whole:
         hardware = members(training.sessions[-1], "hardware") if training.sessions else {}
-        gpus = number(hardware, "processes") if hardware.get("gpus") else None
+        gpus = number(hardware, "processes") or 0.0 if hardware.get("gpus") else 0.0
         for name, result in training.done():
-            part = next((one for one, stages in _PARTS.items() if re.fullmatch(stages, name)), None)
-            if part is not None:
-                hours = (number(result, "seconds") or 0.0) / 3600
-                wall_clock, gpu_hours = spent[part]
-                spent[part] = (wall_clock + hours, gpu_hours + (gpus or 0.0) * hours)
-    sums = {f"{phase}: subtotal": f"{phase}: " for phase in ("Warm-up", "Co-evolving")}
-    for name, start in (*((part, part) for part in _PARTS), *sums.items(), ("Total", "")):
-        found = [both for part, both in spent.items() if part.startswith(start)]
-        wall_clock, gpu_hours = map(sum, zip(*found, strict=True))
-        yield Measure(metric="wall_clock", value=wall_clock, unit="h", method=name)
+            spent.append((name, (number(result, "seconds") or 0.0) / 3600, gpus))
+    for part, stages in _NAMES["costs"].items():
+        found = [(hours, gpus * hours) for name, hours, gpus in spent if re.fullmatch(stages, name)]
+        wall_clock, gpu_hours = (sum(values) for values in zip((0.0, 0.0), *found, strict=True))
+        yield Measure(metric="wall_clock", value=wall_clock, unit="h", method=part)
         if gpu_hours:
-            yield Measure(metric="gpu_hours", value=gpu_hours, unit="GPU-h", method=name)
+            yield Measure(metric="gpu_hours", value=gpu_hours, unit="GPU-h", method=part)
 
 
 def _paw(job: Job, folder: Path) -> Iterator[Measure]:
@@ -309,7 +269,7 @@ def _paw(job: Job, folder: Path) -> Iterator[Measure]:
         yield from _by_data_set(line["won"])
     for update in sorted(by_update):
         yield from _points(_paw_evaluation(by_update[update]), "update", update)
-    for name, (metric, unit, factor) in _CURVES.items():
+    for name, (metric, unit, factor) in _NAMES["curves"].items():
         for x, y in zip(*record.curve(name, factor), strict=True):
             yield Measure(metric=metric, value=y, unit=unit, over="update", x=x)
     yield from _steps(record)
@@ -348,7 +308,7 @@ class _Part(NamedTuple):
     trajectories: str | None = None
 
 
-def _rates(parts: Sequence[_Part], pools_scores: bool = True) -> Iterator[Measure]:
+def _rates(parts: Sequence[_Part]) -> Iterator[Measure]:
     for one in parts:
         yield _success(one.won, one.n, one.split, trajectories=one.trajectories)
         if one.score is not None:
@@ -357,7 +317,7 @@ def _rates(parts: Sequence[_Part], pools_scores: bool = True) -> Iterator[Measur
     scores = [one.n * one.score for one in parts if one.score is not None]
     if n:
         yield _success(sum(one.won for one in parts), n)
-    if n and pools_scores and len(scores) == len(parts):
+    if n and len(scores) == len(parts):
         yield Measure(metric="score", value=100 * sum(scores) / n, n=n)
 
 
@@ -379,7 +339,9 @@ def _by_kind(episodes: Iterable[Trajectory], split: str) -> Iterator[Measure]:
             return
         goal = Goal.from_sentence(episode.goal)
         if goal is not None:
-            found.setdefault(_KINDS.get(goal.family, goal.family), []).append(episode.success)
+            found.setdefault(_NAMES["kinds"].get(goal.family, goal.family), []).append(
+                episode.success
+            )
     for kind, won in sorted(found.items()):
         yield _success(sum(won), len(won), split, metric=f"success_rate.{kind}")
 
@@ -397,9 +359,6 @@ def _play(job: Job, folder: Path) -> Iterator[Measure]:
             yield _judged(folder / f"{split}-{VERDICTS}", split)
             yield Measure(metric="score", value=100 * score, split=split, n=n)
         yield from _by_kind(recorded(folder / split / TRAJECTORIES), split)
-        per_step = summary["language_model"]["per_step"]
-        for name in ("calls", "prompt_tokens", "completion_tokens"):
-            yield Measure(metric=f"{name}_per_step", value=per_step[name], unit="", split=split)
     yield from _rates(parts)
 
 
@@ -414,7 +373,7 @@ def _judged(path: Path, split: str) -> Measure:
 
 
 def _predict(job: Job, folder: Path) -> Iterator[Measure]:
-    return _delta_f1(members(_json(folder / "result.json"), "scores"), "delta_f1")
+    return _delta_f1(members(_json(folder / "result.json"), "scores"))
 
 
 def _noise(job: Job, folder: Path) -> Iterator[Measure]:
@@ -422,23 +381,21 @@ def _noise(job: Job, folder: Path) -> Iterator[Measure]:
     for key, one in result["shares"].items():
         if one["share"] is not None:
             low, high = (None if one[end] is None else 100 * one[end] for end in ("low", "high"))
-            method = {"ce": "CE", "mae": "MAE", "cmae": "CMAE"}.get(key, key)
-            n = result["transitions"]
-            yield _percent(
-                "noise_gradient_share", one["share"], low=low, high=high, n=n, method=method
-            )
+            more = {"low": low, "high": high, "n": result["transitions"], "method": key.upper()}
+            yield _percent("noise_gradient_share", one["share"], **more)
 
 
 def _facts(job: Job, folder: Path) -> Iterator[Measure]:
     """Yield what needs no run: sizes of data sets, settings."""
     if job.recipe.fact == "statistics":
         yield from _statistics(job)
-    elif job.recipe.fact == "settings-comap":
-        config = preset(job.preset, **{**job.settings, "seed": job.seed})
-        for name, value in _settings(config).items():
-            yield Measure(metric="setting", unit="", method=name, text=str(value))
-    else:
-        raise OptionError(f"there is no fact {job.recipe.fact!r}")
+        return
+    config = preset(job.preset, **job.settings)
+    for name, path in _NAMES["settings"].items():
+        value = "AdamW" if path is None else reduce(getattr, path.split("."), config)
+        if value is None or (name.startswith("LoRA") and config.weights == "full"):
+            value = "none"
+        yield Measure(metric="setting", unit="", method=name, text=str(value))
 
 
 def _statistics(job: Job) -> Iterator[Measure]:
@@ -455,55 +412,6 @@ def _statistics(job: Job) -> Iterator[Measure]:
         except CoMapError:
             continue
         yield Measure(metric=f"tasks.{name}", value=float(n), unit="count")
-
-
-def _settings(config: CoMapTraining) -> dict[str, object]:
-    """Return the settings of CoMap's training as its Table 5 names them."""
-    agent, lora, optimization = config.agent, config.lora, config.optimization
-    of_lora: tuple[object, ...] = (lora.r, f"{lora.alpha:g}", lora.dropout)
-    if config.weights == "full":
-        of_lora = ("none: all weights",) * 3
-    rows, tokens = optimization.batch_rows, optimization.batch_tokens
-
-    def trained(epochs: int, rate: float) -> dict[str, object]:
-        first = (config.warmup_epochs, config.warmup_rate or rate)
-        pairs = zip((epochs, rate), first, strict=True)
-        shown = (f"{a:g}" if a == b else f"{b:g} in warm-up, then {a:g}" for a, b in pairs)
-        return {
-            **dict(zip(("training epochs", "learning rate"), shown, strict=True)),
-            "per-device batch size": f"{tokens} tokens" if rows is None else rows,
-            "gradient accumulation": f"{optimization.accumulate}, over all devices",
-            "co-evolving rounds": config.rounds,
-        }
-
-    world_model = {
-        **trained(config.world_model_epochs, config.world_model_rate),
-        "WMSD weight η": config.distillation.eta,
-        "EMA momentum μ": config.distillation.mu,
-        "world-state threshold": config.tau_wm,
-        "maximum new tokens": config.predict_tokens,
-    }
-    policy = {
-        **trained(config.policy_epochs, config.policy_rate),
-        "online reflection weight α": config.alpha,
-        "BCE weight β": config.beta,
-        "revise-probability threshold": agent.tau_p,
-        "reflection-confidence threshold": agent.tau_q,
-        "draft action, maximum new tokens": agent.draft_tokens,
-        "reflection, maximum new tokens": agent.reflect_tokens,
-        "final action, maximum new tokens": agent.final_tokens,
-        "temperature": agent.temperature,
-        "top-p": agent.top_p,
-    }
-    return {
-        "Maximum sequence length": agent.max_length,
-        "Optimizer": "AdamW",
-        "Learning-rate scheduler": optimization.schedule,
-        "Warm-up ratio": optimization.warmup_ratio,
-        **dict(zip(("LoRA rank", "LoRA scaling", "LoRA dropout"), of_lora, strict=True)),
-        **{f"World model: {name}": value for name, value in world_model.items()},
-        **{f"Agent policy: {name}": value for name, value in policy.items()},
-    }
 
 
 _READERS: Mapping[str, Callable[[Job, Path], Iterable[Measure]]] = {

@@ -24,7 +24,7 @@ _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228) + (
 )  # the 97.5 % quantile of Student's t for 1 to 30 degrees of freedom
 _NORMAL = 1.960
 _SUCCESSES = {"accuracy", "adoption", "brp", "exact_match", "hrr", "sopr", "success", "urr"}
-_BOUNDED = {"delta_f1", "delta_f1_on_policy", "f1", "score"}
+_BOUNDED = {"delta_f1", "score"}
 _LARGEST = {"%": 100.0, "share": 1.0}
 DIGITS = {"%": 1, "points": 1, "s": 1, "count": 0, "GiB": 2, "GB": 2}
 """How many decimals a value of a unit is shown with; others by their size."""
@@ -475,8 +475,7 @@ def panels(experiment: Experiment, rows: Iterable[ResultRow]) -> tuple[Panel, ..
     means = [one for one in experiment.columns if one.average]
     by_unit: dict[str, list[Column]] = {}
     for column in experiment.columns:
-        averaged = any(column in experiment.averaged(one) for one in means)
-        if not averaged:
+        if not any(column in experiment.averaged(one) for one in means):
             by_unit.setdefault(column.unit, []).append(column)
     category = experiment.axis is not None and experiment.axis.over == "category"
     groups: list[list[Column]] = []

@@ -382,18 +382,15 @@ def sampled(read: Callable[[], float], every: float = 0.5) -> Iterator[Callable[
             values.append(read())
 
     def mean() -> float:
-        known = len(values)
-        found = fmean(values[:known])
-        del values[: known - 1]  # there is always one
+        found = fmean(values)
+        del values[:-1]  # there is always one
         return found
 
-    thread = Thread(target=sample, daemon=True)
-    thread.start()
+    Thread(target=sample, daemon=True).start()
     try:
         yield mean
     finally:
         ended.set()
-        thread.join()
 
 
 def row_advantages(config: PaWTraining, rows: Sequence[PaWRow]) -> NDArray[np.float64]:

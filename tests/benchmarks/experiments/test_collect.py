@@ -220,8 +220,7 @@ def test_success_on_tools_is_the_judges(tmp_path):
     found, paths = planned("comap-t1", "paper"), Paths(tmp_path)
     job = job_named(found, "play-react-stabletoolbench-Qwen3-4B")
     folder = done(paths, job)
-    per_step = {"per_step": {"calls": 1.0, "prompt_tokens": 9.0, "completion_tokens": 9.0}}
-    summary = {"n": 10, "success": {"value": 0.0}, "score": 0.0, "language_model": per_step}
+    summary = {"n": 10, "success": {"value": 0.0}, "score": 0.0}
     episode = Trajectory("comap/StableToolBench-v0", "1", "", "", "react", "", State())
     for i, split in enumerate(job.setup.splits):
         write(folder / split / "summary.json", summary)
