@@ -560,7 +560,8 @@ def _line_table(panel: Panel) -> Table:
     titles = ["first", *(["best"] if column.better is not None else []), "last"]
     rows = []
     for curve in panel.curves:
-        marks = tuple(footnotes.mark(one.reason) for _, one in curve.lost if one.reason)
+        reasons = dict.fromkeys(one.reason for _, one in curve.lost if one.reason)
+        marks = tuple(map(footnotes.mark, reasons))
         shown = [Entry("–")] * len(titles)
         if curve.points:
             ends = [curve.points[0], curve.points[-1]]
