@@ -402,7 +402,6 @@ def _plain(value: object) -> str:
 PHASES = {
     "seconds_rollout": "rollouts",
     "seconds_old_logps": "old log-probabilities",
-    "seconds_reference": "reference",
     "seconds_advantages": "advantages",
     "seconds_update": "update",
 }
@@ -464,7 +463,7 @@ _CURVES = (
     ),
     _Curves.of("Observations", _ENTROPIES, "selected by both", {"entropy_overlap": "share"}),
     _Curves.of("Cost", "Time by phase", "seconds", PHASES),
-    _Curves.of("Cost", "Peak memory", "GiB", {"peak_memory": "peak"}, 2**-30),
+    _Curves.of("Cost", "Memory", "GiB", {"peak_memory": "peak", "mean_memory": "mean"}, 2**-30),
 )
 """What is drawn over rounds (CoMap, Figures 5 and 6) and over updates (PaW, Figures 5, 10 and 11)."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..tables import one_line
 from .definition import FOLDER, Experiment, read_data
-from .table import DIGITS, Block, Cell, Entry, Footnotes, Row, Table, best, head, label, number
+from .table import DIGITS, Block, Cell, Entry, Footnotes, Row, Table, best, head, label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,8 +197,8 @@ def _entry(
 
 def _printed(value: float, unit: str) -> str:
     """Return a cited number with the decimals that it has, two at most where ours have few."""
-    if unit == "count" and value == round(value):
-        return number(value, unit)
+    if isinstance(value, int):
+        return f"{value:,}"
     decimals = len(f"{value:.6f}".rstrip("0").partition(".")[2])
     return f"{value:,.{min(max(decimals, 1), 2 if unit in DIGITS else 6)}f}"
 

@@ -5,53 +5,33 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from ...agents.run import TRAJECTORIES, recorded
 from ...envs.alfworld.goal import Goal
 from ...envs.searchqa.questions import DATASETS
-from ...errors import CoMapError, DataCorrupt, DataNotFound, OptionError
+from ...errors import CoMapError, DataCorrupt, DataNotFound
 from ...jsonl import read_json
 from ...metrics import wilson
-from ...trainers.comap.config import CoMapTraining, preset
+from ...trainers.comap.config import preset
 from ...trainers.setup import Environments
 from ...trajectory import Trajectory
 from ..training_record import TrainingRecord, get, members, number, read_training
-from .definition import Column, Experiment, ResultRow
+from .definition import Column, Experiment, ResultRow, read_data
 from .plan import VERDICTS, Job, Paths, Plan, PlannedCell
 from .runner import job_record
 
 _NORMAL = 1.959964  # the 97.5 % quantile
-_KINDS = {  # ALFWorld's kinds of tasks as PaW's Tables 1 and 5 name them
-    "pick_and_place_simple": "Pick",
-    "look_at_obj_in_light": "Look",
-    "pick_clean_then_place_in_recep": "Clean",
-    "pick_heat_then_place_in_recep": "Heat",
-    "pick_cool_then_place_in_recep": "Cool",
-    "pick_two_obj_and_place": "Pick2",
-}
-_SAMPLES = {  # as CoMap's Figure 7 names them: of which role, and of which kinds
-    "samples.policy.warm-up": ("agent", ("warmup", "anchor")),
-    "samples.policy.expert-draft": ("agent", ("expert_draft",)),
-    "samples.policy.revise+": ("agent", ("revise_positive",)),
-    "samples.policy.keep": ("agent", ("keep_draft",)),
-    "samples.policy.hq": ("agent", ("hq_reflect",)),
-    "samples.wm.warm-up": ("wm", ("warmup", "reading")),
-    "samples.wm.self-distillation": ("wm", ("world_model",)),
-}
-_CURVES = {  # of PaW's updates: metric, unit and factor of each measure
-    "success": ("training_success", "%", 100.0),
-    "return": ("training_reward", "", 1.0),
-    "policy_loss": ("policy_loss", "", 1.0),
-    "clip_fraction": ("clip_fraction", "%", 100.0),
-    "wm_lambda": ("wm_lambda", "", 1.0),
-    "wm_loss": ("wm_loss", "", 1.0),
-    "wm_clipped_ratio": ("wm_clipped_ratio", "%", 100.0),
-}
+_PHASES = ("rollout", "old_logps", "advantages", "update")  # of a step of PaW's training
+_NAMES: Mapping[str, Mapping[str, Any]] = read_data("measures.json", dict)
+"""Which measures are read from what jobs write, and what they are called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +68,11 @@ def collect(plan: Plan, experiments: Sequence[Experiment], paths: Paths) -> list
         about = _about(cell, one, record)
         own = [ResultRow(**about, **values) for values in _shown(one, cell, measures)]
         if not own:
-            shown = (c for c in one.columns if c.env in (None, cell.env) and not c.average)
+            shown = (c for c in one.columns if one.judges(c, cell.method.name, cell.env))
             column = next(shown, Column(label="", unit=""))
+            about |= {"metric": column.metric, "unit": column.unit, "x": _x(one, cell)}
             error = (why or "measured nothing that a column shows")[:2000]
-            own = [ResultRow(**about, metric=column.metric, unit=column.unit, error=error)]
+            own = [ResultRow(**about, error=error)]
         rows += own
     return rows
 
@@ -115,25 +96,30 @@ def _measured(job: Job, paths: Paths) -> tuple[list[Measure], dict[str, Any], st
 def _shown(
     one: Experiment, cell: PlannedCell, measures: Iterable[Measure]
 ) -> Iterator[dict[str, Any]]:
-    over = None if one.axis is None else one.axis.over
+    usual = None if one.axis is None else one.axis.over
     for measure in measures:
-        if measure.method not in (None, cell.method.name):
+        column = one.column(cell.method.name, measure.metric, cell.env, measure.split)
+        if column is None or measure.method not in (None, cell.method.name):
             continue
-        if one.column(measure.metric, cell.env, measure.split) is None:
-            continue
+        over = column.over or usual
         values = {part.name: getattr(measure, part.name) for part in fields(measure)}
         del values["over"], values["method"]
         if measure.over is None:
-            values["x"] = cell.method.x
-            if over == "parameters" and cell.backbone is not None:
-                values["x"] = cell.backbone.parameters
-            elif over in ("round", "update", "threshold") and values["x"] is None:
+            values["x"] = _x(one, cell)
+            if over in ("round", "update") and values["x"] is None:
                 continue  # the end of a curve, which has points of its own
         elif measure.over != over:
             continue
         if measure.trajectories:
             values["trajectories"] = f"jobs/{cell.job}/out/{measure.trajectories}"
         yield values
+
+
+def _x(one: Experiment, cell: PlannedCell) -> float | None:
+    """Return where a cell stands on an axis over settings or sizes of models."""
+    if one.axis is not None and one.axis.over == "parameters" and cell.backbone is not None:
+        return cell.backbone.parameters
+    return cell.method.x
 
 
 def _about(cell: PlannedCell, one: Experiment, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,16 +190,18 @@ def _comap(job: Job, folder: Path) -> Iterator[Measure]:
             if share is not None:
                 adopted = _percent(f"adoption.{tau}", share, n=found["steps"])
                 yield from _points([adopted], "round", x)
-    learned = training.learned()
-    for metric, (role, kinds) in _SAMPLES.items():
+    whole = [training]
+    if job.recipe.start is not None:  # whose warm-up belongs to this training
+        whole.insert(0, read_training(folder.parents[1] / job.needs[job.recipe.start] / "out"))
+    learned = [stage for one in whole for stage in one.learned()]
+    for metric, (start, kind) in _NAMES["samples"].items():
         counts = (
             int(members(result, "samples").get(kind, 0))
-            for _, result in learned
-            if result["role"] == role
-            for kind in kinds
+            for name, result in learned
+            if name.startswith(start)
         )
         yield Measure(metric=metric, value=float(sum(counts)), unit="count")
-    yield from _costs(training)
+    yield from _costs(whole)
 
 
 def _points(measures: Iterable[Measure], over: str, x: float) -> Iterator[Measure]:
@@ -231,41 +219,38 @@ def _evaluation(
             files = sorted(folder.glob(f"stages/*-{stage}/{split}-0/rank-*/{TRAJECTORIES}"))
             played = files[0].relative_to(folder).as_posix() if files else None
         parts.append(_Part(split, round(one["success"] * n), n, one["score"], played))
-    yield from _rates(parts, pools_scores=False)
-    for name, suffix in (("frozen", ""), ("on_policy", "_on_policy")):
-        scores = members(found, "world_model", name)
-        yield from _delta_f1(scores, f"delta_f1{suffix}")
-        nll = number(scores, "change_token_nll", "nll")
-        if nll is not None:
-            tokens = int(number(scores, "change_token_nll", "tokens") or 0)
-            yield Measure(metric=f"change_token_nll{suffix}", value=nll, unit="nats", n=tokens)
+    yield from _rates(parts)
+    scores = members(found, "world_model", "frozen")
+    yield from _delta_f1(scores)
+    nll = number(scores, "change_token_nll", "nll")
+    if nll is not None:
+        tokens = int(number(scores, "change_token_nll", "tokens") or 0)
+        yield Measure(metric="change_token_nll", value=nll, unit="nats", n=tokens)
 
 
-def _delta_f1(scores: Mapping[str, Any], metric: str) -> Iterator[Measure]:
-    """Yield Delta-F1 on all transitions and on those that change something."""
-    for part, suffix in (("all", ""), ("nonempty", "_nonempty")):
-        value, error = number(scores, part, "delta_f1"), number(scores, part, "stderr")
-        if value is None:
-            continue
+def _delta_f1(scores: Mapping[str, Any]) -> Iterator[Measure]:
+    value, error = number(scores, "all", "delta_f1"), number(scores, "all", "stderr")
+    if value is not None:
         low = None if error is None else max(value - _NORMAL * error, 0.0)
         high = None if error is None else min(value + _NORMAL * error, 100.0)
-        n = int(scores[part]["n"])
-        yield Measure(metric=metric + suffix, value=value, low=low, high=high, n=n)
+        n = int(scores["all"]["n"])
+        yield Measure(metric="delta_f1", value=value, low=low, high=high, n=n)
 
 
-def _costs(training: TrainingRecord) -> Iterator[Measure]:
-    """Yield what each phase cost (CoMap, Table 6)."""
-    spent: dict[str, float] = {}
-    for stage in training.stages:
-        seconds = number(stage.result, "seconds") or 0.0
-        phase = "warmup" if stage.name.startswith("warmup-") else "coevolution"
-        part = {"wm": "wm", "agent": "policy"}.get(str(get(stage.result, "role")), "play")
-        if stage.name.endswith(("-evaluation", "frozen-transitions")):
-            phase, part = "evaluation", "all"
-        for name in (f"seconds.{phase}.{part}", "seconds.all"):
-            spent[name] = spent.get(name, 0.0) + seconds
-    for name, seconds in spent.items():
-        yield Measure(metric=name, value=seconds, unit="s")
+def _costs(whole: Sequence[TrainingRecord]) -> Iterator[Measure]:
+    """Yield wall-clock time and GPU-hours of each phase and module (CoMap, Table 6)."""
+    spent = []
+    for training in whole:
+        hardware = members(training.sessions[-1], "hardware") if training.sessions else {}
+        gpus = number(hardware, "processes") or 0.0 if hardware.get("gpus") else 0.0
+        for name, result in training.done():
+            spent.append((name, (number(result, "seconds") or 0.0) / 3600, gpus))
+    for part, stages in _NAMES["costs"].items():
+        found = [(hours, gpus * hours) for name, hours, gpus in spent if re.fullmatch(stages, name)]
+        wall_clock, gpu_hours = (sum(values) for values in zip((0.0, 0.0), *found, strict=True))
+        yield Measure(metric="wall_clock", value=wall_clock, unit="h", method=part)
+        if gpu_hours:
+            yield Measure(metric="gpu_hours", value=gpu_hours, unit="GPU-h", method=part)
 
 
 def _paw(job: Job, folder: Path) -> Iterator[Measure]:
@@ -284,9 +269,23 @@ def _paw(job: Job, folder: Path) -> Iterator[Measure]:
         yield from _by_data_set(line["won"])
     for update in sorted(by_update):
         yield from _points(_paw_evaluation(by_update[update]), "update", update)
-    for name, (metric, unit, factor) in _CURVES.items():
+    for name, (metric, unit, factor) in _NAMES["curves"].items():
         for x, y in zip(*record.curve(name, factor), strict=True):
             yield Measure(metric=metric, value=y, unit=unit, over="update", x=x)
+    yield from _steps(record)
+
+
+def _steps(record: TrainingRecord) -> Iterator[Measure]:
+    """Yield what a step of training takes (PaW, Figure 5)."""
+    phases = {name: record.curve(f"seconds_{name}")[1] for name in _PHASES}
+    if not all(phases.values()):
+        return
+    phases["step"] = tuple(map(sum, zip(*phases.values(), strict=True)))
+    for name, seconds in phases.items():
+        yield Measure(metric=f"seconds.{name}", value=fmean(seconds), unit="s", n=len(seconds))
+    for name, of in (("peak_memory", max), ("mean_memory", fmean)):
+        if sizes := record.curve(name, 2**-30)[1]:
+            yield Measure(metric=name, value=of(sizes), unit="GiB", n=len(sizes))
 
 
 def _paw_evaluation(lines: Sequence[Mapping[str, Any]]) -> Iterator[Measure]:
@@ -309,7 +308,7 @@ class _Part(NamedTuple):
     trajectories: str | None = None
 
 
-def _rates(parts: Sequence[_Part], pools_scores: bool = True) -> Iterator[Measure]:
+def _rates(parts: Sequence[_Part]) -> Iterator[Measure]:
     for one in parts:
         yield _success(one.won, one.n, one.split, trajectories=one.trajectories)
         if one.score is not None:
@@ -318,7 +317,7 @@ def _rates(parts: Sequence[_Part], pools_scores: bool = True) -> Iterator[Measur
     scores = [one.n * one.score for one in parts if one.score is not None]
     if n:
         yield _success(sum(one.won for one in parts), n)
-    if n and pools_scores and len(scores) == len(parts):
+    if n and len(scores) == len(parts):
         yield Measure(metric="score", value=100 * sum(scores) / n, n=n)
 
 
@@ -340,7 +339,9 @@ def _by_kind(episodes: Iterable[Trajectory], split: str) -> Iterator[Measure]:
             return
         goal = Goal.from_sentence(episode.goal)
         if goal is not None:
-            found.setdefault(_KINDS.get(goal.family, goal.family), []).append(episode.success)
+            found.setdefault(_NAMES["kinds"].get(goal.family, goal.family), []).append(
+                episode.success
+            )
     for kind, won in sorted(found.items()):
         yield _success(sum(won), len(won), split, metric=f"success_rate.{kind}")
 
@@ -358,9 +359,6 @@ def _play(job: Job, folder: Path) -> Iterator[Measure]:
             yield _judged(folder / f"{split}-{VERDICTS}", split)
             yield Measure(metric="score", value=100 * score, split=split, n=n)
         yield from _by_kind(recorded(folder / split / TRAJECTORIES), split)
-        per_step = summary["language_model"]["per_step"]
-        for name in ("calls", "prompt_tokens", "completion_tokens"):
-            yield Measure(metric=f"{name}_per_step", value=per_step[name], unit="", split=split)
     yield from _rates(parts)
 
 
@@ -375,7 +373,7 @@ def _judged(path: Path, split: str) -> Measure:
 
 
 def _predict(job: Job, folder: Path) -> Iterator[Measure]:
-    return _delta_f1(members(_json(folder / "result.json"), "scores"), "delta_f1")
+    return _delta_f1(members(_json(folder / "result.json"), "scores"))
 
 
 def _noise(job: Job, folder: Path) -> Iterator[Measure]:
@@ -383,44 +381,21 @@ def _noise(job: Job, folder: Path) -> Iterator[Measure]:
     for key, one in result["shares"].items():
         if one["share"] is not None:
             low, high = (None if one[end] is None else 100 * one[end] for end in ("low", "high"))
-            method = {"ce": "CE", "mae": "MAE", "cmae": "CMAE"}.get(key, key)
-            n = result["transitions"]
-            yield _percent(
-                "noise_gradient_share", one["share"], low=low, high=high, n=n, method=method
-            )
-
-
-def _overhead(job: Job, folder: Path) -> Iterator[Measure]:
-    """Yield what an update costs with PaW and without (PaW, Figure 5)."""
-    result = _json(folder / "result.json")
-    for method, side in (("GRPO", "off"), ("GRPO + PaW", "on")):
-        for name, spread in result[f"seconds_{side}"].items():
-            value, low, high = (float(spread[part]) for part in ("median", "min", "max"))
-            yield Measure(
-                metric="cpu_seconds.all" if name == "cpu" else f"seconds.{name}",
-                value=value,
-                unit="s",
-                low=low,
-                high=high,
-                n=result["pairs"],
-                method=method,
-            )
-        memory = result["peak_bytes"]
-        if memory is not None:
-            gibibytes = memory[side] / 2**30
-            yield Measure(metric="peak_memory", value=gibibytes, unit="GiB", method=method)
+            more = {"low": low, "high": high, "n": result["transitions"], "method": key.upper()}
+            yield _percent("noise_gradient_share", one["share"], **more)
 
 
 def _facts(job: Job, folder: Path) -> Iterator[Measure]:
     """Yield what needs no run: sizes of data sets, settings."""
     if job.recipe.fact == "statistics":
         yield from _statistics(job)
-    elif job.recipe.fact == "settings-comap":
-        config = preset(job.preset, **{**job.settings, "seed": job.seed})
-        for name, value in _settings(config).items():
-            yield Measure(metric="setting", unit="", method=name, text=str(value))
-    else:
-        raise OptionError(f"there is no fact {job.recipe.fact!r}")
+        return
+    config = preset(job.preset, **job.settings)
+    for name, path in _NAMES["settings"].items():
+        value = "AdamW" if path is None else reduce(getattr, path.split("."), config)
+        if value is None or (name.startswith("LoRA") and config.weights == "full"):
+            value = "none"
+        yield Measure(metric="setting", unit="", method=name, text=str(value))
 
 
 def _statistics(job: Job) -> Iterator[Measure]:
@@ -439,34 +414,6 @@ def _statistics(job: Job) -> Iterator[Measure]:
         yield Measure(metric=f"tasks.{name}", value=float(n), unit="count")
 
 
-def _settings(config: CoMapTraining) -> dict[str, object]:
-    """Return the settings of CoMap's training as its Table 5 names them."""
-    agent, lora, optimization = config.agent, config.lora, config.optimization
-    adapters = f"{lora.r}, {lora.alpha:g}, {lora.dropout:g}"
-    batch = f"{optimization.batch_tokens} tokens"
-    if optimization.batch_rows is not None:
-        batch = f"{optimization.batch_rows} rows"
-    tokens = (agent.draft_tokens, agent.reflect_tokens, agent.final_tokens, config.predict_tokens)
-    distillation = config.distillation
-    return {
-        "Maximum length": agent.max_length,
-        "Optimizer": f"AdamW, beta2 {optimization.beta2}, weight decay {optimization.weight_decay}",
-        "Schedule, warm-up ratio": f"{optimization.schedule}, {optimization.warmup_ratio}",
-        "LoRA rank, alpha, dropout": "none: all weights" if config.weights == "full" else adapters,
-        "Learning rate, policy and world model": f"{config.policy_rate:g}, "
-        f"{config.world_model_rate:g}",
-        "Epochs, policy and world model": f"{config.policy_epochs}, {config.world_model_epochs}",
-        "Micro-batch, accumulation": f"{batch}, {optimization.accumulate}",
-        "Rounds": config.rounds,
-        "eta, mu, tau_wm": f"{distillation.eta:g}, {distillation.mu:g}, {config.tau_wm:g}",
-        "alpha, beta": f"{config.alpha:g}, {config.beta:g}",
-        "tau_p, tau_q": f"{agent.tau_p:g}, {agent.tau_q:g}",
-        "New tokens: draft, reflection, final action, world model": ", ".join(map(str, tokens)),
-        "Temperature, top-p": f"{agent.temperature:g}, {agent.top_p:g}",
-        "Prompts, state": f"{agent.prompts}, {agent.state_text}",
-    }
-
-
 _READERS: Mapping[str, Callable[[Job, Path], Iterable[Measure]]] = {
     "comap": _comap,
     "baseline": lambda job, folder: (),
@@ -474,7 +421,6 @@ _READERS: Mapping[str, Callable[[Job, Path], Iterable[Measure]]] = {
     "play": _play,
     "predict": _predict,
     "noise": _noise,
-    "overhead": _overhead,
     "told": _facts,
 }
 

@@ -24,9 +24,9 @@ from ...envs.registry import env_class
 from ...errors import DataCorrupt, OptionError, suggest
 
 FOLDER: Any = files(__package__)
-KINDS = ("comap", "baseline", "paw", "play", "predict", "noise", "overhead", "told")
+KINDS = ("comap", "baseline", "paw", "play", "predict", "noise", "told")
 """Kinds of jobs: trainings (CoMap's, its baselines', PaW's), an agent that plays, a world model that
-predicts, gradients on noise, PaW's overhead, and what needs no run."""
+predicts, gradients on noise, and what needs no run."""
 SCALES = ("tiny", "small", "paper")
 
 T = TypeVar("T")
@@ -45,7 +45,11 @@ class Column:
     unit: str = "%"
     better: Literal["more", "less"] | None = "more"
     average: bool = False
-    """the mean of the columns before it"""
+    """the mean of the columns since the last such column; in a figure, it alone is drawn"""
+    group: str | None = None
+    """the group of methods that it shows, beside those without a group; None for all methods"""
+    over: str | None = None
+    """what its panel is over, where that is not the figure's axis"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +102,25 @@ class Experiment:
     seeds: bool = True
     """whether it is measured with each seed"""
 
-    def column(self, metric: str, env: str | None, split: str | None) -> Column | None:
-        """Return the column that shows a measure; None where no column does."""
+    def column(self, method: str, metric: str, env: str | None, split: str | None) -> Column | None:
+        """Return the column that shows a measure of a method; None where no column does."""
         for column in self.columns:
-            if column.average or column.metric != metric:
-                continue
-            if column.env in (None, env) and column.split in (None, split):
+            is_its = column.metric == metric and column.split in (None, split)
+            if is_its and self.judges(column, method, env):
                 return column
         return None
+
+    def judges(self, column: Column, method: str, env: str | None) -> bool:
+        """Return whether a column has measures of a method in an environment."""
+        group = next((one.group for one in self.methods if one.name == method), None)
+        is_shown = not column.group or group in (None, column.group)
+        return is_shown and not column.average and column.env in (None, env)
+
+    def averaged(self, column: Column) -> tuple[Column, ...]:
+        """Return the columns that a column of averages is the mean of."""
+        before = self.columns[: self.columns.index(column)]
+        start = max((i + 1 for i, one in enumerate(before) if one.average), default=0)
+        return before[start:]
 
 
 def experiment_ids() -> tuple[str, ...]:

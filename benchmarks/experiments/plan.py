@@ -290,9 +290,6 @@ class _Commands:
         words = ["bench", "noise-gradients", "--model", str(model), *self.where(demos=False)]
         return [self.result(words)]
 
-    def overhead(self) -> list[list[str]]:
-        return [self.result(["bench", "paw-overhead", "--device", self.paths.device])]
-
     def result(self, words: list[str]) -> list[str]:
         out = str(self.out / "result.json")
         return [*words, *option_words(self.settings), *self.end, "--out", out]

@@ -24,9 +24,9 @@ _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228) + (
 )  # the 97.5 % quantile of Student's t for 1 to 30 degrees of freedom
 _NORMAL = 1.960
 _SUCCESSES = {"accuracy", "adoption", "brp", "exact_match", "hrr", "sopr", "success", "urr"}
-_BOUNDED = {"delta_f1", "delta_f1_on_policy", "f1", "score"}
+_BOUNDED = {"delta_f1", "score"}
 _LARGEST = {"%": 100.0, "share": 1.0}
-DIGITS = {"%": 1, "points": 1, "s": 1, "h": 1, "count": 0, "GiB": 2, "GB": 2}
+DIGITS = {"%": 1, "points": 1, "s": 1, "count": 0, "GiB": 2, "GB": 2}
 """How many decimals a value of a unit is shown with; others by their size."""
 _LABEL, _TEXT, _REASON = 60, 120, 400  # how long a text may be
 
@@ -366,8 +366,7 @@ def _measured(experiment: Experiment, rows: Sequence[ResultRow]) -> list[tuple[M
         cells: list[Cell] = []
         for column in experiment.columns:
             if column.average:
-                pairs = zip(experiment.columns, cells, strict=False)
-                cells.append(average([one for other, one in pairs if not other.average]))
+                cells.append(average(cells[-len(experiment.averaged(column)) :]))
             else:
                 cells.append(cell([row for row in own if _shows(experiment, column, row)]))
         lines.append((method, cells))
@@ -387,8 +386,9 @@ def _only_says_why(row: ResultRow) -> bool:
 
 def _shows(experiment: Experiment, column: Column, row: ResultRow) -> bool:
     if row.value is None and row.text is None and row.split is None:
-        return not column.average and (row.env is None or column.env in (None, row.env))
-    return experiment.column(row.metric, row.env, row.split) is column
+        env = column.env if row.env is None else row.env
+        return experiment.judges(column, row.method, env)
+    return experiment.column(row.method, row.metric, row.env, row.split) is column
 
 
 def usual(texts: Iterable[str]) -> str:
@@ -465,13 +465,17 @@ class Panel:
 
 
 def panels(experiment: Experiment, rows: Iterable[ResultRow]) -> tuple[Panel, ...]:
-    """Return a figure's panels, one a column that has a row; many bars of a unit share one."""
+    """Return a figure's panels, one a column that has a row; many bars of a unit share one.
+
+    A column of averages stands for those that it is the mean of.
+    """
     own = list(rows)
     methods = _methods(experiment, own)
     own.sort(key=lambda row: list(methods).index(row.method))
+    means = [one for one in experiment.columns if one.average]
     by_unit: dict[str, list[Column]] = {}
     for column in experiment.columns:
-        if not column.average:
+        if not any(column in experiment.averaged(one) for one in means):
             by_unit.setdefault(column.unit, []).append(column)
     category = experiment.axis is not None and experiment.axis.over == "category"
     groups: list[list[Column]] = []
@@ -490,7 +494,8 @@ def _panel(
 ) -> Panel:
     """Return the panel of a column; of several columns, each is a place for bars of all methods."""
     axis, first = experiment.axis, columns[0]
-    shown = [(c, row) for c in columns for row in rows if _shows(experiment, c, row)]
+    parts = experiment.averaged(first) if first.average else columns
+    shown = [(c, row) for c in parts for row in rows if _shows(experiment, c, row)]
 
     def x_of(row: ResultRow) -> float | None:
         return methods[row.method].x if row.x is None else row.x
@@ -500,7 +505,7 @@ def _panel(
     if len(columns) > 1:
         labels = tuple(column.label for column in columns)
     several = len({row.backbone for _, row in shown if row.value is not None}) > 1
-    curves: dict[str, dict[float | None, list[ResultRow]]] = {}
+    curves: dict[str, dict[float | None, list[tuple[Column, ResultRow]]]] = {}
     for column, row in shown:
         method, x = methods[row.method], x_of(row)
         name = method.series if bars else method.series or method.name
@@ -512,22 +517,32 @@ def _panel(
             name = row.backbone or "measured"
         elif several and row.backbone and (axis is None or axis.over != "parameters"):
             name = f"{name} ({row.backbone})"
-        curves.setdefault(name, {}).setdefault(x, []).append(row)
+        curves.setdefault(name, {}).setdefault(x, []).append((column, row))
     positive = all(x is None or x > 0 for points in curves.values() for x in points)
     return Panel(
         column=first if len(columns) == 1 else replace(first, label=experiment.title),
         kind="bar" if bars else "line",
-        curves=_curves(curves),
+        curves=_curves(curves, parts if first.average else ()),
         labels=labels,
         axis="" if axis is None or bars else axis.label,
         log=axis is not None and axis.log and not bars and positive,
     )
 
 
-def _curves(found: Mapping[str, Mapping[float | None, list[ResultRow]]]) -> tuple[Curve, ...]:
+def _curves(
+    found: Mapping[str, Mapping[float | None, list[tuple[Column, ResultRow]]]],
+    averaged: Sequence[Column],
+) -> tuple[Curve, ...]:
+    def of(pairs: list[tuple[Column, ResultRow]]) -> Cell:
+        if not averaged:
+            return cell([row for _, row in pairs])
+        parts = [cell([row for one, row in pairs if one is column]) for column in averaged]
+        reasons = dict.fromkeys(part.reason for part in parts if part.reason)
+        return replace(average(parts), reason="; ".join(reasons))
+
     curves = []
     for name, points in found.items():
-        cells = [(x, cell(rows)) for x, rows in points.items()]
+        cells = [(x, of(pairs)) for x, pairs in points.items()]
         drawn = [(x, one) for x, one in cells if x is not None and one.value is not None]
         lost = tuple((x, one) for x, one in cells if one.value is None)
         points_ = tuple(sorted(drawn, key=lambda point: point[0]))
@@ -545,7 +560,8 @@ def _line_table(panel: Panel) -> Table:
     titles = ["first", *(["best"] if column.better is not None else []), "last"]
     rows = []
     for curve in panel.curves:
-        marks = tuple(footnotes.mark(one.reason) for _, one in curve.lost if one.reason)
+        reasons = dict.fromkeys(one.reason for _, one in curve.lost if one.reason)
+        marks = tuple(map(footnotes.mark, reasons))
         shown = [Entry("–")] * len(titles)
         if curve.points:
             ends = [curve.points[0], curve.points[-1]]

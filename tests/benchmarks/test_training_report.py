@@ -306,7 +306,7 @@ def test_plots_of_figures_10_and_11(paw):
     }
     phases = {"rollouts", "old log-probabilities", "advantages", "update"}
     assert set(drawn["Time by phase"]) == phases
-    assert drawn["Peak memory"]["peak"] == ((1,), (1.0,))
+    assert drawn["Memory"]["peak"] == ((1,), (1.0,))
     assert drawn["ratio"] == {"ratio": ((1, 3), (1.0, 1.5))}  # a measure that is not known here
     assert "Norm of the gradient" not in drawn and "Critic" not in drawn
     success, scores = plots_of(record)["Results"]

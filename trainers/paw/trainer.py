@@ -14,6 +14,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import fmean
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -358,6 +360,7 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.args.device.type == "cuda":
             line["peak_memory"] = torch.cuda.max_memory_allocated(self.args.device)
             torch.cuda.reset_peak_memory_stats(self.args.device)
+            line["mean_memory"] = self.mean_memory()
         self.last_update = line
         logged = self._metrics["train"]
         logged.clear()  # of what TRL noted by itself
@@ -386,7 +389,32 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def fit(self) -> None:
         """Train, from the last complete checkpoint on where there is one."""
-        self.train(resume_from_checkpoint=last_checkpoint(Path(self.args.output_dir)))
+        read: Callable[[], float] = float  # nothing is measured on a CPU
+        if self.args.device.type == "cuda":
+            read = partial(torch.cuda.memory_allocated, self.args.device)
+        with sampled(read) as self.mean_memory:
+            self.train(resume_from_checkpoint=last_checkpoint(Path(self.args.output_dir)))
+
+
+@contextmanager
+def sampled(read: Callable[[], float], every: float = 0.5) -> Iterator[Callable[[], float]]:
+    """Yield what returns the mean of a quantity since it last did, read every half second."""
+    ended, values = Event(), [read()]
+
+    def sample() -> None:
+        while not ended.wait(every):
+            values.append(read())
+
+    def mean() -> float:
+        found = fmean(values)
+        del values[:-1]  # there is always one
+        return found
+
+    Thread(target=sample, daemon=True).start()
+    try:
+        yield mean
+    finally:
+        ended.set()
 
 
 def per_row(name: str, values: ArrayLike, rows: int) -> NDArray[np.float64]:

@@ -68,25 +68,36 @@ def evaluation(index, won, f1):
     }
 
 
-def rows_of(name, out):
+def training(folder, stages, gpus=()):
+    hardware = {"processes": max(len(gpus), 1), "gpus": gpus}
+    run = {"format": "comap training 2", "described": {"env": {"id": AW}}}
+    write(folder / "run.json", {**run, "sessions": [{"hardware": hardware}]})
+    for number, stage in enumerate(stages):
+        write(folder / "stages" / f"{number:02}-{stage['stage']}" / "done.json", stage)
+
+
+def rows_of(name, out, gpus=()):
     """The rows of an experiment for which a CoMap training of one round has ended."""
     found, paths = planned(name), Paths(out)
-    folder = done(paths, job_named(found, "comap-alfworld"))
-    run = {"format": "comap training 2", "described": {"env": {"id": AW}}, "sessions": []}
-    write(folder / "run.json", run)
+    job = job_named(found, "comap-alfworld")
+    warmup = [
+        {"stage": "warmup-policy", "role": "agent", "samples": {"warmup": 9}, "seconds": 360.0},
+        {"stage": "warmup-world-model", "role": "wm", "samples": {"warmup": 8}, "seconds": 720.0},
+    ]
+    training(paths.of(job.needs["sft"]), warmup, gpus)
     gates = {"adoption": {"0.4": 0.75, "0.6": 0.5, "0.8": None}}
     learned = [
+        {"stage": "reflection-init", "role": "agent", "samples": {"keep_draft": 6, "anchor": 6}},
         {"stage": "round-1-world-model", "role": "wm", "samples": {"world_model": 7}},
-        {"stage": "round-1-policy", "role": "agent", "samples": {"keep_draft": 5}},
+        {"stage": "round-1-policy", "role": "agent", "samples": {"keep_draft": 5, "anchor": 5}},
     ]
     stages = [
         evaluation(0, 0.25, 40.0),
-        {"stage": "round-1-rollouts", "seconds": 2.0, "steps": 8, "gates": gates},
-        *({**one, "seconds": 3.0 + i} for i, one in enumerate(learned)),
+        {"stage": "round-1-rollouts", "seconds": 36.0, "steps": 8, "gates": gates},
+        *({**one, "seconds": 72.0} for one in learned),
         evaluation(1, 0.5, 60.0),
     ]
-    for number, stage in enumerate(stages):
-        write(folder / "stages" / f"{number:02}-{stage['stage']}" / "done.json", stage)
+    training(done(paths, job), stages, gpus)
     return measured(found, name, paths)
 
 
@@ -96,16 +107,34 @@ def test_a_table_has_the_last_round_and_a_figure_every_one(tmp_path):
     assert row.low == pytest.approx(60 - 1.96 * 2, abs=0.01) and row.n == 50 and row.x is None
     assert row.cost == {"cpu_seconds": 3.5} and row.seconds == 4.0
     assert row.code_version == "0.1.0+abc" and row.hardware == "chip, 2 cores"
-    rows = [row for row in rows_of("comap-f4", tmp_path / "2") if row.method == "CoMap"]
-    assert {(row.metric, row.x, row.value) for row in rows} == {
+    rows = [row for row in rows_of("comap-f4", tmp_path / "2") if row.split is None]
+    curve, ends = (
+        [row for row in rows if (row.method == "CoMap") == is_curve] for is_curve in (1, 0)
+    )
+    assert {(row.metric, row.x, row.value) for row in curve} == {
         *(("success_rate", 0.0, 25.0), ("success_rate", 1.0, 50.0)),
         *(("delta_f1", 0.0, 40.0), ("delta_f1", 1.0, 60.0)),
     }
+    assert {(row.method, row.metric, row.x, row.value) for row in ends} == {
+        ("policy: co-evolving", "success_rate", None, 50.0),
+        ("world model: co-evolving", "delta_f1", None, 60.0),
+    }
+
+
+def test_a_column_of_a_group_does_not_judge_other_methods(tmp_path):
+    rows = rows_of("comap-f3", tmp_path)
+    assert {row.metric for row in rows} == {"success_rate", "delta_f1"}  # CoMap has no group
+    one = experiment("comap-f3")
+    assert one.column("w/o WMSD", "delta_f1", AW, None) is not None
+    assert one.column("w/o WMSD", "success_rate", AW, None) is None
+    assert one.column("w/o Action Gate", "delta_f1", AW, None) is None
 
 
 REVISIONS = {("revisions.drafts_succeed", 4.0, None), ("revisions.revised", 0.0, None)}
-SAMPLES = {("samples.policy.keep", 5.0, None), ("samples.wm.self-distillation", 7.0, None)}
-SPENT = {"coevolution.wm": 3.0, "coevolution.policy": 4.0, "evaluation.all": 2.0, "all": 11.0}
+SAMPLES = {  # of the warm-up that it began with, and of its rounds
+    *(("samples.policy.keep", 5.0, None), ("samples.wm.self-distillation", 7.0, None)),
+    *(("samples.policy.warm-up", 9.0, None), ("samples.wm.warm-up", 8.0, None)),
+}
 
 
 @pytest.mark.parametrize(
@@ -114,18 +143,33 @@ SPENT = {"coevolution.wm": 3.0, "coevolution.policy": 4.0, "evaluation.all": 2.0
         ("comap-f5", "", {("adoption.0.4", 75.0, 8), ("adoption.0.6", 50.0, 8)}),
         ("comap-t3", "ALFWorld", {("urr", 0.5, 4), ("hrr", 0.25, 4), *REVISIONS}),
         ("comap-f7", "", SAMPLES),
-        ("comap-t6", "CoMap", {(f"seconds.{name}", spent, None) for name, spent in SPENT.items()}),
     ],
 )
 def test_diagnostics_samples_and_costs(name, method, expected, tmp_path):
     """A rate of nothing is left out."""
     rows = [row for row in rows_of(name, tmp_path) if method in ("", row.method)]
     found = {(row.metric, row.value, row.n) for row in rows}
-    assert expected <= found and (name in ("comap-f7", "comap-t6") or found == expected)
+    assert expected <= found and (name == "comap-f7" or found == expected)
+
+
+def test_costs_are_of_phases_and_modules_without_evaluations(tmp_path):
+    hours = {
+        **{"Warm-up: world model": 0.2, "Warm-up: agent policy": 0.12, "Warm-up: subtotal": 0.32},
+        **{"Co-evolving: world model": 0.02, "Co-evolving: agent policy": 0.03},
+        **{"Co-evolving: subtotal": 0.05, "Total": 0.37},
+    }
+    for gpus in ([], ["A100"] * 4):
+        rows = rows_of("comap-t6", tmp_path / str(len(gpus)), gpus)
+        found = {(row.method, row.metric): row.value for row in rows}
+        expected = {(name, "wall_clock"): value for name, value in hours.items()}
+        expected |= {(name, "gpu_hours"): 4 * value for name, value in hours.items() if gpus}
+        assert found == pytest.approx(expected)
 
 
 def test_a_point_is_placed_by_parameters_or_by_its_method(tmp_path):
-    assert {row.x for row in rows_of("comap-f8", tmp_path)} == {300_000.0}
+    assert {(row.method, row.x) for row in rows_of("comap-f8", tmp_path)} == {
+        ("CoMap, world model", 300_000.0)
+    }
     found, paths = planned("paw-f6"), Paths(tmp_path / "2")
     paw_training(done(paths, job_named(found, "grpo+paw-alpha-0.25")), {"a": 1, "b": 0}, 0.7)
     assert {(r.metric, r.x, r.value) for r in measured(found, "paw-f6", paths)} == {
@@ -139,7 +183,26 @@ def paw_training(folder, won, score):
     write(folder / "run.json", {"format": "comap training 2", "described": config, "sessions": []})
     line = {"update": 4, "split": "test", "n": len(won), "success": 0.5, "won": won, "score": score}
     write(folder / "evaluations.jsonl", line)
-    write(folder / "metrics.jsonl", {"update": 1, "success": 0.1, "return": 1.0})
+    lines = [
+        {"update": 1, "success": 0.1, "return": 1.0, "peak_memory": 2**31, "mean_memory": 2**30},
+        {"update": 2, "success": 0.1, "return": 1.0, "peak_memory": 2**30, "mean_memory": 2**29},
+    ]
+    names = ("rollout", "old_logps", "advantages", "update")
+    for line in lines:
+        line |= {f"seconds_{name}": i * line["update"] for i, name in enumerate(names, 1)}
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "metrics.jsonl").write_text(text)
+
+
+def test_a_step_of_training_has_its_rollouts_and_memory(tmp_path):
+    found, paths = planned("paw-f5"), Paths(tmp_path)
+    paw_training(done(paths, job_named(found, "grpo-alfworld")), {"a": 1}, 0.7)
+    rows = {row.metric: (row.value, row.unit) for row in measured(found, "paw-f5", paths)}
+    assert rows == {
+        **{"seconds.rollout": (1.5, "s"), "seconds.old_logps": (3.0, "s")},
+        **{"seconds.advantages": (4.5, "s"), "seconds.update": (6.0, "s")},
+        **{"seconds.step": (15.0, "s"), "peak_memory": (2.0, "GiB"), "mean_memory": (0.75, "GiB")},
+    }
 
 
 def test_search_is_shown_by_data_set(tmp_path):
@@ -157,8 +220,7 @@ def test_success_on_tools_is_the_judges(tmp_path):
     found, paths = planned("comap-t1", "paper"), Paths(tmp_path)
     job = job_named(found, "play-react-stabletoolbench-Qwen3-4B")
     folder = done(paths, job)
-    per_step = {"per_step": {"calls": 1.0, "prompt_tokens": 9.0, "completion_tokens": 9.0}}
-    summary = {"n": 10, "success": {"value": 0.0}, "score": 0.0, "language_model": per_step}
+    summary = {"n": 10, "success": {"value": 0.0}, "score": 0.0}
     episode = Trajectory("comap/StableToolBench-v0", "1", "", "", "react", "", State())
     for i, split in enumerate(job.setup.splits):
         write(folder / split / "summary.json", summary)
@@ -178,7 +240,7 @@ def test_what_is_not_there_says_why(tmp_path):
     found, paths = planned("comap-t2"), Paths(tmp_path)
     rows = collect(found, [experiment("comap-t2")], paths)
     assert {row.error for row in rows} == {"not run yet"} and {row.value for row in rows} == {None}
-    done(paths, job_named(found, "sft-alfworld"))  # whose folder is empty
+    done(paths, job_named(found, "wm-sft-alfworld"))  # whose folder is empty
     rows = collect(found, [experiment("comap-t2")], paths)
     (row,) = [row for row in rows if row.method == "SFT" and row.env == AW]
     assert str(row.error).startswith("failed: expected a training")
@@ -198,7 +260,9 @@ def test_results_that_are_not_understood_fail_their_cell_alone(tmp_path, content
 def test_facts_need_no_run():
     settings = measures_of(next(iter(planned("comap-t5").jobs.values())), Path("nowhere"))
     texts = {one.method: one.text for one in settings}
-    assert texts["tau_p, tau_q"] == "0.5, 0.6" and texts["eta, mu, tau_wm"] == "0.5, 0.99, 0.6"
+    assert set(texts) == {method.name for method in experiment("comap-t5").methods}
+    assert texts["Agent policy: reflection-confidence threshold"] == "0.6"
+    assert texts["World model: EMA momentum μ"] == "0.99"
     sizes = measures_of(job_named(planned("comap-t4"), "statistics-alfworld"), Path("nowhere"))
     assert {one.metric for one in sizes} == {"tasks.train", "tasks.seen", "tasks.unseen"}
     assert all(one.value and one.value > 0 for one in sizes)

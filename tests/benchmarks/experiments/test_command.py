@@ -49,7 +49,7 @@ def test_tables_that_need_no_run_are_there_at_once_and_what_a_folder_held_stays(
     for name in ("comap-t5", "comap-t4"):
         assert main(["bench", "run", name, "--out", str(tmp_path), "--workers", "1"]) == 0
     printed = capsys.readouterr().out
-    assert "tau_p, tau_q" in printed and "5 of 5 jobs done" in printed
+    assert "BCE weight" in printed and "5 of 5 jobs done" in printed
     rows = list(read_rows(tmp_path / "rows.jsonl"))
     assert {row.experiment for row in rows} == {"comap-t4", "comap-t5"}
     assert all(row.job and row.config_hash and row.code_version for row in rows if not row.error)

@@ -41,8 +41,10 @@ def test_a_definition_names_known_recipes_and_different_columns(name):
     for method in one.methods:
         assert method.recipe is None or method.recipe in recipes()
         assert set(method.backbones or ()) <= set(one.backbones)
-    shown = [(c.metric, c.env, c.split) for c in one.columns if not c.average]
-    assert len(set(shown)) == len(shown) and all(metric for metric, _, _ in shown)
+    shown = [(c.metric, c.env, c.split, c.group) for c in one.columns if not c.average]
+    assert len(set(shown)) == len(shown) and all(metric for metric, *_ in shown)
+    groups = {method.group for method in one.methods}
+    assert all(column.group is None or column.group in groups for column in one.columns)
     assert len({method.name for method in one.methods}) == len(one.methods)
 
 

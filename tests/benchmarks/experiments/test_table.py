@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from comap.benchmarks.experiments.cited import CitedRow, cited_tables
-from comap.benchmarks.experiments.definition import Axis, Method
+from comap.benchmarks.experiments.definition import Axis, Column, Method
 from comap.benchmarks.experiments.report import pairs, results_of
 from comap.benchmarks.experiments.table import (
     Cell,
@@ -214,6 +214,27 @@ def test_sizes_of_models_are_an_axis_and_no_curves():
     panel = panels(figure, rows)[-1]
     assert panel.log and [len(curve.points) for curve in panel.curves] == [2]
     assert not panels(figure, [replace(rows[0], x=0.0), *rows])[-1].log
+
+
+def test_a_figure_draws_a_column_of_averages_alone():
+    parts = [Column(label=env, metric="success_rate", env=env) for env in (KIT.AW, KIT.WS)]
+    other = Column(label="other", metric="delta_f1", env=KIT.AW, group="elsewhere")
+    means = [Column(label=name, average=True) for name in ("success", "Delta-F1")]
+    axis = Axis(label="parameters", over="parameters")
+    columns = (*parts, means[0], other, means[1])
+    figure = replace(CURVES, columns=columns, axis=axis)
+    about = {"experiment": CURVES.id, "method": "SFT", "seed": 0, "n": 10}
+    rows = [
+        row(**about, env=KIT.AW, x=1e5, value=20.0),
+        row(**about, env=KIT.WS, x=1e5, value=40.0),
+        row(**about, env=KIT.AW, x=1e6, value=90.0),
+        row(**about, env=KIT.WS, x=1e6, error="not run yet"),
+    ]
+    (panel,) = panels(figure, rows)
+    ((curve),) = panel.curves
+    assert panel.column.label == "success"
+    assert [(x, one.value, one.counts) for x, one in curve.points] == [(1e5, 30.0, (20,))]
+    assert [(x, one.reason) for x, one in curve.lost] == [(1e6, "not run yet")]
 
 
 def test_settings_on_an_axis_make_curves_by_series():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,6 +54,30 @@ def test_the_gradient_does_not_depend_on_micro_batches(algorithm, model, tmp_pat
     ):
         split = gradient(kit.changed(config, **change), model, tmp_path / str(number))
         assert apart(whole, split) < 1e-5, change
+
+
+def test_a_sampled_quantity_has_its_mean_since_the_last_reading():
+    from comap.trainers.paw.trainer import sampled
+
+    value, read = 1.0, threading.Event()
+
+    def reading():
+        read.set()
+        return value
+
+    def wait_for_readings():
+        for _ in range(3):
+            read.clear()
+            assert read.wait(10)
+
+    with sampled(reading, every=0.001) as mean:
+        wait_for_readings()
+        assert mean() == 1.0
+        value = 3.0
+        wait_for_readings()
+        assert 1.0 < mean() < 3.0  # it has the last reading of before
+        wait_for_readings()
+        assert mean() == mean() == 3.0
 
 
 def test_mini_batches_are_steps_of_the_optimizer(model, tmp_path):
