@@ -76,7 +76,7 @@ class TransformerEncoder:
             prefixes = (_BGE, "") if is_bge else usual
         if len(prefixes) != 2 or not all(isinstance(one, str) for one in prefixes):
             raise OptionError(
-                f"prefixes must be two texts, for queries and passages, not {prefixes!r}"
+                f"prefixes must be two texts, of queries and passages, not {prefixes!r}"
             )
         self.prefixes = (prefixes[0], prefixes[1])
         self.pooling = pooling or ("cls" if is_bge else "mean")
@@ -101,7 +101,7 @@ class TransformerEncoder:
         torch, tokenizer, model = self._load()
         prefix = self.prefixes[0 if side == "query" else 1]
         most = _QUERY_TOKENS if side == "query" else _PASSAGE_TOKENS
-        found = []
+        found = [np.zeros((0, model.config.hidden_size), np.float32)]
         for first in range(0, len(texts), _BATCH):
             part = [prefix + valid_text(text) for text in texts[first : first + _BATCH]]
             tokens = tokenizer(
@@ -116,8 +116,6 @@ class TransformerEncoder:
                 pooled = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1)
             pooled = torch.nn.functional.normalize(pooled, dim=-1)
             found.append(pooled.cpu().numpy())
-        if not found:
-            return np.zeros((0, model.config.hidden_size), np.float32)
         return np.concatenate(found).astype(np.float32)
 
     def _load(self) -> tuple[Any, Any, Any]:
