@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import jsonl
 from ..envs import state_text
+from ..errors import DataCorrupt, OptionError
+from ..jsonl import replacing_file
 from ..lm import Completion, Generate, Message, NextWord, WordProbabilities
+from ..lm.encoder import Encoder, Side, TransformerEncoder, Vectors
 from ..lm.prompts import cut_text
 from ..trajectory import Trajectory
-from ..worldmodel import Query, transitions_of
+from ..worldmodel import transitions_of
 from .base import Decision, Reply, Request, View
 from .config import AgentConfig
 from .parsing import clean_action, parse_action
@@ -35,6 +42,8 @@ from .prompting import (
 from .react import replies_in
 
 _WORD = re.compile(r"\w+")
+_VECTORS = ".vectors.npz"
+_SAME = 0.99  # least cosine of two vectors of a text by one encoder, on whatever device
 
 
 class Knowledge(NamedTuple):
@@ -45,19 +54,15 @@ class Knowledge(NamedTuple):
     action: str
 
 
-def belief_knowledge(query: Query) -> str:
-    """Return the belief in words, as state knowledge that needs no language model."""
-    return state_text(query.env_id, query.goal, query.history, query.state)
-
-
 class KnowledgeBase:
-    """Remembers states in words with the actions around them, and finds those that read alike.
+    """States in words with the actions around them; it finds those most similar to a text.
 
-    Likeness is the cosine of two bags of words, in which rare words weigh more (inverse document
-    frequency). WKM compares sentence embeddings; this needs no further model.
+    The similarity is the cosine of sentence embeddings. Without an encoder it is the cosine of bags
+    of words, in which rare words weigh more (inverse document frequency).
 
     Args:
-        entries: What it shall know from the start.
+        entries: The first entries.
+        encoder: Folder or Hub name of a sentence encoder (extra ``dense``); None for bags of words.
 
     Example:
         >>> base = KnowledgeBase([Knowledge("The safe is closed.", "look", "open safe 1"),
@@ -66,9 +71,13 @@ class KnowledgeBase:
         'take pen 1'
     """
 
-    def __init__(self, entries: Iterable[Knowledge] = ()):
+    def __init__(self, entries: Iterable[Knowledge] = (), encoder: str | None = None):
+        self.encoder = encoder
         self._entries = list(entries)
-        self._index: _Index | None = None
+        made = TransformerEncoder(encoder, device="auto") if encoder else None
+        self._coder: Encoder = made or _BagOfWords(())
+        self._vectors: NDArray[Any] = np.zeros((0, 0))  # of each distinct text, the oldest first
+        self._rows: NDArray[np.intp] = np.zeros(0, np.intp)  # which of them each entry has
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -77,40 +86,98 @@ class KnowledgeBase:
         return iter(self._entries)
 
     def add(self, entry: Knowledge) -> None:
-        """Remember one more state."""
+        """Add an entry."""
         self._entries.append(entry)
-        self._index = None
 
     def retrieve(self, knowledge: str, k: int) -> list[Knowledge]:
-        """Return the `k` entries most like a state, most like first, the older of equals first."""
+        """Return the `k` entries most similar to a state, best first, the older of equals first.
+
+        Raises:
+            MissingExtra, DataNotFound: The encoder cannot be loaded.
+        """
         if not self._entries or k < 1:
             return []
-        if self._index is None:
-            self._index = _Index([entry.knowledge for entry in self._entries])
-        likeness = self._index.likeness(knowledge)
-        order = np.argsort(-likeness, kind="stable")[:k]
-        return [self._entries[index] for index in order]
+        self._encode()
+        similarity = self._vectors @ self._coder.encode([knowledge], "query")[0]
+        order = np.argsort(-similarity.astype(np.float64).round(6)[self._rows], kind="stable")
+        return [self._entries[index] for index in order[:k]]
 
     def save(self, path: Path) -> None:
-        """Write the entries, one line of JSON each: the whole new file or none."""
+        """Write the entries, one line of JSON each, and beside them the encoder's vectors."""
+        file = path.with_suffix(_VECTORS)
+        file.unlink(missing_ok=True)  # it may be of other entries
         jsonl.write(path, (entry._asdict() for entry in self._entries))
+        self._save_vectors(file)
 
     @classmethod
-    def load(cls, path: Path) -> KnowledgeBase:
-        """Read what `save` wrote."""
+    def load(cls, path: Path, encoder: str | None = None) -> KnowledgeBase:
+        """Read what `save` wrote; vectors that are missing are computed and written.
+
+        Raises:
+            DataNotFound, DataCorrupt: There is no such file, or it is no knowledge base.
+            OptionError: The vectors are another encoder's.
+            MissingExtra: The encoder needs the extra ``dense``.
+        """
         expected = f"an object with the texts {', '.join(Knowledge._fields)} of a knowledge base"
-        return cls(jsonl.read(path, _entry, expected=expected))
+        base = cls(jsonl.read(path, _entry, expected=expected), encoder)
+        file = path.with_suffix(_VECTORS)
+        if file.exists():
+            base._load_vectors(file)
+        else:
+            base._save_vectors(file)
+        return base
 
     @classmethod
     def from_trajectories(
-        cls, trajectories: Iterable[Trajectory], tell: Callable[[Query], str] = belief_knowledge
+        cls, trajectories: Iterable[Trajectory], encoder: str | None = None
     ) -> KnowledgeBase:
-        """Return the knowledge of episodes: an entry for each real action."""
-        return cls(
-            Knowledge(tell(query), query.history[-1].action or "", query.action)
-            for trajectory in trajectories
-            for query, _ in transitions_of(trajectory)
-        )
+        """Return the knowledge of episodes: the belief in words, and the actions around it."""
+        base = cls((), encoder)
+        for query, _ in chain.from_iterable(map(transitions_of, trajectories)):
+            text = state_text(query.env_id, query.goal, query.history, query.state)
+            base.add(Knowledge(text, query.history[-1].action or "", query.action))
+        return base
+
+    def _encode(self) -> None:
+        """Encode the texts that are new; with bags of words all, whose weights changed."""
+        if len(self._rows) < len(self._entries):
+            texts = [entry.knowledge for entry in self._entries]
+            row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+            self._rows = np.array([row_of[text] for text in texts])
+            if self.encoder is None:
+                self._coder, self._vectors = _BagOfWords(texts), np.zeros((0, 0))
+            known = self._vectors if len(self._vectors) else self._coder.encode([], "query")
+            new = self._coder.encode(list(row_of)[len(known) :], "query")
+            self._vectors = np.concatenate([known, new])
+
+    def _digest(self) -> str:
+        texts = json.dumps([entry.knowledge for entry in self._entries])
+        return hashlib.sha256(texts.encode("ascii")).hexdigest()
+
+    def _save_vectors(self, file: Path) -> None:
+        if self.encoder is not None and self._entries:
+            self._encode()
+            with replacing_file(file) as out:
+                np.savez(out, encoder=self.encoder, texts=self._digest(), vectors=self._vectors)
+
+    def _load_vectors(self, file: Path) -> None:
+        remedy = "remove that file; it is made again where an encoder is set"
+        try:
+            with np.load(file) as found:
+                made, texts, vectors = (found[key] for key in ("encoder", "texts", "vectors"))
+            if str(texts) != self._digest():
+                raise ValueError("those of other texts")
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise DataCorrupt(f"expected vectors in {file}, found: {error}; {remedy}") from error
+        now = vectors[:0]
+        if str(made) == self.encoder:  # in name: it may have been trained since
+            now = self._coder.encode([self._entries[0].knowledge], "query")
+        if now.shape != vectors[:1].shape or now[0] @ vectors[0] < _SAME:
+            raise OptionError(
+                f"expected the encoder {str(made)!r:.200}, as it was when it made {file}, found "
+                f"{self.encoder!r:.200}; set encoder to that one, or {remedy}"
+            )
+        self._vectors = vectors
 
 
 def _entry(record: dict[str, Any]) -> Knowledge:
@@ -120,41 +187,27 @@ def _entry(record: dict[str, Any]) -> Knowledge:
     return Knowledge(*values)
 
 
-class _Index:
-    """Texts as bags of words, by word: which texts have it, with which weight."""
+class _BagOfWords:
+    """Encodes texts as counts of the words of some texts, in which rare words weigh more."""
+
+    name = "bag of words"
 
     def __init__(self, texts: Sequence[str]):
-        bags = [Counter(_WORD.findall(text.lower())) for text in texts]
-        self._size = len(texts)
-        shared = Counter(word for bag in bags for word in bag)
-        self._weight = {
-            word: math.log((1 + self._size) / (1 + count)) + 1 for word, count in shared.items()
-        }
-        postings: dict[str, tuple[list[int], list[float]]] = {}
-        for index, bag in enumerate(bags):
-            for word, value in self._unit(bag).items():
-                indices, values = postings.setdefault(word, ([], []))
-                indices.append(index)
-                values.append(value)
-        self._postings = {
-            word: (np.array(indices, dtype=np.intp), np.array(values))
-            for word, (indices, values) in postings.items()
+        bags = [set(_WORD.findall(text.lower())) for text in texts]
+        shared = sorted(Counter(chain.from_iterable(bags)).items())
+        self._weights = {
+            word: (column, math.log((1 + len(texts)) / (1 + count)) + 1)
+            for column, (word, count) in enumerate(shared)
         }
 
-    def likeness(self, text: str) -> NDArray[np.float64]:
-        found = np.zeros(self._size)
-        for word, value in sorted(self._unit(Counter(_WORD.findall(text.lower()))).items()):
-            if word in self._postings:
-                indices, values = self._postings[word]
-                found[indices] += value * values
-        rounded: NDArray[np.float64] = found.round(9)
-        return rounded  # equal texts are equally like, whatever the order of summing
-
-    def _unit(self, bag: Counter[str]) -> dict[str, float]:
-        rare = math.log(1 + self._size) + 1
-        raw = {word: count * self._weight.get(word, rare) for word, count in bag.items()}
-        norm = math.sqrt(math.fsum(value * value for value in raw.values()))
-        return {word: value / norm for word, value in raw.items()}
+    def encode(self, texts: Sequence[str], side: Side) -> Vectors:
+        found = np.zeros((len(texts), len(self._weights)), np.float32)
+        for row, text in enumerate(texts):
+            for word in filter(self._weights.__contains__, _WORD.findall(text.lower())):
+                column, weight = self._weights[word]
+                found[row, column] += weight
+        found /= np.linalg.norm(found, axis=1, keepdims=True).clip(1)  # less is none: it is 0
+        return found
 
 
 def verb_of(action: str) -> str:
@@ -205,10 +258,8 @@ def _knowledge_request(
     view: View, config: WKMConfig, kind: str, tokens: int, **slots: str
 ) -> Generate:
     messages = ask_apart(view, config, f"wkm_{kind}", tokens, **slots)
-    temperature, stop, purpose = config.knowledge_temperature, ("\n---",), f"{kind} knowledge"
-    asked = ask_text(
-        view, config, messages, purpose, tokens, stop, temperature=temperature, top_p=1.0
-    )
+    how: dict[str, Any] = {"temperature": config.knowledge_temperature, "top_p": 1.0}
+    asked = ask_text(view, config, messages, f"{kind} knowledge", tokens, ("\n---",), **how)
     return replace(asked, adapter=config.knowledge_adapter)
 
 
@@ -226,6 +277,9 @@ class WKMConfig(AgentConfig):
     default; its runner passes 1.0)."""
     neighbours: int = 3000
     """Entries retrieved, k (as in the released runner)."""
+    encoder: str | None = None
+    """Folder or Hub name of the sentence encoder by which states are similar (extra dense); None for
+    bags of words. The language model's own name is nearest to the paper (without its adapter)."""
     state_knowledge: Literal["lm", "belief"] = "lm"
     """Who puts a state into words: the language model (as published), or the belief facts, for
     models that cannot. The knowledge base must have been made the same way."""
@@ -259,16 +313,20 @@ class WKMAgent:
     this is mixed with the agent's own probabilities of the first word of its action. The agent
     completes the action after the best verb.
 
-    Deviations: likeness is a cosine of bags of words, not of embeddings; candidate
-    verbs are those of the admissible actions, or in an open action space those that the base knows;
-    a word stands for its first distinguishing token; the knowledge model is whatever model or adapter
-    it is given, trained or not; masked and scored decoding choose among the admissible actions with
-    that verb.
+    Deviations: the encoder is a model of its own (E5 in the preset ``paper``) or there is none. The
+    paper's is the knowledge model: the mean of its last hidden states (github.com/zjunlp/WKM, issues 7
+    and 11, and its FastChat server). Candidate verbs are those of the admissible actions, or in an
+    open action space those that the base knows; a word stands for its first distinguishing token; the
+    knowledge model is whatever model or adapter it is given, trained or not; masked and scored
+    decoding choose among the admissible actions with that verb.
 
     Args:
         config: Settings; None for the defaults.
         knowledge: The knowledge base, or the file of `KnowledgeBase.save`; None for an empty one,
             which leaves the agent's own probabilities alone (as gamma = 1 does).
+
+    Raises:
+        OptionError: The knowledge base has another encoder than `config`.
 
     Example:
         >>> len(WKMAgent().knowledge)
@@ -281,9 +339,15 @@ class WKMAgent:
         self, config: WKMConfig | None = None, knowledge: KnowledgeBase | str | Path | None = None
     ):
         self.config = config or WKMConfig()
+        encoder = self.config.encoder
         if isinstance(knowledge, str | Path):
-            knowledge = KnowledgeBase.load(Path(knowledge))
-        self.knowledge = KnowledgeBase() if knowledge is None else knowledge
+            knowledge = KnowledgeBase.load(Path(knowledge), encoder)
+        self.knowledge = KnowledgeBase((), encoder) if knowledge is None else knowledge
+        if self.knowledge.encoder != encoder:
+            raise OptionError(
+                f"expected a knowledge base of the encoder {encoder!r:.200}, found one of "
+                f"{self.knowledge.encoder!r:.200}; give agent and base the same"
+            )
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Know the task, know the state, choose a verb, complete the action."""
@@ -325,8 +389,7 @@ class WKMAgent:
         if "task_knowledge" not in view.memory:
             said: Completion = yield task_request(view, self.config)
             view.memory["task_knowledge"] = said.text
-        knowledge: str = view.memory["task_knowledge"]
-        return knowledge
+        return str(view.memory["task_knowledge"])
 
     def _state_and_thought(
         self, view: View, messages: tuple[Message, ...], thinks: bool
@@ -361,12 +424,11 @@ class WKMAgent:
         agent = dict(zip(verbs, found.probabilities, strict=True))
         mixed = mixed_verbs(agent, known, self.config.gamma)
         useful = any(known.get(verb) for verb in verbs)
-        notes = {
+        return mixed, {
             "agent_verbs": _rounded(normalized(agent, verbs)),
             "mixed_verbs": _rounded(mixed),
             "gamma": self.config.gamma if useful else 1.0,
         }
-        return mixed, notes
 
     def _complete(
         self, view: View, messages: tuple[Message, ...], lead: str, verb: str

@@ -287,7 +287,9 @@ class WKM(Baseline):
     """
 
     method: ClassVar[str] = "wkm"
-    shown: ClassVar[str] = f"{Baseline.shown} sampler compared task_knowledge state_knowledge"
+    shown: ClassVar[str] = (
+        f"{Baseline.shown} sampler compared task_knowledge state_knowledge encoder"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -339,6 +339,8 @@ class _Commands:
             if isinstance(config, WKMTraining) and config.trains_knowledge:
                 words += ["--adapter", f"knowledge={models / 'knowledge'}"]
                 words += ["--knowledge-adapter", "knowledge"]
+            if isinstance(config, WKMTraining) and config.agent.encoder is not None:
+                words += ["--encoder", config.agent.encoder]
         if is_wkm:
             words += ["--agent-option", f"knowledge={models.parent / 'knowledge.jsonl'}"]
         if name == "itp":

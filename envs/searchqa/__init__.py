@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ...lm.encoder import Encoder, TransformerEncoder
 from ..vector import vector_of
 from .canonicalizer import SearchQACanonicalizer
 from .env import SearchQAEnv
-from .index import Encoder, TransformerEncoder, build_index, open_index
+from .index import build_index, open_index
 from .protocol import exact_match, f1_score, normalize_answer, reward_of, sub_exact_match
 from .retriever import (
     CallableRetriever,

@@ -8,13 +8,13 @@ import os
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ...errors import DataCorrupt, DataNotFound, OptionError, check_choice, needs_extra, suggest
+from ...errors import DataCorrupt, DataNotFound, OptionError, needs_extra, suggest
 from ...jsonl import digests_of
+from ...lm.encoder import DEFAULT_MODEL, Encoder, TransformerEncoder, Vectors
 from ..storage import (
     QUICK,
     Listener,
@@ -188,132 +188,6 @@ def open_index(directory: str | os.PathLike[str], *, encoder: Encoder | None = N
     if manifest["kind"] == "bm25s":
         return BM25Retriever(folder, manifest)
     return DenseRetriever(folder, manifest, encoder)
-
-
-Vectors: TypeAlias = npt.NDArray[np.float32]
-
-Side: TypeAlias = Literal["query", "passage"]
-"""What a text is: models encode queries and passages differently."""
-
-DEFAULT_MODEL = "intfloat/e5-base-v2"
-"""The model of Search-R1's retriever."""
-
-_POOLINGS = ("mean", "cls")
-_QUERY_TOKENS, _PASSAGE_TOKENS = 256, 180
-_BATCH = 32
-_BGE = "Represent this sentence for searching relevant passages: "
-
-
-@runtime_checkable
-class Encoder(Protocol):
-    """Anything that encodes texts.
-
-    `name` says what encoded: vectors of encoders with one name can be compared.
-    """
-
-    name: str
-
-    def encode(self, texts: Sequence[str], side: Side) -> Vectors:
-        """Return a vector of length 1 for each text."""
-        ...
-
-
-class TransformerEncoder:
-    """A transformer of Hugging Face's as an encoder: E5, BGE and their like.
-
-    It is loaded when it is first used, from safe tensors alone, without code of others.
-
-    Args:
-        model: Name or folder.
-        prefixes: What is put before queries and before passages; None for those of E5 or BGE where the
-            name says so, and else none.
-        pooling: ``"mean"`` over tokens, or ``"cls"``; None for ``cls`` of BGE, else ``mean``.
-        device: As PyTorch names it.
-
-    Raises:
-        OptionError: There is no such pooling, or prefixes are not two texts.
-
-    Example:
-        >>> TransformerEncoder("intfloat/e5-base-v2").prefixes
-        ('query: ', 'passage: ')
-    """
-
-    def __init__(
-        self,
-        model: str | os.PathLike[str] = DEFAULT_MODEL,
-        prefixes: Sequence[str] | None = None,
-        pooling: str | None = None,
-        device: str = "cpu",
-    ):
-        self.model, self.device = str(model), device
-        known = self.model.lower().rpartition("/")[2]
-        is_bge = known.startswith("bge")
-        if prefixes is None:
-            usual = ("query: ", "passage: ") if known.startswith("e5") else ("", "")
-            prefixes = (_BGE, "") if is_bge else usual
-        if len(prefixes) != 2 or not all(isinstance(one, str) for one in prefixes):
-            raise OptionError(
-                f"prefixes must be two texts, for queries and passages, not {prefixes!r}"
-            )
-        self.prefixes = (prefixes[0], prefixes[1])
-        self.pooling = pooling or ("cls" if is_bge else "mean")
-        check_choice("pooling", self.pooling, _POOLINGS)
-        self.name = f"{self.model}|{self.pooling}|{'|'.join(self.prefixes)}"
-        self._loaded: tuple[Any, Any, Any] | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TransformerEncoder, (self.model, self.prefixes, self.pooling, self.device)
-
-    def config(self) -> dict[str, Any]:
-        """Return what makes an equal encoder."""
-        return {"model": self.model, "prefixes": list(self.prefixes), "pooling": self.pooling}
-
-    def encode(self, texts: Sequence[str], side: Side) -> Vectors:
-        """Return a vector of length 1 for each text.
-
-        Raises:
-            MissingExtra: torch or transformers is not installed.
-            DataNotFound: The model cannot be loaded.
-        """
-        torch, tokenizer, model = self._load()
-        prefix = self.prefixes[0 if side == "query" else 1]
-        most = _QUERY_TOKENS if side == "query" else _PASSAGE_TOKENS
-        found = []
-        for first in range(0, len(texts), _BATCH):
-            part = [prefix + text for text in texts[first : first + _BATCH]]
-            tokens = tokenizer(
-                part, padding=True, truncation=True, max_length=most, return_tensors="pt"
-            ).to(self.device)
-            with torch.inference_mode():
-                hidden = model(**tokens).last_hidden_state
-            if self.pooling == "cls":
-                pooled = hidden[:, 0]
-            else:
-                mask = tokens["attention_mask"][..., None].to(hidden.dtype)
-                pooled = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1)
-            pooled = torch.nn.functional.normalize(pooled.float(), dim=-1)
-            found.append(pooled.cpu().numpy())
-        if not found:
-            return np.zeros((0, model.config.hidden_size), np.float32)
-        return np.concatenate(found).astype(np.float32)
-
-    def _load(self) -> tuple[Any, Any, Any]:
-        if self._loaded is None:
-            with needs_extra("dense", "encoding texts"):
-                import torch
-                from transformers import AutoModel, AutoTokenizer
-            try:
-                tokenizer = AutoTokenizer.from_pretrained(self.model, trust_remote_code=False)
-                model = AutoModel.from_pretrained(
-                    self.model, trust_remote_code=False, use_safetensors=True
-                )
-            except (OSError, ValueError) as error:
-                raise DataNotFound(
-                    f"expected a sentence encoder {self.model!r:.200}, found: {error}; name a folder "
-                    "with a model in safe tensors, or one that can be downloaded"
-                ) from error
-            self._loaded = torch, tokenizer, model.to(self.device).eval()
-        return self._loaded
 
 
 _VECTORS, _FAISS = "vectors.npy", "vectors.faiss"

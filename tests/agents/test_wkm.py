@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +15,14 @@ from hypothesis import strategies as st
 from comap.agents import ExpertAgent, run_episode
 from comap.agents.wkm import Knowledge, KnowledgeBase, WKMAgent, WKMConfig, mixed_verbs
 from comap.envs.conformance.transcripts import load
+from comap.errors import DataCorrupt, MissingExtra, OptionError
+from comap.lm.encoder import TransformerEncoder
 
 HERE = Path(__file__).with_name("scripted.py")
 converse_with, view = load(f"{HERE}:converse_with"), load(f"{HERE}:view")
+
+TINY = Path(__file__).parents[1] / "lm" / "tiny_encoder.py"
+write_tiny_encoder = load(f"{TINY}:write_tiny_encoder")
 
 ACTIONS = ("go to desk 1", "go to safe 1", "open safe 1", "look")
 BASE = (
@@ -140,3 +147,119 @@ def test_knowledge_from_episodes() -> None:
     entries = list(base)
     assert entries[0].previous_action == "" and entries[1].previous_action == entries[0].action
     assert entries[0].knowledge.startswith("goal:")
+
+
+STATES = ("a pen on the desk", "the safe is closed", "nothing", "a pen in the desk", "at the sink")
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> str:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    return str(write_tiny_encoder(tmp_path / "e5-tiny"))
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that encoders encoded."""
+    texts: list[str] = []
+    encode = TransformerEncoder.encode
+
+    def noted(self: TransformerEncoder, some: list[str], side: Any) -> Any:
+        texts.extend(some)
+        return encode(self, some, side)
+
+    monkeypatch.setattr(TransformerEncoder, "encode", noted)
+    return texts
+
+
+def filled(encoder: str, *states: str) -> KnowledgeBase:
+    entries = (Knowledge(text, "look", f"do {n}") for n, text in enumerate(states))
+    return KnowledgeBase(entries, encoder)
+
+
+def test_retrieval_by_embeddings(encoder: str) -> None:
+    """The order of the cosines of mean last hidden states, computed here; equal texts by age."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(encoder), AutoModel.from_pretrained(encoder)
+
+    def vector(text: str) -> Any:
+        with torch.no_grad():
+            tokens = tokenizer(f"query: {text}", return_tensors="pt")
+            return model.eval()(**tokens).last_hidden_state[0].mean(0).numpy()
+
+    def cosine(one: Any, other: Any) -> float:
+        return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+
+    base = filled(encoder, *STATES, STATES[0])
+    base.retrieve("", 1)
+    base.add(Knowledge("a late one", "look", "do 6"))
+    texts = [entry.knowledge for entry in base]
+    for asked in ("the pen is on a desk", "the safe", STATES[0]):
+        found = [entry.action for entry in base.retrieve(asked, 7)]
+        scores = [round(cosine(vector(asked), vector(text)), 6) for text in texts]
+        assert found == [f"do {n}" for n in sorted(range(7), key=lambda n: (-scores[n], n))]
+        assert [entry.action for entry in base.retrieve(asked, 2)] == found[:2]
+    assert [entry.action for entry in base.retrieve(STATES[0], 2)] == ["do 0", "do 5"]
+
+
+def test_each_text_is_encoded_once_and_its_vector_saved(
+    encoder: str, encoded: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "base" / "knowledge.jsonl"
+    base = filled(encoder, *STATES, STATES[0])
+    base.save(path)
+    assert encoded == list(STATES)
+    base.add(Knowledge("new", "look", "wait"))
+    expected = base.retrieve("the safe", 3)
+    base.save(path)
+    assert encoded[len(STATES) :] == ["new", "the safe"]
+    encoded.clear()
+    again = WKMAgent(WKMConfig(encoder=encoder), path).knowledge
+    assert again.retrieve("the safe", 3) == expected and list(again) == list(base)
+    assert encoded == [STATES[0], "the safe"]  # the first is compared with its vector
+    (vectors,) = set(path.parent.iterdir()) - {path}
+    vectors.unlink()
+    assert KnowledgeBase.load(path, encoder).retrieve("the safe", 3) == expected
+    assert vectors.is_file()
+    KnowledgeBase(BASE).save(path)  # bags of words: the vectors go
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_another_encoder_is_refused(encoder: str, tmp_path: Path) -> None:
+    path = tmp_path / "base" / "knowledge.jsonl"
+    filled(encoder, *STATES).save(path)
+    other = str(write_tiny_encoder(tmp_path / "other", seed=1))
+    for wanted in (other, None):
+        with pytest.raises(OptionError, match="e5-tiny"):
+            WKMAgent(WKMConfig(encoder=wanted), path)
+        with pytest.raises(OptionError, match="e5-tiny"):
+            WKMAgent(WKMConfig(encoder=wanted), KnowledgeBase.load(path, encoder))
+    write_tiny_encoder(Path(encoder), seed=1)  # the same name, other weights
+    with pytest.raises(OptionError, match="as it was"):
+        KnowledgeBase.load(path, encoder)
+
+
+def test_vectors_of_other_texts_and_broken_ones_are_refused(encoder: str, tmp_path: Path) -> None:
+    path = tmp_path / "base" / "knowledge.jsonl"
+    filled(encoder, *STATES).save(path)
+    (vectors,) = set(path.parent.iterdir()) - {path}
+    whole = vectors.read_bytes()
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(DataCorrupt, match="other texts"):
+        KnowledgeBase.load(path, encoder)
+    for broken in (whole[:-100], b"", b"what is this"):
+        vectors.write_bytes(broken)
+        with pytest.raises(DataCorrupt, match="remove that file"):
+            KnowledgeBase.load(path, encoder)
+
+
+def test_without_the_extra(encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "knowledge.jsonl"
+    KnowledgeBase(BASE).save(path)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert len(WKMAgent(knowledge=path).knowledge) == len(BASE)
+    with pytest.raises(MissingExtra, match=r"comap\[dense\]"):
+        WKMAgent(WKMConfig(encoder=encoder), path)

@@ -369,6 +369,7 @@ def test_baselines_play_as_in_evaluations(method):
     assert told.adapter is not None and told.adapter["agent"] == "m/agent"
     assert ("wm" in told.adapter) == (method == "itp")
     assert told.config["seed"] == 3
+    assert told.config.get("encoder") == getattr(config.agent, "encoder", None)
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))

@@ -83,6 +83,8 @@ def test_baselines():
     assert baseline_preset("iwm", "tiny").roles() == ("agent", "explorer")
     assert baseline_preset("iwm", "tiny").roles({"agent"}) == ("agent",)
     assert baseline_preset("wkm", "paper").roles() == ("agent", "knowledge")
+    assert baseline_preset("wkm", "paper").agent.encoder is not None
+    assert baseline_preset("wkm", "tiny").agent.encoder is None
     assert baseline_preset("itp", "tiny", slow=True).describe()["episodes"] == 4
     with pytest.raises(OptionError, match="a knowledge model is an adapter"):
         baseline_preset("wkm", "paper", weights="full")

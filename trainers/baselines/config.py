@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from ...agents import ITPConfig, IWMConfig, WKMConfig
 from ...errors import OptionError, suggest
+from ...lm.encoder import DEFAULT_MODEL
 from ..config import Range, changed, presets
 from ..sft import BaselineTraining, SFTTraining
 
@@ -50,10 +51,11 @@ class IWMTraining(BaselineTraining):
 
 @dataclass(frozen=True, kw_only=True)
 class WKMTraining(BaselineTraining):
-    """WKM: a knowledge model, an agent that acts on it, and a base of states that read alike.
+    """WKM: a knowledge model, an agent that acts on it, and a base of states and actions.
 
     The agent's task_knowledge and state_knowledge say who writes knowledge: the model before it is
-    trained, or nobody and the belief facts, for models that cannot write.
+    trained, or nobody and the belief facts, for models that cannot write. Its encoder is by default a
+    sentence encoder, E5 (ours; see `WKMAgent` for the paper's).
 
     Raises:
         OptionError: A knowledge model is to be trained, and models have weights of their own.
@@ -66,8 +68,8 @@ class WKMTraining(BaselineTraining):
     method: ClassVar[str] = "wkm"
     ranges: ClassVar[Mapping[str, Range]] = {"compared": _COUNT}
 
-    agent: WKMConfig = field(default_factory=WKMConfig)
-    """How the agent acts and asks for knowledge."""
+    agent: WKMConfig = field(default_factory=lambda: WKMConfig(encoder=DEFAULT_MODEL))
+    """How the agent acts, asks for knowledge and retrieves it."""
     learning_rate: float = 1e-4
     """Highest learning rate."""
     sampler: Literal["policy", "sft"] = "policy"
@@ -96,10 +98,6 @@ class WKMTraining(BaselineTraining):
             )
 
 
-def _trained_itp() -> ITPConfig:
-    return ITPConfig(k_source="head", told="last")
-
-
 @dataclass(frozen=True, kw_only=True)
 class ITPTraining(BaselineTraining):
     """ITP_R: a policy that learns how far to look ahead, first from labels, then by playing.
@@ -117,7 +115,7 @@ class ITPTraining(BaselineTraining):
         "discount": _SHARE,
     }
 
-    agent: ITPConfig = field(default_factory=_trained_itp)
+    agent: ITPConfig = field(default_factory=lambda: ITPConfig(k_source="head", told="last"))
     """How the agent looks ahead and acts; its depth is chosen by a head."""
     depth_cost: float = 0.2
     """What an imagined step costs, in labels and rewards."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...agents import Agent, ITPAgent, ITPConfig
-from ...agents.base import View, estimate_tokens
+from ...agents.base import View
 from ...agents.heads import KHead, pseudo_label_k
 from ...agents.prompting import converse, seed_for
 from ...agents.runner import run_episodes
@@ -149,31 +149,25 @@ class ITPRun(BaselineRun):
     def _moments(self) -> Iterator[tuple[str, Iterator[Moment]]]:
         """Yield each demonstration's task with its steps, those whose predictions failed left out."""
         count = self.counting.count_tokens
-        predicted = self._predictions()
+        demos = self._shown()
+        predicted = self.written(FORESIGHT, [shown.task for shown in demos])
         lists = self.agent.prompts == "standard"
         with closing(self.make_env(self.config.train_split)) as env:
-            for shown in self._shown():
+            for shown in demos:
                 if shown.task in predicted:
                     seen = admissible_before(env, shown) if lists else None
-                    texts = predicted[shown.task]
+                    texts = predicted[shown.task]["texts"]
                     yield shown.task, moments_of(shown, texts, seen, count)
 
     def _shown(self) -> list[Trajectory]:
         return self.demonstrated(self.config.labelled, "labelled")
 
-    def _predictions(self) -> dict[str, list[str]]:
-        found = self.written(FORESIGHT, [shown.task for shown in self._shown()])
-        return {task: record["texts"] for task, record in found.items()}
-
     def labels(self) -> tuple[list[Moment], list[int]]:
         """Return the expert's steps, and the depth of each."""
         steps = {task: list(some) for task, some in self._moments()}
-        moments: list[Moment] = []
-        depths: list[int] = []
-        for task, record in self.written(DEPTHS, list(steps)).items():
-            moments += steps[task]
-            depths += record["depths"]
-        return moments, depths
+        found = self.written(DEPTHS, list(steps))
+        moments = [moment for task in found for moment in steps[task]]
+        return moments, [depth for record in found.values() for depth in record["depths"]]
 
     def supervise(self, stage: StageFolder) -> Mapping[str, Any]:
         """Let policy and depth head learn the expert's actions and the labels."""
@@ -201,11 +195,10 @@ class ITPRun(BaselineRun):
         )
         log = trainer.fit()
         self._keep(stage, {DEPTH_HEAD: head})
-        updates = len(trainer.plan) // config.optimization.accumulate
         return {
             "role": "agent",
             "rows": sum(map(len, lengths)),
-            "updates": updates,
+            "updates": len(trainer.plan) // config.optimization.accumulate,
             "log": log,
             "steps": len(moments),
             "weights": self.save_weights(stage, "agent"),
@@ -373,16 +366,15 @@ def observation_at(predictions: Sequence[str], step: int, k: int) -> str:
 def moments_of(
     shown: Trajectory,
     predictions: Sequence[str],
-    admissible: Sequence[tuple[str, ...] | None] | None = None,
-    count_tokens: Callable[[str], int] = estimate_tokens,
+    admissible: Sequence[tuple[str, ...] | None] | None,
+    count_tokens: Callable[[str], int],
 ) -> Iterator[Moment]:
     for view, replies, step, reply in shown_steps(shown, count_tokens):
-        if admissible is not None and view.step >= len(admissible):
-            return
-        seen = (
-            view if admissible is None else replace(view, admissible_actions=admissible[view.step])
-        )
-        yield Moment(seen, replies, step, reply, tuple(predictions))
+        if admissible is not None:
+            if view.step >= len(admissible):
+                return
+            view = replace(view, admissible_actions=admissible[view.step])
+        yield Moment(view, replies, step, reply, tuple(predictions))
 
 
 def scores_of(moment: Moment, agent: ITPAgent, k_max: int, adapter: str | None) -> list[Score]:

@@ -6,11 +6,9 @@ imitates the expert.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ...agents import Agent, IWMConfig
@@ -18,13 +16,13 @@ from ...agents.base import View
 from ...agents.iwm import IWMAgent, explore, sample_alternatives
 from ...agents.requests import EnvPool, EnvSlot, RequestBatcher
 from ...agents.runner import EpisodeGenerator, Player, drive, error_text, play_rounds
-from ...lm import LanguageModel
 from ...trajectory import Trajectory
 from ...worldmodel import Transition
+from ..config import recast
 from ..evaluation import transition_from_json, transition_json
 from ..run_folder import Done, StageFolder, each_once
 from ..sft import BaselineRun, transition_sample
-from ..stages import StagedTraining, Work
+from ..stages import Work
 from .config import IWMTraining
 
 _EXPLORATION = "exploration"
@@ -33,78 +31,21 @@ Explored = tuple[str, list[Transition]]
 """A task and its transitions: the expert's, and in each state those of the alternatives."""
 
 
-def explore_demonstrations(
-    training: StagedTraining, folder: Path, shown: Sequence[Trajectory], config: IWMConfig
-) -> tuple[list[Explored], dict[str, str]]:
-    """Try other actions in an expert's states, and return all transitions; as they come they are kept."""
-    of_task = {one.task: one for one in shown}
-    found = each_once(
-        folder,
-        list(of_task),
-        lambda tasks: _outcomes(training, [of_task[t] for t in tasks], config),
-    )
-    faults = {task: str(told["error"]) for task, told in found.items() if "error" in told}
-    return [
-        (task, [transition_from_json(row) for row in told["transitions"]])
-        for task, told in found.items()
-        if task not in faults
-    ], faults
-
-
 def explored_counts(found: Iterable[Explored], faults: Mapping[str, str]) -> dict[str, int]:
     """Return how much was explored: tasks, the expert's states, alternatives, and what they did."""
-    counts: Counter[str] = Counter()
+    names = ("tasks", "states", "alternatives", "as_the_expert", "distinct_outcomes")
+    counts = dict.fromkeys(names, 0)
     for _, transitions in found:
         counts["tasks"] += 1
         states: dict[int, list[Transition]] = {}
         for one in transitions:
             states.setdefault(len(one.query.history), []).append(one)
         for expert, *others in states.values():
-            texts = Counter(one.observation for one in others)
             counts["states"] += 1
             counts["alternatives"] += len(others)
             counts["as_the_expert"] += sum(one.observation == expert.observation for one in others)
-            counts["distinct_outcomes"] += len(texts)
-    names = ("tasks", "states", "alternatives", "as_the_expert", "distinct_outcomes")
-    return {**{name: counts[name] for name in names}, "faults": len(faults)}
-
-
-def _outcomes(
-    training: StagedTraining, shown: Sequence[Trajectory], config: IWMConfig
-) -> Iterator[Done]:
-    """Explore demonstrations, many at once, and yield what came of each as it ends."""
-    lm = training.language_model()
-    make_env = partial(training.make_env, training.config.train_split)
-    player = Player(IWMAgent(config), lm)
-    done = [0, 0]
-
-    def play(slot: EnvSlot, demonstration: Trajectory) -> EpisodeGenerator[dict[str, Any]]:
-        try:
-            found = yield from drive(player, slot, _exploring(slot, demonstration, config, lm), [])
-        except Exception as fault:
-            return {"error": error_text(fault)}
-        return {"transitions": [transition_json(one) for one in found]}
-
-    for number, told in play_rounds(
-        EnvPool(make_env), RequestBatcher(lm), shown, training.config.concurrency, play
-    ):
-        done[0] += 1
-        done[1] += "error" not in told
-        training.tell({"event": "episode", "done": done[0], "of": len(shown), "won": done[1]})
-        yield shown[number].task, told
-
-
-def _exploring(
-    slot: EnvSlot, demonstration: Trajectory, config: IWMConfig, lm: LanguageModel
-) -> Any:
-    """Return the generator that follows a demonstration and tries alternatives."""
-    plan = [step.action for step in demonstration.steps]
-
-    def propose(view: View) -> Any:
-        return sample_alternatives(replace(view, count_tokens=lm.count_tokens), config)
-
-    seed = demonstration.seed
-    return explore(slot.env, plan, propose, config.alternatives, task=demonstration.task, seed=seed)
+            counts["distinct_outcomes"] += len({one.observation for one in others})
+    return {**counts, "faults": len(faults)}
 
 
 class IWMRun(BaselineRun):
@@ -149,13 +90,46 @@ class IWMRun(BaselineRun):
         return self.learn(stage, "agent", samples, config.world_epochs, config.learning_rate)
 
     def _explored(self, stage: StageFolder) -> tuple[list[Explored], dict[str, str]]:
-        shown = self.demonstrated(self.config.explored, _EXPLORATION)
-        config = replace(self.agent, adapter=self.explorer)
-        assert isinstance(config, IWMConfig)
-        return explore_demonstrations(self, stage.path / "explored", shown, config)
+        """Return what a stage explored, and the faults by task; what is not done yet is done."""
+        of_task = {one.task: one for one in self.demonstrated(self.config.explored, _EXPLORATION)}
+        found = each_once(
+            stage.path / "explored",
+            list(of_task),
+            lambda tasks: self._outcomes([of_task[task] for task in tasks]),
+        )
+        faults = {task: str(told["error"]) for task, told in found.items() if "error" in told}
+        return [
+            (task, [transition_from_json(row) for row in told["transitions"]])
+            for task, told in found.items()
+            if task not in faults
+        ], faults
+
+    def _outcomes(self, shown: Sequence[Trajectory]) -> Iterator[Done]:
+        """Explore demonstrations, many at once, and yield what came of each as it ends."""
+        config = recast(self.agent, IWMConfig, adapter=self.explorer)
+        lm, done = self.language_model(), [0, 0]
+        player = Player(IWMAgent(config), lm)
+
+        def propose(view: View) -> Any:
+            return sample_alternatives(replace(view, count_tokens=lm.count_tokens), config)
+
+        def play(slot: EnvSlot, one: Trajectory) -> EpisodeGenerator[dict[str, Any]]:
+            plan, most = [step.action for step in one.steps], config.alternatives
+            tried = explore(slot.env, plan, propose, most, task=one.task, seed=one.seed)
+            try:
+                found = yield from drive(player, slot, tried, [])
+            except Exception as fault:
+                return {"error": error_text(fault)}
+            return {"transitions": [transition_json(transition) for transition in found]}
+
+        pool = EnvPool(partial(self.make_env, self.config.train_split))
+        rounds = play_rounds(pool, RequestBatcher(lm), shown, self.config.concurrency, play)
+        for number, told in rounds:
+            done[0] += 1
+            done[1] += "error" not in told
+            self.tell({"event": "episode", "done": done[0], "of": len(shown), "won": done[1]})
+            yield shown[number].task, told
 
     def player(self, temperature: float | None = None) -> Agent:
         """Return IWM's agent, which acts as ReAct does."""
-        config = self.evaluated_agent(temperature)
-        assert isinstance(config, IWMConfig)
-        return IWMAgent(config)
+        return IWMAgent(recast(self.evaluated_agent(temperature), IWMConfig))

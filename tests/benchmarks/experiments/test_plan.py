@@ -133,7 +133,12 @@ def command(name, *parts, scale="paper"):
         ("comap-t1", "play-react-alfworld-Qwen3-4B", ["--device cuda"], ["adapter"]),
         ("comap-t1", "play-react-webshop-DeepSeek", ["api_key_env=DEEPSEEK_API_KEY"], ["--device"]),
         ("comap-t1", "play-iwm-alfworld-Qwen3-4B", ["--agent-adapter agent"], ["knowledge"]),
-        ("comap-t1", "play-wkm-alfworld-Qwen3-4B", ["--knowledge-adapter knowledge"], []),
+        (
+            "comap-t1",
+            "play-wkm-alfworld-Qwen3-4B",
+            ["--knowledge-adapter knowledge", "--encoder intfloat/"],
+            [],
+        ),
         ("paw-t2", "gigpo+paw-", ["--data-dir DATA/index", "questions=DATA/questions"], []),
         ("paw-t2", "gigpo+paw-", ["--evaluation-splits test --"], []),
     ],

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from comap.agents import KnowledgeBase
 from comap.envs.conformance.transcripts import load
-from comap.errors import OptionError
+from comap.errors import DataNotFound, OptionError
+from comap.lm.encoder import TransformerEncoder
 from comap.trainers.baselines import run_class
 from comap.trainers.baselines.config import baseline_preset
 from comap.trainers.baselines.itp import DepthExample, Played, observation_at, td_targets
 from comap.trainers.baselines.itp_trainer import DepthTrainer, OnlineTrainer
+from comap.trainers.baselines.wkm import KNOWLEDGE, WKMRun
 from comap.trainers.samples import MicroBatch
 
 torch = pytest.importorskip("torch")
@@ -51,13 +54,17 @@ LEFT = {
 }
 
 
-def training(method, model, out, **told):
+TINY = Path(__file__).parents[2] / "lm" / "tiny_encoder.py"
+write_tiny_encoder = load(f"{TINY}:write_tiny_encoder")
+
+
+def training(method, model, out, settings=None, **told):
     shared = {
         "epochs": 1,
         "evaluation_tasks": 1,
         "evaluation_splits": ("valid_seen",),
     }
-    config = baseline_preset(method, "tiny", **shared, **FEW[method])
+    config = baseline_preset(method, "tiny", **shared, **FEW[method], **(settings or {}))
     roles = KIT.opened(config, model, config.roles())
     return run_class(method)(config, roles, KIT.make_env, KIT.demos_of(3), out, **told)
 
@@ -73,6 +80,60 @@ def test_a_training_and_its_second_start(method, player, tmp_path):
     assert training(method, player, tmp_path / "run", tell=events.append).run() == summary
     assert {event["event"] for event in events} == {"known"}
     assert KIT.files_of(tmp_path / "run") == files
+
+
+def test_wkm_encodes_its_knowledge_base_once(player, tmp_path, monkeypatch):
+    encoder, out = str(write_tiny_encoder(tmp_path / "encoder")), tmp_path / "run"
+    settings = {"encoder": encoder}
+    encoded = []
+    encode = TransformerEncoder.encode
+
+    def noted(self, texts, side):
+        encoded.extend(texts)
+        return encode(self, texts, side)
+
+    monkeypatch.setattr(TransformerEncoder, "encode", noted)
+    with monkeypatch.context() as killed:
+        killed.setattr(WKMRun, "train_agent", lambda self, stage: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            training("wkm", player, out, settings).run()
+    texts = list(dict.fromkeys(encoded))
+    assert encoded == texts and len(texts) > 3
+    encoded.clear()
+    summary = training("wkm", player, out, settings).run()
+    assert encoded[0] == texts[0] and summary["results"]["valid_seen"]["episodes"] == 1
+    assert set(encoded[1:]).isdisjoint(texts[1:])  # the states of another task
+    base = KnowledgeBase.load(out / KNOWLEDGE, encoder)
+    assert list(dict.fromkeys(entry.knowledge for entry in base)) == texts
+    with pytest.raises(OptionError, match="encoder"):
+        training("wkm", player, out).run()
+    with pytest.raises(DataNotFound, match="sentence encoder"):
+        training("wkm", player, tmp_path / "other", {"encoder": str(tmp_path / "none")}).run()
+
+
+def test_wkm_with_a_knowledge_model(player, tmp_path):
+    settings = {
+        "weights": "lora",
+        "task_knowledge": True,
+        "state_knowledge": "lm",
+        "knowledge_temperature": 1.0,  # an untrained model's best text is empty
+        "task_tokens": 24,
+        "state_tokens": 12,
+        "sampler": "policy",
+    }
+    found = training("wkm", player, tmp_path / "run", settings).run()["stages"]
+    assert list(found) == [
+        *("rollouts", "task-knowledge", "state-knowledge", "knowledge-model", "agent-model"),
+        "evaluation",
+    ]
+    steps = sum(len(shown.steps) for shown in KIT.demos_of(3))
+    base = list(KnowledgeBase.load(tmp_path / "run" / KNOWLEDGE))
+    told = sum(entry.knowledge != "" for entry in base)
+    assert len(base) == steps and told > steps / 2
+    learned = found["knowledge-model"]["samples"]
+    assert learned["state_knowledge"] == told and 0 < learned["task_knowledge"] <= 3
+    assert found["agent-model"]["samples"] == {"expert_action": steps}
+    assert {path.name for path in (tmp_path / "run" / "models").iterdir()} == {"agent", "knowledge"}
 
 
 def test_demonstrations_of_another_split_are_refused(player, tmp_path):
