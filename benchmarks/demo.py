@@ -186,7 +186,7 @@ def play_learned(
     settings = {"seed": seed, **models.settings["agent"]}
     shared = {part.name for part in fields(AgentConfig)}
     of_react = {name: value for name, value in settings.items() if name in shared}
-    agents = create_agent("comap", **settings, head=models.head), create_agent("react", **of_react)
+    agents = create_agent("comap", **settings), create_agent("react", **of_react)
     given: dict[str, Any] = {"lm": policy, "world_model": world_model, "concurrency": MOST}
     given["on_done"] = lambda trials: advance()
     threads = torch.get_num_threads()

@@ -185,7 +185,6 @@ def _ship(
     for name in ("agent", "wm"):
         shutil.rmtree(target / name, ignore_errors=True)
         shutil.copytree(folder / "models" / name, target / name)
-    shutil.copyfile(folder / "models" / "head.safetensors", target / "head.safetensors")
     for path in target.rglob("*.safetensors"):
         path.chmod(0o644)  # for all who install comap, not only for who made them
     write_result(

@@ -349,7 +349,7 @@ class Parity(Command):
 class Reliability(Command):
     """Do to comap what goes wrong in practice, and count what is lost; status 0 only if nothing was.
 
-    Hostile actions, killed processes, full disks, broken files, load, servers.
+    Hostile actions, killed processes, load, servers.
     """
 
     example: ClassVar[str] = "comap bench reliability --scale 0.01 --out runs/reliability"
@@ -357,7 +357,7 @@ class Reliability(Command):
     scale: float = 1.0
     """share of everything; 1 takes some hours"""
     parts: tuple[str, ...] | None = None
-    """only these: actions, engines, disk, corruption, load, servers"""
+    """only these: actions, engines, load, servers"""
     seed: int = 0
     """of all draws"""
     out: Path | None = None

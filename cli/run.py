@@ -438,16 +438,13 @@ class Play(ModelOptions):
         if self.model == _SHIPPED_AGENT:  # as it was trained
             settings = shipped_models().settings["agent"]
             if self.agent in _COMAP:
-                chosen = {**settings, "head": "shipped"}
+                chosen = {**settings}
             elif asks and self.agent != "paw":
                 chosen = {name: settings[name] for name in _PROMPTS if name in settings}
         chosen |= {**self.config, **self.agent_option}
         if asks or self.agent == "random":
             chosen.setdefault("seed", self.seed)
-        made = dict(chosen)
-        if made.get("head") == "shipped":
-            made["head"] = shipped_models().head
-        return create_agent(self.agent, **made), chosen
+        return create_agent(self.agent, **chosen), chosen
 
     def _tasks(self, env: gymnasium.Env[str, str]) -> Sequence[str]:
         known: tuple[str, ...] = env.get_wrapper_attr("tasks").ids

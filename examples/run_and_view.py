@@ -36,7 +36,7 @@ def main() -> None:
     options = parser.parse_args()
 
     models = shipped_models()
-    agent = create_agent("comap", head=models.head, **models.settings["agent"])
+    agent = create_agent("comap", **models.settings["agent"])
     world_model = LanguageWorldModel(
         create_language_model("shipped:wm"), **models.settings["world_model"]
     )

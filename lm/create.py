@@ -138,14 +138,12 @@ class ShippedModels:
         folder: Where they are.
         agent: The folder of the policy, for ``shipped:agent``.
         world_model: The folder of the world model, for ``shipped:wm``.
-        head: The file of the refinement head.
         settings: The settings of agent and world model that they were made for.
     """
 
     folder: Path
     agent: Path
     world_model: Path
-    head: Path
     settings: Mapping[str, Any]
 
     @property
@@ -171,15 +169,15 @@ def shipped_models(name: str = "alfworld", root: Path | None = None) -> ShippedM
     """
     folder = model_folder(name, root)
     agent, world_model = folder / "agent", folder / "wm"
-    head, settings = folder / "head.safetensors", folder / "settings.json"
-    for file in (settings, agent / _WEIGHTS, world_model / _WEIGHTS, head):
+    settings = folder / "settings.json"
+    for file in (settings, agent / _WEIGHTS, world_model / _WEIGHTS):
         if not file.is_file():
             raise DataNotFound(
                 f"expected the models that comap ships in {folder}, found no "
                 f"{file.relative_to(folder).as_posix()}; this comap was built without them: give a "
                 "model of yours (--model), or make them (comap bench shipped)"
             )
-    return ShippedModels(folder, agent, world_model, head, json.loads(settings.read_bytes()))
+    return ShippedModels(folder, agent, world_model, json.loads(settings.read_bytes()))
 
 
 def model_folder(name: str = "alfworld", root: Path | None = None) -> Path:

@@ -20,7 +20,7 @@ SCRIPTS = {
     "change_the_method": ((), ("comap/summary.json", "paw/metrics.jsonl")),
     "imagined_rollout": ((), ("rollout.json",)),
     "run_and_view": (("--episodes", "1"), ("view.html", "summary.json", "trajectories.jsonl")),
-    "train_comap_tiny": ((), ("report.html", "summary.json", "models/head.safetensors")),
+    "train_comap_tiny": ((), ("report.html", "summary.json", "models/agent/model.safetensors")),
     "train_paw_tiny": (
         ("--updates", "1"),
         ("report.html", "metrics.jsonl", "models/agent/model.safetensors"),

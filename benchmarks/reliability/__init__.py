@@ -16,8 +16,6 @@ from ..record import circumstances, write_result
 PARTS: Mapping[str, str] = {
     "actions": "environments",
     "engines": "environments",
-    "disk": "files",
-    "corruption": "files",
     "load": "environments",
     "servers": "servers",
 }

@@ -1,8 +1,8 @@
 """A million actions, hostile ones among them, sixty-four environments for an hour, and killed processes.
 
-What all parts share is here as well: findings, processes of their own, memory, hostile texts. Simulators,
-workers of vector environments and on Ray and whole runs are killed at random moments: the episode that a
-killed process played is recorded as failed, the next one works, and no other episode differs.
+What all parts share is here as well: findings, processes of their own, memory, hostile texts. Simulators
+and whole runs are killed at random moments: the episode that a killed process played is recorded as failed,
+the next one works, and no other episode differs.
 """
 
 from __future__ import annotations
@@ -19,26 +19,24 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 
-from ...agents import Decision, RandomAgent, Reply, Request, View, run_episodes, run_to
-from ...agents.ray import LOST, WORKER_LOST, RayPool, connected
-from ...agents.run import TRAJECTORIES, Run
+from ...agents import Decision, RandomAgent, Reply, Request, View, run_episodes
+from ...agents.run import TRAJECTORIES
 from ...envs.conformance.suite import check_info
 from ...envs.registry import class_of
 from ...errors import CoMapError
 from ...facts import State, diff
-from ...trajectory import Trajectory, read_trajectories
+from ...trajectory import Trajectory
 from ..tables import one_line
 
 ENVIRONMENTS: Mapping[str, tuple[int, int]] = {
@@ -62,7 +60,6 @@ KILLS = 60
 _FIXED = ("look", "inventory", "search[red shoes]", "<search>a town</search>", "Finish")
 _SAMPLES = 40
 _RUN = ("run", "--agent", "random", "--env-option", "source=generated", "--episodes", "12")
-_MEMBERS, _STEPS = 4, 40  # of vectors
 _GENERATED: dict[str, Any] = {"id": "comap/ALFWorld-v0", "source": "generated"}
 
 
@@ -286,19 +283,12 @@ def run_engines(scale: float, seed: int, progress: Callable[[str], object]) -> d
     """Kill processes of each kind and return what was found; what is not installed is left out."""
     found, rng = Findings(), random.Random(seed)
     kills = max(1, round(KILLS * scale))
-    kinds = {
-        "simulators": kill_simulator,
-        "vector workers": kill_vector_worker,
-        "runs": kill_run,
-        "Ray workers": kill_ray_worker,
-    }
-    for name, kill in kinds.items():
+    for name, kill in {"simulators": kill_simulator, "runs": kill_run}.items():
         part = Findings()
         try:
-            with connected(cpus=2) if name == "Ray workers" else nullcontext():
-                for _ in range(kills):
-                    kill(part, rng)
-        except CoMapError as error:  # without Java or Ray, say
+            for _ in range(kills):
+                kill(part, rng)
+        except CoMapError as error:  # without Java, say
             found.figures[f"{name} left out"] = str(error)
             progress(f"{name}: left out, {error}")
             continue
@@ -363,51 +353,6 @@ def kill_simulator(found: Findings, rng: random.Random) -> None:
     found.check(after[-1:] != () and after[-1].truncated, "a killed episode was not truncated")
 
 
-def kill_vector_worker(found: Findings, rng: random.Random) -> None:
-    """Kill a process of a vector environment while it works, and compare all members' steps."""
-    seed, victim = rng.randrange(10_000), rng.randrange(_MEMBERS)
-    still = _play_vector(found, seed, None, 0)
-    shaken = _play_vector(found, seed, victim, rng.randrange(20))
-    found.counts.update({"workers killed": 1, "members of vectors": _MEMBERS})
-    for member, (one, other) in enumerate(zip(still, shaken, strict=True)):
-        failed = [step for step, line in enumerate(other) if "EngineError" in line]
-        if member != victim:
-            found.check(one == other, f"member {member} differs after member {victim} was killed")
-        elif failed:
-            found.reported["EngineError"] += 1
-            found.check(one[: failed[0]] == other[: failed[0]], "it differs before it was killed")
-            found.check(len(failed) == 1, "a member failed again after it was killed")
-        else:
-            found.counts["workers killed between two episodes"] += 1
-
-
-def _play_vector(found: Findings, seed: int, victim: int | None, kill_at: int) -> list[list[str]]:
-    """Return what each member of a vector answers to random actions; a process is killed meanwhile."""
-    envs: Any = gymnasium.make_vec(**_GENERATED, num_envs=_MEMBERS, max_episode_steps=25)
-    try:
-        infos = envs.reset(seed=seed)[1]
-        rngs = [random.Random(seed + member) for member in range(_MEMBERS)]
-        answers: list[list[str]] = [[] for _ in range(_MEMBERS)]
-        for step in range(_STEPS):
-            if victim is not None and step == kill_at:
-                killed = envs.processes[victim].pid
-                delay = random.Random(seed).random() / 100
-                threading.Timer(delay, os.kill, (killed, signal.SIGKILL)).start()
-            admissible = infos["admissible_actions"]
-            actions = tuple(rng.choice(admissible[n] or ("look",)) for n, rng in enumerate(rngs))
-            *answer, infos = envs.step(actions)
-            for member, lines in enumerate(answers):
-                error = infos["error"][member] if "error" in infos else None
-                lines.append(f"{[part[member] for part in answer]} {infos['task'][member]} {error}")
-            time.sleep(0.005)
-        if victim is not None:
-            replaced = envs.processes[victim].pid != killed
-            found.check(replaced, "a process that was killed was not replaced")
-        return answers
-    finally:
-        envs.close()
-
-
 def kill_run(found: Findings, rng: random.Random) -> None:
     """Kill a run at random moments, go on with it, and compare its record with a whole one's."""
     with tempfile.TemporaryDirectory() as folder:
@@ -435,28 +380,3 @@ def kill_run(found: Findings, rng: random.Random) -> None:
 def _start(*words: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "comap", *words]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def kill_ray_worker(found: Findings, rng: random.Random) -> None:
-    """Kill a worker of a run on Ray while it plays, and compare the record with a whole run's."""
-    make_env = partial(gymnasium.make, **_GENERATED, max_episode_steps=8)
-    tasks = make_env().get_wrapper_attr("tasks").ids[:12]
-    plan = partial(Run, make_env=make_env, tasks=tasks, seed=5)
-    lost = rng.choice(LOST)
-    with tempfile.TemporaryDirectory() as folder:
-        names = ("whole", "shaken", "killed")
-        whole, shaken, killed = (Path(folder, name) for name in names)
-        run_to(whole, plan(agent=RandomAgent()))
-        pool, kill = RayPool(2, lost=lost, retries=5), partial(signal.raise_signal, signal.SIGKILL)
-        agent = _Killer(rng.choice(tasks), rng.randrange(8), killed, kill)
-        run_to(shaken, plan(agent=agent), concurrency=2, play=pool)
-        found.counts["Ray workers killed"] += killed.exists()
-        found.check(pool.restarts >= 1, "a worker on Ray that was killed was not replaced")
-        record = shaken / TRAJECTORIES
-        if lost == "record":
-            right = list(read_trajectories(whole / TRAJECTORIES))
-            _check_episodes(found, right, list(read_trajectories(record)), WORKER_LOST)
-            run_to(shaken, plan(agent=RandomAgent()), retry_failed=True, concurrency=2)
-        same = record.read_bytes() == (whole / TRAJECTORIES).read_bytes()
-        found.check(same, "a run on Ray whose worker was killed recorded something else")
-        found.counts["runs on Ray completed"] += 1

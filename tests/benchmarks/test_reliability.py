@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import random
-import sys
 import threading
 from contextlib import contextmanager
 from functools import partial
@@ -15,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from comap.benchmarks import reliability
-from comap.benchmarks.reliability import environments, files, servers
-from comap.benchmarks.reliability.environments import Findings, growth_mb, in_processes, play
+from comap.benchmarks.reliability import environments, servers
+from comap.benchmarks.reliability.environments import growth_mb, in_processes, play
 from comap.cli import main
 from comap.envs.alfworld.engine import NativeEngine
 from comap.envs.conformance.transcripts import load
@@ -75,30 +73,6 @@ def test_a_process_that_dies_is_a_finding():
 
 
 # -- processes -----------------------------------------------------------------------------------
-
-
-def test_a_vector_whose_process_is_killed():
-    found = Findings()
-    environments.kill_vector_worker(found, random.Random(0))
-    assert found.losses == [] and found.counts["workers killed"] == 1
-
-
-# -- files ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [name for name, kind in files.KINDS.items() if not kind.slow])
-def test_damaged_files_are_reported_or_read_right(name):
-    found = files.damage_kind(name, 0.01, 3)
-    assert found["losses"] == []
-    assert "left out" in found or found["counts"]["damaged"] == 20
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="the system has no limits of file sizes")
-@pytest.mark.parametrize("name", ["recorded language models", "indexes (FTS5)"])
-def test_a_full_disk(name, tmp_path):
-    found = Findings()
-    files.fill_disk(found, random.Random(2), name, tmp_path)
-    assert found.losses == [] and found.reported == {"one line and exit status 1": 1}
 
 
 # -- servers -------------------------------------------------------------------------------------
@@ -175,23 +149,26 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     def part(lost, scale, seed, progress):
         return {"counts": {}, "lost": lost, "losses": ["a run"] * lost}
 
-    monkeypatch.setattr(files, "run_disk", partial(part, 0))
+    monkeypatch.setattr(servers, "run_servers", partial(part, 0))
     monkeypatch.setattr(environments, "run_load", partial(part, 1))
-    monkeypatch.setattr(reliability, "PARTS", {"disk": "files", "load": "environments"})
+    monkeypatch.setattr(reliability, "PARTS", {"servers": "servers", "load": "environments"})
     result = tmp_path / "reliability.json"
     words = ["bench", "reliability", "--scale", "0.1", "--out", str(tmp_path)]
-    assert main([*words, "--parts", "disk"]) == 0
-    assert json.loads(result.read_text())["parts"]["disk"]["scale"] == 0.1
+    assert main([*words, "--parts", "servers"]) == 0
+    assert json.loads(result.read_text())["parts"]["servers"]["scale"] == 0.1
     assert main(words) == 1
     assert "lost: a run" in capsys.readouterr().out
-    assert main(["bench", "reliability", "--parts", "disk", "--out", str(tmp_path)]) == 0
+    assert main(["bench", "reliability", "--parts", "servers", "--out", str(tmp_path)]) == 0
     kept = json.loads(result.read_text())
-    assert {name: one["scale"] for name, one in kept["parts"].items()} == {"disk": 1.0, "load": 0.1}
+    assert {name: one["scale"] for name, one in kept["parts"].items()} == {
+        "servers": 1.0,
+        "load": 0.1,
+    }
     assert kept["lost"] == 1
     result.write_text('{"benchmark": "speed"}')
-    assert main([*words, "--parts", "disk"]) == 1
+    assert main([*words, "--parts", "servers"]) == 1
     assert "expected figures of comap bench reliability" in capsys.readouterr().err
-    with pytest.raises(OptionError, match="there is no part 'disc'; did you mean 'disk'"):
-        reliability.run_reliability(1.0, ["disc"])
+    with pytest.raises(OptionError, match="there is no part 'server'; did you mean 'servers'"):
+        reliability.run_reliability(1.0, ["server"])
     with pytest.raises(OptionError, match="--scale"):
         reliability.run_reliability(0.0)

@@ -65,7 +65,7 @@ def test_models_come_with_settings_a_record_and_a_card(tmp_path):
     record = make(tmp_path / "run", 0, tmp_path / "models", warm, SMALL)
     card = (tmp_path / "models" / "CARD.md").read_text("utf-8")
     assert "comap bench shipped --seed 0" in card
-    assert {"agent", "wm", "head.safetensors", "settings.json", "training.json"} <= {
+    assert {"agent", "wm", "settings.json", "training.json"} <= {
         path.name for path in (tmp_path / "models").iterdir()
     }
     assert record["evaluation"]["splits"]["valid_seen"]["n"] == 2

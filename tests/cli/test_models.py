@@ -78,10 +78,10 @@ def test_comap_plays_out_of_the_box(shipping, tmp_path, capsys):
     assert "model: the small one that comap ships (0.2 M parameters" in told
     steps = [step for trajectory in episodes(tmp_path) for step in trajectory.steps]
     assert len(steps) == 8 and {step.notes["path"] for step in steps} == {"reflected"}
-    assert {step.notes["p"] for step in steps} == {0.5} and steps[0].notes["p_source"] == "head"
+    assert {step.notes["p_source"] for step in steps} == {"verbalizer"}
     assert {step.notes["decoding"] for step in steps} == {"masked"}
     made = json.loads((tmp_path / "run.json").read_text())
-    assert made["config"]["agent"]["head"] == "shipped" and made["agent"]["tau_p"] == 0.4
+    assert "head" not in made["config"]["agent"] and made["agent"]["tau_p"] == 0.4
     assert made["config"]["world_model"] == made["world_model"]["lm"]["name"] == "shipped:wm"
     assert made["language_model"]["name"] == "shipped:agent"
     assert made["world_model"]["max_new_tokens"] == 4 and made["world_model"]["prompts"] == "brief"

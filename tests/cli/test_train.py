@@ -159,7 +159,7 @@ def test_a_training_is_shown_and_written(trained):
     stages = [int(found[1]) for line in lines if (found := re.match(r"\[(\d+)/12\] .* s$", line))]
     assert stages == list(range(1, 13)) and err == ""
     assert "{" not in out and "Warning" not in out  # nothing of what libraries print
-    for name in ("report.html", "metrics.jsonl", "summary.json", "models/head.safetensors"):
+    for name in ("report.html", "metrics.jsonl", "summary.json", "models/agent/config.json"):
         assert (place / name).is_file(), name
     metrics = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
     assert len(metrics) == 12 and metrics[-1]["splits/valid_seen/episodes"] == 2

@@ -30,7 +30,7 @@ def test_a_method_is_read_in_few_files(page: str, folder: str, most: int) -> Non
 def test_each_test_of_the_fidelity_page_is_there() -> None:
     text = (PAGES / "fidelity.md").read_text("utf-8")
     named = set(re.findall(r"`((?:\w+/)*\w+\.py)::(test_\w+)`", text))
-    assert len(named) > 40
+    assert len(named) > 30
     for path, name in sorted(named):
         tree = ast.parse((ROOT / "tests" / path).read_text("utf-8"))
         functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}

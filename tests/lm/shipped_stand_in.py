@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from comap.agents.create import corpus
-from comap.agents.heads import RefinementHead
 from comap.lm.tiny import build_tiny
 
 AGENT: dict[str, Any] = {
@@ -18,7 +17,7 @@ AGENT: dict[str, Any] = {
     "draft_tokens": 4,
     "reflect_tokens": 4,
     "final_tokens": 0,
-    "p_source": "head",
+    "p_source": "verbalizer",
     "q_source": "token_geo_mean",
     "tau_p": 0.4,
     "tau_q": 0.0,
@@ -32,8 +31,6 @@ def stand_in(root: Path, **agent: Any) -> Path:
     folder = root / "alfworld"
     policy = build_tiny(folder / "agent", corpus(episodes=1), parameters=200_000, vocabulary=400)
     shutil.copytree(policy, folder / "wm")
-    size = json.loads((policy / "config.json").read_text("utf-8"))["hidden_size"]
-    RefinementHead.zeros(size).save(folder / "head.safetensors")
     settings = {
         "env": "comap/ALFWorld-v0",
         "agent": AGENT | agent,

@@ -37,7 +37,7 @@ def test_everything_is_found(stand_ins):
     found = shipped_models("alfworld", stand_ins)
     assert found.folder == stand_ins / "alfworld" == model_folder(root=stand_ins)
     assert found.agent.name == "agent" and found.world_model.name == "wm"
-    assert found.head.is_file() and found.settings["agent"]["tau_p"] == 0.4
+    assert found.settings["agent"]["tau_p"] == 0.4
     weights = load_file(found.agent / "model.safetensors")
     assert found.parameters == sum(weight.numel() for weight in weights.values())
 
@@ -66,14 +66,13 @@ def test_other_names_are_no_shipped_models():
 
 
 @pytest.mark.parametrize(
-    "file", ["settings.json", "agent/model.safetensors", "wm/model.safetensors", "head.safetensors"]
+    "file", ["settings.json", "agent/model.safetensors", "wm/model.safetensors"]
 )
 def test_a_package_without_them_says_so(tmp_path, file):
     folder = tmp_path / "alfworld"
     for part in ("agent", "wm"):
         (folder / part).mkdir(parents=True)
         (folder / part / "model.safetensors").touch()
-    (folder / "head.safetensors").touch()
     (folder / "settings.json").write_text('{"agent": {}, "world_model": {}}')
     assert shipped_models(root=tmp_path).settings == {"agent": {}, "world_model": {}}
     (folder / file).unlink()
@@ -121,7 +120,7 @@ def test_the_real_ones_play():
     )
     episodes = run_episodes(
         make_env,
-        create_agent("comap", **found.settings["agent"], head=found.head),
+        create_agent("comap", **found.settings["agent"]),
         evenly(make_env().unwrapped.tasks.ids, 1),
         lm=create_language_model("shipped:agent", device="cpu"),
         world_model=LanguageWorldModel(

@@ -143,8 +143,9 @@ class CoEvolution(StagedTraining):
         return {"ablations": list(self.config.ablations())}
 
     def save(self, folder: Path) -> None:
-        """Write the refinement head."""
-        self.head.save(folder / "models" / "head.safetensors")
+        """Write the refinement head, where the agent reads one."""
+        if self.config.agent.p_source == "head":
+            self.head.save(folder / "models" / "head.safetensors")
 
     def roll_out(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
         """Play training tasks with probes, teacher and both gates (CoMap, Figure 2)."""
