@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,6 +101,7 @@ PAW = [
 ]
 
 
+@cache
 def jobs(name: str, recipe: str) -> dict[str | None, Any]:
     """The jobs of a recipe in an experiment at the scale paper, by environment."""
     found = plan([experiment(name)], scale_named("paper"), [0]).jobs.values()
