@@ -422,13 +422,5 @@ class NoiseGradients(Measured):
     example: ClassVar[str] = "comap bench noise-gradients --model shipped:agent"
 
 
-@dataclass(frozen=True, kw_only=True)
-class PaWOverhead(Measured):
-    """Measure what PaW adds to an update's time."""
-
-    module: ClassVar[str] = "overhead"
-    example: ClassVar[str] = "comap bench paw-overhead --device cpu"
-
-
 def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr)

@@ -49,7 +49,6 @@ COMMANDS = {
     "bench reliability": ("bench:Reliability", "faults and load: count what is lost"),
     "bench shipped": ("bench:Shipped", "train the small models that comap ships"),
     "bench noise-gradients": ("bench:NoiseGradients", "gradients of PaW's losses on noise"),
-    "bench paw-overhead": ("bench:PaWOverhead", "what PaW adds to an update's time"),
     "hub push": ("serve:Push", "push trajectories or models to the Hub"),
     "hub load": ("serve:Load", "load what was pushed"),
 }
