@@ -24,7 +24,7 @@ from ..processes import gathered, is_first, own_device, rank, wait, world_size
 from ..run_folder import RunFolder, last_checkpoint
 from ..setup import Environments, show_expert, tiny_for_training
 from ..sft import imitation_samples
-from ..stages import MakeEnv, Tell, play_share
+from ..stages import MakeEnv, Tell, identified, play_share
 from .config import PaWTraining
 from .rollouts import groups_of, roll_out, rollout_metrics
 from .rows import PaWRow, Serializer
@@ -91,7 +91,9 @@ def train(
         import trl  # noqa: F401
     check_search(config, make_env, simulator)
     folder = RunFolder(out)
-    described = {"method": "paw", "config": config.describe(), **(about or {})}
+    name = {"name": "tiny" if model is None else Path(model).name}
+    about = identified(about, config, make_env, name)
+    described = {"method": "paw", "config": config.describe(), **about}
     described["config"].pop("max_updates", None)  # may grow when the training is gone on with
     with folder.open(described, session or {}):
         begun = warmed_up(config, model, make_env, folder.path, tell, demos)
