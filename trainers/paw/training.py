@@ -116,8 +116,7 @@ def train(
         )
     given = {"wm_loss": wm_loss, "advantage": advantage, "select": select}
     folder = RunFolder(out)
-    name = {"name": "tiny" if model is None else Path(model).name}
-    about = identified(about, config, make_env, name)
+    about = identified(about, config, make_env, {"name": Path(model or "tiny").name})
     described = {"method": "paw", "config": config.describe(), **about}
     described |= changed_parts({**given, "reward": reward})
     described["config"].pop("max_updates", None)  # may grow when the training is gone on with
