@@ -45,9 +45,9 @@ $(VENV)/.demo: $(VENV)/.torch pyproject.toml constraints.txt
 	$(PIP) --editable ".[viz,local]"
 	touch $@
 
-# torch comes first and alone: on a machine without a GPU that is the CPU build.
+# torch comes first and alone: without an NVIDIA driver the CPU build, not 2.5 GB of CUDA.
 $(VENV)/.torch: $(VENV)/.venv
-	$(PIP) torch==2.13.0
+	.ci/install-torch $(BIN)/python
 	touch $@
 
 $(VENV)/.test: $(VENV)/.torch pyproject.toml constraints.txt

@@ -12,6 +12,16 @@ Example:
 
 from __future__ import annotations
 
+import signal
+import sys
+from pathlib import PurePath
+
+if (  # the command line, not yet in `cli.main`, which resets this: Ctrl-C without a traceback
+    [PurePath(word).stem for word in sys.orig_argv[1:3] if word != "-m"][:1] == ["comap"]
+    and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+):
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 from gymnasium.envs.registration import register, registry
 
 from .errors import (

@@ -43,14 +43,15 @@ class MissingExtra(CoMapError, ImportError):
     """An optional dependency is not installed.
 
     Example:
-        >>> print(MissingExtra.of("alfworld", "the TextWorld engine"))
-        the TextWorld engine needs the extra 'alfworld'; run: pip install "comap[alfworld]"
+        >>> print(MissingExtra.of("ray", "playing on Ray"))
+        playing on Ray needs the extra 'ray'; in the source folder run: pip install -e ".[ray]"
     """
 
     @classmethod
     def of(cls, extra: str, what: str) -> MissingExtra:
         """Return the error for the extra that `what` needs."""
-        return cls(f'{what} needs the extra {extra!r}; run: pip install "comap[{extra}]"')
+        install = f'pip install -e ".[{extra}]"'
+        return cls(f"{what} needs the extra {extra!r}; in the source folder run: {install}")
 
 
 @contextmanager
@@ -88,6 +89,9 @@ class EngineError(CoMapError):
 
 class LanguageModelError(CoMapError):
     """A language model cannot be loaded, cannot do what was asked, or failed at it."""
+
+    transient = False
+    """Whether the same model may answer a later or longer request."""
 
 
 class WorldModelError(CoMapError):

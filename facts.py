@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from .errors import FactSyntaxError
 
@@ -28,16 +28,19 @@ _LETTERS = {"n": "\n", "r": "\r", "e": ""}
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A set of facts, all believed to be true at one moment.
+    """A set of facts, all believed to be true at one moment; `print` shows `to_text`.
 
     Attributes:
-        facts: The facts, as a frozen set of tuples of strings.
+        facts: The facts, as a frozen set of tuples of strings; any collection of facts becomes one.
         parsed: False when the text that led here fitted no rule of the canonicalizer; the facts are
             then those of the moment before.
 
+    Raises:
+        FactSyntaxError: `facts` is text, or has something else than tuples in it.
+
     Example:
-        >>> state = State(frozenset({("at", "agent", "fridge 1"), ("closed", "fridge 1")}))
-        >>> print(state.to_text())
+        >>> state = State([("at", "agent", "fridge 1"), ("closed", "fridge 1")])
+        >>> print(state)
         at(agent, fridge 1)
         closed(fridge 1)
         >>> State.from_text(state.to_text()) == state
@@ -46,6 +49,20 @@ class State:
 
     facts: frozenset[Fact] = frozenset()
     parsed: bool = True
+
+    def __post_init__(self) -> None:
+        given: Any = self.facts
+        if type(given) is not frozenset:
+            found = given if isinstance(given, str) else list(given)
+            if isinstance(found, str) or not all(isinstance(fact, tuple | list) for fact in found):
+                raise FactSyntaxError(
+                    "expected facts, tuples such as ('in', 'apple 1', 'fridge 1'), found "
+                    f"{found!r:.120}; State.from_text reads text"
+                )
+            object.__setattr__(self, "facts", frozenset(map(tuple, found)))
+
+    def __str__(self) -> str:
+        return self.to_text()
 
     def to_text(self) -> str:
         """Return the facts as text, sorted, one a line; `from_text` is the inverse.
@@ -89,7 +106,7 @@ class Delta:
 
     Example:
         >>> delta = Delta(frozenset({("open", "fridge 1")}), frozenset({("closed", "fridge 1")}))
-        >>> print(delta.to_text())
+        >>> print(delta)
         + open(fridge 1)
         - closed(fridge 1)
     """
@@ -99,6 +116,9 @@ class Delta:
 
     def __len__(self) -> int:
         return len(self.added) + len(self.removed)
+
+    def __str__(self) -> str:
+        return self.to_text()
 
     def to_text(self) -> str:
         """Return one changed fact a line, ``+`` for added and ``-`` for removed, sorted."""

@@ -8,11 +8,14 @@ predicted to change? With ``D(x) = {+f: f added} | {-f: f removed}`` relative to
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from .errors import OptionError
-from .facts import Delta, State, diff
+from .facts import Delta, Fact, State, diff
+
+Facts: TypeAlias = State | Collection[Fact]
 
 _EPSILON = 1e-8
 
@@ -125,8 +128,8 @@ class Consistency:
     n: int
 
 
-def delta_f1(before: State, predicted: State, actual: State) -> float:
-    """Return the Delta-F1 of one transition.
+def delta_f1(before: Facts, predicted: Facts, actual: Facts) -> float:
+    """Return the Delta-F1 of one transition; each belief is a `State` or a set of facts.
 
     Args:
         before: The belief before the action.
@@ -138,15 +141,19 @@ def delta_f1(before: State, predicted: State, actual: State) -> float:
         scores 0.
 
     Example:
-        >>> before = State(frozenset({("closed", "safe 1")}))
-        >>> after = State(frozenset({("open", "safe 1"), ("in", "pen 1", "safe 1")}))
-        >>> guess = State(frozenset({("open", "safe 1")}))
-        >>> delta_f1(before, guess, after)
+        >>> before = {("closed", "safe 1")}
+        >>> after = {("open", "safe 1"), ("in", "pen 1", "safe 1")}
+        >>> delta_f1(before, {("open", "safe 1")}, after)
         0.8
     """
+    before, predicted, actual = map(_state, (before, predicted, actual))
     if not (predicted.parsed and actual.parsed):
         return 0.0
     return _f1(diff(before, predicted), diff(before, actual))
+
+
+def _state(facts: Facts) -> State:
+    return facts if isinstance(facts, State) else State(facts)  # type: ignore[arg-type]
 
 
 def _f1(guess: Delta, truth: Delta) -> float:
@@ -158,8 +165,8 @@ def _shared(guess: Delta, truth: Delta) -> int:
     return len(guess.added & truth.added) + len(guess.removed & truth.removed)
 
 
-def delta_f1_report(transitions: Iterable[tuple[State, State, State]]) -> DeltaF1Report:
-    """Return Delta-F1 over transitions ``(before, predicted, actual)``.
+def delta_f1_report(transitions: Iterable[tuple[Facts, Facts, Facts]]) -> DeltaF1Report:
+    """Return Delta-F1 over transitions ``(before, predicted, actual)``, as `delta_f1` takes them.
 
     A transition whose truth was not parsed is dropped and counted; one whose prediction was not
     parsed scores 0.
@@ -174,7 +181,7 @@ def delta_f1_report(transitions: Iterable[tuple[State, State, State]]) -> DeltaF
     nonempty: list[float] = []
     failures = dropped = exact = 0
     counts: dict[str, list[int]] = {}
-    for before, predicted, actual in transitions:
+    for before, predicted, actual in (map(_state, transition) for transition in transitions):
         if not actual.parsed:
             dropped += 1
             continue

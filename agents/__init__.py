@@ -30,6 +30,7 @@ from .reflexion import ReflexionAgent, ReflexionConfig
 from .requests import Keep
 from .run import Run, run_to
 from .runner import run_episode, run_episodes, stream_episodes
+from .scoring import score_world_model
 from .scripted import ExpertAgent, RandomAgent, ReplayAgent
 from .webevolver import WebEvolverAgent, WebEvolverConfig
 from .wkm import KnowledgeBase, WKMAgent, WKMConfig
@@ -86,6 +87,7 @@ __all__ = [
     "run_episode",
     "run_episodes",
     "run_to",
+    "score_world_model",
     "stream_episodes",
     "to_dataset",
     "to_sharegpt",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..envs import canonical_action
-from ..errors import LanguageModelError
+from ..errors import LanguageModelError, OptionError
 from ..facts import Delta
 from ..lm import Completion, Encode, Encoding, Message, NextWord, Score
 from ..lm.prompts import cut_text
@@ -276,11 +276,11 @@ def step_notes(
     }
 
 
-ProbabilitySource: TypeAlias = Literal["head", "verbalizer", "verbal"]
+ProbabilitySource: TypeAlias = Literal["auto", "head", "verbalizer", "verbal"]
 """Where p comes from: a trained head on a hidden state; the probabilities of two words; what the
 model says (CoMap, section 3.2)."""
 
-ConfidenceSource: TypeAlias = Literal["token_geo_mean", "min_token", "proxy"]
+ConfidenceSource: TypeAlias = Literal["auto", "token_geo_mean", "min_token", "proxy"]
 """Where q comes from: the geometric mean of the action's token probabilities; the least of them; the
 form of the reply (CoMap, section 3.2)."""
 
@@ -302,12 +302,13 @@ class CoMapConfig(AgentConfig):
     final_tokens: int = 16
     """Most further tokens where the reflection's final action is lacking (CoMap, Table 5).
     0 asks for none, for servers that cannot continue a reply."""
-    p_source: ProbabilitySource = "head"
+    p_source: ProbabilitySource = "auto"
     """head (reconstructed; needs `Encode`), verbalizer (ours; `NextWord`) or verbal (the authors' code;
-    any model)."""
-    q_source: ConfidenceSource = "token_geo_mean"
+    any model). auto is head if the agent has one, else verbal."""
+    q_source: ConfidenceSource = "auto"
     """token_geo_mean (reconstructed), min_token (ours), or proxy (the authors' code; any model).
-    The first two need `Score`, or with free decoding a backend that tells its tokens."""
+    The first two need `Score`, or with free decoding a backend that returns its tokens. auto is proxy
+    if p_source is auto and there is no head, else token_geo_mean."""
     future_state: bool = True
     """False is the ablation "w/o Future State": the reflection is told nothing of what follows."""
     action_gate: bool = True
@@ -318,13 +319,27 @@ class CoMapConfig(AgentConfig):
 
     limits = ((0, 1, "tau_p tau_q"), (1, math.inf, "reflect_tokens"), (0, math.inf, "final_tokens"))
 
+    def resolved(self, head: bool) -> CoMapConfig:
+        """Return the settings with a source in place of each ``auto``, with a head or without one.
+
+        Example:
+            >>> CoMapConfig().resolved(head=False).p_source
+            'verbal'
+        """
+        p, q = self.p_source, self.q_source
+        if q == "auto":
+            q = "proxy" if p == "auto" and not head else "token_geo_mean"
+        if p == "auto":
+            p = "head" if head else "verbal"
+        return replace(self, p_source=p, q_source=q)
+
     def required_capabilities(self) -> frozenset[str]:
         """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings.
 
         A head needs ``encode`` besides. ``score|tokens`` stands for either of the two.
 
         Example:
-            >>> sorted(CoMapConfig().required_capabilities())
+            >>> sorted(CoMapConfig(q_source="min_token").required_capabilities())
             ['generate', 'prefix', 'prefix|tokens', 'score|tokens']
         """
         free = self.decoding == "free"
@@ -346,16 +361,13 @@ class CoMapAgent:
     texts in parts, each going on where the one before ended. The numbers p and q may need passes over
     the prompt that write nothing.
 
-    Not every model can do all of it. Hugging Face models in this process can. Behind a server (chat
-    completions) there are neither hidden states nor log-probabilities of given texts: use
-    ``p_source="verbal"``, or ``"verbalizer"`` where the server continues replies. With
-    ``decoding="free"`` and a server that tells the tokens it wrote and their log-probabilities (vLLM
-    and OpenAI do, ``transformers serve`` does not), q is that of the tokens that wrote the action,
-    each counted whole; a reflection that was continued needs ``prefix_mode="continue"`` for that, as
-    of a repeated beginning no tokens are known, or ``final_tokens=0``. With other servers, and with
-    ``decoding="masked"`` (vLLM), use ``q_source="proxy"``. Runners refuse settings that a model is
-    known not to serve before anything is played, and say which would do. That a server
-    tells no tokens is known only once it answers: then that is the episode's error.
+    Not every model can do all of it. Hugging Face models in this process can. Servers (chat completions)
+    return neither hidden states nor log-probabilities of given texts. So without a head, p is what the
+    model states and q the authors' proxy: any model can do both. ``p_source="verbalizer"`` needs a server
+    that continues replies. With ``decoding="free"``, the other sources of q need a server that returns
+    the tokens it wrote and their log-probabilities (vLLM and OpenAI do, ``transformers serve`` does not);
+    if a reflection was continued, also ``prefix_mode="continue"`` or ``final_tokens=0``. Runners refuse
+    settings that a model is known not to serve before anything is played, and say which would do.
 
     Deviations: the formula of q and the head are reconstructed; a draft that cannot
     be read goes to the environment with no further call, as in the authors' code, but never becomes
@@ -368,13 +380,16 @@ class CoMapAgent:
 
     Args:
         config: Settings; None for the defaults.
-        head: With ``p_source="head"``, what says p, or the file of `RefinementHead.save`; without one
-            p is 0.5, so that at the default threshold every draft is kept.
+        head: Computes p if ``p_source="head"``, or the file of `RefinementHead.save`; without one that
+            p is always 0.5.
         gate: Another action gate than `action_gate`.
 
+    Raises:
+        OptionError: The gate could never open: p or q cannot be above its threshold.
+
     Example:
-        >>> CoMapAgent(CoMapConfig(p_source="verbal", q_source="proxy")).config.tau_q
-        0.6
+        >>> CoMapAgent().config.q_source
+        'proxy'
     """
 
     name = "comap"
@@ -386,8 +401,18 @@ class CoMapAgent:
         *,
         gate: ActionGate = action_gate,
     ):
-        self.config, self.gate = config or CoMapConfig(), gate
+        self.config, self.gate = (config or CoMapConfig()).resolved(head is not None), gate
         self.head = RefinementHead.load(head) if isinstance(head, str | Path) else head
+        constant = self.config.p_source == "head" and self.head is None
+        p, tau_p, tau_q = 0.5 if constant else 1.0, self.config.tau_p, self.config.tau_q
+        own = gate is not action_gate
+        if self.config.action_gate and not own and not action_gate(p, 1.0, False, tau_p, tau_q):
+            found = "p_source='head' without a head, so p is always 0.5" if constant else "a 1"
+            raise OptionError(
+                f"expected a gate that can open (p above tau_p={tau_p}, q above tau_q={tau_q}), found "
+                f"{found}; CoMap would act as ReAct does: lower the threshold"
+                + (", give head=FILE, or leave p_source out" if constant else "")
+            )
 
     def required_capabilities(self) -> frozenset[str]:
         """Return which of `comap.lm.CAPABILITIES` the language model must have."""

@@ -143,7 +143,7 @@ _IN_WORDS = {
 _WITHOUT: dict[str, dict[str, Any]] = {
     "generate": {},
     "choices": {"decoding": "free"},
-    "prefix": {"form": "asked"},
+    "prefix": {"form": "asked", "final_tokens": 0},
     "tokens": {},
     "score": {"decoding": "free", "q_source": "proxy", "log_probs": "sampled"},
     "words": {"p_source": "verbal", "evaluation_weight": 0},

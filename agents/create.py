@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 
 from ..envs import TextEnv, state_text
-from ..envs.registry import env_class
+from ..envs.registry import env_class, own_class
 from ..errors import OptionError, needs_extra, suggest
 from ..jsonl import replacing_file
 from ..trajectory import Trajectory, Turn
@@ -37,15 +37,15 @@ AGENTS = {
     "webevolver": "comap.agents.webevolver:WebEvolverAgent",
     "wkm": "comap.agents.wkm:WKMAgent",
 }
-"""The ids that `create_agent` knows, and where their classes are. The settings of ``SomeAgent`` are
-``SomeConfig`` in the same module, if it has any."""
+"""The ids that `create_agent` knows, and where their classes are. The settings of ``SomeAgent``, if its
+constructor takes a ``config``, are ``SomeConfig`` in the same module."""
 
 
 def create_agent(name: str, **options: Any) -> Agent:
     """Return an agent.
 
     Args:
-        name: One of `AGENTS`.
+        name: One of `AGENTS`, or ``package.module:Class`` for your own class, which is imported.
         **options: Fields of its settings (see `agent_options`), and what else its class takes.
 
     Raises:
@@ -57,7 +57,7 @@ def create_agent(name: str, **options: Any) -> Agent:
         >>> create_agent("random", seed=3).seed
         3
     """
-    made, config = _class_of(name), agent_options(name)
+    made, config = agent_class(name), agent_options(name)
     settings = {part.name for part in fields(config)} if config is not None else set()
     further = set(inspect.signature(made).parameters) - {"config"}
     for key in options:
@@ -75,6 +75,10 @@ def create_agent(name: str, **options: Any) -> Agent:
         raise OptionError(
             f"expected options of the agent {name!r}, found {options!r:.200}: {error}"
         ) from error
+    if not (
+        callable(getattr(agent, "decide", None)) and isinstance(getattr(agent, "name", 0), str)
+    ):
+        raise OptionError(f"expected an agent, with 'name' and 'decide', found {made.__name__}")
     return agent
 
 
@@ -91,20 +95,24 @@ def agent_options(name: str) -> type[AgentConfig] | None:
         >>> agent_options("comap").__name__, agent_options("expert")
         ('CoMapConfig', None)
     """
-    made = _class_of(name)
-    if "config" not in inspect.signature(made).parameters:
-        return None
-    module = import_module(made.__module__)
-    config: type[AgentConfig] = getattr(module, made.__name__.removesuffix("Agent") + "Config")
-    return config
+    made = agent_class(name)
+    takes_config = "config" in inspect.signature(made).parameters
+    for cls in made.__mro__ if takes_config else ():  # an agent may extend one that has settings
+        settings = cls.__name__.removesuffix("Agent") + "Config"
+        config: type[AgentConfig] | None = getattr(import_module(cls.__module__), settings, None)
+        if config is not None:
+            return config
+    return None
 
 
-def _class_of(name: str) -> type:
-    if name not in AGENTS:
-        raise OptionError(f"there is no agent {name!r}; {suggest(str(name), AGENTS)}")
-    module, _, attribute = AGENTS[name].partition(":")
-    found: type = getattr(import_module(module), attribute)
-    return found
+def agent_class(name: str) -> type[Any]:
+    """Return the class of an agent; ``module:Class`` imports the module."""
+    path = AGENTS.get(name, str(name))
+    if ":" not in path:
+        raise OptionError(
+            f"there is no agent {name!r}; {suggest(path, AGENTS)} (your own: 'package.module:Class')"
+        )
+    return own_class(path)
 
 
 _MARK = "tiny.json"

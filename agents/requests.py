@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import gymnasium
 
 from ..envs import Snapshot, TextEnv, restore, snapshot
+from ..envs.registry import not_ours
 from ..errors import CoMapError, EngineError, LanguageModelError, OptionError
 from ..lm import (
     Completion,
@@ -167,10 +168,7 @@ class EnvSlot:
     ):
         inner = env.unwrapped
         if not isinstance(inner, TextEnv):
-            raise OptionError(
-                "the runner needs an environment of comap (comap.envs.TextEnv), found "
-                f"{type(inner).__name__}"
-            )
+            raise OptionError(not_ours(type(inner).__name__))
         self.env, self.inner = env, inner
         self.layer = imagined_layer(env)
         self.model = asked_model(env, world_model)

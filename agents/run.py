@@ -304,6 +304,7 @@ class Tally:
     env_info: dict[str, Counter[str]] = field(default_factory=dict)
     language_model: Counter[str] = field(default_factory=Counter)
     world_model: Counter[str] = field(default_factory=Counter)
+    gate: Counter[tuple[Any, Any, bool]] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, trajectories: Iterable[Trajectory]) -> Tally:
@@ -325,6 +326,9 @@ class Tally:
         self.invalid += sum(step.invalid_action for step in trajectory.steps)
         self.imagined += sum(step.imagined for step in trajectory.steps)
         for step in trajectory.steps:
+            if step.notes.get("path") == "reflected":  # by CoMap
+                get = step.notes.get
+                self.gate[get("p_source"), get("q_source"), bool(get("gate"))] += 1
             for name, word in step.env_info.items():
                 if isinstance(word, str):
                     self.env_info.setdefault(name, Counter())[word] += 1
@@ -357,6 +361,11 @@ class Tally:
             first_errors.setdefault(kind, message[:500])
         result["errors"] = dict(sorted(counts.items()))
         result["first_errors"] = dict(sorted(first_errors.items()))
+        if self.gate:
+            opened = sum(count for key, count in self.gate.items() if key[2])
+            result["gate"] = {"reflections": self.gate.total(), "opened": opened}
+            for at, name in enumerate(("p_source", "q_source")):
+                result["gate"][name] = ", ".join(sorted({str(key[at]) for key in self.gate}))
         if self.env_info:
             result["told"] = {
                 name: dict(sorted(said.items())) for name, said in self.env_info.items()

@@ -10,11 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-
-from ..agents import ExpertAgent, RandomAgent, run_episode
 from ..agents.run import RUN, TRAJECTORIES, recorded
-from ..envs.panel import evenly
 from ..envs.stabletoolbench import StableToolBenchEnv
 from ..envs.stabletoolbench.scoring import (
     VERDICTS,
@@ -35,7 +31,7 @@ from ..envs.stabletoolbench.tasks import GROUPS, SIZES, generated_task, read_que
 from ..envs.storage import comap_home
 from ..errors import DataCorrupt, DataNotFound, LanguageModelError, OptionError
 from ..metrics import Rate, wilson
-from ..trainers.evaluation import frozen_set, load_transitions, score_transitions
+from ..trainers.evaluation import load_transitions, score_transitions
 from ..trainers.setup import Environments
 from ..trajectory import Trajectory
 from ..worldmodel import Transition, WorldModel
@@ -415,13 +411,12 @@ def _rate(rate: Mapping[str, Any], name: str) -> str:
 
 
 _FROZEN = "stages/*-frozen-transitions/transitions.jsonl"
-_MIXED = 0.1  # share of mixtures of actions among the random agent's, most of which are refused
 
 
-def score_world_model(
+def world_model_result(
     world_model: WorldModel,
     environments: Environments,
-    split: str,
+    split: str | None,
     transitions: Sequence[Transition],
 ) -> dict[str, Any]:
     with closing(environments(split)) as env:
@@ -433,24 +428,6 @@ def score_world_model(
         "scores": score_transitions(world_model, transitions, canonicalizer),
         **circumstances(("gymnasium", "numpy", "torch", "transformers", "openai")),
     }
-
-
-def drawn_transitions(env: gymnasium.Env[str, str], n: int, seed: int = 0) -> list[Transition]:
-    """Return transitions of an environment's split, half an expert's and half a random agent's."""
-    tasks = env.get_wrapper_attr("tasks").ids
-    episodes: list[list[Trajectory]] = []
-    for agent in (ExpertAgent(), RandomAgent(seed=seed, mixed=_MIXED)):
-        played: list[Trajectory] = []
-        for task in evenly(tasks, min(len(tasks), max(n // 4, 2))):
-            played.append(run_episode(env, agent, task=task, seed=seed))
-            if sum(len(one.steps) for one in played) >= 2 * n:
-                break
-        if not any(one.steps for one in played):
-            raise OptionError(
-                f"expected episodes of {agent.name} to draw from, found none; give --transitions"
-            )
-        episodes.append(played)
-    return frozen_set(episodes[0], episodes[1], n, seed)
 
 
 def read_transitions(path: Path, env_id: str) -> list[Transition]:

@@ -19,7 +19,7 @@ from .. import __version__
 from ..agents.run import DIGESTS, RUN, SUMMARY, TRAJECTORIES, Tally
 from ..agents.run import FORMAT as RUN_FORMAT
 from ..envs import TextEnv
-from ..envs.registry import class_of
+from ..envs.registry import env_class, not_ours
 from ..errors import CoMapError, DataCorrupt, DataNotFound, OptionError, TaskNotFound
 from ..facts import Delta, State, diff
 from ..jsonl import read_json, wrong_file
@@ -255,10 +255,10 @@ class _Environments:
         self._env: gymnasium.Env[str, str] | None = None
 
     def get(
-        self, env_id: str, options: Mapping[str, Any], split: str, generated: bool
+        self, env_id: str, options: Mapping[str, Any], split: str | None, generated: bool
     ) -> gymnasium.Env[str, str]:
         made = _known_class(env_id)
-        chosen = made.offline(options) | {"split": split}
+        chosen = made.offline(options) | ({} if split is None else {"split": split})
         data = self._data.get(env_id, self._data.get(""))
         if generated:
             chosen = dict(made.generated_options) | chosen
@@ -269,7 +269,7 @@ class _Environments:
         if self._env is None or key != self._key:
             self.close()
             try:
-                env: gymnasium.Env[str, str] = gymnasium.make(env_id, **chosen)
+                env: gymnasium.Env[str, str] = gymnasium.make(env_id.rpartition(":")[2], **chosen)
             except (TypeError, gymnasium.error.Error) as error:
                 raise OptionError(f"the recorded options do not fit {env_id}: {error}") from None
             self._env, self._key = env, key
@@ -282,10 +282,13 @@ class _Environments:
 
 
 def _known_class(env_id: str) -> type[TextEnv]:
-    made = class_of(env_id) if isinstance(env_id, str) else None
-    if made is None or not issubclass(made, TextEnv):
-        raise DataNotFound(f"there is no environment {env_id!r:.80} here; import what registers it")
-    return made
+    try:  # a record names the module of an environment, but does not decide what is imported
+        return env_class(str(env_id).rpartition(":")[2])
+    except gymnasium.error.Error:
+        raise DataNotFound(
+            f"there is no environment {env_id!r:.80} here; import what registers it (on the command line: "
+            f"--env {env_id if ':' in env_id else 'MODULE:ID'})"
+        ) from None
 
 
 def _guessed_options(trajectory: Trajectory) -> dict[str, Any]:
@@ -490,17 +493,19 @@ class _File:
         other = ""
         try:
             env_id = trajectory.env_id if record.env_id is None else record.env_id
-            _compare(0, "env_id", env_id, trajectory.env_id)
             options = record.options
             if options is None:
                 options = _guessed_options(trajectory)
-            split = trajectory.fingerprint.get("split", trajectory.split)
-            split = str(get(record.run, "config", "split") or split)
+            config = {"split": trajectory.fingerprint.get("split", trajectory.split)}
+            config |= members(record.run, "config")  # None: the environment has no such option
+            split = None if config["split"] is None else str(config["split"])
             horizon = get(record.run, "imagined", "horizon")
             generated = str(trajectory.task).startswith("generated/")
             env = self.environments.get(env_id, options, split, generated)
             inner = env.unwrapped
-            assert isinstance(inner, TextEnv)
+            if not isinstance(inner, TextEnv):
+                raise DataNotFound(not_ours(repr(env_id)))
+            _compare(0, "env_id", inner.env_id, trajectory.env_id)
             other = _other(inner, options, trajectory)
             verdict = check_episode(env, trajectory, horizon if type(horizon) is int else None)
         except Difference as difference:

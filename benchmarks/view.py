@@ -69,7 +69,10 @@ def view_run(
     pack, names = Pack(), _names_of(runs)
     played = [_packed(pack, file, name, most) for file, name in zip(files, names, strict=True)]
     if not len(pack):
-        raise DataNotFound(f"expected trajectories in {files[0]}, found none; has the run begun?")
+        raise DataNotFound(
+            f"expected trajectories in {files[0]}, found no whole line of one; name a run that has ended "
+            "an episode"
+        )
     table = _together_table(played) if together else summary_table("Results", played[0].summary)
     title = "comap runs" if together else f"comap run: {runs[0].name}"
     summary, sections = _page_summary(played, most), [Section("", [table])]
@@ -164,6 +167,10 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         "steps in all": f"{summary['steps']['all']:,}",
         "refused actions": f"{100 * summary['invalid_actions']:.1f} %",
     }
+    if gate := summary.get("gate"):
+        shown = (one_line(gate[name], 40) for name in ("p_source", "q_source"))
+        counts = f"opened at {gate['opened']:,} of {gate['reflections']:,} reflections"
+        rows["CoMap's gate"] = "{}; p: {}, q: {}".format(counts, *shown)
     for name, counts in summary.get("told", {}).items():
         n = sum(counts.values())
         words = [f"{one_line(word, 40)} {100 * m / max(n, 1):.1f} %" for word, m in counts.items()]

@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -158,35 +157,34 @@ class ScoreWorldModel(ModelOptions):
     """write the result to this file, as JSON"""
 
     def run(self) -> int:
+        from ..agents.scoring import drawn_transitions
         from ..benchmarks.display import print_table
         from ..benchmarks.record import write_result
-        from ..benchmarks.scores import (
-            drawn_transitions,
-            read_transitions,
-            score_world_model,
-            world_model_table,
-        )
-        from ..envs.registry import env_class
+        from ..benchmarks.scores import read_transitions, world_model_result, world_model_table
+        from ..envs.registry import env_class, registered
         from ..trainers.evaluation import save_transitions
         from ..trainers.setup import Environments
         from ..worldmodel.create import create_world_model
 
         self._check()
         environments = Environments(self.env, self.env_options(split="--split"))
-        split = self.split or next(reversed(env_class(self.env).test_splits), "test")
+        env_id = registered(self.env)
+        split = self.split or next(reversed(env_class(env_id).test_splits), None)
         if self.transitions is None:
             with closing(environments(split)) as env:
                 transitions = drawn_transitions(env, self.n, self.seed)
         else:
-            transitions = read_transitions(self.transitions, self.env)
+            transitions = read_transitions(self.transitions, env_id)
         if self.save is not None:
             save_transitions(self.save, transitions)
         # the options of models are about the world model where there is no other
         chosen = replace(self, model=self.model or self.world_model)
         with tempfile.TemporaryDirectory() as folder:
-            made = Models(chosen, Path(folder), environments, self.seed).world_model()
+            models = Models(chosen, Path(folder), environments, self.seed)
+            made = models.world_model()
+            models.check_servers()
             model: Any = create_world_model(made) if isinstance(made, str | Mapping) else made
-            result = score_world_model(model, environments, split, transitions)
+            result = world_model_result(model, environments, split, transitions)
         source = "half an expert's, half a random agent's" if self.transitions is None else "given"
         result |= {"world_model": self.kind_of_world(), "source": source, "seed": self.seed}
         if self.out is not None:
@@ -398,36 +396,23 @@ class Shipped(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured(Command):
-    """What a module of the benchmarks measures, by settings of the same name as the command."""
+class NoiseGradients(Command):
+    """Measure how much gradient of each of PaW's losses falls on noise."""
 
-    module: ClassVar[str] = ""
+    example: ClassVar[str] = "comap bench noise-gradients --model shipped:agent"
     config: Any = field(metadata=SETTINGS)
 
     @classmethod
     def resolved(cls, own: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
-        module = import_module(f"..benchmarks.{cls.module}", __package__)
-        return {"config": getattr(module, cls.__name__)(**given)}
+        from ..benchmarks import noise_gradients
+
+        return {"config": noise_gradients.NoiseGradients(**given)}
 
     def run(self) -> int:
-        import_module(f"..benchmarks.{self.module}", __package__).run(self.config)
+        from ..benchmarks import noise_gradients
+
+        noise_gradients.run(self.config)
         return 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoiseGradients(Measured):
-    """Measure how much gradient of each of PaW's losses falls on noise."""
-
-    module: ClassVar[str] = "noise_gradients"
-    example: ClassVar[str] = "comap bench noise-gradients --model shipped:agent"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PaWOverhead(Measured):
-    """Measure what PaW adds to an update's time."""
-
-    module: ClassVar[str] = "overhead"
-    example: ClassVar[str] = "comap bench paw-overhead --device cpu"
 
 
 def _to_stderr(line: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -49,7 +50,6 @@ COMMANDS = {
     "bench reliability": ("bench:Reliability", "faults and load: count what is lost"),
     "bench shipped": ("bench:Shipped", "train the small models that comap ships"),
     "bench noise-gradients": ("bench:NoiseGradients", "gradients of PaW's losses on noise"),
-    "bench paw-overhead": ("bench:PaWOverhead", "what PaW adds to an update's time"),
     "hub push": ("serve:Push", "push trajectories or models to the Hub"),
     "hub load": ("serve:Load", "load what was pushed"),
 }
@@ -74,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if own_process and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # the terminal may not know every character
+    if own_process and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # by comap/__init__.py
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     traceback = words[:1] == ["--traceback"]
     words = words[1:] if traceback else words
     if words[:1] == ["--version"]:
@@ -96,6 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return session.exit
     except SystemExit as stop:  # help, or a mistake that was told
         return int(stop.code or 0)
+    except KeyboardInterrupt:  # while modules are loaded
+        print("comap: stopped", file=sys.stderr)
+        return 130
     except (CoMapError, gymnasium.error.Error, OSError) as error:
         return _complain(error)
 
@@ -138,11 +143,7 @@ def _run(command: Command, traceback: bool, own_process: bool) -> int:
 
 def _complain(error: Exception) -> int:
     """Print an error on one line of standard error and return the exit status."""
-    if isinstance(error, gymnasium.error.UnregisteredEnv):
-        known = ", ".join(name for name in gymnasium.registry if name.startswith("comap/"))
-        found = str(error).partition(" Did you mean")[0]  # what others registered is no help
-        message, code = f"expected an environment; {found} Name another; known: {known}", 2
-    elif isinstance(error, (CoMapError, gymnasium.error.Error, OSError)):
+    if isinstance(error, (CoMapError, gymnasium.error.Error, OSError)):
         message, code = str(error), 2 if isinstance(error, _MISTAKES) else 1
     else:
         hint = "a fault of comap; 'comap --traceback ...' shows where"

@@ -166,7 +166,11 @@ class Options(jsonargparse.ArgumentParser):
             found = f", found {value[-1]!r:.80}" if value else ""
             name = next(iter(action.option_strings), action.dest)
             message = f"expected {getattr(action, 'kind', 'another value')} as {name}{found}"
-        self.say(" ".join(message.split()))
+        message = " ".join(message.split())
+        if ' in "<unicode string>"' in message:
+            where = message.replace(' in "<unicode string>"', "").partition("config: ")[2]
+            message = f"expected YAML or JSON in the file of --config, found another text: {where}"
+        self.say(message)
 
     def say(self, message: str) -> NoReturn:
         """Say what is wrong, and end the program."""

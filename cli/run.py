@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
@@ -21,11 +20,13 @@ import docstring_parser
 
 from ..agents import ExpertAgent, RandomAgent, run_episodes
 from ..agents.config import check_adapter, check_capabilities
-from ..agents.create import AGENTS, agent_options, create_agent, tiny_folder
+from ..agents.create import AGENTS, agent_class, agent_options, create_agent, tiny_folder
+from ..agents.requests import is_grounded
+from ..agents.run import SUMMARY
 from ..envs.panel import evenly
-from ..envs.registry import env_class
+from ..envs.registry import env_class, registered
 from ..errors import DataNotFound, MissingExtra, OptionError, check_number
-from ..lm import LanguageModel
+from ..lm import LanguageModel, OpenAILanguageModel
 from ..lm.create import (
     SHIPPED,
     check_packages,
@@ -41,6 +42,7 @@ from ..worldmodel import (
     ImaginedEnv,
     RetrievalWorldModel,
     WorldModel,
+    create_world_model,
     transitions_of,
 )
 from ..worldmodel.language import LanguageWorldModel
@@ -92,8 +94,8 @@ class ModelOptions(EnvOptions):
     world_model: str | None = None
     """who says what follows an action: oracle (the real environment, tried out), noisy (the oracle with
     errors), retrieval (fitted on the train split), null (nothing happens), FILE.jsonl (a saved retrieval
-    model), or a language model as for --model; default: oracle, for agents that ask, but shipped for
-    comap with the shipped model"""
+    model), MODULE:CLASS (your own), or a language model as for --model; default: oracle, for agents that
+    ask, but shipped for comap with the shipped model"""
     world_model_prompts: str | None = None
     """of a language model: standard or brief"""
     world_model_state_text: str | None = None
@@ -101,7 +103,7 @@ class ModelOptions(EnvOptions):
     world_model_adapter: str | None = None
     """of a language model: which --adapter answers"""
     world_model_option: Pairs = field(default_factory=dict)
-    """another option of a language model or of noisy, such as max_new_tokens=64 (repeatable)"""
+    """another option of a language model, noisy or your own, such as max_new_tokens=64 (repeatable)"""
     world_model_cache: Literal["query", "belief"] | None = None
     """answer from memory what was asked before: the same query, or the same action in the same belief
     (an approximation)"""
@@ -113,6 +115,8 @@ class ModelOptions(EnvOptions):
     def kind_of_world(self) -> str | None:
         """Return which world model was asked for; what it is made of is recorded elsewhere."""
         spec = self.world_model
+        if _is_own(spec):
+            return " ".join([str(spec), *(f"{k}={v}" for k, v in self.world_model_option.items())])
         if spec == "retrieval":
             seed = getattr(self, "seed", 0)
             return f"retrieval, fitted on {self.fit_tasks} tasks of train, seed {seed}"
@@ -144,6 +148,8 @@ class Models:
         elif spec == "noisy":
             noisy = {"id": spec, "error_rate": options.error_rate, "seed": self._seed}
             made = {**noisy, **options.world_model_option}
+        elif _is_own(spec):
+            made = {"id": spec, **options.world_model_option}
         elif spec == "retrieval":
             made = self._retrieval()
         elif spec.endswith(".jsonl"):
@@ -156,6 +162,12 @@ class Models:
         if not isinstance(made, str | Mapping):
             return CachedWorldModel(made, key=key)
         return {"id": "cached", "model": made, "key": key}
+
+    def check_servers(self) -> None:
+        """Ask each server once, so that a wrong address, key or name is known before any play."""
+        for lm in self._made.values():
+            if isinstance(lm, OpenAILanguageModel):
+                lm.check_server()
 
     def _language_world_model(self, spec: str) -> LanguageWorldModel:
         options = self._options
@@ -188,7 +200,7 @@ class Models:
         base_url = options.base_url if is_main or is_bare else None
         if base_url is None:
             _check_name(spec, _OWN, "model")
-            if is_bare:
+            if is_bare and not spec.startswith((".", "/", "~")):
                 print(f"loading {spec} from the hub, where it is not on this machine", flush=True)
         hush()
         settings: dict[str, Any] = {}
@@ -221,6 +233,12 @@ class Models:
         return model
 
 
+def _is_own(spec: str | None) -> bool:
+    """Return whether a text names a class of the user's own: MODULE:CLASS."""
+    own = re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", spec or "") is not None
+    return own and not str(spec).startswith(("shipped:", "replay:"))
+
+
 def _check_name(spec: str, known: tuple[str, ...], what: str) -> None:
     """Refuse what looks like a misspelled name before it is looked for on the hub."""
     close = difflib.get_close_matches(spec, known, n=1, cutoff=0.75)
@@ -251,7 +269,7 @@ class Play(ModelOptions):
     prefix: ClassVar[str] = "agent_"
 
     agent: str
-    """who acts, such as comap, react or expert"""
+    """who acts, such as comap, react or expert, or MODULE:CLASS (your own)"""
     agent_option: Pairs = field(default_factory=dict)
     """what an agent takes beside its settings, such as head=FILE (repeatable)"""
     split: str | None = None
@@ -304,10 +322,9 @@ class Play(ModelOptions):
 
     @classmethod
     def note(cls, own: Mapping[str, Any]) -> str:
-        if own.get("agent") not in AGENTS:
-            return f"agents: {', '.join(sorted(AGENTS))}"
-        module, _, name = AGENTS[own["agent"]].partition(":")
-        made = getattr(import_module(module), name)
+        if "agent" not in own:
+            return f"agents: {', '.join(sorted(AGENTS))}, or MODULE:CLASS"
+        made = agent_class(own["agent"])
         params = docstring_parser.parse(made.__doc__ or "").params
         described = {one.arg_name: one.description or "" for one in params}
         further = [name for name in inspect.signature(made).parameters if name != "config"]
@@ -316,10 +333,10 @@ class Play(ModelOptions):
 
     @property
     def folder(self) -> Path:
-        return self.out or Path("runs", self.agent)
+        return self.out or Path("runs", self.agent.rpartition(":")[2])
 
     def run(self) -> int:
-        """Play; return 0, whatever failed in play."""
+        """Play; return 0, or 3 if every episode failed."""
         from ..agents.run import run_to
         from ..benchmarks.display import print_table, run_progress
         from ..benchmarks.record import circumstances
@@ -351,7 +368,7 @@ class Play(ModelOptions):
         if failures(summary):
             print(f"\n{failures(summary)}; play them again with --retry-failed")
         print(f"\nrun: {out} (to look at it: comap view {shlex.quote(str(out))})")
-        return 0
+        return 3 if sum(summary["errors"].values()) == summary["n"] else 0
 
     def prepared(self) -> Run:
         """Return what is run: environment, tasks, agent and models."""
@@ -363,11 +380,11 @@ class Play(ModelOptions):
                 check_number(option, value, least)
             if name in ("horizon", "real_every") and value is not None and not self.imagined:
                 raise OptionError(f"{option} is about imagined episodes; add --imagined")
-        chosen = self._with_shipped()
+        cls, chosen = env_class(self.env), self._with_shipped()
         agent, agent_config = chosen._agent()
         if chosen.model is None:
             check_capabilities(agent, None)
-        split = self.split or next(reversed(env_class(self.env).test_splits), None)
+        split = self.split or next(reversed(cls.test_splits), None)
         options = self.env_options(split="--split")
         if self.max_steps is not None:
             options["max_episode_steps"] = self.max_steps
@@ -377,10 +394,12 @@ class Play(ModelOptions):
             tasks = evenly(self._tasks(env), self.episodes)
         check_out(self.folder)
         models = Models(chosen, self.folder, environments, self.seed)
-        asks = agent_options(self.agent) is not None
+        asks = agent_options(self.agent) is not None or _is_own(self.agent)
         lm = models(chosen.model) if chosen.model is not None and asks else None
         check_capabilities(agent, lm)
         world_model = models.world_model()
+        if self.retry_failed or not (self.folder / SUMMARY).exists():
+            models.check_servers()
         played: MakeEnv = make_env
         if self.imagined:
             if world_model is None:
@@ -388,6 +407,9 @@ class Play(ModelOptions):
                     "--imagined needs a world model to imagine with; add --world-model"
                 )
             imagining = world_model
+            if isinstance(imagining, Mapping):  # one for all episodes, unless it belongs to one
+                made = create_world_model(imagining)
+                imagining = imagining if is_grounded(made) else made
 
             def imagined() -> ImaginedEnv:
                 return ImaginedEnv(make_env(), imagining, self.horizon, self.real_every)
@@ -549,6 +571,8 @@ class Verify(Command):
     """how many episodes, drawn at random; 0 or all for all of them"""
     seed: int = 0
     """of the draw"""
+    env: tuple[str, ...] = ()
+    """import the module of an environment of your own that was played: MODULE:ID (repeatable)"""
     data_dir: tuple[str, ...] = ()
     """folder with official data (default: what is on this machine); for one environment of several
     ID=DIR, such as comap/WebShop-v0=catalog (repeatable)"""
@@ -571,6 +595,8 @@ class Verify(Command):
         if not isinstance(sample, int) or sample < 0:
             raise OptionError(f"--sample must be a number of at least 0, or all, not {self.sample}")
         check_out(self.out, is_file=True)
+        for env_id in self.env:
+            registered(env_id)
         folders: dict[str, str] = {}  # of each environment; that of "" is for all others
         for text in self.data_dir:
             name, equals, folder = text.partition("=")

@@ -523,7 +523,9 @@ def _unknown_option(env: type[TextEnv], name: str) -> OptionError:
         for parameter in inspect.signature(cls.__init__).parameters.values()
         if parameter.kind is parameter.KEYWORD_ONLY
     }
-    return OptionError(f"{env.env_id} has no option {name!r}; {suggest(name, sorted(known), 20)}")
+    env_id = getattr(env, "env_id", None)
+    named = env_id if isinstance(env_id, str) else env.__name__
+    return OptionError(f"{named} has no option {name!r}; {suggest(name, sorted(known), 20)}")
 
 
 def snapshot(env: gymnasium.Env[str, str]) -> Snapshot:

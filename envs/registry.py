@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 
-from ..errors import OptionError
+from ..errors import CoMapError, OptionError, suggest
 from ..facts import State
 from ..trajectory import Turn
 from .base import TextEnv
@@ -32,20 +35,67 @@ def env_class(env_id: str) -> type[TextEnv]:
     """Return the class of a registered environment; `TextEnv` itself for one that is none.
 
     Its attributes say what the environment has: `TextEnv.test_splits`, `TextEnv.slow` and so on. Ask
-    once, where an id comes in, and hand the class on. ``module:id`` imports the module first.
+    once, where an id comes in, and hand the class on. See `registered`.
     """
+    cls = class_of(registered(env_id))
+    return cls if cls is not None and issubclass(cls, TextEnv) else TextEnv
+
+
+def registered(env_id: str) -> str:
+    """Return the id of a registered environment; ``module:id`` imports the module first."""
     module, colon, name = env_id.rpartition(":")
     if colon:
-        try:
-            import_module(module)
-        except ImportError as error:
-            raise OptionError(
-                f"expected a module that registers {env_id!r}, found none: {error}; put its folder on "
-                "PYTHONPATH"
-            ) from error
-    gymnasium.spec(name)
-    cls = class_of(env_id)
-    return cls if cls is not None and issubclass(cls, TextEnv) else TextEnv
+        own_module(module, f"registers {name!r}")
+    try:
+        gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        namespaces = "comap/", f"{name.partition('/')[0]}/"
+        known = {_bare(one): one for one in gymnasium.registry if one.startswith(namespaces)}
+        close = difflib.get_close_matches(_bare(name), known, n=1)
+        hint = f"did you mean {known[close[0]]!r}?" if close else suggest("", known.values())
+        raise type(error)(
+            f"expected an environment, found {env_id!r:.120}; {hint} (your own: 'module:id', with the "
+            "module that registers it)"
+        ) from None
+    return name
+
+
+def _bare(env_id: str) -> str:
+    """Return an environment's name without namespace and version, in lower case."""
+    return env_id.rpartition("/")[2].partition("-v")[0].lower()
+
+
+def own_module(name: str, does: str) -> Any:
+    """Import a user's module, which may be in the working directory."""
+    if not {"", str(Path.cwd())} & set(sys.path):
+        sys.path.append(str(Path.cwd()))  # the path of a console script is without it
+    try:
+        return import_module(name)
+    except CoMapError:
+        raise
+    except Exception as error:
+        raise OptionError(
+            f"expected a module that {does}, found {type(error).__name__}: {error}; put its folder on "
+            "PYTHONPATH, or mend the module"
+        ) from error
+
+
+def own_class(path: str) -> type[Any]:
+    """Return the class that ``module:Class`` names."""
+    module, _, name = path.rpartition(":")
+    found = getattr(own_module(module, f"defines {name!r}"), name, None)
+    if not isinstance(found, type):
+        kind = f"no attribute {name!r}" if found is None else type(found).__name__
+        raise OptionError(f"expected a class as 'module:Class', found {kind} in {module}")
+    return found
+
+
+def not_ours(found: str, purpose: str = "") -> str:
+    """Return what to say of an environment that is none of comap's."""
+    return (
+        f"expected an environment of comap (comap.envs.TextEnv){purpose}, found {found}; make one of a "
+        "Gymnasium environment with comap.integrations.adapter.adapt"
+    )
 
 
 def idle_answer(env_id: str, shown: str) -> str:

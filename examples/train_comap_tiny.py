@@ -8,7 +8,7 @@ tasks, too few to learn anything. Remove the changed settings, or run
 
     python examples/train_comap_tiny.py --out runs/tiny-comap
 
-It needs ``pip install "comap[viz,train]"`` and writes models, results of each stage and
+It needs ``pip install -e ".[viz,train]"`` and writes models, results of each stage and
 ``report.html``. If you interrupt it, start it again to resume.
 """
 
@@ -64,6 +64,7 @@ def main() -> None:
         make_env,
         show_expert(make_env, config),
         options.out,
+        about={"preset": "tiny"},
         tell=lambda event: event["event"] == "stage" and print(event["number"], event["stage"]),
     )
     summary = training.run()

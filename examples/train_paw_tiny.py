@@ -8,7 +8,7 @@ than a minute, too short to learn anything.
     python examples/train_paw_tiny.py --out runs/tiny-paw
     python examples/train_paw_tiny.py --out runs/tiny-gigpo --algorithm gigpo --plain
 
-It needs ``pip install "comap[viz,train]"`` and writes the policy, ``metrics.jsonl`` and
+It needs ``pip install -e ".[viz,train]"`` and writes the policy, ``metrics.jsonl`` and
 ``report.html``. If you interrupt it, start it again to resume.
 """
 
@@ -56,6 +56,7 @@ def main() -> None:
             model=shipped_models().agent,
             make_env=Environments("comap/ALFWorld-v0", steps | {"source": "generated"}),
             out=options.out,
+            about={"preset": "tiny"},
         )
     for line in (options.out / "metrics.jsonl").read_text("utf-8").splitlines():
         update = json.loads(line)

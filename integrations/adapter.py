@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +13,9 @@ from typing import Any, TypeVar
 import gymnasium
 
 from ..envs import Canonicalizer, Outcome, Panel, TextEnv
+from ..envs.canon import collapse
 from ..errors import InvalidAction, NoEpisode, OptionError, SnapshotError, needs_extra
-from ..facts import State
+from ..facts import Fact, State
 from ..spaces import Unicode
 
 _SPLIT = "seeds"
@@ -39,13 +42,64 @@ class Wording:
     refusal: str = "Nothing happens."
 
 
+class PatternCanonicalizer:
+    """Reads facts by a table of regular expressions: see `adapt`. An empty table reads none."""
+
+    def __init__(self, table: Mapping[str, str | Sequence[str]]):
+        self._rules: list[tuple[re.Pattern[str], list[tuple[bool, Fact]]]] = []
+        for pattern, texts in table.items():
+            rows = [texts] if isinstance(texts, str) else texts
+            try:
+                rule = re.compile(pattern)
+                read = [(row[:1] == "-", State.from_text(row.lstrip("- "))) for row in rows]
+                facts = [(removes, fact) for removes, state in read for fact in state.facts]
+                for _, fact in facts:
+                    _filled(fact, [""] * (rule.groups + 1), dict.fromkeys(rule.groupindex, ""))
+            except (re.error, LookupError, ValueError) as error:
+                raise OptionError(
+                    "expected a regular expression and facts such as 'at(agent, cell {1})', found "
+                    f"{pattern!r:.80}: {rows!r:.200} ({error})"
+                ) from error
+            self._rules.append((rule, facts))
+        digest = hashlib.sha256(repr(list(table.items())).encode("utf-8", "replace")).hexdigest()
+        self.version = f"patterns-{digest[:12]}" if table else "no facts"
+
+    def initial(self, goal: str, observation: str) -> State:
+        return self.update(State(), "", observation)
+
+    def update(self, state: State, action: str, observation: str) -> State:
+        facts, parsed = set(state.facts), False
+        for rule, templates in self._rules:
+            for match in rule.finditer(observation):
+                parsed = True
+                for removes, template in templates:
+                    fact = _filled(template, [match[0], *match.groups("")], match.groupdict(""))
+                    facts = {one for one in facts if not _covers(fact, one)} if removes else facts
+                    facts |= set() if removes else {fact}
+        return State(frozenset(facts), parsed)
+
+    def action(self, text: str) -> str:
+        return collapse(text)
+
+
+def _filled(template: Fact, groups: Sequence[str], named: Mapping[str, str]) -> Fact:
+    return tuple(collapse(part.format(*groups, **named)) for part in template)
+
+
+def _covers(template: Fact, fact: Fact) -> bool:
+    """Return whether a fact is the one to remove, where ``*`` stands for any argument."""
+    return len(template) == len(fact) and all(
+        one in ("*", other) for one, other in zip(template, fact, strict=True)
+    )
+
+
 class AdaptedEnv(TextEnv):
     """A Gymnasium environment of others as one of comap: see `adapt`."""
 
     def __init__(
         self,
         env: gymnasium.Env[Any, Any],
-        canonicalizer: Canonicalizer,
+        canonicalizer: Canonicalizer | Mapping[str, str | Sequence[str]] | None = None,
         words: Wording | None = None,
         *,
         name: str | None = None,
@@ -53,6 +107,13 @@ class AdaptedEnv(TextEnv):
         **common: Any,
     ):
         super().__init__(**common)
+        if canonicalizer is None:
+            gymnasium.logger.warn(
+                "adapt() was given no canonicalizer: facts are empty, so that Delta-F1 is not defined; "
+                "give one, or a table of regular expressions"
+            )
+        if canonicalizer is None or isinstance(canonicalizer, Mapping):
+            canonicalizer = PatternCanonicalizer(canonicalizer or {})
         missing = [one for one in _METHODS if not callable(getattr(canonicalizer, one, None))]
         if not callable(getattr(env, "step", None)) or not callable(getattr(env, "reset", None)):
             raise OptionError(f"expected a gymnasium.Env, found {type(env).__name__}")
@@ -61,15 +122,19 @@ class AdaptedEnv(TextEnv):
                 f"expected a canonicalizer with {', '.join(_METHODS)}, found "
                 f"{type(canonicalizer).__name__} without {', '.join(missing)}"
             )
-        spec = getattr(env, "spec", None)
-        self.env_id = name or (spec.id if spec is not None else type(env).__name__)  # type: ignore[misc]
-        self.adapted, self.canonicalizer = env, canonicalizer
+        self._name, self.adapted, self.canonicalizer = name, env, canonicalizer
         self._words = words or Wording()
         self._seeds = {f"{_SPLIT}/{seed}": int(seed) for seed in seeds}
         self._panel = Panel.of(self._seeds, _SPLIT, [_SPLIT])
         self._own_limit = self._limit
         self._taken: list[tuple[str, str]] = []
         self._last_info: Mapping[str, Any] = {}
+
+    @property
+    def env_id(self) -> str:  # type: ignore[override]
+        """The name in records: as given, else the id under which it or the adapted one is registered."""
+        spec = self.spec or getattr(self.adapted, "spec", None)
+        return self._name or (spec.id if spec is not None else type(self.adapted).__name__)
 
     @property
     def tasks(self) -> Panel:
@@ -186,14 +251,14 @@ class AdaptedEnv(TextEnv):
 
 def adapt(
     env: gymnasium.Env[Any, Any],
-    canonicalizer: Canonicalizer,
+    canonicalizer: Canonicalizer | Mapping[str, str | Sequence[str]] | None = None,
     words: Wording | None = None,
     *,
     name: str | None = None,
     seeds: Sequence[int] | range = range(100),
     **common: Any,
 ) -> AdaptedEnv:
-    """Return an environment of others with state facts, for everything that comap has.
+    r"""Return an environment of others with state facts, for everything that comap has.
 
     ``info`` has the keys of `comap.envs.Info`; `comap.worldmodel.ImaginedEnv`, agents,
     `comap.agents.run_episode` and `comap.metrics` take it as they take comap's own.
@@ -201,9 +266,12 @@ def adapt(
     Args:
         env: Any ``gymnasium.Env`` whose observations and actions are texts, or are made of texts and
             into texts by functions of `words`.
-        canonicalizer: Reads facts from its texts: see `comap.envs.Canonicalizer`.
+        canonicalizer: Reads facts from its texts: see `comap.envs.Canonicalizer`. Or a table: where a
+            regular expression is found in an observation, its facts are added, with ``{1}`` for the
+            first group; with a ``-`` before them they are removed, ``*`` standing for any argument. None
+            for no facts: then episodes can be played and imagined, but Delta-F1 is not defined.
         words: What else is known of it; None for nothing.
-        name: Its id in records; None for that of ``env.spec``.
+        name: Its id in records; None for the id with which it was made, else that of ``env.spec``.
         seeds: Of its tasks: ``reset(options={"task": "seeds/3"})`` resets it with seed 3.
         **common: See `comap.envs.TextEnv`.
 
@@ -212,17 +280,10 @@ def adapt(
 
     Example:
         >>> import gymnasium as gym
-        >>> class Cell:
-        ...     version = "cell-1"
-        ...     def initial(self, goal, observation):
-        ...         return self.update(State(), "", observation)
-        ...     def update(self, state, action, observation):
-        ...         return State(frozenset({("at", "agent", observation)}))
-        ...     def action(self, text):
-        ...         return text.strip()
+        >>> table = {r"cell \d+": ["-at(agent, *)", "at(agent, {0})"], "Nothing happens": ()}
         >>> words = Wording(observe=lambda cell: f"cell {cell}",
         ...               act=lambda text: ["left", "down", "right", "up"].index(text))
-        >>> env = adapt(gym.make("FrozenLake-v1", is_slippery=False), Cell(), words)
+        >>> env = adapt(gym.make("FrozenLake-v1", is_slippery=False), table, words)
         >>> observation, info = env.reset(seed=0)
         >>> observation, reward, terminated, truncated, info = env.step("down")
         >>> observation, info["facts"].to_text(), env.step("fly")[4]["invalid_action"]

@@ -594,18 +594,22 @@ class Results:
 
 
 def origin(folder: Path) -> str:
-    """Return the part of a card that says how a folder came about, by its journal."""
+    """Return the part of a card with the last command that made the folder and ended well."""
     journal = folder / "journal.jsonl"
-    entries = list(read(journal)) if journal.is_file() else []
-    last: Mapping[str, Any] = next((e for e in reversed(entries) if _mapping(e).get("command")), {})
+    entries = [_mapping(entry) for entry in read(journal)] if journal.is_file() else []
+    last: Mapping[str, Any] = next((e for e in reversed(entries) if _made_it(e)), {})
     known = _mapping(last.get("versions")) or {"comap": __version__}
     versions = ", ".join(f"{name} {version}" for name, version in known.items() if version)
-    words = last.get("command")
-    command = shlex.join(["comap", *map(str, words)]) if isinstance(words, list) else None
+    command = shlex.join(["comap", *map(str, last["command"])]) if last else None
     about = {"command": command, "versions": versions}
     about |= {"commit": last.get("commit"), "date": last.get("ended")}
     rows = [(name, shown(value)) for name, value in about.items() if value]
     return "## How it was made\n\n" + table(("", ""), rows)
+
+
+def _made_it(entry: Mapping[str, Any]) -> bool:
+    words = entry.get("command")
+    return isinstance(words, list) and words[:1] in (["run"], ["train"]) and entry.get("exit") == 0
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

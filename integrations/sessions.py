@@ -14,7 +14,7 @@ import gymnasium
 
 from ..envs import TextEnv
 from ..envs.http import Refused
-from ..envs.registry import class_of
+from ..envs.registry import class_of, not_ours, registered
 from ..errors import NoEpisode, OptionError, TaskNotFound, check_number, suggest
 
 _LONGEST_NAME = 300
@@ -27,12 +27,19 @@ Worth: TypeAlias = Literal["return", "score", "success"]
 
 
 def text_env_class(env_id: str) -> type[TextEnv]:
-    """Return the class of a registered environment of comap."""
-    gymnasium.spec(env_id)
-    made = class_of(env_id)
-    if made is None or not issubclass(made, TextEnv):
-        raise OptionError(f"expected an environment of comap (a TextEnv), found {env_id!r}")
+    """Return the class of a registered environment of comap; `TextEnv` where a function makes it."""
+    made = class_of(registered(env_id)) or TextEnv
+    if not issubclass(made, TextEnv):
+        raise OptionError(not_ours(repr(env_id)))
     return made
+
+
+def make_env(env_id: str, options: Mapping[str, Any]) -> gymnasium.Env[str, str]:
+    """Make a registered environment of comap."""
+    env: gymnasium.Env[str, str] = gymnasium.make(registered(env_id), **options)
+    if not isinstance(env.unwrapped, TextEnv):
+        raise OptionError(not_ours(repr(env_id)))
+    return env
 
 
 class Offered:
@@ -44,7 +51,8 @@ class Offered:
     a backslash or a colon in it.
 
     Args:
-        env_ids: Registered ids of comap's environments, the default first.
+        env_ids: Registered ids of comap's environments, the default first; ``module:id`` imports the
+            module, and clients use the plain id.
         options: Given to each of them by whoever starts the server.
         allowed: Names of options that clients may give, over these.
 
@@ -70,7 +78,8 @@ class Offered:
     ):
         if isinstance(env_ids, str) or not env_ids:
             raise OptionError(f"expected a list of ids of environments, found {env_ids!r}")
-        self.env_ids, self.options = tuple(env_ids), dict(options or {})
+        self.env_ids = tuple(registered(env_id) for env_id in env_ids)
+        self.options = dict(options or {})
         self.allowed = tuple(sorted(set(allowed)))
         for env_id in self.env_ids:
             made = text_env_class(env_id)
@@ -95,7 +104,7 @@ class Offered:
 
     def make(self, env_id: Any = None, asked: Any = None) -> gymnasium.Env[str, str]:
         """Return a new environment with the options that a client gave, if both are allowed."""
-        return gymnasium.make(self.chosen(env_id), **self.options | self.checked(asked))
+        return make_env(self.chosen(env_id), self.options | self.checked(asked))
 
     def checked(self, asked: Any) -> dict[str, Any]:
         """Return the options that a client gave, if they are allowed."""

@@ -9,8 +9,9 @@ from typing import Any, get_args
 import gymnasium
 
 from ..envs.panel import evenly
+from ..envs.registry import registered
 from ..errors import NoEpisode, OptionError, check_choice
-from .sessions import Worth, text_env_class
+from .sessions import Worth, make_env, text_env_class
 
 _PROMPT = (
     "Solve the following task by calling the tools, one call at a time. The task is over when a tool "
@@ -144,7 +145,7 @@ def environment_factory(
     environment. Rows of the data set come from `task_rows`.
 
     Args:
-        env_id: A registered id of an environment of comap.
+        env_id: A registered id of an environment of comap, or ``module:id``, which imports the module.
         reward: What a rollout is worth.
         show_actions: Whether observations end with the admissible actions, where there are such.
         **options: Of the environment.
@@ -163,12 +164,12 @@ def environment_factory(
     """
     check_choice("reward", reward, get_args(Worth))
     cls = text_env_class(env_id)
-    base = _BASES.get(cls.env_id, ActEnvironment)
-    name = cls.env_id.rpartition("/")[2].partition("-v")[0]
+    base = _BASES.get(getattr(cls, "env_id", ""), ActEnvironment)
+    name = registered(env_id).rpartition("/")[2].partition("-v")[0]
     kind: Any = type(name, (base,), {"__doc__": base.__doc__, "__module__": __name__})
 
     def make() -> Any:
-        return kind(gymnasium.make(env_id, **options), reward, show_actions)
+        return kind(make_env(env_id, options), reward, show_actions)
 
     return make
 
@@ -183,8 +184,7 @@ def task_rows(
     env_id: str, number: int | None = None, prompt: str = _PROMPT, **options: Any
 ) -> list[dict[str, Any]]:
     """Return rows of a data set for GRPOTrainer: ``prompt``, to which `reset` adds, and ``task``."""
-    text_env_class(env_id)
-    with closing(gymnasium.make(env_id, **options)) as env:
+    with closing(make_env(env_id, options)) as env:
         ids: Sequence[str] = env.get_wrapper_attr("tasks").ids
     said = [{"role": "user", "content": prompt}]
     return [{"prompt": said, "task": task} for task in evenly(ids, number)]

@@ -12,7 +12,7 @@ import gymnasium
 from ..agents.parsing import parse_action, text_between
 from ..envs.panel import evenly
 from ..errors import check_choice, needs_extra
-from .sessions import Session, Worth, text_env_class
+from .sessions import Session, Worth, make_env, text_env_class
 
 Reading: TypeAlias = Literal["tags", "whole"]
 
@@ -61,7 +61,7 @@ def load_environment(
     started, or an engine that broke, is the rollout's ``error``.
 
     Args:
-        env_id: A registered id of an environment of comap.
+        env_id: A registered id of an environment of comap, or ``module:id``, which imports the module.
         split: The split to train on; None for the environment's own default.
         eval_split: The split to evaluate on; None for the first of its splits for tests.
         num_train_examples: How many tasks, evenly from the split; None for all.
@@ -79,7 +79,8 @@ def load_environment(
         gymnasium.error.Error: The id is not registered.
     """
     cls = text_env_class(env_id)
-    reading = reading or ("whole" if cls.env_id in _WHOLE else "tags")
+    kind = getattr(cls, "env_id", "")
+    reading = reading or ("whole" if kind in _WHOLE else "tags")
     check_choice("reward", reward, get_args(Worth))
     check_choice("reading", reading, get_args(Reading))
     with needs_extra("verifiers", "an environment for verifiers"):
@@ -87,10 +88,10 @@ def load_environment(
         from datasets import Dataset
     if eval_split is None:
         eval_split = cls.test_splits[0] if cls.test_splits else split
-    system = system_prompt or _WHOLE_PROMPTS.get(cls.env_id, _TAGS_PROMPT)
+    system = system_prompt or _WHOLE_PROMPTS.get(kind, _TAGS_PROMPT)
 
     def make(split: str | None) -> gymnasium.Env[str, str]:
-        return gymnasium.make(env_id, **options | ({} if split is None else {"split": split}))
+        return make_env(env_id, options | ({} if split is None else {"split": split}))
 
     def rows(split: str | None, number: int | None) -> Any:
         with closing(make(split)) as env:

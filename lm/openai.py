@@ -25,7 +25,9 @@ from .base import (
     Completion,
     Generate,
     LMRequest,
+    Message,
     NextWord,
+    Sampling,
     Score,
     Usage,
     WordProbabilities,
@@ -189,6 +191,19 @@ class OpenAILanguageModel(BaseLanguageModel):
             "name": self.name,
         }
 
+    def check_server(self) -> None:
+        """Send one small request, without retries, and raise an error that retries would not mend.
+
+        Raises:
+            LanguageModelError: The address, the key or the model's name is wrong.
+        """
+        request = Generate((Message("user", "Hello."),), Sampling(max_new_tokens=16))
+        key = key_from(self._variable, self._address)
+        with _new_client(self._address, key, self._timeout, max_retries=0) as client:
+            reply = self._ask(client, request)
+        if isinstance(reply, LanguageModelError) and not reply.transient:
+            raise reply
+
     def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
         if not requests:
             return []
@@ -208,7 +223,7 @@ class OpenAILanguageModel(BaseLanguageModel):
     def _ask(self, client: Any, request: LMRequest) -> Any:
         import openai
 
-        start = time.monotonic()
+        start, transient = time.monotonic(), False
         key = "" if client.api_key == _NO_KEY else client.api_key
         try:
             with self._slots:
@@ -225,20 +240,24 @@ class OpenAILanguageModel(BaseLanguageModel):
             return self._reply(request, read_chat(answer.content, key))
         except BadAnswer as error:
             found, advice = error.args
+            transient = advice == _THINKS
         except LanguageModelError as error:
             return error.with_traceback(None)
         except openai.APITimeoutError:
-            found = f"no whole answer within {self._timeout:g} s"
+            found, transient = f"no whole answer within {self._timeout:g} s", True
             advice = "raise timeout, lower concurrency or ask for fewer tokens"
         except openai.APIStatusError as error:
             found, advice = _refusal(error.response, key, self._variable)
+            transient = error.status_code in (408, 409, 429) or error.status_code >= 500
         except openai.APIConnectionError as error:
             found, advice = _broken(error)
         took = time.monotonic() - start
-        return LanguageModelError(
+        failure = LanguageModelError(
             f"expected an answer of {self.name} ({self._address.host}), found {found}, over "
-            f"{took:.1f} s and up to {self._max_retries} retries; {advice}"
+            f"{took:.1f} s and up to {client.max_retries} retries; {advice}"
         )
+        failure.transient = transient
+        return failure
 
     def _can_ask_otherwise(self, error: Any, sent: Mapping[str, Any]) -> bool:
         """Return whether a refusal names a field of ours that can be sent otherwise, from now on."""

@@ -59,6 +59,8 @@ def check(name: str, place: Path, status: int, output: str, errors: str) -> None
     assert status == 0, output + errors
     assert "Traceback" not in errors and "Warning" not in errors, errors
     assert [file for file in SCRIPTS[name][1] if not (place / name / file).is_file()] == []
+    report = place / name / "report.html"
+    assert not report.exists() or ">unknown<" not in report.read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", LEARNED)

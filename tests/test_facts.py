@@ -62,6 +62,18 @@ def test_states_are_small_immutable_values() -> None:
         state.parsed = False  # type: ignore[misc]
 
 
+def test_facts_come_in_any_collection() -> None:
+    facts = frozenset({("at", "agent", "desk 1"), ("lit", "lamp 1")})
+    for given_facts in (list(facts), set(facts), iter(facts), [list(fact) for fact in facts]):
+        assert State(given_facts) == State(facts)  # type: ignore[arg-type]
+        assert hash(State(facts)) == hash(State(list(facts)))  # type: ignore[arg-type]
+    assert str(State(facts)) == State(facts).to_text()
+    assert str(Delta(facts)) == Delta(facts).to_text()
+    for wrong in ("at(agent, desk 1)", ["at(agent, desk 1)"], [3]):
+        with pytest.raises(FactSyntaxError, match="from_text reads text"):
+            State(wrong)  # type: ignore[arg-type]
+
+
 def test_lone_surrogates_survive() -> None:
     state = State(frozenset({("said", "\ud83d")}))
     assert State.from_text(state.to_text()) == state

@@ -44,6 +44,13 @@ def test_delta_f1_by_hand() -> None:
     assert delta_f1(before, actual, State(actual.facts, parsed=False)) == 0.0
 
 
+def test_sets_of_facts_are_beliefs_too() -> None:
+    before, guess, after = {("a",)}, {("b",)}, [("b",), ("c",)]
+    states = (State(frozenset(before)), State(frozenset(guess)), State(frozenset(after)))
+    assert delta_f1(before, guess, after) == delta_f1(*states) == 0.8
+    assert delta_f1_report([(before, guess, after)]) == delta_f1_report([states])
+
+
 def test_the_sign_of_a_change_counts() -> None:
     assert delta_f1(state("a"), state(), state("a", "b")) == 0.0
     assert delta_f1(state(), state("a"), state("a")) == 1.0

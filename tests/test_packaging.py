@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import shutil
 import subprocess
@@ -41,6 +42,36 @@ def tracked() -> list[str]:
     if done.returncode or not done.stdout:
         pytest.skip("not a git checkout: nobody knows what belongs to it")
     return [name for name in done.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+@pytest.mark.parametrize(
+    ("driver", "failing", "installed"),
+    [
+        (True, (), ["torch==2.13.0"]),
+        (False, (), ["torch==2.13.0+cpu"]),
+        (False, ("+cpu",), ["torch==2.13.0+cpu", "uv", "--torch-backend=auto torch==2.13.0"]),
+        (False, ("+cpu", "uv"), ["torch==2.13.0+cpu", "uv", "torch==2.13.0"]),
+    ],
+)
+def test_without_an_nvidia_driver_the_cpu_build_of_torch_is_installed(
+    driver: bool, failing: tuple[str, ...], installed: list[str], tmp_path: Path
+) -> None:
+    if sys.platform != "linux":
+        pytest.skip("PyPI's build has CUDA on Linux alone")
+    fails = "".join(f'case "$*" in *{word}) exit 1;; esac\n' for word in failing)
+    for name, text in {
+        "nvidia-smi": f"exit {int(not driver)}",
+        "python": f'echo "$*" >> "{tmp_path}/said"\n{fails}',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    words = [str(ROOT / ".ci" / "install-torch"), str(tmp_path / "python")]
+    done = subprocess.run(words, env={"PATH": path}, capture_output=True, text=True, check=True)
+    said = (tmp_path / "said").read_text().splitlines()
+    assert len(said) == len(installed)
+    assert all(line.endswith(end) for line, end in zip(said, installed, strict=True)), said
+    assert ("2.5 GB" in done.stdout) is ("uv" in failing)
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..agents.scoring import drawn
 from ..envs import Canonicalizer, Revealer
 from ..errors import DataCorrupt, DataNotFound
 from ..facts import State
@@ -34,8 +34,7 @@ def in_order(trajectories: Iterable[Trajectory]) -> list[Trajectory]:
 def freeze(trajectories: Iterable[Trajectory], n: int, seed: int) -> list[Transition]:
     """Return `n` real transitions drawn at random, in the order of `in_order`; all if there are fewer."""
     found = [step for trajectory in in_order(trajectories) for step in transitions_of(trajectory)]
-    picked = random.Random(seed).sample(range(len(found)), min(n, len(found)))
-    return [found[index] for index in sorted(picked)]
+    return drawn(found, n, seed)
 
 
 def frozen_set(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .. import __version__
 from ..agents.run import differences, writing
 from ..envs.storage import locked
 from ..errors import DataCorrupt, DownloadError, OptionError
@@ -166,7 +167,7 @@ class RunFolder:
                     f"({differing}); give the settings that are there, or begin anew in another folder"
                 )
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        sessions.append({"started": started, **session})
+        sessions.append({"started": started, "versions": {"comap": __version__}, **session})
         write_json(path, {"format": FORMAT, "described": plain, "sessions": sessions})
 
 

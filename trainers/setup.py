@@ -19,6 +19,7 @@ import gymnasium
 from ..agents import Decision, ExpertAgent, Reply, Request, View, run_episode
 from ..agents.create import tiny_folder
 from ..envs import TextEnv
+from ..envs.registry import not_ours, registered
 from ..errors import CoMapError, DataCorrupt, DataNotFound, OptionError, needs_extra, suggest
 from ..trajectory import Trajectory
 from .config import SharedTraining
@@ -47,6 +48,9 @@ class Environments:
     env_id: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        registered(self.env_id)
+
     def __call__(self, split: str | None) -> gymnasium.Env[str, str]:
         chosen: dict[str, Any] = {} if split is None else {"split": split}
         try:
@@ -59,7 +63,7 @@ class Environments:
                 f"cannot make the environment {self.env_id!r}{given}: {error}"
             ) from None
         if not isinstance(env.unwrapped, TextEnv):
-            raise OptionError(f"expected an environment of comap, found {self.env_id!r}")
+            raise OptionError(not_ours(repr(self.env_id)))
         return env
 
     def demonstrating(self) -> Environments:
@@ -68,7 +72,7 @@ class Environments:
         longer = max(_LONG, steps) if isinstance(steps, int) else steps
         return Environments(self.env_id, {**self.options, "max_episode_steps": longer})
 
-    def describe(self, splits: Iterable[str]) -> dict[str, Any]:
+    def describe(self, splits: Iterable[str | None]) -> dict[str, Any]:
         """Return what makes results on these splits comparable, without paths of this machine."""
         prints = {}
         for split in splits:

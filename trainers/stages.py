@@ -50,6 +50,17 @@ Work: TypeAlias = Callable[[StageFolder], Mapping[str, Any]]
 """A stage's work: returns its result, with the files of what it trained under ``weights``."""
 
 
+def identified(
+    about: Mapping[str, Any] | None, config: Any, make_env: MakeEnv, model: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what identifies a training: what is given, and else its environment and model."""
+    known: dict[str, Any] = {"model": dict(model), **(about or {})}
+    describe = getattr(make_env, "describe", None)  # as `comap.trainers.Environments` has
+    if "env" not in known and describe is not None:
+        known["env"] = describe((config.train_split, *config.evaluation_splits))
+    return known
+
+
 class StagedTraining(ABC):
     """A training in a folder, stage by stage.
 
@@ -84,7 +95,8 @@ class StagedTraining(ABC):
     ):
         self.config, self.roles, self.make_env = config, roles, make_env
         self.demos, self.out = demos, Path(out)
-        self.about, self.session = dict(about or {}), dict(session or {})
+        self.about = identified(about, config, make_env, {"name": roles.name, "kind": roles.kind})
+        self.session = dict(session or {})
         self.tell, self.report_to = tell, report_to
         self.agent: AgentConfig = replace(config.agent, seed=config.seed, adapter="agent")
         self.head = RefinementHead.zeros(roles.base("agent").config.get_text_config().hidden_size)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import gymnasium
 
 from ..envs import TextEnv
+from ..envs.registry import not_ours
 from ..errors import WorldModelError
 from ..facts import State
 from ..trajectory import Trajectory, Turn
@@ -102,10 +103,7 @@ def text_env(env: gymnasium.Env[str, str]) -> TextEnv:
     inner = env.unwrapped
     if isinstance(inner, TextEnv):
         return inner
-    raise WorldModelError(
-        "expected an environment of comap (comap.envs.TextEnv) to look ahead in, found "
-        f"{type(inner).__name__}; wrap one of others with comap.integrations.adapt"
-    )
+    raise WorldModelError(not_ours(type(inner).__name__, " to look ahead in"))
 
 
 def ask(model: WorldModel, queries: Sequence[Query]) -> list[Prediction]:

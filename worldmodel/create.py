@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
-from ..errors import CoMapError, WorldModelError, suggest
+from ..envs.registry import own_class
+from ..errors import CoMapError, OptionError, WorldModelError, suggest
 from .base import WorldModel, checked
 
 WORLD_MODELS = {
@@ -50,9 +50,12 @@ def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
         )
     if isinstance(arguments.get("model"), str | Mapping):
         arguments["model"] = create_world_model(arguments["model"])
-    module, _, attribute = target.partition(":")
     try:
-        made = getattr(import_module(module), attribute)(**arguments)
+        cls = own_class(target)
+    except OptionError as error:
+        raise WorldModelError(str(error)) from error
+    try:
+        made = cls(**arguments)
     except CoMapError:
         raise
     except Exception as error:

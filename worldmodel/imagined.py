@@ -13,6 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 from ..envs import Snapshot, TextEnv
 from ..envs import restore as restore_env
 from ..envs.base import Outcome
+from ..envs.registry import not_ours
 from ..errors import InvalidAction, NoEpisode, SnapshotError, WorldModelError, check_number
 from ..facts import Delta, State, diff
 from ..spaces import Unicode
@@ -357,10 +358,7 @@ def _real_env(env: gymnasium.Env[str, str]) -> TextEnv:
         layer = layer.env
     if isinstance(layer, TextEnv):
         return layer
-    raise WorldModelError(
-        "ImaginedEnv needs an environment of comap (comap.envs.TextEnv) that is not imagined yet, "
-        f"found {type(layer).__name__}"
-    )
+    raise WorldModelError(not_ours(type(layer).__name__, " that is not imagined yet"))
 
 
 def _config_of(model: WorldModel) -> Any:

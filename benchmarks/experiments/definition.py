@@ -163,7 +163,9 @@ def read_data(name: str, make: Callable[[Any], T]) -> T:
 
 def _known(what: str, name: str, names: Iterable[str]) -> None:
     if name not in (known := list(names)):
-        raise OptionError(f"there is no {what} {name!r:.80}; {suggest(name, known)}")
+        raise OptionError(
+            f"there is no {what} {name!r:.80}; {suggest(name, known)} (comap bench list)"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

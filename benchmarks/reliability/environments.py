@@ -1,8 +1,7 @@
 """A million actions, hostile ones among them, sixty-four environments for an hour, and killed processes.
 
-What all parts share is here as well: findings, processes of their own, memory, hostile texts. Simulators
-and whole runs are killed at random moments: the episode that a killed process played is recorded as failed,
-the next one works, and no other episode differs.
+What all parts share is here as well: findings, processes of their own, memory, hostile texts. Whole runs
+are killed at random moments: each resumes, and records the same bytes.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ import math
 import multiprocessing
 import os
 import random
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -30,13 +28,10 @@ from typing import Any
 
 import gymnasium
 
-from ...agents import Decision, RandomAgent, Reply, Request, View, run_episodes
 from ...agents.run import TRAJECTORIES
 from ...envs.conformance.suite import check_info
 from ...envs.registry import class_of
-from ...errors import CoMapError
 from ...facts import State, diff
-from ...trajectory import Trajectory
 from ..tables import one_line
 
 ENVIRONMENTS: Mapping[str, tuple[int, int]] = {
@@ -280,77 +275,13 @@ def run_load(scale: float, seed: int, progress: Callable[[str], object]) -> dict
 
 
 def run_engines(scale: float, seed: int, progress: Callable[[str], object]) -> dict[str, Any]:
-    """Kill processes of each kind and return what was found; what is not installed is left out."""
+    """Kill runs and return what was found."""
     found, rng = Findings(), random.Random(seed)
     kills = max(1, round(KILLS * scale))
-    for name, kill in {"simulators": kill_simulator, "runs": kill_run}.items():
-        part = Findings()
-        try:
-            for _ in range(kills):
-                kill(part, rng)
-        except CoMapError as error:  # without Java, say
-            found.figures[f"{name} left out"] = str(error)
-            progress(f"{name}: left out, {error}")
-            continue
-        found.add(part.plain())
-        progress(f"{name}: {kills} killed, {part.lost} lost")
+    for _ in range(kills):
+        kill_run(found, rng)
+    progress(f"runs: {kills} killed, {found.lost} lost")
     return found.plain()
-
-
-class _Killer(RandomAgent):
-    """Kills a process at a step of a task, once: a file says that it did, in whatever process it plays."""
-
-    def __init__(self, task: str, step: int, killed: Path, kill: Callable[[], object]):
-        super().__init__()
-        self._at, self._killed, self._kill = (task, step), killed, kill
-
-    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
-        decision = yield from super().decide(view)
-        if (view.task, view.step) == self._at and not self._killed.exists():
-            self._killed.touch()
-            self._kill()
-        return decision
-
-
-def _check_episodes(
-    found: Findings, whole: Sequence[Trajectory], shaken: Sequence[Trajectory], error: str
-) -> None:
-    """Compare episodes: those that failed must have the error, all others must be the same."""
-    failed = [after for after in shaken if after.error is not None]
-    found.reported[error] += len(failed)
-    found.check(0 < len(failed) < len(whole), f"{len(failed)} of {len(whole)} episodes failed")
-    for before, after in zip(whole, shaken, strict=True):
-        if after.error is None:
-            found.check(before.steps == after.steps, f"the episode of {after.task} changed")
-        else:
-            found.check(error in after.error, f"expected {error} recorded, found {after.error!r}")
-
-
-def kill_simulator(found: Findings, rng: random.Random) -> None:
-    """Kill one of two simulators that play, and compare all episodes."""
-    tasks, victim, step = ["find-plant/3", "find-animal/2"], rng.randrange(2), rng.randint(0, 6)
-    tasks.append(tasks[victim])
-    envs: list[Any] = []
-
-    def make() -> Any:
-        envs.append(gymnasium.make("comap/ScienceWorld-v0", max_episode_steps=8).unwrapped)
-        return envs[-1]
-
-    def kill() -> None:
-        (engine,) = (env.engine for env in envs if env.frame()["task"] == tasks[victim])
-        os.kill(engine.jvm, signal.SIGKILL)
-
-    whole = run_episodes(make, RandomAgent(), tasks, concurrency=2)
-    envs.clear()
-    with tempfile.TemporaryDirectory() as folder:
-        agent = _Killer(tasks[victim], step, Path(folder, "killed"), kill)
-        shaken = run_episodes(make, agent, tasks, concurrency=2)
-    found.counts["simulators killed"] += 1
-    found.counts["episodes beside or after a killed simulator"] += len(tasks)
-    _check_episodes(found, whole, shaken, "EngineError")
-    before, after = (episodes[victim].steps for episodes in (whole, shaken))
-    found.check(before[:step] == after[:step], "the steps before a simulator was killed changed")
-    found.check(after[-1:] != () and after[-1].truncated, "a killed episode was not truncated")
 
 
 def kill_run(found: Findings, rng: random.Random) -> None:

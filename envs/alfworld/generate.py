@@ -309,6 +309,6 @@ def _upstream_texts() -> tuple[str, str]:
     if "UNKNOWN GOAL." not in grammar:
         raise EngineError(
             f"expected 'UNKNOWN GOAL.' in {data / 'alfred.twl2'}, found another grammar; "
-            'run: pip install "comap[alfworld]"'
+            'run: pip install -e ".[alfworld]"'
         )
     return domain, grammar

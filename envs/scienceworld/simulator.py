@@ -92,7 +92,7 @@ FLAGS = (
 """What every JVM of ours is started with; the heap's size depends on the backend."""
 
 _OLDEST = 8
-_ADVICE = 'run: pip install "comap[scienceworld]" (it brings a Java of its own)'
+_ADVICE = 'run: pip install -e ".[scienceworld]" (it brings a Java of its own)'
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def simulator_jar() -> Path:
     if not jar.is_file():
         raise DataNotFound(
             f"expected the simulator at {jar}, found nothing; "
-            'run: pip install --force-reinstall "comap[scienceworld]"'
+            'run: pip install --force-reinstall -e ".[scienceworld]"'
         )
     return jar
 

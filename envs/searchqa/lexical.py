@@ -259,7 +259,7 @@ def build_fts5(folder: Path, total: int, progress: Listener) -> dict[str, Any]:
                 raise  # the disk, say
             raise MissingExtra(
                 f"expected an SQLite with FTS5, found {sqlite3.sqlite_version} ({error}); take another "
-                'kind: pip install "comap[search]", then --kind bm25s'
+                'kind: pip install -e ".[search]", then --kind bm25s'
             ) from error
         for first in range(0, total, _BATCH):
             rows = index.execute(

@@ -18,7 +18,7 @@ from comap.agents.comap import CoMapAgent, CoMapConfig, agreement, world_state_g
 from comap.agents.comap_selective import GateHistory, SelectiveCoMapAgent, SelectiveCoMapConfig
 from comap.agents.heads import RefinementHead
 from comap.envs.conformance.transcripts import load
-from comap.errors import DataCorrupt, DataNotFound, LanguageModelError
+from comap.errors import DataCorrupt, DataNotFound, LanguageModelError, OptionError
 from comap.facts import Delta, Fact
 from comap.lm import Completion, Encode, Generate, NextWord
 
@@ -177,6 +177,42 @@ def test_p_of_a_head() -> None:
     assert (fresh.decision.notes["p"], fresh.decision.action) == (0.5, "go to desk 1")
     with pytest.raises(LanguageModelError, match="2 numbers"):
         converse_with(agent(strong, p_source="head"), view(), [DRAFT, DESK, (1.0,)])
+
+
+HEAD = RefinementHead.zeros(2)
+
+
+@pytest.mark.parametrize(
+    ("head", "options", "sources"),
+    [
+        (None, {}, ("verbal", "proxy")),
+        (HEAD, {}, ("head", "token_geo_mean")),
+        (HEAD, {"p_source": "verbal"}, ("verbal", "token_geo_mean")),
+        (None, {"q_source": "min_token"}, ("verbal", "min_token")),
+        (None, {"p_source": "verbalizer"}, ("verbalizer", "token_geo_mean")),
+        (None, {"p_source": "head", "tau_p": 0.4}, ("head", "token_geo_mean")),
+        (None, {"p_source": "head", "action_gate": False}, ("head", "token_geo_mean")),
+    ],
+)
+def test_sources_that_nobody_chose_are_those_that_work(
+    head: RefinementHead | None, options: dict[str, Any], sources: tuple[str, str]
+) -> None:
+    config = CoMapAgent(CoMapConfig(**options), head).config
+    assert (config.p_source, config.q_source) == sources
+
+
+@pytest.mark.parametrize("options", [{"p_source": "head"}, {"tau_p": 1}, {"tau_q": 1.0}])
+def test_a_gate_that_can_never_open_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="expected a gate that can open"):
+        CoMapAgent(CoMapConfig(**options))
+    with pytest.raises(OptionError, match="expected a gate that can open"):
+        SelectiveCoMapAgent(SelectiveCoMapConfig(**options))
+
+
+def test_the_defaults_are_enough_for_a_model_that_only_writes() -> None:
+    talk = converse_with(CoMapAgent(), view(), [DRAFT, DESK, SAFE])
+    assert talk.kinds == ["Generate", "Imagine", "Generate"]
+    assert talk.decision.action == "go to safe 1" and talk.decision.notes["p"] == 0.9
 
 
 @pytest.mark.parametrize("likely", [True, False])

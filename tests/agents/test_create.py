@@ -151,7 +151,8 @@ def test_what_agents_ask_is_what_they_need(name: str, decoding: str) -> None:
 
 
 COMAP: list[tuple[dict[str, Any], set[str]]] = [
-    ({}, {"score", "prefix"}),
+    ({}, {"prefix"}),
+    ({"q_source": "token_geo_mean"}, {"score", "prefix"}),
     ({"head": RefinementHead.zeros(2)}, {"score", "prefix", "encode"}),
     ({"p_source": "verbal", "head": RefinementHead.zeros(2)}, {"score", "prefix"}),
     ({"p_source": "verbalizer", "q_source": "proxy"}, {"words", "prefix"}),
@@ -173,7 +174,7 @@ def test_comap_needs_what_its_gate_reads(options: dict[str, Any], more: set[str]
     ("name", "options", "told"),
     [
         ("react", {"decoding": "masked"}, "keep a reply to given choices; .* set decoding='free'"),
-        ("comap", {}, "score given texts .* set q_source='proxy'"),
+        ("comap", {"p_source": "verbal"}, "score given texts .* set q_source='proxy'"),
         ("comap", {"q_source": "proxy", "head": RefinementHead.zeros(2)}, "p_source='verbal'"),
         ("rap", {}, "next-word probabilities; .* set evaluation_weight=0"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from unittest.mock import Mock
@@ -101,3 +102,21 @@ def test_a_reader_that_goes_away():
     with os.fdopen(writer, "wb") as pipe:
         done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other signals")
+@pytest.mark.parametrize(
+    ("module", "status", "told"),
+    [("gymnasium", -signal.SIGINT, ""), ("docstring_parser", 130, "comap: stopped\n")],
+)
+def test_ctrl_c_while_modules_are_loaded(module, status, told, tmp_path):
+    interrupted = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
+    (tmp_path / f"{module}.py").write_text(interrupted)
+    done = subprocess.run(
+        [sys.executable, "-m", "comap", "run", "--agent", "random"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (status, told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import socket
 
 import pytest
 
@@ -43,6 +44,20 @@ MISTAKES = [
         "set decoding='free', or if the server is vLLM say so (--model-option choices_mode=vllm)",
     ),
     ("run --agent rap --model 'http://127.0.0.1:9/v1#m'", "evaluation_weight=0"),
+    ("run --agent react --model 'http://127.0.0.1:9/v1#m'", "a broken connection"),
+    ("run --agent random --world-model 'http://127.0.0.1:9/v1#m'", "a broken connection"),
+    ("run --agent comap --model tiny --p-source head", "give head=FILE, or leave p_source out"),
+    ("run --agent comap --model tiny --tau-q 1", "expected a gate that can open"),
+    ("run --agent random --env ALFWorld", "did you mean 'comap/ALFWorld-v0'?"),
+    ("run --agent comap --env comap/AlfWorld-v0", "did you mean 'comap/ALFWorld-v0'?"),
+    ("run --agent react --model ./nosuchdir", "expected a folder with a model"),
+    ("run --agent random --config broken.json", "expected YAML or JSON in the file of --config"),
+    ("run --agent random --episodes many", "expected a whole number or none as --episodes"),
+    ("bench run comap-t99", "(comap bench list)"),
+    ("serve env --env comap/ALFWorld-v0 --port USED", "choose another --port"),
+    ("serve env --env comap/ALFWorld-v0 --style openenv --port USED", "choose another --port"),
+    ("serve env --env comap/ALFWorld-v0 --style mcp --port USED", "choose another --port"),
+    ("serve search --port USED", "choose another --port"),
     ("run --agent react --model 'http://127.0.0.1:9/v1#m' --agent-adapter a", "--adapter a="),
     ("run --agent random --episodes 0", "--episodes must be a whole number of at least 1"),
     ("run --agent random --split valid_sen", "valid_seen"),
@@ -112,8 +127,12 @@ MISTAKES = [
 def test_a_mistake_is_told_in_a_line_before_any_work(words, told, tmp_path, capsys, monkeypatch):
     pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
-    assert main(shlex.split(words)) in (1, 2)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("comap") and told in line
+    (tmp_path / "broken.json").write_text('{"a": ')
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        words = words.replace("USED", str(used.getsockname()[1]))
+        assert main(shlex.split(words)) in (1, 2)
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert line.startswith("comap") and told in line and "from the hub" not in said.out
     made = {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert made <= {"lock", "journal.jsonl", "plan.json"}
+    assert made - {"broken.json"} <= {"lock", "journal.jsonl", "plan.json"}

@@ -62,6 +62,7 @@ def test_adapters_go_where_they_are_asked_for(monkeypatch):
     }
 
 
+hostile = load(f"{Path(__file__).parents[1] / 'lm' / 'hostile_server.py'}:KIT")
 SHORT = ["--env-option", "max_episode_steps=2", "--device", "cpu"]
 
 
@@ -89,6 +90,36 @@ def test_comap_plays_out_of_the_box(shipping, tmp_path, capsys):
     assert run("--agent", "comap", "--model", "shipped", *SHORT, "--out", str(tmp_path)) == 0
     told = capsys.readouterr().out
     assert "the small one" not in told and "4 of 4 tasks had ended before" in told, "the same run"
+
+
+def writes(handler):
+    """Draft one action, and revise it to another."""
+    asked = handler.body["messages"][-1]["content"]
+    reply = "Thought: Hm.\nAction: look"
+    if "Final Action:" in asked:
+        reply = (
+            "Reflection: No.\nDecision: REVISE\nFinal Action: inventory\nRevise Probability: 0.9"
+        )
+    hostile.says(reply)(handler)
+
+
+def test_comaps_gate_opens_with_a_model_behind_a_server(tmp_path, capsys):
+    words = ["--agent", "comap", *SHORT[:2], "--world-model", "null", "--out", str(tmp_path)]
+    with hostile.HostileServer(writes) as server:
+        assert run(*words, "--model", f"{server.url}#m") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "CoMap's gate opened at 8 of 8 reflections; p: verbal, q: proxy" in told
+    assert {s.action for t in episodes(tmp_path) for s in t.steps} == {"inventory"}
+    assert json.loads((tmp_path / "run.json").read_text())["agent"]["p_source"] == "verbal"
+    assert run(*words, "--model", f"{server.url}#m") == 0, "there is nothing to ask the server"
+
+
+def test_a_server_that_refuses_ends_a_run_before_it_begins(tmp_path, capsys):
+    words = ["--agent", "random", "--imagined"]
+    with hostile.HostileServer(hostile.sends({"error": "no"}, 401)) as server:
+        assert run(*words, "--world-model", f"{server.url}#m", "--out", str(tmp_path / "a")) == 1
+        assert "OPENAI_API_KEY" in capsys.readouterr().err and len(server.requests) == 1
+    assert not (tmp_path / "a" / "run.json").exists()
 
 
 def test_what_is_asked_for_wins_over_what_ships(shipping, tmp_path, capsys):

@@ -131,7 +131,7 @@ def test_a_missing_extra_is_told_at_once(monkeypatch):
     known = train.find_spec
     monkeypatch.setattr(train, "find_spec", lambda n: None if n == "jinja2" else known(n))
     for method in ("comap", "paw"):
-        assert "comap[viz]" in say("train", method, "--preset", "tiny")[2]
+        assert ".[viz]" in say("train", method, "--preset", "tiny")[2]
 
 
 # -- a small training ----------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def test_adapters_are_played_with_their_base():
     assert (told.model, told.world_model, told.data_dir) == (base, base, "my data")
     assert told.adapter == {"agent": "m/agent", "wm": "m/wm"} and told.world_model_adapter == "wm"
     chosen = {"adapter": "agent", "seed": 3, "future_state": False, "temperature": 0.0}
-    assert told.config == chosen
+    assert told.config == {**chosen, "p_source": "head", "q_source": "token_geo_mean"}
     assert told.agent_option == {"head": "m/head.safetensors"} and told.dtype is None
     assert told.env_option == {"dialect": "put"}
     assert told.world_model_option == {"max_length": 2048, "max_new_tokens": 9}

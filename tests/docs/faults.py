@@ -122,6 +122,7 @@ FAULTS: dict[str, Callable[[Path], object]] = {
     "An environment that is imagined already": lambda folder: ImaginedEnv(
         ImaginedEnv(alfworld(), "null"), "null"
     ),
+    "A gate that never opens": lambda folder: create_agent("comap", p_source="head"),
     "No such agent": lambda folder: create_agent("raect"),
     "An agent has no such option": lambda folder: create_agent("react", rollouts=3),
     "An agent without a language model": lambda folder: run_episode(

@@ -111,7 +111,8 @@ def test_commands_are_known() -> None:
     for page, words, _ in ALL:
         program = words[0]
         if program == "comap" or "comap" in words:
-            known = ["comap/ALFWorld-v0" if w.startswith("lamps:") else w for w in words]
+            own = {"lamps:mine/Lamps-v0": "comap/ALFWorld-v0", "curious:Curious": "random"}
+            known = [own.get(word, word) for word in words]
             asked = known[known.index("comap") + 1 :]
             if asked == ["--version"]:
                 assert main(asked) == 0
@@ -122,6 +123,8 @@ def test_commands_are_known() -> None:
             assert extras and set(extras[1].split(",")) <= extras_known(), (page, words)
         elif program == "make":
             assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text("utf-8"), (page, words)
+        elif program.startswith(".ci/"):
+            assert (ROOT / program).is_file(), (page, words)
         elif program == "python" or "pytest" in words:
             files = [word for word in words if word.endswith(".py")]
             assert files and all((ROOT / file).is_file() for file in files), (page, words)

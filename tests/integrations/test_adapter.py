@@ -10,10 +10,10 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
-from comap.agents import ExpertAgent, RandomAgent, run_episode
+from comap.agents import ExpertAgent, RandomAgent, run_episode, score_world_model
 from comap.envs import restore, snapshot
 from comap.envs.conformance.transcripts import load
-from comap.errors import OptionError, SnapshotError
+from comap.errors import OptionError, SnapshotError, WorldModelError
 from comap.facts import State
 from comap.integrations.adapter import Wording, adapt
 from comap.metrics import delta_f1_report
@@ -154,6 +154,55 @@ def test_a_fault_ends_the_episode_alone(action, said):
     observation, _, terminated, truncated, info = env.step(action)
     assert (observation, terminated, truncated) == ("", False, True) and said in info["error"]
     assert "error" not in env.reset(seed=0)[1]
+
+
+TABLE = {
+    r"stand on (?P<kind>cell) (\d+)": ["-at(agent, *)", "at(agent, {kind} {2})", "seen({2})"],
+    r"^You": "-seen(0)",
+    "Nothing happens": (),
+}
+
+
+def test_a_table_of_patterns_reads_facts():
+    env = adapt(gym.make("FrozenLake-v1", is_slippery=False), TABLE, LAKE)
+    facts = [env.reset(seed=0)[1]["facts"]]
+    facts += [env.step(action)[4]["facts"] for action in ("right", "right", "fly")]
+    at = [sorted(state.facts) for state in facts]
+    assert at[:2] == [[("at", "agent", "cell 0")], [("at", "agent", "cell 1"), ("seen", "1")]]
+    assert at[2] == at[3] == [("at", "agent", "cell 2"), ("seen", "1"), ("seen", "2")]
+    assert all(state.parsed for state in facts)
+    version = env.unwrapped.fingerprint()["facts"]
+    assert version != adapt(Dice(), {"a": "b"}).unwrapped.fingerprint()["facts"]
+    state = env.canonicalizer.update(facts[3], "look", "Something else.")
+    assert state == State(facts[3].facts, parsed=False)
+
+
+@pytest.mark.parametrize("table", [{"(": "a"}, {"a": "b({1})"}, {"a": "b("}, {"a": "b({)"}])
+def test_a_table_that_cannot_be_read_is_refused(table):
+    with pytest.raises(OptionError, match="expected a regular expression and facts"):
+        adapt(Dice(), table)
+
+
+def test_a_world_model_is_scored_without_an_expert():
+    env = adapt(gym.make("FrozenLake-v1", is_slippery=False), TABLE, LAKE)
+    scores = [score_world_model(env, "null", n=20, seed=seed) for seed in (0, 0, 1)]
+    assert scores[0] == scores[1] != scores[2] and scores[0].n == 20
+    assert scores[0].mean == scores[0].no_op_share > 0
+    with pytest.raises(WorldModelError, match="live episode"):
+        score_world_model(env, "noisy")
+
+
+def test_without_a_canonicalizer_there_are_no_facts_and_that_is_said():
+    with pytest.warns(UserWarning, match="facts are empty"):
+        env = adapt(gym.make("FrozenLake-v1", is_slippery=False), words=LAKE)
+    observation, info = env.reset(seed=0)
+    assert observation == "You stand on cell 0." and info["facts"] == State(parsed=False)
+    imagined = run_episode(ImaginedEnv(env, "null", horizon=2), RandomAgent(), task="seeds/1")
+    assert [step.observation for step in imagined.steps] == ["Nothing happens."] * 2
+    with pytest.raises(OptionError, match="whose canonicalizer reads facts"):
+        score_world_model(env, "null", n=4)
+    with pytest.raises(WorldModelError, match=r"integrations\.adapter\.adapt"):
+        ImaginedEnv(env.adapted, "null")
 
 
 def test_the_global_random_numbers_are_left_alone():

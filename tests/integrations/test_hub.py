@@ -66,6 +66,19 @@ def test_a_run_comes_back_byte_for_byte(played, tmp_path):
     assert str(tmp_path) not in text and str(played.parent) not in text
 
 
+def test_a_card_names_the_command_that_made_the_run(played, tmp_path):
+    for words in (["verify"], ["run", "--agent", "expert", "--out"]):
+        main([*words, str(played)])  # another agent's run into this folder is refused
+    push_trajectories(played, f"local:{tmp_path / 'pushed'}", licence="mit")
+    text = (tmp_path / "pushed" / "README.md").read_text("utf-8")
+    assert "comap run --agent random" in text
+    assert "comap verify runs" not in text and "--agent expert" not in text
+    (played / "journal.jsonl").rename(tmp_path / "journal.jsonl")
+    push_trajectories(played, f"local:{tmp_path / 'unknown'}", licence="mit")
+    assert "| command |" not in (tmp_path / "unknown" / "README.md").read_text("utf-8")
+    (tmp_path / "journal.jsonl").rename(played / "journal.jsonl")
+
+
 def test_datasets_reads_what_was_pushed(played, tmp_path):
     datasets = pytest.importorskip("datasets")
     push_trajectories(played, f"local:{tmp_path / 'pushed'}", licence="mit")

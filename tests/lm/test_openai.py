@@ -87,6 +87,23 @@ def test_it_is_a_language_model():
     assert "set q_source='proxy'" in error_of(model, Score(MESSAGES, ("a",)))
 
 
+def test_a_server_is_checked_by_one_small_request():
+    fine = [GOOD, hostile.sends({}, 429), hostile.sends({}, 503), hostile.says(None), hostile.hangs]
+    wrong = {401: "OPENAI_API_KEY", 404: "the model's name and base_url"}
+    behaviors = [*fine, *(hostile.sends({}, status) for status in wrong), hostile.raw(b"<html>")]
+    with hostile.HostileServer(*behaviors) as server:
+        model = made(server, timeout=0.5, max_retries=3)
+        for _ in fine:
+            model.check_server()
+        for told in (*wrong.values(), "no JSON"):
+            with pytest.raises(LanguageModelError, match=told):
+                model.check_server()
+        assert len(server.requests) == len(behaviors), "nothing was sent twice"
+        assert {body["max_tokens"] for body in server.requests} == {16}
+    with pytest.raises(LanguageModelError, match="a broken connection"):
+        OpenAILanguageModel("tiny", LOCAL).check_server()
+
+
 def test_usage_and_cost():
     with hostile.HostileServer(hostile.sends({}, 500), hostile.says()) as server:
         model = made(server, prices=(1.0, 10.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from comap.agents import CoMapConfig
 from comap.errors import OptionError
 from comap.trainers import CoMapTraining, LoRA, Optimization, baseline_preset, preset
 from comap.trainers.comap.config import ABLATIONS, PRESETS, Distillation
@@ -44,6 +45,8 @@ def test_what_is_at_the_edge_is_accepted():
 
 
 def test_settings_are_given_by_name_or_by_their_config():
+    chosen = preset("paper", agent=CoMapConfig(prompts="brief")).agent
+    assert (chosen.p_source, chosen.q_source) == ("head", "token_geo_mean"), "it trains a head"
     by_name = preset("tiny", tau_p=0.3, accumulate=4, rounds=1)
     nested = preset("tiny", agent={"tau_p": 0.3}, optimization={"accumulate": 4}, rounds=1)
     assert by_name == nested and by_name.agent.decoding == "masked"

@@ -168,6 +168,7 @@ class CoMapTraining(SharedTraining):
 
     def __post_init__(self) -> None:
         self._check(_RANGES)
+        object.__setattr__(self, "agent", self.agent.resolved(head=True))  # it trains one
         if self.world_model_evolution and not (self.real_ce or self.self_distills):
             raise OptionError(
                 "without real_ce, and without wmsd or with eta=0, the world model has nothing to "

@@ -25,7 +25,7 @@ from ..processes import gathered, is_first, own_device, rank, wait, world_size
 from ..run_folder import RunFolder, last_checkpoint
 from ..setup import Environments, show_expert, tiny_for_training
 from ..sft import imitation_samples
-from ..stages import MakeEnv, Tell, play_share
+from ..stages import MakeEnv, Tell, identified, play_share
 from ..tracking import tracked
 from .config import PaWTraining
 from .rollouts import groups_of, roll_out, rollout_metrics
@@ -116,7 +116,8 @@ def train(
         )
     given = {"wm_loss": wm_loss, "advantage": advantage, "select": select}
     folder = RunFolder(out)
-    described = {"method": "paw", "config": config.describe(), **(about or {})}
+    about = identified(about, config, make_env, {"name": Path(model or "tiny").name})
+    described = {"method": "paw", "config": config.describe(), **about}
     described |= changed_parts({**given, "reward": reward})
     described["config"].pop("max_updates", None)  # may grow when the training is gone on with
     with (

@@ -1,0 +1,181 @@
+"""One's own environment, agent and world model, named on the command line as MODULE:NAME."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+from comap.cli import main
+from comap.envs.conformance.transcripts import load
+from comap.errors import OptionError
+from comap.integrations import Offered
+from comap.integrations.trl import environment_factory, task_rows
+
+kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
+say, episodes = kit.say, kit.episodes
+MODULE = '''
+import gymnasium
+from comap.agents import Decision, Imagine, ReActAgent
+from comap.envs import Outcome, Panel, TextEnv
+from comap.integrations.adapter import PatternCanonicalizer, Wording, adapt
+from comap.worldmodel import Prediction
+
+LAMPS = ("light a", "light b")
+
+class Lamps(TextEnv):
+    """Two lamps to light."""
+
+    env_id = "own/Lamps-v0"
+    canonicalizer = PatternCanonicalizer({r"Lit (\\w)": "lit({1})", "Dark": ()})
+
+    @property
+    def tasks(self):
+        return Panel.of(["all/1", "all/2"], "all", ["all"])
+
+    def _open(self, task):
+        self.lit = frozenset()
+        return "all", "Light both.", Outcome("Dark.", admissible=LAMPS)
+
+    def _act(self, action):
+        self.lit = self.lit | {action[-1]}
+        done = self.lit >= set("ab")
+        return Outcome(f"Lit {action[-1]}", float(done), 0.5, done, done, admissible=LAMPS)
+
+    def _save(self):
+        return tuple(self.lit)
+
+    def _load(self, saved):
+        self.lit = frozenset(saved)
+        return LAMPS
+
+def lake(**common):
+    ways = ["left", "down", "right", "up"]
+    words = Wording(observe=lambda cell: f"cell {cell}", act=ways.index, admissible=lambda *_: ways)
+    table = {r"cell \\d+": ["-at(agent, *)", "at(agent, {0})"]}
+    return adapt(gymnasium.make("FrozenLake-v1", is_slippery=False), table, words, **common)
+
+for name, made in {"own/Lamps-v0": Lamps, "own/Lake-v0": lake}.items():
+    gymnasium.register(name, made, max_episode_steps=4, disable_env_checker=True)
+
+class Curious:
+    """Imagines all actions.
+
+    Args:
+        turn: Which it takes first.
+    """
+
+    name = "curious"
+
+    def __init__(self, turn=0):
+        self.turn = turn
+
+    def decide(self, view):
+        imagined = yield [Imagine(action) for action in LAMPS]
+        said = [one.observation for one in imagined]
+        return Decision(LAMPS[(view.step + self.turn) % 2], notes={"said": said})
+
+class Loud(ReActAgent):
+    """ReAct by another name."""
+
+    name = "loud"
+
+class Foresees:
+    def __init__(self, word="Lit"):
+        self.word = word
+
+    def predict(self, queries):
+        return [Prediction(f"{self.word} {query.action[-1]}") for query in queries]
+
+class NoAgent:
+    pass
+'''
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """The name of a module in the working directory, which is not on the path yet."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    name = f"own_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    yield name
+    sys.modules.pop(name, None)
+    for env_id in ("own/Lamps-v0", "own/Lake-v0"):
+        gymnasium.registry.pop(env_id, None)
+
+
+@pytest.mark.parametrize("env", ["own/Lamps-v0", "own/Lake-v0"])
+def test_ones_own_environment_is_played_and_verified(own, env, capsys):
+    words = ["run", "--env", f"{own}:{env}", "--agent", "random", "--out", "run", "--episodes", "2"]
+    assert main(words) == 0
+    assert {one.env_id for one in episodes(Path("run"))} == {env}
+    assert main(["verify", "run"]) == 0, "its module is imported in this process"
+    for name in ("own/Lamps-v0", "own/Lake-v0"):
+        gymnasium.registry.pop(name)
+    del sys.modules[own]
+    code, told, _ = say("verify", "run")
+    assert code == 3 and f"--env {own}:{env}" in told, "a record imports nothing by itself"
+    assert main(["verify", "run", "--env", f"{own}:{env}"]) == 0
+
+
+def test_ones_own_agent_asks_ones_own_world_model(own, capsys):
+    words = ["--env", f"{own}:own/Lamps-v0", "--world-model", f"{own}:Foresees"]
+    words += ["--world-model-option", "word=Dark"]
+    agent = ["run", "--agent", f"{own}:Curious", "--agent-option", "turn=1", *words]
+    assert main([*agent, "--out", "run"]) == 0
+    steps = [step for one in episodes(Path("run")) for step in one.steps]
+    assert [step.action for step in steps] == ["light b", "light a"] * 2
+    assert {tuple(step.notes["said"]) for step in steps} == {("Dark a", "Dark b")}
+    made = json.loads(Path("run", "run.json").read_text())
+    assert made["config"]["world_model"] == f"{own}:Foresees word=Dark"
+    assert main([*agent, "--imagined"]) == 0 and Path("runs", "Curious").is_dir()
+    assert {t.world_model for t in episodes(Path("runs", "Curious"))} == {"Foresees"}
+    told = " ".join(say("run", "--agent", f"{own}:Curious", "--help")[1].split())
+    assert "turn (Which it takes first.)" in told
+    assert "--decoding NAME" in say("run", "--agent", f"{own}:Loud", "--help")[1]
+
+
+def test_ones_own_world_model_is_scored(own, capsys):
+    words = ["score", "world-model", "--env", f"{own}:own/Lamps-v0", "--world-model"]
+    assert main([*words, f"{own}:Foresees", "--n", "4", "--save", "some.jsonl"]) == 0
+    assert main([*words, "null", "--transitions", "some.jsonl", "--out", "null.json"]) == 0
+    scores = json.loads(Path("null.json").read_text())["scores"]
+    assert scores["n"] == 4 and scores["nonempty"]["delta_f1"] == 0
+
+
+def test_other_stacks_import_it_too(own):
+    env_id = f"{own}:own/Lamps-v0"
+    environment = environment_factory(env_id)()
+    assert environment.reset(**task_rows(env_id, 1)[0]) == "Dark."
+    assert type(environment).__name__ == "Lamps" and environment.act("light a") == "Lit a"
+    offered = Offered([env_id, f"{own}:own/Lake-v0"])
+    assert offered.env_ids == ("own/Lamps-v0", "own/Lake-v0")
+    assert offered.make("own/Lake-v0").reset(seed=0)[0] == "cell 0"
+    gymnasium.register("own/Pole-v0", lambda: gymnasium.make("CartPole-v1"))
+    with pytest.raises(OptionError, match=r"integrations\.adapter\.adapt"):
+        Offered(["own/Pole-v0"]).make()
+    gymnasium.registry.pop("own/Pole-v0")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--agent OWN:Curios", "no attribute 'Curios'"),
+        ("--agent OWN:NoAgent", "expected an agent, with 'name' and 'decide'"),
+        ("--agent OWN:LAMPS", "found tuple"),
+        ("--agent nowhere_to_be_found:Agent", "PYTHONPATH"),
+        ("--agent random --world-model OWN:Foresee", "no attribute 'Foresee'"),
+        ("--agent random --world-model OWN:Foresees --world-model-option size=3", "'size'"),
+        ("--agent random --env OWN:own/Lamp-v0", "did you mean 'own/Lamps-v0'?"),
+        ("--agent random --env BROKEN:own/X-v0", "SyntaxError"),
+    ],
+)
+def test_what_is_not_there_is_told(own, words, told):
+    Path(f"broken_{own}.py").write_text("def (")
+    words = words.replace("OWN", own).replace("BROKEN", f"broken_{own}")
+    code, _, errors = say("run", *words.split())
+    assert code in (1, 2) and told in errors and len(errors.splitlines()) == 1
