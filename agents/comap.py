@@ -384,9 +384,6 @@ class CoMapAgent:
             p is always 0.5.
         gate: Another action gate than `action_gate`.
 
-    Raises:
-        OptionError: The gate could never open: p or q cannot be above its threshold.
-
     Example:
         >>> CoMapAgent().config.q_source
         'proxy'
@@ -403,15 +400,18 @@ class CoMapAgent:
     ):
         self.config, self.gate = (config or CoMapConfig()).resolved(head is not None), gate
         self.head = RefinementHead.load(head) if isinstance(head, str | Path) else head
+
+    def check_settings(self) -> None:
+        """Raise `OptionError` if the gate could never open: p or q cannot be above its threshold."""
         constant = self.config.p_source == "head" and self.head is None
         p, tau_p, tau_q = 0.5 if constant else 1.0, self.config.tau_p, self.config.tau_q
-        own = gate is not action_gate
-        if self.config.action_gate and not own and not action_gate(p, 1.0, False, tau_p, tau_q):
-            found = "p_source='head' without a head, so p is always 0.5" if constant else "a 1"
+        known = self.config.action_gate and self.gate is action_gate
+        if known and not action_gate(p, 1.0, False, tau_p, tau_q):
+            why = "p_source='head' without a head, so p is always 0.5" if constant else "1 at most"
+            remedy = ", give head=FILE, or leave p_source out" if constant else ""
             raise OptionError(
                 f"expected a gate that can open (p above tau_p={tau_p}, q above tau_q={tau_q}), found "
-                f"{found}; CoMap would act as ReAct does: lower the threshold"
-                + (", give head=FILE, or leave p_source out" if constant else "")
+                f"{why}; CoMap would act as ReAct does: lower the threshold{remedy}"
             )
 
     def required_capabilities(self) -> frozenset[str]:

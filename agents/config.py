@@ -160,6 +160,12 @@ def required_capabilities(agent: object) -> frozenset[str]:
     return frozenset()
 
 
+def check_settings(agent: Agent) -> None:
+    check = getattr(agent, "check_settings", None)
+    if callable(check):
+        check()
+
+
 def check_capabilities(agent: Agent, lm: LanguageModel | None) -> None:
     """Refuse an agent that would ask its language model what it cannot answer.
 
@@ -169,7 +175,7 @@ def check_capabilities(agent: Agent, lm: LanguageModel | None) -> None:
 
     Raises:
         OptionError: The agent needs a language model and there is none, the model lacks a
-            capability, or there is no such adapter.
+            capability, there is no such adapter, or CoMap's gate could never open.
 
     Example:
         >>> from comap.agents import create_agent
@@ -180,6 +186,7 @@ def check_capabilities(agent: Agent, lm: LanguageModel | None) -> None:
         comap.errors.OptionError: the agent 'react' needs a language model that can score given \
 texts; 'm' cannot; set decoding='free', or use a model in this process (Hugging Face), which can
     """
+    check_settings(agent)
     config = getattr(agent, "config", None)
     if lm is None:
         if isinstance(config, AgentConfig):

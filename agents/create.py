@@ -18,7 +18,7 @@ from ..errors import OptionError, needs_extra, suggest
 from ..jsonl import replacing_file
 from ..trajectory import Trajectory, Turn
 from .base import Agent
-from .config import AgentConfig
+from .config import AgentConfig, check_settings
 from .runner import run_episode
 from .scripted import ExpertAgent, RandomAgent
 
@@ -79,6 +79,7 @@ def create_agent(name: str, **options: Any) -> Agent:
         callable(getattr(agent, "decide", None)) and isinstance(getattr(agent, "name", 0), str)
     ):
         raise OptionError(f"expected an agent, with 'name' and 'decide', found {made.__name__}")
+    check_settings(agent)
     return agent
 
 

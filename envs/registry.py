@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +67,10 @@ def _bare(env_id: str) -> str:
 
 
 def own_module(name: str, does: str) -> Any:
-    """Import a user's module, which may be in the working directory."""
-    if not {"", str(Path.cwd())} & set(sys.path):
-        sys.path.append(str(Path.cwd()))  # the path of a console script is without it
+    """Import a user's module; where there is none on the path, one in the working directory."""
     try:
+        if find_spec(name.partition(".")[0]) is None:
+            sys.path.append(str(Path.cwd()))  # the path of a console script is without it
         return import_module(name)
     except CoMapError:
         raise

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from comap.agents import run_episodes
+from comap.agents import check_capabilities, create_agent, run_episodes
 from comap.agents.base import Imagine
 from comap.agents.comap import CoMapAgent, CoMapConfig, agreement, world_state_gate
 from comap.agents.comap_selective import GateHistory, SelectiveCoMapAgent, SelectiveCoMapConfig
@@ -197,16 +197,23 @@ HEAD = RefinementHead.zeros(2)
 def test_sources_that_nobody_chose_are_those_that_work(
     head: RefinementHead | None, options: dict[str, Any], sources: tuple[str, str]
 ) -> None:
-    config = CoMapAgent(CoMapConfig(**options), head).config
+    made = CoMapAgent(CoMapConfig(**options), head)
+    check_capabilities(made, HashedModel())
+    config = made.config
     assert (config.p_source, config.q_source) == sources
 
 
 @pytest.mark.parametrize("options", [{"p_source": "head"}, {"tau_p": 1}, {"tau_q": 1.0}])
 def test_a_gate_that_can_never_open_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match="expected a gate that can open"):
-        CoMapAgent(CoMapConfig(**options))
-    with pytest.raises(OptionError, match="expected a gate that can open"):
-        SelectiveCoMapAgent(SelectiveCoMapConfig(**options))
+    agents = (
+        CoMapAgent(CoMapConfig(**options)),
+        SelectiveCoMapAgent(SelectiveCoMapConfig(**options)),
+    )
+    for one in agents:
+        with pytest.raises(OptionError, match="expected a gate that can open"):
+            check_capabilities(one, HashedModel())
+        with pytest.raises(OptionError, match="expected a gate that can open"):
+            create_agent(one.name, **options)
 
 
 def test_the_defaults_are_enough_for_a_model_that_only_writes() -> None:

@@ -122,6 +122,14 @@ def test_ones_own_environment_is_played_and_verified(own, env, capsys):
     assert main(["verify", "run", "--env", f"{own}:{env}"]) == 0
 
 
+def test_the_working_directory_is_searched_only_for_ones_own_code(own):
+    before = list(sys.path)
+    assert say("run", "--agent", "random", "--world-model", "null", "--tasks", "none")[0] == 2
+    assert sys.path == before
+    assert say("run", "--agent", f"{own}:Curious", "--help")[0] == 0
+    assert sys.path == [*before, str(Path.cwd())]
+
+
 def test_ones_own_agent_asks_ones_own_world_model(own, capsys):
     words = ["--env", f"{own}:own/Lamps-v0", "--world-model", f"{own}:Foresees"]
     words += ["--world-model-option", "word=Dark"]
