@@ -261,5 +261,5 @@ def test_without_the_extra(encoder: str, tmp_path: Path, monkeypatch: pytest.Mon
     KnowledgeBase(BASE).save(path)
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert len(WKMAgent(knowledge=path).knowledge) == len(BASE)
-    with pytest.raises(MissingExtra, match=r"comap\[dense\]"):
+    with pytest.raises(MissingExtra, match=r"\[dense\]"):
         WKMAgent(WKMConfig(encoder=encoder), path)

@@ -178,7 +178,7 @@ def test_a_missing_library_is_named(folder, monkeypatch):
     for library in ("torch", "transformers"):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, library, None)
-            with pytest.raises(MissingExtra, match=r"comap\[train\]"):
+            with pytest.raises(MissingExtra, match=r"\[train\]"):
                 load(folder)
 
 

@@ -268,7 +268,7 @@ def test_noun_rules():
         import spacy  # noqa: F401
     except ImportError:
         assert noun_rule("auto")[0] == "lexical-1"
-        with pytest.raises(MissingExtra, match=r"comap\[webshop\]"):
+        with pytest.raises(MissingExtra, match=r"\[webshop\]"):
             noun_rule("spacy")
     rule = noun_rule("lexical")[1]
     assert rule([("B0", "The 2-Pack of 10 Red, Red T-Shirts \u2605 caf\u00e9!")]) == [
