@@ -36,6 +36,21 @@ class Line(NamedTuple):
     value: Any
 
 
+def is_shallow(value: object, depth: int = 64) -> bool:
+    """Return whether JSON data are nested no deeper than programs that go into them can bear."""
+    if not isinstance(value, Mapping | list | tuple):
+        return True
+    parts = value.values() if isinstance(value, Mapping) else value
+    return depth > 0 and all(is_shallow(part, depth - 1) for part in parts)
+
+
+def plain(value: Any) -> Any:
+    """Return JSON data that are not nested too deeply."""
+    if not is_shallow(value):
+        raise ValueError("nested too deeply")
+    return value
+
+
 def append(path: Path, records: Iterable[object], *, sync: bool = False) -> list[tuple[int, int]]:
     """Append records, one line each, and return the bytes that each line takes (start, end).
 
@@ -49,7 +64,7 @@ def append(path: Path, records: Iterable[object], *, sync: bool = False) -> list
 
 def read(
     path: Path,
-    parse: Callable[[Any], Any] = lambda record: record,
+    parse: Callable[[Any], Any] = plain,
     *,
     expected: str = "JSON",
     remedy: str = "remove that line",
@@ -63,7 +78,7 @@ def read(
 
 def scan(
     path: Path,
-    parse: Callable[[Any], Any] = lambda record: record,
+    parse: Callable[[Any], Any] = plain,
     *,
     expected: str = "JSON",
     remedy: str = "remove that line",
@@ -128,7 +143,7 @@ def write_json(
 def read_json(path: Path) -> Any:
     """Return the JSON value that a file holds."""
     try:
-        return json.loads(path.read_bytes())
+        return plain(json.loads(path.read_bytes()))
     except (ValueError, RecursionError) as error:
         raise DataCorrupt(f"expected JSON in {path}, found something else ({error})") from error
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...envs.canon import tagged
 from ...errors import OptionError
 from .config import EntropyMode, LossKind, PaWTraining, PolicyOptimization, Selection
 from .rows import overlapping
@@ -18,8 +18,6 @@ from .rows import overlapping
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from torch import Tensor
-
-_ACTION = re.compile(r"<(action|search|answer)>(.*?)</\1>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +242,8 @@ def value_loss(
 
 def action_tokens(texts: Sequence[str]) -> list[bool]:
     """Return for each token of a reply, by its text, whether it is inside the first action tag."""
-    found = _ACTION.search("".join(texts))
-    marked = [] if found is None else overlapping(texts, [found.span(2)])
+    spans = [(start, end) for _, start, end in tagged("".join(texts), "action", "search", "answer")]
+    marked = overlapping(texts, spans[:1])
     return marked if any(marked) else [True] * len(texts)
 
 
