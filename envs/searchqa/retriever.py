@@ -487,7 +487,7 @@ def _hits(row: Any, k: int) -> list[Hit]:
     return hits
 
 
-MAX_QUERIES = 512
+MAX_QUERIES, MAX_PASSAGES = 512, 5_120
 _LONGEST_QUERY = 10_000
 _DEFAULT_TOPK = 3
 
@@ -509,7 +509,11 @@ def answer(retriever: Retriever, asked: Any, max_topk: int = 100) -> dict[str, A
     topk = _DEFAULT_TOPK if topk is None else topk
     if type(topk) is not int or topk < 1:
         raise OptionError(f"expected 'topk' to be a whole number of at least 1, found {topk!r:.40}")
-    found = retriever.search(queries, min(topk, max_topk)) if queries else []
+    topk = min(topk, max_topk)
+    if len(queries) * topk > MAX_PASSAGES:
+        found_all = f"{len(queries)} queries with {topk} each"
+        raise OptionError(f"expected at most {MAX_PASSAGES:,} passages in all, found {found_all}")
+    found = retriever.search(queries, topk) if queries else []
     return {"result": [[_row(hit) for hit in hits] for hits in found]}
 
 
@@ -531,4 +535,4 @@ def retrieval_app(
         return answer(retriever, asked, max_topk)
 
     routes = {"/retrieve": ("POST",), "/health": ("GET",)}
-    return json_app(routes, answered, host=host, token=token, only_json=False)
+    return json_app(routes, answered, host=host, token=token)
