@@ -20,6 +20,7 @@ from ..envs.storage import locked
 from ..errors import DataCorrupt, DownloadError, OptionError
 from ..lm import LanguageModel
 from ..metrics import success_rate
+from ..redaction import without_secrets
 from ..trajectory import Trajectory, read_trajectories
 from ..worldmodel import Configured, WorldModel
 from ..worldmodel.language import LanguageWorldModel
@@ -202,7 +203,7 @@ class Run:
             "seed": self.seed,
             "keep": self.keep,
         }
-        plain: dict[str, Any] = json.loads(json.dumps(described))
+        plain: dict[str, Any] = without_secrets(json.loads(json.dumps(described)))
         return plain
 
 
