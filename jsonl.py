@@ -24,7 +24,15 @@ except ImportError:  # Windows: a line is still written in one piece, but nothin
     fcntl = None  # type: ignore[assignment]
 
 _BLOCK = 1 << 16
-_UNREADABLE = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
+_UNREADABLE = (
+    ArithmeticError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 class Line(NamedTuple):
@@ -107,13 +115,28 @@ def scan(
             start = end
 
 
+def refuse_link(path: Path) -> None:
+    """Raise where a file to be written is a link: a folder that was unpacked may have one to anywhere."""
+    if path.is_symlink():
+        raise DataCorrupt(
+            f"expected a file at {path}, found a link; remove it, or name the file itself"
+        )
+
+
+def draft_of(path: Path) -> Path:
+    """Return where to write what is to replace a file; nothing is there, and so no link."""
+    draft = path.with_name(path.name + ".part")
+    draft.unlink(missing_ok=True)
+    return draft
+
+
 @contextmanager
 def replacing_file(path: Path, *, sync: bool = False) -> Iterator[IO[bytes]]:
     """Open a file to write that replaces `path` once the block has ended well."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".part")
+    draft = draft_of(path)
     try:
-        with draft.open("wb") as file:
+        with draft.open("xb") as file:
             yield file
             if sync:
                 file.flush()
@@ -272,6 +295,7 @@ def _encoded(record: object) -> bytes:
 @contextmanager
 def _held(path: Path) -> Iterator[IO[bytes]]:
     """Open a file to append to, held against other processes where the file system has locks."""
+    refuse_link(path)
     with path.open("a+b", buffering=0) as file:
         if fcntl is not None:
             with suppress(OSError):

@@ -315,7 +315,11 @@ def _check(hint: Any) -> Callable[[Any], bool]:
     if kind is not None and any(map(get_origin, args)):
         return lambda value: any(fits(value) for fits in inner)
     classes = (args if kind else (hint,)) + ((int,) if float in (hint, *args) else ())
-    return lambda value: isinstance(value, classes) and (type(value) is not bool or bool in classes)
+    return lambda value: (
+        isinstance(value, classes)
+        and (type(value) is not bool or bool in classes)
+        and (type(value) is not int or abs(value) < 2**63)
+    )
 
 
 def _fields(record: Any) -> dict[str, Any]:

@@ -319,7 +319,7 @@ class Play(ModelOptions):
         return self.out or Path("runs", self.agent)
 
     def run(self) -> int:
-        """Play; return 0, whatever failed in play."""
+        """Play; return 0, or 1 where every episode failed."""
         from ..agents.run import run_to
         from ..benchmarks.display import print_table, run_progress
         from ..benchmarks.record import circumstances
@@ -351,7 +351,7 @@ class Play(ModelOptions):
         if failures(summary):
             print(f"\n{failures(summary)}; play them again with --retry-failed")
         print(f"\nrun: {out} (to look at it: comap view {shlex.quote(str(out))})")
-        return 0
+        return int(sum(summary["errors"].values()) == summary["n"] > 0)
 
     def prepared(self) -> Run:
         """Return what is run: environment, tasks, agent and models."""

@@ -38,7 +38,7 @@ def env_class(env_id: str) -> type[TextEnv]:
     if colon:
         try:
             import_module(module)
-        except ImportError as error:
+        except (ImportError, TypeError, ValueError) as error:  # or the name of none: ../x
             raise OptionError(
                 f"expected a module that registers {env_id!r}, found none: {error}; put its folder on "
                 "PYTHONPATH"

@@ -140,6 +140,7 @@ def replacing(target: Path) -> Iterator[Path]:
 @contextmanager
 def locked(path: Path, *, wait: float, progress: Listener = silent) -> Iterator[None]:
     """Hold the lock file `path`; the system lets go of it even if this process is killed."""
+    jsonl.refuse_link(path)
     with on_disk(path):
         file = path.open("a+b")
     with file:

@@ -445,7 +445,8 @@ def _keep_run(source: Path, folder: Path) -> None:
     summary = folder / SUMMARY
     recorded_summary = read_json(summary) if summary.is_file() else {}
     if DIGESTS in recorded_summary and (folder / RUN).is_file():  # which may have changed by that
-        recorded_summary[DIGESTS] |= digests_of(folder, [RUN])
+        known = _mapping(recorded_summary[DIGESTS])
+        recorded_summary[DIGESTS] = {**known, **digests_of(folder, [RUN])}
         write_json(summary, recorded_summary)
 
 
@@ -497,7 +498,7 @@ def _schema(pa: Any) -> Any:
     words = ("env_id", "task", "split", "goal", "agent", "model", "world_model", "error")
     return pa.schema(
         [(name, pa.string()) for name in (*words, "observation")]
-        + [("trial", pa.int32()), ("success", pa.bool_()), ("score", pa.float64())]
+        + [("trial", pa.int64()), ("success", pa.bool_()), ("score", pa.float64())]
         + [("length", pa.int32())]
         + [(name, pa.list_(pa.string())) for name in ("actions", "observations")]
         + [("rewards", pa.list_(pa.float64())), ("record", pa.string())]

@@ -110,12 +110,12 @@ def test_a_language_agent_and_world_model(tmp_path, capsys):
     assert {t.world_model for t in episodes(tmp_path / "dream")} == {"LanguageWorldModel"}
 
 
-def test_failed_episodes_are_told_and_are_no_failure(tmp_path, capsys, monkeypatch):
+def test_episodes_that_all_failed_are_a_failure(tmp_path, capsys, monkeypatch):
     def broken(self, action):
         raise RuntimeError(HOSTILE)
 
     monkeypatch.setattr(ALFWorldEnv, "_act", broken)
-    assert run("--agent", "random", "--out", str(tmp_path)) == 0
+    assert run("--agent", "random", "--out", str(tmp_path)) == 1
     told = capsys.readouterr().out
     assert "4 of 4 episodes failed: RuntimeError 4 (the first: [U+001B]" in told
     assert "--retry-failed" in told
@@ -123,7 +123,7 @@ def test_failed_episodes_are_told_and_are_no_failure(tmp_path, capsys, monkeypat
     for line in (tmp_path / "trajectories.jsonl").read_bytes().splitlines():
         assert line.isascii() and json.loads(line)["error"] == f"RuntimeError: {HOSTILE}"
     monkeypatch.undo()
-    assert run("--agent", "random", "--out", str(tmp_path)) == 0
+    assert run("--agent", "random", "--out", str(tmp_path)) == 1
     assert "4 of 4 episodes failed" in capsys.readouterr().out, "they are kept"
     assert run("--agent", "random", "--out", str(tmp_path), "--retry-failed") == 0
     assert "episodes failed" not in capsys.readouterr().out
