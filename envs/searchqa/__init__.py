@@ -11,9 +11,7 @@ from .retriever import (
     CallableRetriever,
     Hit,
     HybridRetriever,
-    RecordingRetriever,
     RemoteRetriever,
-    ReplayRetriever,
     Retriever,
 )
 
@@ -22,9 +20,7 @@ __all__ = [
     "Encoder",
     "Hit",
     "HybridRetriever",
-    "RecordingRetriever",
     "RemoteRetriever",
-    "ReplayRetriever",
     "Retriever",
     "SearchQACanonicalizer",
     "SearchQAEnv",
