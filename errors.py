@@ -7,7 +7,6 @@ Python or Gymnasium inherit from it too, so that code written against those work
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -111,8 +110,10 @@ def suggest(word: str, known: Iterable[str], limit: int = 8) -> str:
         >>> suggest("xyz", ["train", "valid_seen"])
         "known: 'train', 'valid_seen'"
     """
+    from rapidfuzz import fuzz, process  # a split may have 100,000 tasks: difflib takes a second
+
     names = list(known)
-    close = difflib.get_close_matches(word, names, n=1)
+    close = process.extractOne(word[:300], names, scorer=fuzz.ratio, score_cutoff=60)
     if close:
         return f"did you mean {close[0]!r}?"
     shown = ", ".join(repr(name) for name in names[:limit])

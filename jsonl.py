@@ -24,7 +24,15 @@ except ImportError:  # Windows: a line is still written in one piece, but nothin
     fcntl = None  # type: ignore[assignment]
 
 _BLOCK = 1 << 16
-_UNREADABLE = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
+_UNREADABLE = (
+    ArithmeticError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 class Line(NamedTuple):
@@ -34,6 +42,21 @@ class Line(NamedTuple):
     start: int
     end: int
     value: Any
+
+
+def is_shallow(value: object, depth: int = 64) -> bool:
+    """Return whether JSON data are nested no deeper than programs that go into them can bear."""
+    if not isinstance(value, Mapping | list | tuple):
+        return True
+    parts = value.values() if isinstance(value, Mapping) else value
+    return depth > 0 and all(is_shallow(part, depth - 1) for part in parts)
+
+
+def plain(value: Any) -> Any:
+    """Return JSON data that are not nested too deeply."""
+    if not is_shallow(value):
+        raise ValueError("nested too deeply")
+    return value
 
 
 def append(path: Path, records: Iterable[object], *, sync: bool = False) -> list[tuple[int, int]]:
@@ -49,7 +72,7 @@ def append(path: Path, records: Iterable[object], *, sync: bool = False) -> list
 
 def read(
     path: Path,
-    parse: Callable[[Any], Any] = lambda record: record,
+    parse: Callable[[Any], Any] = plain,
     *,
     expected: str = "JSON",
     remedy: str = "remove that line",
@@ -63,7 +86,7 @@ def read(
 
 def scan(
     path: Path,
-    parse: Callable[[Any], Any] = lambda record: record,
+    parse: Callable[[Any], Any] = plain,
     *,
     expected: str = "JSON",
     remedy: str = "remove that line",
@@ -92,13 +115,28 @@ def scan(
             start = end
 
 
+def refuse_link(path: Path) -> None:
+    """Raise where a file to be written is a link: a folder that was unpacked may have one to anywhere."""
+    if path.is_symlink():
+        raise DataCorrupt(
+            f"expected a file at {path}, found a link; remove it, or name the file itself"
+        )
+
+
+def draft_of(path: Path) -> Path:
+    """Return where to write what is to replace a file; nothing is there, and so no link."""
+    draft = path.with_name(path.name + ".part")
+    draft.unlink(missing_ok=True)
+    return draft
+
+
 @contextmanager
 def replacing_file(path: Path, *, sync: bool = False) -> Iterator[IO[bytes]]:
     """Open a file to write that replaces `path` once the block has ended well."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".part")
+    draft = draft_of(path)
     try:
-        with draft.open("wb") as file:
+        with draft.open("xb") as file:
             yield file
             if sync:
                 file.flush()
@@ -128,7 +166,7 @@ def write_json(
 def read_json(path: Path) -> Any:
     """Return the JSON value that a file holds."""
     try:
-        return json.loads(path.read_bytes())
+        return plain(json.loads(path.read_bytes()))
     except (ValueError, RecursionError) as error:
         raise DataCorrupt(f"expected JSON in {path}, found something else ({error})") from error
 
@@ -257,6 +295,7 @@ def _encoded(record: object) -> bytes:
 @contextmanager
 def _held(path: Path) -> Iterator[IO[bytes]]:
     """Open a file to append to, held against other processes where the file system has locks."""
+    refuse_link(path)
     with path.open("a+b", buffering=0) as file:
         if fcntl is not None:
             with suppress(OSError):

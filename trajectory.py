@@ -6,14 +6,25 @@ line of JSON; beliefs are stored once, then as changes, and come back whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, SupportsFloat
+from typing import (
+    Any,
+    NamedTuple,
+    SupportsFloat,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from . import jsonl
 from .errors import DataCorrupt
 from .facts import Delta, Fact, State, apply
+
+Record = TypeVar("Record")
 
 SCHEMA = 2
 READABLE = (1, 2)  # schema 1 has no calls, notes, settings and trials
@@ -85,9 +96,11 @@ class Call:
     def from_json(cls, data: Mapping[str, Any]) -> Call:
         """Read a call from plain data, with lists for tuples."""
         messages = data.get("messages")
-        return cls(
-            **{key: tuple(v) if isinstance(v, list) else v for key, v in data.items()}
-            | {"messages": messages and tuple((role, text) for role, text in messages)}
+        return checked(
+            cls(
+                **{key: tuple(v) if isinstance(v, list) else v for key, v in data.items()}
+                | {"messages": messages and tuple((role, text) for role, text in messages)}
+            )
         )
 
 
@@ -246,7 +259,7 @@ class Trajectory:
         """Read what `to_json` returned.
 
         Raises:
-            DataCorrupt: It is of another schema or lacks a field.
+            DataCorrupt: It is of another schema, lacks a field, or has a value of another type.
         """
         schema = data.get("schema") if isinstance(data, Mapping) else data
         if schema not in READABLE or not isinstance(data, Mapping):
@@ -263,10 +276,50 @@ class Trajectory:
             read = ("schema", "facts", "steps", "review", "crc32")
             rest = {key: value for key, value in data.items() if key not in read}
             review = tuple(Call.from_json(call) for call in data.get("review", ()))
-            return cls(facts=facts, steps=tuple(steps), review=review, **rest)
+            return checked(cls(facts=facts, steps=tuple(steps), review=review, **rest))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             found = f"{type(error).__name__}: {error}"
             raise DataCorrupt(f"expected a whole trajectory, found {found}") from error
+
+
+def checked(record: Record) -> Record:
+    """Return a record whose fields have the annotated types; raise TypeError at one that has not."""
+    for name, fits in _checks(type(record)):
+        if not fits(getattr(record, name)):
+            found = type(getattr(record, name)).__name__
+            raise TypeError(f"{name} is no {type(record).__annotations__[name]}, found {found}")
+    return record
+
+
+@cache
+def _checks(kind: type) -> list[tuple[str, Callable[[Any], bool]]]:
+    return [(name, _check(hint)) for name, hint in get_type_hints(kind).items()]
+
+
+def _check(hint: Any) -> Callable[[Any], bool]:
+    """Return what tells whether a value is of an annotation's type."""
+    kind, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return lambda value: True
+    if kind is Mapping:
+        return lambda value: isinstance(value, Mapping) and jsonl.is_shallow(value)
+    inner = [_check(one) for one in args if one is not ...]
+    if kind in (tuple, frozenset) and len(inner) == 1:
+        return lambda value: isinstance(value, kind) and all(map(inner[0], value))
+    if kind is tuple:
+        return lambda value: (
+            isinstance(value, tuple)
+            and len(value) == len(inner)
+            and all(fits(part) for fits, part in zip(inner, value, strict=True))
+        )
+    if kind is not None and any(map(get_origin, args)):
+        return lambda value: any(fits(value) for fits in inner)
+    classes = (args if kind else (hint,)) + ((int,) if float in (hint, *args) else ())
+    return lambda value: (
+        isinstance(value, classes)
+        and (type(value) is not bool or bool in classes)
+        and (type(value) is not int or abs(value) < 2**63)
+    )
 
 
 def _fields(record: Any) -> dict[str, Any]:
@@ -288,7 +341,7 @@ def _delta_to_json(delta: Delta) -> dict[str, list[Fact]]:
 
 def _delta_from_json(data: Mapping[str, Any]) -> Delta:
     added, removed = (frozenset(tuple(fact) for fact in data[key]) for key in ("added", "removed"))
-    return Delta(added, removed)
+    return checked(Delta(added, removed))
 
 
 def _step_to_json(step: Step) -> dict[str, Any]:
@@ -313,14 +366,14 @@ def _step_from_json(data: Mapping[str, Any], before: State) -> Step:
         said = data["prediction"]
         change = _delta_from_json(said["delta"])
         facts = State(apply(before, change).facts, said["facts"])
-        prediction = Predicted(**{**said, "facts": facts, "delta": change})
+        prediction = checked(Predicted(**{**said, "facts": facts, "delta": change}))
     read = {
         "facts": State(apply(before, delta).facts, data["facts"]),
         "delta": delta,
         "prediction": prediction,
         "calls": tuple(Call.from_json(call) for call in data.get("calls", ())),
     }
-    return Step(**{**data, **read})
+    return checked(Step(**{**data, **read}))
 
 
 def write_trajectories(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import DataCorrupt, DataNotFound, LanguageModelError, OptionError, needs_extra
+from ..jsonl import draft_of
 
 Head = TypeVar("Head")
 
@@ -34,7 +35,7 @@ def _save(path: str | Path, weight: NDArray[Any], bias: NDArray[Any]) -> Path:
         from safetensors.numpy import save_file
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".part")
+    draft = draft_of(path)
     save_file({"weight": weight, "bias": bias}, draft)
     draft.replace(path)
     return path

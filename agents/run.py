@@ -20,6 +20,7 @@ from ..envs.storage import locked
 from ..errors import DataCorrupt, DownloadError, OptionError
 from ..lm import LanguageModel
 from ..metrics import success_rate
+from ..redaction import without_secrets
 from ..trajectory import Trajectory, read_trajectories
 from ..worldmodel import Configured, WorldModel
 from ..worldmodel.language import LanguageWorldModel
@@ -202,7 +203,7 @@ class Run:
             "seed": self.seed,
             "keep": self.keep,
         }
-        plain: dict[str, Any] = json.loads(json.dumps(described))
+        plain: dict[str, Any] = without_secrets(json.loads(json.dumps(described)))
         return plain
 
 
@@ -242,7 +243,7 @@ def known_sessions(path: Path, described: Mapping[str, Any]) -> list[Any]:
 
 def read_run(path: Path) -> dict[str, Any]:
     try:
-        known = json.loads(path.read_bytes())
+        known = jsonl.read_json(path)
         if known["format"] != FORMAT or not isinstance(known["sessions"], list):
             raise ValueError("another format")
     except (ValueError, KeyError, TypeError) as error:
@@ -392,7 +393,7 @@ def check_count(path: Path, number: int) -> None:
     if path.name != TRAJECTORIES or not beside.is_file():
         return
     try:
-        summary = json.loads(beside.read_bytes())
+        summary = jsonl.read_json(beside)
         wanted = summary["trials"]["all"] if "trials" in summary else summary.get("n")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataCorrupt(
@@ -412,6 +413,8 @@ Play: TypeAlias = (
 """Plays tasks of a run, so many at a time, overlapped or not (see `run_to`), and yields each one's
 number and trials as it ends."""
 
+MOST_HOPELESS = 64
+"""After so many episodes in a row that failed before their first step, no more are played."""
 RUN = "run.json"
 TIMINGS = "timings.jsonl"
 """The file that says when each task ended."""
@@ -448,7 +451,7 @@ def run_to(
 
     Raises:
         OptionError: The folder is another run's, in use by another process or cannot be written, or
-            an option cannot be.
+            an option cannot be, or `MOST_HOPELESS` episodes in a row failed at once.
         DataCorrupt: The folder's files are not what they should be.
 
     Example:
@@ -466,9 +469,16 @@ def run_to(
         _lock(stack, folder)
         described = run.describe()
         sessions = known_sessions(folder / RUN, described)
+        trajectories = folder / TRAJECTORIES
+        jsonl.refuse_link(trajectories)
+        if not sessions and trajectories.exists() and trajectories.stat().st_size:
+            raise OptionError(
+                f"expected a folder for a new run, found {trajectories} without a run beside it; name "
+                "another folder"
+            )
         with writing(folder):
             unfinished = isinstance(run.agent, Retrying) and not (folder / SUMMARY).exists()
-            records = Records(folder / TRAJECTORIES, retrying=unfinished)
+            records = Records(trajectories, retrying=unfinished)
             if retry_failed and records.failed:
                 (folder / SUMMARY).unlink(missing_ok=True)
                 records.drop(records.failed)
@@ -481,7 +491,7 @@ def run_to(
                 (folder / SUMMARY).unlink(missing_ok=True)
         if on_start is not None:
             on_start(len(run.tasks) - len(rest))
-        start = time.monotonic()
+        start, hopeless = time.monotonic(), 0
         for number, trials in playing:
             with writing(folder):
                 records.add(trials)
@@ -490,6 +500,14 @@ def run_to(
                 jsonl.append(folder / TIMINGS, [ended])
             if on_done is not None:
                 on_done(trials)
+            at_once = trials[-1].error is not None and not trials[-1].steps
+            hopeless = hopeless + 1 if at_once else 0
+            if hopeless >= MOST_HOPELESS:
+                raise OptionError(
+                    f"expected episodes that begin, found {hopeless} in a row that failed before their "
+                    f"first step, the last one with {trials[-1].error!s:.300}; mend that, and give the "
+                    "same command with --retry-failed"
+                )
         with writing(folder):
             records.sort(run.tasks)
             tally = Tally.of(read_trajectories(records.path) if records.tasks else ())
@@ -516,7 +534,10 @@ def _lock(stack: ExitStack, folder: Path) -> None:
 def _seconds(timings: Path) -> float:
     """Return for how long tasks were played, over all sessions."""
     ends: dict[int, float] = {}
-    for record in jsonl.read(timings) if timings.exists() else ():
-        session, seconds = int(record["session"]), float(record["seconds"])
+
+    def read(record: Any) -> tuple[int, float]:
+        return int(record["session"]), float(record["seconds"])
+
+    for session, seconds in jsonl.read(timings, read) if timings.exists() else ():
         ends[session] = max(ends.get(session, 0.0), seconds)
     return round(sum(ends.values()), 3)

@@ -14,6 +14,7 @@ import gymnasium
 from ..errors import InvalidAction, OptionError, check_choice, check_number
 from ..facts import State
 from ..lm import Encode, Generate, LanguageModel, NextWord, Score
+from ..redaction import without_secrets
 from ..trajectory import ENV_INFO, Call, Predicted, Step, Trajectory, Turn
 from ..worldmodel import Imagined, Prediction, WorldModel, imagined_of
 from .base import Agent, Decision, Imagine, Probe, Retrying, View, estimate_tokens
@@ -182,7 +183,7 @@ def stream_episodes(
 def settings_of(agent: Agent, lm: LanguageModel | None = None) -> dict[str, Any]:
     """Return how an agent is set up, as JSON data: its config, and the name of its model."""
     describe = getattr(getattr(agent, "config", None), "describe", None)
-    settings = dict(describe()) if callable(describe) else {}
+    settings = without_secrets(describe()) if callable(describe) else {}
     return settings if lm is None else settings | {"model": lm.name}
 
 

@@ -29,7 +29,12 @@ def open_console() -> Any:
     """Return rich's console of standard output."""
     with needs_extra("viz", "showing tables and progress"):
         from rich.console import Console
-    return Console(file=sys.stdout, highlight=False)
+    return Console(file=unfiltered(sys.stdout), highlight=False)
+
+
+def unfiltered(stream: Any) -> Any:
+    """Return a stream to draw on: on the command line's own, control characters are shown, not sent."""
+    return getattr(stream, "unfiltered", stream)
 
 
 def _bars(console: Any, **options: Any) -> Any:

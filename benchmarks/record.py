@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import statistics
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,14 +17,12 @@ from typing import Any
 
 from .. import __version__
 from ..jsonl import append, replacing_file
+from ..redaction import public_words
 
 JOURNAL = "journal.jsonl"
 """The file of a folder with a line for each session of a command that wrote there."""
 
 _PACKAGES = ("gymnasium", "numpy", "torch", "transformers", "trl")
-_SECRET = re.compile(r"key|token$|secret|password|credential", re.IGNORECASE)
-_PATH = re.compile(r"(?:(?<=[=,\[\"'(])|^)(?:~|/|[A-Za-z]:[\\/])[^,\"'\])=]*")
-_URL = re.compile(r"(\w+://)(?:[^/@\s]*@)?([^?\s]*)(?:\?\S*)?")
 
 
 def circumstances(packages: Iterable[str] = ()) -> dict[str, Any]:
@@ -104,30 +101,6 @@ def journal(words: Sequence[str], folder: Path) -> Iterator[Session]:
             }
             with suppress(OSError):
                 append(folder / JOURNAL, [line])
-
-
-def public_words(words: Sequence[str]) -> list[str]:
-    """Return the words of a command without secrets, and of machine paths only the last name."""
-    shown, hide = [], False
-    for word in words:
-        name, equals, value = word.partition("=")
-        bare = name.lstrip("-").replace("-", "_")
-        secret = "://" not in name and bool(_SECRET.search(bare)) and not bare.endswith("_env")
-        if hide and not word.startswith("--"):
-            shown.append("***")
-        elif equals and value and secret:
-            shown.append(f"{name}=***")
-        elif "://" in word:
-            shown.append(_URL.sub(r"\1\2", word))
-        else:
-            shown.append(_PATH.sub(_last_name, word))
-        hide = word.startswith("--") and not equals and secret
-    return shown
-
-
-def _last_name(found: re.Match[str]) -> str:
-    name = re.split(r"[\\/]", found[0].rstrip("\\/"))[-1]
-    return f".../{name}" if name not in ("", "~") else "..."
 
 
 @cache

@@ -223,7 +223,10 @@ def shown_progress() -> Iterator[Listener]:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    from ..benchmarks.tables import visible
+
+    how: dict[str, Any] = {"soft_wrap": True, "highlight": False, "markup": False}
+    console = Console(file=getattr(sys.stderr, "unfiltered", sys.stderr), **how)
     with Bars(console=console, disable=not console.is_terminal) as bars:
         stages: dict[str, TaskID] = {}
         last = ("", -1)
@@ -232,7 +235,7 @@ def shown_progress() -> Iterator[Listener]:
             nonlocal last
             stage, done, total, note = progress
             if note:
-                console.print(f"{stage}: {note}")
+                console.print(visible(f"{stage}: {note}"))
             elif console.is_terminal:
                 if stage not in stages:
                     stages[stage] = bars.add_task(stage, total=total)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
@@ -46,7 +48,6 @@ COMMANDS = {
     "bench run": ("bench:Run", "run tables and figures of both papers"),
     "bench report": ("bench:Report", "write the reports of tables and figures"),
     "bench speed": ("bench:Speed", "measure what a step costs"),
-    "bench parity": ("bench:Parity", "compare an engine with its upstream one"),
     "bench reliability": ("bench:Reliability", "faults and load: count what is lost"),
     "bench shipped": ("bench:Shipped", "train the small models that comap ships"),
     "bench noise-gradients": ("bench:NoiseGradients", "gradients of PaW's losses on noise"),
@@ -68,8 +69,40 @@ comap --traceback COMMAND ...
                        shows where a fault of comap itself comes from"""
 
 
+class Shown:
+    """A stream on which control characters are shown, not sent: recorded text steers no terminal.
+
+    What draws on the terminal on purpose writes to `unfiltered`; progress bars of libraries may begin
+    their line anew.
+    """
+
+    _CONTROL = re.compile(r"[^\x20-\x7e\n\t]")
+    _MOVES = re.compile(r"[\r\n]*(\x1b\[A)*\r?")
+
+    def __init__(self, stream: Any):
+        self.unfiltered = stream
+
+    def write(self, text: str) -> int:
+        if self._CONTROL.search(text):
+            from ..benchmarks.tables import visible
+
+            moves = self._MOVES.match(text)
+            start = moves.end() if moves else 0
+            text = text[:start] + visible(text[start:])
+        return int(self.unfiltered.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unfiltered, name)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status: 2 for a mistake on the command line."""
+    out, err = Shown(sys.stdout), Shown(sys.stderr)
+    with redirect_stdout(out), redirect_stderr(err):  # type: ignore[type-var]
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     own_process = arguments is None
     words = list(sys.argv[1:] if arguments is None else arguments)
     if own_process and hasattr(sys.stdout, "reconfigure"):

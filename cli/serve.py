@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from ..envs.http import Server, check_exposure, read_token
+from ..envs.http import Server, check_exposure, new_token, read_token
 from ..errors import OptionError, check_number
 from .options import WORD, Command, Pairs
 
@@ -22,15 +22,20 @@ class Address(Command):
     """this machine alone is served at 127.0.0.1"""
     port: int = 8000
     """0 for any that is free"""
+    token: bool = True
+    """want a token of each request, as 'Authorization: Bearer TOKEN'; without one, only programs of this
+    machine are served"""
     token_file: Path | None = None
-    """requests must have the token in it, as 'Authorization: Bearer TOKEN' (default: the one in
-    COMAP_SERVE_TOKEN, else none); without one only this machine is served"""
+    """the file with it (default: the variable COMAP_SERVE_TOKEN, else a new one, which is printed)"""
 
-    def token(self) -> str | None:
+    def secret(self) -> str | None:
         """Return the token; without one, an address that other machines reach is refused."""
         check_number("--port", self.port, 0, 65_535)
-        token = read_token(self.token_file)
+        given = read_token(self.token_file)
+        token = (given or new_token()) if self.token else None
         check_exposure(self.host, token)
+        if token is not None and token != given:
+            print(f"token: {token} (clients send the header 'Authorization: Bearer {token}')")
         return token
 
     def serve(self, app: Any, route: str) -> int:
@@ -80,6 +85,10 @@ class Environments(Address):
     """names of options that clients may give, such as split"""
     limit: int = 64
     """most open environments"""
+    share: int | None = None
+    """most of them of one client, by its address (default: half, and all for this machine's programs)"""
+    step_timeout: float = 60.0
+    """most seconds for a reset or a step"""
     idle: float = 3600.0
     """close an environment that nobody used for so many seconds"""
     port: int = 36_001
@@ -91,14 +100,14 @@ class Environments(Address):
         from ..integrations.mcp import http_app, serve_stdio
         from ..integrations.openenv import openenv_app
 
-        token = self.token()
+        token = None if self.stdio else self.secret()
         if self.stdio and self.style != "mcp":
             raise OptionError("--stdio is for --style mcp alone")
-        offered = Offered(self.env, self.env_option, self.allow)
+        offered = Offered(self.env, self.env_option, self.allow, self.step_timeout)
         for env_id in offered.env_ids:  # wrong options are told now, not to the first client
             offered.make(env_id).close()
         if self.style == "agentgym":
-            sessions = Sessions(offered, self.limit, self.idle)
+            sessions = Sessions(offered, self.limit, self.idle, share=self.share)
             return self.serve(agentgym_app(sessions, host=self.host, token=token), "")
         if len(offered.env_ids) > 1:
             raise OptionError(
@@ -108,7 +117,7 @@ class Environments(Address):
             with stopped_by_ctrl_c():
                 serve_stdio(offered)
             return 0
-        shared: dict[str, Any] = {"limit": self.limit, "idle": self.idle}
+        shared: dict[str, Any] = {"limit": self.limit, "idle": self.idle, "share": self.share}
         shared |= {"host": self.host, "token": token}
         if self.style == "openenv":
             return self.serve(openenv_app(offered, **shared), "")
@@ -136,7 +145,7 @@ class Search(Address):
         from ..envs.searchqa.retriever import retrieval_app
         from ..envs.searchqa.tasks import choose_retriever, index_home
 
-        token = self.token()
+        token = self.secret()
         generated = self.data_dir is None and not index_home().is_dir()
         retriever = choose_retriever(self.retriever, self.data_dir, generated)
         app = retrieval_app(retriever, self.max_topk, host=self.host, token=token)
@@ -178,7 +187,7 @@ class Tools(Address):
             virtual_app,
         )
 
-        token = self.token()
+        token = self.secret()
         check_number("--world", self.world, 0)
         folder = self.data_dir
         if folder is not None and not (folder / CACHE_FOLDER).is_dir():

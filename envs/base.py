@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import sys
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -109,7 +111,8 @@ class TextEnv(gymnasium.Env[str, str]):
         max_episode_steps: Steps after which the episode is truncated, or None for no limit.
             ``gym.make`` sets its own limit around the environment and passes None here.
         render_mode: ``"ansi"`` (`render` returns text) or None.
-        max_text_length: The longest observation or action, in characters.
+        max_text_length: The longest observation or action, in characters. A longer action is invalid,
+            whatever it says.
 
     Raises:
         OptionError: An option is unknown or has a value that it cannot have.
@@ -152,7 +155,8 @@ class TextEnv(gymnasium.Env[str, str]):
         self.render_mode = render_mode
         self.observation_space = Unicode(max_text_length)
         self.action_space = Unicode(max_text_length)
-        self._limit = max_episode_steps
+        self._limit, self._longest_action = max_episode_steps, max_text_length
+        self._outside: weakref.ref[gymnasium.wrappers.TimeLimit] | None = None
         self._running = self._suggests = False
         self._task = self._split = self._goal = ""
         self._steps = 0
@@ -160,6 +164,9 @@ class TextEnv(gymnasium.Env[str, str]):
         self._delta = _NO_DELTA
         self._outcome = Outcome("")
         self._turns: list[Turn] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_outside": None}  # a weak reference is not copied
 
     # What a benchmark writes.
 
@@ -187,6 +194,10 @@ class TextEnv(gymnasium.Env[str, str]):
     @abstractmethod
     def _load(self, saved: Any) -> tuple[str, ...] | None:
         """Bring the engine of the open task to `saved`; return the admissible actions there."""
+
+    def _agrees(self, outcome: Outcome) -> bool:
+        """Return whether the engine, at a moment that was loaded, has its score and success."""
+        return True
 
     def settings(self) -> dict[str, str]:
         """Return the options that change what is seen: part of every snapshot and fingerprint."""
@@ -290,12 +301,13 @@ class TextEnv(gymnasium.Env[str, str]):
         Raises:
             DataNotFound, DataCorrupt: The task's files are missing or not what they should be.
             TaskNotFound: There is no such task.
-            OptionError: `options` has a key other than ``task``.
+            OptionError: `options` is no mapping, or has a key other than ``task``.
             EngineError: The engine broke while it loaded the task.
         """
         super().reset(seed=seed)
         task = self._choose(options)
         self._running, self._task = False, ""
+        self._outside = _time_limit_around()
         try:
             self._split, self._goal, outcome = self._open(task)
         except CoMapError:
@@ -317,8 +329,8 @@ class TextEnv(gymnasium.Env[str, str]):
         """Take one action.
 
         Args:
-            action: Any text. Text that means nothing here is answered by the environment and
-                reported as ``info["invalid_action"]``.
+            action: Any text. Text that means nothing here, or is longer than ``max_text_length``, is
+                answered by the environment and reported as ``info["invalid_action"]``.
 
         Returns:
             Observation, reward, terminated (the episode's own end), truncated (the step limit or a
@@ -326,18 +338,20 @@ class TextEnv(gymnasium.Env[str, str]):
 
         Raises:
             InvalidAction: `action` is not a ``str``.
-            NoEpisode: No episode is running.
+            NoEpisode: No episode is running: none was begun, or it was terminated or truncated.
         """
         if not isinstance(action, str):
             raise InvalidAction(
                 f"an action is text (str), found {type(action).__name__}: {action!r:.80}; "
                 "pass one of info['admissible_actions'], or any other text"
             )
-        if not self._running:
+        if not self._running or (self._outside is not None and self._is_cut_outside()):
             self._refuse_step()
         self._steps += 1
+        too_long, action = len(action) > self._longest_action, self.bounded(action)
         try:
             outcome = self._act(action)
+            outcome = outcome._replace(invalid=True) if too_long else outcome
             state = self.canonicalizer.update(self._state, action, outcome.observation)
             outcome = self._with_suggestions(outcome, state)
         except Exception as error:
@@ -349,6 +363,10 @@ class TextEnv(gymnasium.Env[str, str]):
         truncated = not terminated and self._limit is not None and self._steps >= self._limit
         self._running = not (terminated or truncated)
         return outcome.observation, outcome.reward, terminated, truncated, self._info()
+
+    def bounded(self, action: str) -> str:
+        """Return an action as it is taken: nothing, which is no action anywhere, for one too long."""
+        return action if len(action) <= self._longest_action else ""
 
     def state_facts(self) -> State:
         """Return the belief of this moment: the same as ``info["facts"]``."""
@@ -421,25 +439,30 @@ class TextEnv(gymnasium.Env[str, str]):
         if (snapshot.env_id, snapshot.settings) != here:
             raise SnapshotError(
                 f"expected a snapshot of {here[0]} with {dict(here[1])}, found one of "
-                f"{snapshot.env_id} with {dict(snapshot.settings)}; make the environment with "
+                f"{snapshot.env_id} with {snapshot.settings}; make the environment with "
                 "the settings that the snapshot was taken with"
             )
+        if wrong := _wrong_type(snapshot) or _contradiction(snapshot, self._limit):
+            raise SnapshotError(f"expected the snapshot that was taken, found another: {wrong}")
         self._running = False
         try:
             if self._task != snapshot.task:
                 self._split, self._goal, _ = self._open(snapshot.task)
                 self._task = snapshot.task
             admissible = self._load(snapshot.engine)
+            agrees = self._agrees(snapshot.outcome)
         except Exception as error:
             self._task = ""
             raise SnapshotError(
                 f"cannot go back to task {snapshot.task!r}: {type(error).__name__}: {error}"
             ) from error
-        if admissible != snapshot.outcome.admissible:
+        same = admissible == snapshot.outcome.admissible
+        if not (same and agrees):
             self._task = ""
+            found = "score or success" if same else "admissible actions"
             raise SnapshotError(
-                f"the engine did not arrive at step {snapshot.step} of task {snapshot.task!r}: its "
-                "admissible actions differ; was the data changed since the snapshot was taken?"
+                f"the engine did not arrive at step {snapshot.step} of task {snapshot.task!r}: its {found} "
+                "differ; was the data changed since the snapshot was taken?"
             )
         self._steps, self._running = snapshot.step, snapshot.running
         self._turns = list(snapshot.history)
@@ -469,6 +492,10 @@ class TextEnv(gymnasium.Env[str, str]):
 
     def _choose(self, options: Mapping[str, Any] | None) -> str:
         """Return the task that `options` or else the generator picks."""
+        if not isinstance(options, Mapping | None):
+            raise OptionError(
+                f"expected options={{'task': id}} or None, found {type(options).__name__}"
+            )
         for name in options or ():
             if name != "task":
                 raise OptionError(
@@ -510,9 +537,66 @@ class TextEnv(gymnasium.Env[str, str]):
         info = self._info() | {"error": f"{type(error).__name__}: {error}"}
         return "", 0.0, False, True, info
 
+    def _is_cut_outside(self) -> bool:
+        """Return whether a `TimeLimit` around this environment has truncated the episode."""
+        outside = None if self._outside is None else self._outside()
+        elapsed = None if outside is None else outside._elapsed_steps
+        return elapsed is not None and elapsed >= outside._max_episode_steps  # type: ignore[union-attr]
+
     def _refuse_step(self) -> NoReturn:
         found = "one that has ended" if self._task else "none"
         raise NoEpisode(f"expected a running episode, found {found}; call env.reset() first")
+
+
+_TYPES = {
+    "task": str,
+    "step": int,
+    "running": bool,
+    "history": tuple,
+    "facts": State,
+    "delta": Delta,
+}
+
+
+def _wrong_type(snapshot: Snapshot) -> str:
+    """Return in words what in a snapshot is of another type; nothing where nothing is."""
+    for name, kind in _TYPES.items():
+        if type(getattr(snapshot, name)) is not kind:
+            return f"its {name} is no {kind.__name__}"
+    kinds = (str, int | float, int | float, bool, bool, bool)
+    fine = isinstance(snapshot.outcome, Outcome) and set(map(type, snapshot.history)) == {Turn}
+    fine = fine and all(map(isinstance, snapshot.outcome, kinds))
+    return "" if fine else "its outcome or its history is of other types"
+
+
+def _contradiction(snapshot: Snapshot, limit: int | None) -> str:
+    """Return in words what in a snapshot contradicts itself; nothing where nothing does."""
+    step, outcome, turns = snapshot.step, snapshot.outcome, snapshot.history
+    failed = not snapshot.running and step == len(turns)  # the last step has no turn then
+    if step != len(turns) - 1 and not failed:
+        return f"its step is {step}, with {len(turns)} turns"
+    if not failed and turns[-1].observation != outcome.observation:
+        return "its last turn has another observation"
+    if snapshot.running and (outcome.terminated or (limit is not None and step >= limit)):
+        return "its episode has ended, and yet it runs"
+    return ""
+
+
+def _time_limit_around() -> weakref.ref[gymnasium.wrappers.TimeLimit] | None:
+    """Return the `TimeLimit` whose `reset` calls that of the environment.
+
+    ``gym.make`` puts it around the environment and never says so: who is calling is the only way to
+    see it, and without it an episode could still be won after it was truncated.
+    """
+    frame = sys._getframe(2)
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, gymnasium.wrappers.TimeLimit):
+            return weakref.ref(caller)
+        if not isinstance(caller, gymnasium.Wrapper):
+            break
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
 
 
 def _unknown_option(env: type[TextEnv], name: str) -> OptionError:
@@ -551,6 +635,7 @@ def restore(env: gymnasium.Env[str, str], snapshot: Snapshot) -> tuple[str, dict
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, gymnasium.wrappers.TimeLimit):
             layer._elapsed_steps = info["step"]
+            env.unwrapped._outside = weakref.ref(layer)  # type: ignore[attr-defined]
         elif isinstance(layer, gymnasium.wrappers.OrderEnforcing):
             layer._has_reset = True
         elif isinstance(layer, gymnasium.wrappers.PassiveEnvChecker):

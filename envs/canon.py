@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 from ..facts import State
@@ -90,6 +90,24 @@ def reworded(text: str, synonyms: Sequence[tuple[re.Pattern[str], str]]) -> str:
         if pattern.match(words):
             return pattern.sub(form, words)
     return words
+
+
+def tagged(text: str, *tags: str) -> Iterator[tuple[str, int, int]]:
+    r"""Yield each tag with start and end of what stands between it and its end tag.
+
+    These are the matches of ``<(a|b)>(.*?)</\1>``, in linear time: where an end tag is missing, the
+    pattern looks for it again from each of its tags.
+    """
+    after, ended = 0, set(tags)
+    for found in re.finditer(f"<({'|'.join(tags)})>", text):
+        tag, start = found[1], found.end()
+        if found.start() >= after and tag in ended:
+            end = text.find(f"</{tag}>", start)
+            if end < 0:
+                ended.discard(tag)
+            else:
+                yield tag, start, end
+                after = end + len(tag) + 3
 
 
 def collapse(text: str) -> str:

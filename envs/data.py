@@ -468,7 +468,9 @@ def _download(url: str, part: Path, most: int, timeout: float, progress: Listene
         try:
             with target.file:
                 return _attempt(target, timeout)
-        except (exceptions.SSLError, exceptions.InvalidURL, exceptions.InvalidSchema) as error:
+        except CoMapError:
+            raise
+        except (exceptions.SSLError, exceptions.InvalidSchema, ValueError) as error:
             raise DownloadError(
                 f"expected {url} to lead to a server that proves who it is, found: {error}; check "
                 "this machine's clock and certificates, and where the address redirects to"

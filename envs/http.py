@@ -1,7 +1,7 @@
 """JSON over HTTP: applications behind one guard, run by uvicorn, and exchanges with other servers.
 
-The guard wants a token where other machines can reach the server, refuses requests of web pages (the
-headers Origin and Host), and bounds the size of a body and the time in which it must come.
+The guard of every server checks the token and refuses web pages (by Origin, Host and Content-Type). It
+bounds the size of requests and answers, and the time for a request, an answer and the reading of it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import json
 import logging
 import os
 import queue
+import secrets
 import socket
 import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 from urllib.parse import urlsplit
 
 from ..errors import CoMapError, OptionError, needs_extra
@@ -29,12 +31,20 @@ from ..errors import CoMapError, OptionError, needs_extra
 MAX_REQUEST_BYTES = 2**20
 MOST_CONNECTIONS = 512
 """How many connections a server has at the same time; a further one gets status 503."""
+MAX_ANSWER_BYTES, MOST_UNSENT_BYTES = 2**23, 2**26
+"""The largest answer, and how much of all answers may wait until clients read it."""
+ANSWER_SECONDS = 60.0
+"""The most seconds for an answer: a search, a call of a tool, a step."""
+CLIENT: ContextVar[str] = ContextVar("CLIENT", default="")
+"""The address of the client whose request is answered."""
 
-_TIMEOUT = 30.0
+_TIMEOUT = 30.0  # seconds for headers, for a body, and for each part of an answer to be read
+_PART = 2**16
 _LINGER, _MOST_LINGERED = 2.0, 2**26
 _LOG = logging.getLogger("comap.serve")
 _SHORTEST_TOKEN = 16
 _TOKEN_VARIABLE = "COMAP_SERVE_TOKEN"
+_JSON = "application/json"
 
 _Scope: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -67,7 +77,7 @@ def check_exposure(host: str, token: str | None) -> None:
     if token is None and not is_loopback(host):
         raise OptionError(
             f"other machines can reach {host}: expected a token that requests must tell, found "
-            f"none; give a file with one (--token-file) or set {_TOKEN_VARIABLE}"
+            f"none; leave --no-token out, give a file with one (--token-file) or set {_TOKEN_VARIABLE}"
         )
 
 
@@ -89,6 +99,10 @@ def read_token(path: str | os.PathLike[str] | None = None) -> str | None:
     return found
 
 
+def new_token() -> str:
+    return secrets.token_urlsafe(24)
+
+
 class Guard:
     """An ASGI application that passes requests on: of programs, with the token, and of bounded size."""
 
@@ -96,12 +110,14 @@ class Guard:
         check_exposure(host, token)
         self._app, self._token = app, token
         self._only_here = is_loopback(host)
+        self.unsent = 0  # bytes of large answers that clients have not read
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        answer, body = _Answer(scope, send), _Body(receive)
+        CLIENT.set((scope.get("client") or ("",))[0])
+        answer, body = _Answer(scope, send, self), _Body(receive)
         try:
             headers = (
                 (key.decode("latin-1"), part.decode("latin-1")) for key, part in scope["headers"]
@@ -115,38 +131,69 @@ class Guard:
             return
         try:
             await self._app(scope, handed, answer.send)
+        except Refused as refused:
+            await answer.refuse(refused)
         except Exception as error:
             await answer.fail(error)
+        finally:
+            self.unsent -= answer.size
 
     def _check(self, headers: dict[str, str]) -> None:
         given = headers.get("authorization", "").encode("utf-8", "replace")
         wanted = f"Bearer {self._token}".encode()
         if self._token is not None and not hmac.compare_digest(given, wanted):
             raise Refused(401, "expected the header 'Authorization: Bearer TOKEN' with the token")
-        if "origin" in headers:
+        if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
             raise Refused(403, "expected a program, found a web page (the header Origin)")
-        host = urlsplit(f"//{headers.get('host', '')}").hostname or "localhost"
+        try:
+            host = urlsplit(f"//{headers.get('host', '')}").hostname or "localhost"
+        except ValueError:
+            raise Refused(400, "expected a name in the header Host, found none") from None
         if self._only_here and not is_loopback(host):
             raise Refused(403, "expected a request for this machine itself (the header Host)")
+        kind = headers.get("content-type", _JSON).partition(";")[0].strip().lower()
+        if kind != _JSON:
+            raise Refused(415, f"expected Content-Type: {_JSON}, found {kind:.60}")
+        if {"content-length", "transfer-encoding"} <= headers.keys():
+            raise Refused(400, "expected one of Content-Length and Transfer-Encoding, found both")
         length = headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > 9 or int(length) > MAX_REQUEST_BYTES:
             raise _too_large()
 
 
 class _Answer:
-    """What is sent to one client, and how far it is."""
+    """What is sent to one client, and how far it is; `size` counts where it is large."""
 
-    def __init__(self, scope: _Scope, send: _Send):
+    def __init__(self, scope: _Scope, send: _Send, guard: Guard):
         self._kind, self._path, self._send = scope["type"], scope.get("path", ""), send
         self._by_status = "websocket.http.response" in (scope.get("extensions") or {})
-        self._begun = False
+        self._guard, self._begun, self._refused, self.size = guard, False, False, 0
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
+        """Send a message in parts, each once the client has read enough of those before it."""
+        if message["type"] == "http.response.start":
+            size = int(dict(message.get("headers", ())).get(b"content-length", 0))
+            if size > MAX_ANSWER_BYTES:
+                await self.refuse(_too_much(size))
+            elif size > _PART and self._guard.unsent + size > MOST_UNSENT_BYTES:
+                await self.refuse(Refused(503, "other answers wait to be read; try later"))
+            elif size > _PART:
+                self.size = size
+                self._guard.unsent += size
+        if self._refused:
+            return
         self._begun = True
-        await self._send(message)
+        body = message.get("body", b"")
+        start = 0
+        while start + _PART < len(body):
+            part = body[start : start + _PART]
+            await self._send({**message, "body": part, "more_body": True})
+            start += _PART
+        await self._send({**message, "body": body[start:]} if start else message)
 
     async def refuse(self, refused: Refused) -> None:
         """Tell why nothing is answered."""
+        self._refused = True
         if self._kind == "websocket" and not self._by_status:
             reason = str(refused)[:100]
             await self._send({"type": "websocket.close", "code": 1008, "reason": reason})
@@ -227,7 +274,7 @@ def _check_json(body: bytes) -> None:
     if not body:
         return
     try:
-        found = json.loads(body)
+        found = json.loads(body, parse_constant=_refuse_constant)
         if b"\\u" in body:
             json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -236,8 +283,18 @@ def _check_json(body: bytes) -> None:
         raise Refused(400, f"expected JSON, found something else ({error})"[:300]) from error
 
 
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
 def _too_large() -> Refused:
     return Refused(413, f"expected at most {MAX_REQUEST_BYTES:,} bytes")
+
+
+def _too_much(size: int) -> Refused:
+    return Refused(
+        422, f"expected to ask for at most {MAX_ANSWER_BYTES:,} bytes, found {size:,}; ask for less"
+    )
 
 
 class Server:
@@ -259,6 +316,7 @@ class Server:
             raise
         config = uvicorn.Config(
             app,
+            http=_protocol(),
             log_level="warning",
             ws_max_size=MAX_REQUEST_BYTES,
             limit_concurrency=MOST_CONNECTIONS,
@@ -287,20 +345,66 @@ class Server:
         self._thread.join()
 
 
+def _protocol() -> Any:
+    """Return uvicorn's HTTP/1.1 with limits of time where it has none."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Timed(H11Protocol):
+        """Ends connections that send no whole headers in time, or do not read what is sent."""
+
+        _idle: Any = None
+        _stalled: Any = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            for timer in filter(None, (self._idle, self._stalled)):
+                timer.cancel()
+            super().connection_lost(exc)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._watch()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._stalled = self.loop.call_later(_TIMEOUT, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._stalled.cancel()
+
+        def _watch(self) -> None:
+            if self._idle is not None:
+                self._idle.cancel()
+            self._idle = self.loop.call_later(_TIMEOUT, self._end_if_idle)
+
+        def _end_if_idle(self) -> None:
+            if self.transport.get_protocol() is not self:  # a WebSocket by now
+                return
+            if self.cycle is None or self.cycle.response_complete or self.transport.is_closing():
+                self.transport.abort()
+            else:
+                self._watch()
+
+    return Timed
+
+
 def json_app(
     routes: Mapping[str, tuple[str, ...]],
     answer: Callable[[str, str, Any], Any],
     *,
     host: str,
     token: str | None = None,
-    only_json: bool = True,
     lifespan: Any = None,
+    seconds: float = ANSWER_SECONDS,
 ) -> Guard:
     """Return an application that answers requests with JSON.
 
     `routes` has the methods of each path. `answer`, called in a thread, gets a method, a path and what
-    was asked: the JSON data of a body, or the names and texts of a query. With `only_json`, bodies of
-    another Content-Type are refused.
+    was asked: the JSON data of a body, or the names and texts of a query. It may take some seconds.
     """
     with needs_extra("serve", "serving"):
         from starlette.applications import Starlette
@@ -323,11 +427,14 @@ def json_app(
                     raise Refused(400, "expected GET without a body, found one")
                 asked: Any = dict(request.query_params)
             else:
-                said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-                if body and only_json and said != "application/json":
-                    raise Refused(415, f"expected Content-Type: application/json, found {said:.60}")
                 asked = json.loads(body) if body else {}
-            return JSONResponse(await run_in_threadpool(answer, method, path, asked))
+            answering = asyncio.ensure_future(run_in_threadpool(answer, method, path, asked))
+            if not (await asyncio.wait([answering], timeout=seconds))[0]:
+                answering.add_done_callback(
+                    lambda late: late.exception()
+                )  # its thread cannot be ended
+                raise Refused(504, f"expected an answer within {seconds:g} s, found none")
+            return JSONResponse(await answering)
         except Refused as refused:
             return JSONResponse({"error": str(refused)}, refused.status)
         except CoMapError as error:
@@ -342,9 +449,8 @@ def json_app(
     return Guard(Starlette(routes=[route], lifespan=lifespan), host, token)
 
 
-MAX_ANSWER_BYTES = 8 * 2**20
-_PART = 2**16
-_HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
+_HEADERS = {"content-type": _JSON, "accept-encoding": "identity"}
+_CLIENT_TOKEN = "COMAP_CLIENT_TOKEN"
 
 
 class ExchangeFailure(Exception):
@@ -356,7 +462,7 @@ class ExchangeFailure(Exception):
 
 
 def post_json(url: str, body: bytes, timeout: float) -> bytes:
-    """Send a JSON text and return the body of the answer."""
+    """Send a JSON text, with the token in ``COMAP_CLIENT_TOKEN``, and return the body of the answer."""
     if timeout <= 0:
         raise ExchangeFailure("no time left to ask")
     exchange = _Exchange(url, body, timeout)
@@ -387,6 +493,8 @@ class _Exchange(threading.Thread):
         secure = self._url.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         address = (self._url.hostname or "", self._url.port)
+        token = os.environ.get(_CLIENT_TOKEN, "").strip()
+        headers = _HEADERS | ({"authorization": f"Bearer {token}"} if token else {})
         try:
             with contextlib.closing(kind(*address, timeout=self._timeout)) as connection:
                 connection.connect()
@@ -394,7 +502,7 @@ class _Exchange(threading.Thread):
                 self._socket = connection.sock
                 if self._over.is_set():
                     raise TimeoutError
-                connection.request("POST", self._url.path or "/", self._body, _HEADERS)
+                connection.request("POST", self._url.path or "/", self._body, headers)
                 with connection.getresponse() as response:
                     self.answers.put(_read_answer(response))
         except ExchangeFailure as failure:
@@ -415,6 +523,8 @@ class _Exchange(threading.Thread):
 
 def _read_answer(response: http.client.HTTPResponse) -> bytes:
     status = response.status
+    if status == 401:
+        raise ExchangeFailure(f"the status 401: set {_CLIENT_TOKEN} to the server's token")
     if status != 200:
         raise ExchangeFailure(f"the status {status}", again=status >= 500 or status == 429)
     if response.getheader("content-encoding", "identity").lower() not in ("", "identity"):

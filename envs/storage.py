@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from .. import jsonl
-from ..errors import CoMapError, DataCorrupt, DownloadError
+from ..errors import CoMapError, DataCorrupt, DownloadError, OptionError
 
 if sys.platform == "win32":
     import msvcrt
@@ -60,6 +60,19 @@ def comap_home() -> Path:
 def data_path(name: str) -> Path:
     """Return where the data set `name` is, or would be once it is downloaded."""
     return comap_home() / name
+
+
+def named_folder(name: str | os.PathLike[str], option: str = "data_dir") -> Path:
+    """Return the folder that an option names, there or not; raise `OptionError` where it names none."""
+    try:
+        if str(name):
+            folder = Path(name).expanduser()
+            folder.exists()  # a name that is too long, or no name at all
+            return folder
+        why = "empty"
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+    raise OptionError(f"{option} must name a folder, not {name!r:.80} ({why}); or leave it out")
 
 
 @contextmanager
@@ -127,6 +140,7 @@ def replacing(target: Path) -> Iterator[Path]:
 @contextmanager
 def locked(path: Path, *, wait: float, progress: Listener = silent) -> Iterator[None]:
     """Hold the lock file `path`; the system lets go of it even if this process is killed."""
+    jsonl.refuse_link(path)
     with on_disk(path):
         file = path.open("a+b")
     with file:

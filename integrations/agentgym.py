@@ -13,7 +13,6 @@ from ..envs.http import Refused, json_app
 from ..errors import NoEpisode, OptionError, TaskNotFound
 from .sessions import Sessions, seed_of, task_of
 
-_LONGEST_NUMBER = 16
 _ROUTES = {
     **dict.fromkeys(("/create", "/reset", "/step", "/close"), ("POST",)),
     **dict.fromkeys(("/", "/observation", "/available_actions", "/detail"), ("GET",)),
@@ -55,7 +54,8 @@ def agentgym_app(sessions: Sessions, *, host: str = "127.0.0.1", token: str | No
         over.set()
         sessions.close_all()
 
-    return json_app(_ROUTES, answer, host=host, token=token, lifespan=lifespan)
+    most = 2 * (sessions.offered.seconds + 60)  # two requests for an environment at once; its start
+    return json_app(_ROUTES, answer, host=host, token=token, lifespan=lifespan, seconds=most)
 
 
 def _posted(sessions: Sessions, path: str, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,13 +63,13 @@ def _posted(sessions: Sessions, path: str, asked: Mapping[str, Any]) -> dict[str
         created, session = sessions.create(asked.get("env"), asked.get("options"))
         tasks = len(session.env.get_wrapper_attr("tasks"))
         return {"id": created, "env": session.env_id, "tasks": tasks}
-    number = asked.get("id")
+    name = asked.get("id")
     if path == "/close":
-        return {"id": number, "closed": sessions.close(number)}
-    with sessions.use(number) as session:
+        return {"id": name, "closed": sessions.close(name)}
+    with sessions.use(name) as session:
         if path == "/reset":
-            return {"id": number} | session.reset(task_of(session, asked), seed_of(asked))
-        return {"id": number} | session.step(asked.get("action"))
+            return {"id": name} | session.reset(task_of(session, asked), seed_of(asked))
+        return {"id": name} | session.step(asked.get("action"))
 
 
 def _asked(sessions: Sessions, path: str, asked: Mapping[str, Any]) -> Any:
@@ -82,12 +82,10 @@ def _asked(sessions: Sessions, path: str, asked: Mapping[str, Any]) -> Any:
             "open": len(sessions),
             "limit": sessions.limit,
         }
-    text = str(asked.get("id", ""))
-    plain = text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
-    number = int(text) if plain else -1
-    with sessions.use(number) as session:
+    name = asked.get("id")
+    with sessions.use(name) as session:
         message = session.message()
-    return {"id": number} | message if path == "/detail" else message[path[1:]]
+    return {"id": name} | message if path == "/detail" else message[path[1:]]
 
 
 def _tidy(sessions: Sessions, over: threading.Event) -> None:

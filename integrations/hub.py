@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -36,6 +36,7 @@ from ..errors import DataCorrupt, DataNotFound, HubError, OptionError, needs_ext
 from ..jsonl import digests_of, read, read_json, write_json
 from ..lm.create import parameters_in
 from ..metrics import success_rate
+from ..redaction import check_public, public_words, without_secrets
 from ..trajectory import Trajectory
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
@@ -274,7 +275,11 @@ def _push(
         folder.mkdir()
         skipped = fill(folder)
         write_json(folder / _MARK, {"format": _FORMAT, "kind": kind})
-        sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+        sizes = []
+        for path in filter(Path.is_file, folder.rglob("*")):
+            sizes.append(path.stat().st_size)
+            if path.suffix not in (".parquet", ".safetensors"):
+                check_public(path.read_text("utf-8"), path.name)
         if local is None:
             revision = _upload(str(target), kind, folder, private)
         else:
@@ -396,7 +401,7 @@ def _checked(path: Path, name: str) -> Path:
         if path.is_symlink() or not _allowed(name):
             raise ValueError("a link, or a name that comap does not write")
         if suffix == ".json":
-            json.loads(path.read_bytes())
+            read_json(path)
         elif suffix == ".safetensors":
             parameters_in(path)
         elif suffix == ".parquet":
@@ -435,11 +440,13 @@ def _keep_run(source: Path, folder: Path) -> None:
             shutil.copyfile(source / name, folder / name)
             _checked(folder / name, name)
             if name != TIMINGS:
-                write_json(folder / name, _without_paths(json.loads((folder / name).read_bytes())))
+                public = without_secrets(_without_paths(read_json(folder / name)))
+                write_json(folder / name, public)
     summary = folder / SUMMARY
-    recorded_summary = json.loads(summary.read_bytes()) if summary.is_file() else {}
+    recorded_summary = read_json(summary) if summary.is_file() else {}
     if DIGESTS in recorded_summary and (folder / RUN).is_file():  # which may have changed by that
-        recorded_summary[DIGESTS] |= digests_of(folder, [RUN])
+        known = _mapping(recorded_summary[DIGESTS])
+        recorded_summary[DIGESTS] = {**known, **digests_of(folder, [RUN])}
         write_json(summary, recorded_summary)
 
 
@@ -453,9 +460,12 @@ def _write_rows(folder: Path, file: Path, results: Results) -> None:
         name, size = f"part-{part:05d}.parquet", 0
         with pq.ParquetWriter(folder / name, schema, compression="zstd") as writer:
             while group:
-                rows = [_row(episode) for episode in group]
+                rows = []
                 for episode in group:
                     results.add(episode)
+                    settings = without_secrets(episode.settings)
+                    rows.append(_row(replace(episode, settings=settings)))
+                    check_public(rows[-1]["record"], f"the episode of {episode.task!r:.80}")
                 writer.write_table(pa.Table.from_pylist(rows, schema))
                 size += sum(len(row["record"]) for row in rows)
                 group = list(islice(episodes, _GROUP)) if size < _PART else []
@@ -488,7 +498,7 @@ def _schema(pa: Any) -> Any:
     words = ("env_id", "task", "split", "goal", "agent", "model", "world_model", "error")
     return pa.schema(
         [(name, pa.string()) for name in (*words, "observation")]
-        + [("trial", pa.int32()), ("success", pa.bool_()), ("score", pa.float64())]
+        + [("trial", pa.int64()), ("success", pa.bool_()), ("score", pa.float64())]
         + [("length", pa.int32())]
         + [(name, pa.list_(pa.string())) for name in ("actions", "observations")]
         + [("rewards", pa.list_(pa.float64())), ("record", pa.string())]
@@ -600,7 +610,8 @@ def origin(folder: Path) -> str:
     last: Mapping[str, Any] = next((e for e in reversed(entries) if _made_it(e)), {})
     known = _mapping(last.get("versions")) or {"comap": __version__}
     versions = ", ".join(f"{name} {version}" for name, version in known.items() if version)
-    command = shlex.join(["comap", *map(str, last["command"])]) if last else None
+    words = last.get("command")
+    command = isinstance(words, list) and shlex.join(["comap", *public_words([*map(str, words)])])
     about = {"command": command, "versions": versions}
     about |= {"commit": last.get("commit"), "date": last.get("ended")}
     rows = [(name, shown(value)) for name, value in about.items() if value]

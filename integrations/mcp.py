@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, redirect_stdout
 from typing import Any, NamedTuple
 
 from .. import __version__
-from ..envs.http import MAX_REQUEST_BYTES, Guard, is_loopback
+from ..envs.http import CLIENT, MAX_REQUEST_BYTES, Guard, is_loopback
 from ..errors import CoMapError, OptionError, needs_extra, suggest
-from .sessions import Offered, Session, seed_of, task_of
+from .sessions import Offered, Session, Share, seed_of, task_of
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _RESET: dict[str, Any] = {
@@ -58,7 +60,8 @@ class EpisodeTools:
     @property
     def session(self) -> Session:
         if self._session is None:
-            session = Session(self._offered.env_ids[0], self._offered.make())
+            offered = self._offered
+            session = Session(offered.env_ids[0], offered.make(), seconds=offered.seconds)
             session.reset()
             self._begin(session)
             return session
@@ -88,7 +91,7 @@ class EpisodeTools:
 
     def close(self) -> None:
         if self._session is not None:
-            self._session.env.close()
+            self._session.close()
 
     def _call(self, name: str, arguments: Mapping[str, Any]) -> Result:
         session = self.session
@@ -135,7 +138,7 @@ class EpisodeTools:
         }
 
 
-def mcp_server(offered: Offered) -> Any:
+def mcp_server(offered: Offered, share: Share | None = None) -> Any:
     """Return a server of the official package ``mcp``; each connection has its `EpisodeTools`."""
     with needs_extra("mcp", "serving MCP"):
         import anyio
@@ -144,11 +147,15 @@ def mcp_server(offered: Offered) -> Any:
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[tuple[EpisodeTools, Any]]:
-        tools = EpisodeTools(offered)
+        tools, client = EpisodeTools(offered), CLIENT.get()
+        if share is not None:
+            share.take(client, refuse=False)  # `_Handler` has done that
         try:
             yield tools, anyio.Lock()
         finally:
             tools.close()
+            if share is not None:
+                share.give_back(client)
 
     server: Any = Server("comap", __version__, _INSTRUCTIONS, lifespan=lifespan)
 
@@ -176,10 +183,17 @@ def mcp_server(offered: Offered) -> Any:
 
 
 def http_app(
-    offered: Offered, *, host: str, token: str | None = None, limit: int = 64, idle: float = 3600.0
+    offered: Offered,
+    *,
+    host: str,
+    token: str | None = None,
+    limit: int = 64,
+    idle: float = 3600.0,
+    share: int | None = None,
 ) -> Any:
     """Return the web application with the route ``/mcp``, MCP's streamable HTTP."""
-    server = mcp_server(offered)
+    shares = Share(limit, share)
+    server = mcp_server(offered, shares)
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.applications import Starlette
@@ -203,7 +217,7 @@ def http_app(
         async with manager.run():
             yield
 
-    app = Starlette(routes=[Route("/mcp", _Handler(manager))], lifespan=lifespan)
+    app = Starlette(routes=[Route("/mcp", _Handler(manager, shares))], lifespan=lifespan)
     return Guard(app, host, token)
 
 
@@ -216,11 +230,18 @@ def _worth_telling(record: logging.LogRecord) -> bool:
 class _Handler:
     """An ASGI application, which `Route` takes for one since it is no function."""
 
-    def __init__(self, manager: Any):
-        self._manager = manager
+    def __init__(self, manager: Any, share: Share):
+        self._manager, self._share = manager, share
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._manager.handle_request(scope, receive, send)
+        from starlette.responses import JSONResponse
+
+        opens = all(name != b"mcp-session-id" for name, _ in scope["headers"])
+        refusal = self._share.refusal(CLIENT.get()) if opens else None
+        app = self._manager.handle_request
+        if refusal is not None:
+            app = JSONResponse({"error": str(refusal)}, refusal.status)
+        await app(scope, receive, send)
 
 
 def serve_stdio(offered: Offered) -> None:
@@ -232,7 +253,15 @@ def serve_stdio(offered: Offered) -> None:
 
     async def run() -> None:
         options = server.create_initialization_options(NotificationOptions(tools_changed=True))
-        async with stdio_server() as (reading, writing):
+        ends = [anyio.wrap_file(end) for end in (reader, writer)]
+        async with stdio_server(*ends) as (reading, writing):
             await server.run(reading, writing, options)
 
-    anyio.run(run)
+    # What the package would read and write itself, it closes. An environment's own print must not
+    # come between messages.
+    with (
+        os.fdopen(os.dup(sys.stdin.fileno()), encoding="utf-8", errors="replace") as reader,
+        os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as writer,
+        redirect_stdout(sys.stderr),
+    ):
+        anyio.run(run)

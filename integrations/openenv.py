@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from .. import __version__
 from ..envs import Panel
-from ..envs.http import Guard, Refused
+from ..envs.http import CLIENT, Guard, Refused
 from ..errors import CoMapError, NoEpisode, OptionError, TaskNotFound, needs_extra
-from .sessions import Offered, Session, seed_of, task_of
+from .sessions import Offered, Session, Share, seed_of, task_of
 
 _STANDING = ("task", "split", "goal", "score", "success", "facts")
 _STATUSES = ((TaskNotFound, 404), (NoEpisode, 409), (OptionError, 422))
@@ -97,15 +97,15 @@ class _Tasks:
 
     def __init__(self, offered: Offered):
         self._offered, self._episode = offered, ""
-        self.session = Session(offered.env_ids[0], offered.make())
+        self.session = Session(offered.env_ids[0], offered.make(), seconds=offered.seconds)
 
     def begin(self, asked: dict[str, Any], seed: Any, episode: Any) -> dict[str, Any]:
         asked = _asked(asked)
         split = asked.pop("split", None)
         if split is not None and split != self._panel().split:
             made = self._offered.make(None, {"split": split})
-            self.session.env.close()
-            self.session = Session(self.session.env_id, made)
+            self.session.close()
+            self.session = Session(self.session.env_id, made, seconds=self._offered.seconds)
         message = self.session.reset(task_of(self.session, asked), seed_of({"seed": seed}))
         self._episode = "" if episode is None else str(episode)[:200]
         return message
@@ -119,7 +119,7 @@ class _Tasks:
         return kept | {"episode_id": self._episode or None, "step_count": message["step"]}
 
     def close(self) -> None:
-        self.session.env.close()
+        self.session.close()
 
     def list_splits(self) -> list[str]:
         panel = self._panel()
@@ -151,7 +151,13 @@ class _Tasks:
 
 
 def openenv_app(
-    offered: Offered, *, host: str, token: str | None = None, limit: int = 64, idle: float = 3600.0
+    offered: Offered,
+    *,
+    host: str,
+    token: str | None = None,
+    limit: int = 64,
+    idle: float = 3600.0,
+    share: int | None = None,
 ) -> Any:
     parts = openenv_parts(offered)
     from openenv.core.env_server import create_fastapi_app
@@ -174,7 +180,27 @@ def openenv_app(
         return JSONResponse({"error": str(error)}, status_code=status)
 
     app.add_exception_handler(CoMapError, refuse)
-    return Guard(app, host, token)
+    return Guard(_Sockets(app, Share(limit, share, whole=False)), host, token)
+
+
+class _Sockets:
+    """An ASGI application whose WebSockets, each with an environment, are shared among clients.
+
+    OpenEnv itself sees to the limit of all.
+    """
+
+    def __init__(self, app: Any, share: Share):
+        self._app, self._share = app, share
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        socket, client = scope["type"] == "websocket", CLIENT.get()
+        if socket:
+            self._share.take(client)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if socket:
+                self._share.give_back(client)
 
 
 def _asked(asked: dict[str, Any]) -> dict[str, Any]:

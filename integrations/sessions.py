@@ -6,21 +6,25 @@ import contextlib
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, Literal, TypeAlias
 
 import gymnasium
 
 from ..envs import TextEnv
-from ..envs.http import Refused
+from ..envs.http import ANSWER_SECONDS, CLIENT, Refused, is_loopback
 from ..envs.registry import class_of, not_ours, registered
 from ..errors import NoEpisode, OptionError, TaskNotFound, check_number, suggest
 
 _LONGEST_NAME = 300
 _MOST_OPTIONS = 32
 _OF_PLACES = frozenset("/\\:")
-_IDS = 2**53  # whole numbers that JSON keeps exactly in every language
+_WAIT = 5.0  # seconds for an environment that another request uses
 
 Worth: TypeAlias = Literal["return", "score", "success"]
 """What a rollout is worth: the sum of its rewards, its score at the end, or 1 for success."""
@@ -55,9 +59,10 @@ class Offered:
             module, and clients use the plain id.
         options: Given to each of them by whoever starts the server.
         allowed: Names of options that clients may give, over these.
+        seconds: The most seconds for a reset or a step.
 
     Raises:
-        OptionError: An id is none of comap's, or an option is a place.
+        OptionError: An id is none of comap's, an option is a place, or `seconds` is not above 0.
         gymnasium.error.Error: An id is not registered.
 
     Example:
@@ -75,11 +80,14 @@ class Offered:
         env_ids: Sequence[str],
         options: Mapping[str, Any] | None = None,
         allowed: Collection[str] = (),
+        seconds: float = ANSWER_SECONDS,
     ):
+        if not seconds > 0:
+            raise OptionError(f"a step must have more than 0 seconds, not {seconds!r}")
         if isinstance(env_ids, str) or not env_ids:
             raise OptionError(f"expected a list of ids of environments, found {env_ids!r}")
         self.env_ids = tuple(registered(env_id) for env_id in env_ids)
-        self.options = dict(options or {})
+        self.options, self.seconds = dict(options or {}), seconds
         self.allowed = tuple(sorted(set(allowed)))
         for env_id in self.env_ids:
             made = text_env_class(env_id)
@@ -132,18 +140,27 @@ class Offered:
 class Session:
     """One environment that a client has open: `moment` is what its last `reset` or `step` returned.
 
-    Whoever uses it holds `lock`; `used` is when that was last.
+    Whoever uses it holds `lock`; `used` is when that was last. A reset or a step that takes more than
+    `seconds` is given up: until it ends, nothing else can be done with the environment.
     """
 
-    def __init__(self, env_id: str, env: gymnasium.Env[str, str], now: float = 0.0):
-        self.env_id, self.env, self.used = env_id, env, now
-        self.lock = threading.Lock()
+    def __init__(
+        self,
+        env_id: str,
+        env: gymnasium.Env[str, str],
+        now: float = 0.0,
+        seconds: float | None = ANSWER_SECONDS,
+    ):
+        self.env_id, self.env, self.used, self.seconds = env_id, env, now, seconds
+        self.lock, self.client = threading.Lock(), CLIENT.get()
         self.moment: tuple[str, float, bool, bool, Mapping[str, Any]] | None = None
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._last: Future[Any] | None = None
 
     def reset(self, task: Any = None, seed: Any = None) -> dict[str, Any]:
         """Start an episode and return its `message`."""
         options = None if task is None else {"task": task}
-        observation, info = self.env.reset(seed=seed, options=options)
+        observation, info = self._timed(partial(self.env.reset, seed=seed, options=options))
         self.moment = (observation, 0.0, False, False, info)
         return self.message()
 
@@ -154,7 +171,7 @@ class Session:
         if self.moment is None or self.moment[2] or self.moment[3]:
             found = "none" if self.moment is None else "one that has ended"
             raise NoEpisode(f"expected a running episode, found {found}; reset first")
-        answer = self.env.step(action)
+        answer = self._timed(partial(self.env.step, action))
         self.moment = (answer[0], float(answer[1]), answer[2], answer[3], answer[4])
         return self.message()
 
@@ -177,26 +194,59 @@ class Session:
         message |= {name: info[name] for name in plain}
         return message | ({"error": str(info["error"])} if "error" in info else {})
 
+    def close(self) -> None:
+        """Close the environment, unless a step still goes on in it."""
+        if not self.busy:
+            self._jobs.put(None)
+            self.env.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a reset or a step that was given up still goes on."""
+        return self._last is not None and not self._last.done()
+
+    def _timed(self, call: Callable[[], Any]) -> Any:
+        """Return what a call returns in the environment's own thread, if it does so in time."""
+        if self.busy:
+            raise Refused(409, "the environment still takes an earlier step; try later")
+        if self._last is None:
+            threading.Thread(target=self._work, daemon=True, name="comap-steps").start()
+        self._last = future = Future[Any]()
+        self._jobs.put((future, call))
+        if not wait([future], self.seconds).done:
+            self.moment = None
+            raise Refused(504, f"expected an answer within {self.seconds:g} s, found none")
+        return future.result()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future, call = job
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
+
 
 class Sessions:
-    """The environments that the clients of a server have open, each with a number hard to guess.
+    """The environments that the clients of a server have open, each with an id that nobody guesses.
 
     Args:
         offered: What clients may make.
         limit: How many may be open.
         idle: Seconds after which one that nobody used is closed.
         clock: Tells the time.
+        share: How many a client may have open: see `Share`.
 
     Raises:
-        OptionError: `limit` or `idle` is not above 0.
+        OptionError: A number is not above 0.
 
     Example:
         >>> sessions = Sessions(Offered(["comap/ALFWorld-v0"]), limit=1)
-        >>> number, _ = sessions.create()
-        >>> with sessions.use(number) as session:
+        >>> name, _ = sessions.create()
+        >>> with sessions.use(name) as session:
         ...     session.reset(seed=0)["done"]
         False
-        >>> sessions.close(number), len(sessions)
+        >>> sessions.close(name), len(sessions)
         (True, 0)
     """
 
@@ -206,94 +256,133 @@ class Sessions:
         limit: int = 64,
         idle: float = 3600.0,
         clock: Callable[[], float] = time.monotonic,
+        share: int | None = None,
     ):
-        check_number("limit", limit)
+        self.share, self.limit = Share(limit, share), limit
         if not idle > 0:
             raise OptionError(f"idle must be above 0 seconds, not {idle!r}")
-        self.offered, self.limit, self.idle = offered, limit, idle
+        self.offered, self.idle = offered, idle
         self._clock = clock
-        self._open: dict[int, Session] = {}
-        self._making = 0
+        self._open: dict[str, Session] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def create(self, env_id: Any = None, options: Any = None) -> tuple[int, Session]:
-        """Open an environment, if it is offered and there is room; return its number and itself."""
-        chosen = self.offered.chosen(env_id)
+    def create(self, env_id: Any = None, options: Any = None) -> tuple[str, Session]:
+        """Open an environment, if it is offered and there is room; return its id and itself."""
+        chosen, client = self.offered.chosen(env_id), CLIENT.get()
         self.close_idle()
-        with self._lock:
-            if len(self._open) + self._making >= self.limit:
-                raise Refused(
-                    503,
-                    f"expected fewer than {self.limit} open environments, found {self.limit}; close "
-                    "one, or start the server with a greater limit",
-                )
-            self._making += 1
+        self.share.take(client)
         try:
-            session = Session(chosen, self.offered.make(chosen, options), self._clock())
-        except (TypeError, AssertionError) as error:  # of a value's type, by Gymnasium
-            raise OptionError(f"expected options that {chosen} can have ({error})") from error
-        finally:
-            with self._lock:
-                self._making -= 1
-        with self._lock:
-            number = secrets.randbelow(_IDS)
-            while number in self._open:
-                number = secrets.randbelow(_IDS)
-            self._open[number] = session
-        return number, session
+            env = self.offered.make(chosen, options)
+            session = Session(chosen, env, self._clock(), self.offered.seconds)
+        except BaseException as error:
+            self.share.give_back(client)
+            if isinstance(error, TypeError | AssertionError):  # of a value's type, by Gymnasium
+                raise OptionError(f"expected options that {chosen} can have ({error})") from error
+            raise
+        name = secrets.token_hex(16)
+        self._open[name] = session
+        return name, session
 
     @contextmanager
-    def use(self, number: Any) -> Iterator[Session]:
+    def use(self, name: Any) -> Iterator[Session]:
         """Lend an open environment to one user at a time."""
-        session = self._open.get(number) if type(number) is int else None
+        session = self._open.get(name) if isinstance(name, str) else None
         if session is None:
-            raise self._unknown(number)
-        with session.lock:
-            if self._open.get(number) is not session:
-                raise self._unknown(number)
+            raise self._unknown(name)
+        if not session.lock.acquire(timeout=_WAIT):
+            raise Refused(409, "another request uses this environment; try later")
+        try:
+            if self._open.get(name) is not session:
+                raise self._unknown(name)
             session.used = self._clock()
-            try:
-                yield session
-            finally:
-                session.used = self._clock()
+            yield session
+        finally:
+            session.used = self._clock()
+            session.lock.release()
 
-    def close(self, number: Any) -> bool:
+    def close(self, name: Any) -> bool:
         """Close an environment, once nobody uses it; return whether it was open."""
-        with self._lock:
-            session = self._open.pop(number, None) if type(number) is int else None
-        if session is None:
-            return False
-        with session.lock:
-            session.env.close()
-        return True
+        with contextlib.suppress(Refused), self.use(name) as session:
+            if session.busy:
+                return False
+            session.close()
+            del self._open[name]
+            self.share.give_back(session.client)
+            return True
+        return False
 
     def close_idle(self) -> int:
         """Close the environments that nobody used for `idle` seconds; return how many."""
         now = self._clock()
         late = [
-            number
-            for number, session in list(self._open.items())
+            name
+            for name, session in list(self._open.items())
             if now - session.used > self.idle and not session.lock.locked()
         ]
         return sum(map(self.close, late))
 
     def close_all(self) -> None:
         """Close everything that is open."""
-        for number in list(self._open):
+        for name in list(self._open):
             with contextlib.suppress(Exception):  # the others are to be closed all the same
-                self.close(number)
+                self.close(name)
 
     @staticmethod
-    def _unknown(number: Any) -> Refused:
-        shown = number if type(number) is int else type(number).__name__
+    def _unknown(name: Any) -> Refused:
+        shown = name if isinstance(name, str) else type(name).__name__
         return Refused(
             404,
             f"expected the id of an open environment, found {shown!r:.60}; it was closed, by its "
             "client or because it was idle, or never opened: create one",
         )
+
+
+class Share:
+    """How many environments are open for each client, and how many may be.
+
+    A client is an address. By default it may have half of all; the programs of this machine, which
+    have one address, may have all. Without `whole`, somebody else sees to the limit of all.
+    """
+
+    def __init__(self, limit: int, share: int | None = None, whole: bool = True):
+        check_number("limit", limit)
+        if share is not None:
+            check_number("share", share, 1, limit)
+        self.limit, self._share, self._whole = limit, share, whole
+        self._open: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def refusal(self, client: str) -> Refused | None:
+        """Return why a client may not have one more, or None where it may."""
+        share = self._share
+        if share is None and client and not is_loopback(client):
+            share = max(self.limit // 2, 1)
+        for most, found, whose in (
+            (share, self._open[client], "of a client"),
+            (self.limit if self._whole else None, self._open.total(), "on this server"),
+        ):
+            if most is not None and found >= most:
+                return Refused(
+                    503,
+                    f"expected fewer than {most} open environments {whose}, found {found}; close one, or "
+                    "start the server with a greater limit",
+                )
+        return None
+
+    def take(self, client: str, refuse: bool = True) -> None:
+        """Count one more of a client, or refuse it."""
+        with self._lock:
+            if refuse and (refusal := self.refusal(client)):
+                raise refusal
+            self._open[client] += 1
+
+    def give_back(self, client: str) -> None:
+        with self._lock:
+            self._open[client] -= 1
+            self._open += Counter()  # without those that have none
 
 
 def task_of(session: Session, asked: Mapping[str, Any]) -> str | None:

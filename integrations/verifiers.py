@@ -172,10 +172,10 @@ def _environment_class(vf: Any) -> Any:
         async def close_session(self, state: Any) -> None:
             session = state.pop(_STATE, None)
             if session is not None:
-                await asyncio.to_thread(session.env.close)
+                await asyncio.to_thread(session.close)
 
         def _start(self, state: Any, info: Mapping[str, Any]) -> dict[str, Any]:
-            session = Session("", self._make(info["split"]))
+            session = Session("", self._make(info["split"]), seconds=None)
             state[_STATE] = session
             return session.reset(info["task_id"])
 

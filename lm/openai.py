@@ -20,6 +20,7 @@ from pathlib import PureWindowsPath
 from typing import Any, Literal, NamedTuple
 
 from ..errors import LanguageModelError, OptionError, check_url, needs_extra, suggest
+from ..redaction import without_secrets
 from .base import (
     BaseLanguageModel,
     Completion,
@@ -185,7 +186,7 @@ class OpenAILanguageModel(BaseLanguageModel):
             "host": self._address.host,
             "prefix_mode": self._prefix_mode,
             "choices_mode": self._choices_mode,
-            "extra_body": dict(self._extra),
+            "extra_body": without_secrets(self._extra),
             "adapters": {ours: public_name(theirs) for ours, theirs in self._adapters.items()},
             "logprobs": self._logprobs,
             "name": self.name,

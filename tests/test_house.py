@@ -21,7 +21,7 @@ import comap
 ROOT = Path(comap.__file__).parent
 NOT_PACKAGED = {"tests", "docs", "examples", "build", "dist", "runs"}
 FLOORS = (
-    {"facts", "errors", "spaces", "jsonl", "trajectory"},
+    {"facts", "errors", "spaces", "jsonl", "redaction", "trajectory"},
     {"metrics", "lm"},
     {"envs"},
     {"worldmodel"},

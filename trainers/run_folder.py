@@ -19,6 +19,7 @@ from ..agents.run import differences, writing
 from ..envs.storage import locked
 from ..errors import DataCorrupt, DownloadError, OptionError
 from ..jsonl import RecordedCalls, digests_of, read_json, write_json, wrong_file
+from ..redaction import without_secrets
 from .processes import gathered, is_first, rank, wait, world_size
 from .roles import difference, fill
 
@@ -148,7 +149,7 @@ class RunFolder:
     def _describe(self, described: Mapping[str, Any], session: Mapping[str, Any]) -> None:
         """Write down another session, if it is of the training that is there."""
         path, sessions = self.path / "run.json", list[Any]()
-        plain = json.loads(json.dumps(described))
+        plain = without_secrets(json.loads(json.dumps(described)))
         if path.exists():
             try:
                 known = read_json(path)

@@ -25,7 +25,7 @@ import gymnasium
 from ..agents import Agent, AgentConfig, ReActAgent, ReActConfig
 from ..agents.heads import RefinementHead
 from ..agents.run import TRAJECTORIES, Run, recorded, run_to, writing
-from ..jsonl import write_json
+from ..jsonl import draft_of, write_json
 from ..lm import LanguageModel
 from ..trajectory import Trajectory
 from ..worldmodel import WorldModel
@@ -370,7 +370,7 @@ class StagedTraining(ABC):
             with writing(stage.path):
                 for role in roles:
                     path = stage.weights(role)
-                    draft = path.with_name(path.name + ".part")
+                    draft = draft_of(path)
                     save_file(self.roles.state(role), draft)
                     draft.replace(path)
                 if "agent" in roles:

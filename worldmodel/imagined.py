@@ -137,6 +137,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             )
         if not (self._started and self._moment.running):
             raise NoEpisode("expected a running episode, found none; call env.reset() first")
+        action = self._inner.bounded(action)
         prepared, self._prepared = self._prepared, None
         if self._is_real_next():
             return self._really(action)
@@ -173,7 +174,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             >>> env.step("look")[0], env.step("look")[0]
             ('You look.', 'Nothing happens.')
         """
-        self._prepared = (action, prediction)
+        self._prepared = (self._inner.bounded(action), prediction)
 
     def query(self, action: str) -> Query:
         """Return what the world model is asked about `action` now.
@@ -189,7 +190,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             self._inner.goal,
             tuple(self._history),
             moment.facts,
-            action,
+            self._inner.bounded(action),
             moment.outcome.admissible,
         )
 
@@ -316,13 +317,13 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         before = self._moment
         for pending in [*self._pending, action]:
             answer = self.env.step(pending)
-            if not self._inner.snapshot().running:
+            if answer[2] or answer[3]:
                 break
         self._take_stock()
         self._history.append(Turn(action, answer[0]))
         real = self._moment
         self._moment = before
-        ended = not (real.running or real.outcome.terminated)
+        ended = answer[3] and not real.outcome.terminated
         result = self._arrive(real.outcome, real.facts, imagined=False, cut=ended)
         if "error" in answer[4]:
             return "", 0.0, False, True, result[4] | {"error": answer[4]["error"]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -106,7 +105,8 @@ class OracleWorldModel:
 
     def _step(self, env: TextEnv, moment: Snapshot, path: tuple[str, ...]) -> Snapshot:
         """Take the last action of `path` at the moment before it, and return the one after it."""
-        env.restore(replace(moment, running=True))
+        env.restore(moment)
+        env._running = True  # also where the step limit ended the episode
         info = env.step(path[-1])[4]
         if "error" in info:
             raise WorldModelError(f"the engine broke while the oracle asked it: {info['error']}")

@@ -17,7 +17,6 @@ PARTS: Mapping[str, str] = {
     "actions": "environments",
     "engines": "environments",
     "load": "environments",
-    "servers": "servers",
 }
 """The module of each part, which has a function ``run_<part>(scale, seed, progress)``."""
 

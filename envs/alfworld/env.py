@@ -238,6 +238,10 @@ class ALFWorldEnv(TextEnv):
         engine.load(saved)
         return engine.admissible()
 
+    def _agrees(self, outcome: Outcome) -> bool:
+        met, total = self._playing().conditions()
+        return (outcome.score, outcome.success) == (met / total, met == total)
+
     def _playing(self) -> Engine:
         if self._engine is None:
             self._refuse_step()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...errors import DataCorrupt, DataNotFound, OptionError, check_choice, check_number
 from ..panel import Panel
-from ..storage import comap_home, packaged
+from ..storage import comap_home, named_folder, packaged
 from .engine import NativeEngine
 from .expert import plan
 from .game import REMEDY, Game, read_game
@@ -55,7 +55,7 @@ def open_source(
 def _find(data_dir: str | os.PathLike[str] | None) -> Path | None:
     """Return the folder that holds the splits, or None where there are no official games."""
     if data_dir is not None:
-        given = _folder(data_dir, "data_dir")
+        given = named_folder(data_dir)
         for root in (given / _FOLDER, given):
             if any((root / split).is_dir() for split in SPLITS):
                 return root
@@ -65,20 +65,11 @@ def _find(data_dir: str | os.PathLike[str] | None) -> Path | None:
         )
     candidates = [comap_home() / "alfworld"]
     if os.environ.get("ALFWORLD_DATA"):
-        candidates.append(_folder(os.environ["ALFWORLD_DATA"], "ALFWORLD_DATA"))
+        candidates.append(named_folder(os.environ["ALFWORLD_DATA"], "ALFWORLD_DATA"))
     for candidate in candidates:
         if (candidate / _FOLDER).is_dir():
             return candidate / _FOLDER
     return None
-
-
-def _folder(name: str | os.PathLike[str], option: str) -> Path:
-    if not isinstance(name, str | os.PathLike) or not str(name):
-        raise OptionError(f"{option} must name a folder, not {name!r}; give one or leave it out")
-    try:
-        return Path(name).expanduser()
-    except (RuntimeError, TypeError) as error:
-        raise OptionError(f"{option} must name a folder, not {name!r}: {error}") from None
 
 
 @dataclass(frozen=True)

@@ -306,6 +306,10 @@ class ScienceWorldEnv(TextEnv):
         self._engine.load(saved)
         return self._moment()
 
+    def _agrees(self, outcome: Outcome) -> bool:
+        points = self._engine.last.points
+        return (outcome.score, outcome.success) == (max(0, points) / 100, points >= 100)
+
     def extras(self, observation: str = "") -> dict[str, Any]:
         """Return what is told beside `Info` of an observation alone, a predicted one too."""
         return super().extras(observation) | {"choices": choices_of(observation)}

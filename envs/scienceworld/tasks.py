@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import DataCorrupt, DataNotFound, OptionError, check_choice, suggest
 from ..panel import Panel
-from ..storage import comap_home, packaged
+from ..storage import comap_home, named_folder, packaged
 
 SPLITS = ("train", "dev", "test")
 SIMPLIFICATIONS = (
@@ -107,11 +107,8 @@ def open_source(
     if splits == "upstream":
         source = _upstream(split, electrical)
     else:
-        try:
-            home = comap_home() / "scienceworld"
-            folder = home if data_dir is None else Path(data_dir).expanduser()
-        except (RuntimeError, TypeError) as error:
-            raise OptionError(f"data_dir must name a folder, not {data_dir!r}: {error}") from None
+        home = comap_home() / "scienceworld"
+        folder = home if data_dir is None else named_folder(data_dir)
         source = _eto(split, folder, electrical)
     if not names:
         return source

@@ -12,9 +12,7 @@ from .retriever import (
     CallableRetriever,
     Hit,
     HybridRetriever,
-    RecordingRetriever,
     RemoteRetriever,
-    ReplayRetriever,
     Retriever,
 )
 
@@ -23,9 +21,7 @@ __all__ = [
     "Encoder",
     "Hit",
     "HybridRetriever",
-    "RecordingRetriever",
     "RemoteRetriever",
-    "ReplayRetriever",
     "Retriever",
     "SearchQACanonicalizer",
     "SearchQAEnv",

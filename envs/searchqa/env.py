@@ -344,6 +344,10 @@ class SearchQAEnv(TextEnv):
         info["retrieved"], info["well_formed"] = self._retrieved, self._formed
         return info
 
+    def _agrees(self, outcome: Outcome) -> bool:
+        right = self._said is not None and exact_match(self._said, self.wanted.golden)
+        return right >= outcome.success == outcome.score
+
     def _save(self) -> Any:
         return self._said, self._retrieved, self._formed, self._outcome.admissible
 

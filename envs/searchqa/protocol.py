@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from ...trajectory import Turn
+from ..canon import tagged
 from .retriever import LONGEST_TEXT, LONGEST_TITLE, Hit, contents_of, split_contents
 
 Style: TypeAlias = Literal["search_r1", "verl"]
@@ -28,7 +29,6 @@ REFUSAL = (
 )
 """The answer to what is no action, in Search-R1's style; in verl-agent's it is nothing."""
 
-_TAGS = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
 _REACT = re.compile(r"(search|finish|answer)[ \t]*\[(.*)\]\s*\.?\s*\Z", re.DOTALL | re.IGNORECASE)
 _INFORMATION = re.compile(r"\s*<information>(.*)</information>\s*\Z", re.DOTALL)
 _R1_LINE = re.compile(r"Doc (\d{1,4})\(Title: (.*?)\) ?(.*)\Z", re.DOTALL)
@@ -61,7 +61,7 @@ def read_move(action: str, form: ActionForm = "tags", style: Style = "search_r1"
             return Move("", "", False)
         kind = "search" if found[1].lower() == "search" else "answer"
         return Move(kind, found[2].strip()[:LONGEST_QUERY], True)
-    blocks = [(match[1], match[2].strip()[:LONGEST_QUERY]) for match in _TAGS.finditer(action)]
+    blocks = _blocks(action)
     if not blocks:
         return Move("", "", False)
     formed = action.count("<search>") + action.count("<answer>") == 1
@@ -76,8 +76,12 @@ def last_answer(action: str, form: ActionForm = "tags") -> str | None:
     if form == "react":
         move = read_move(action, form)
         return move.text if move.kind == "answer" else None
-    found = [match[2] for match in _TAGS.finditer(action) if match[1] == "answer"]
-    return found[-1].strip()[:LONGEST_QUERY] if found else None
+    return next((text for tag, text in reversed(_blocks(action)) if tag == "answer"), None)
+
+
+def _blocks(action: str) -> list[tuple[str, str]]:
+    found = tagged(action, "search", "answer")
+    return [(tag, action[start:end].strip()[:LONGEST_QUERY]) for tag, start, end in found]
 
 
 def written_search(query: str, form: ActionForm = "tags") -> str:

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from ...errors import (
-    DataCorrupt,
-    DataNotFound,
     EngineError,
     OptionError,
     check_choice,
     check_number,
     check_url,
 )
-from ...jsonl import RecordedCalls
 from ..http import ExchangeFailure, json_app, post_json
 
 LONGEST_TITLE, LONGEST_TEXT = 300, 6_000
@@ -237,133 +231,6 @@ class RememberingRetriever:
         return [list(known[query] or ()) for query in queries]
 
 
-_FORMAT = "comap searches 2"
-
-
-class RecordingRetriever:
-    """Passes searches on to another retriever and writes each down, in a file of JSON lines.
-
-    The file is appended to; several processes may write to it.
-
-    Args:
-        retriever: The other.
-        path: The file; it is made if need be.
-
-    Raises:
-        DataCorrupt: The file is there and is no such recording.
-        EngineError: It cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> from comap.envs.searchqa.retriever import CallableRetriever
-        >>> engine = CallableRetriever(lambda queries, k: [[{"id": "7", "contents": "Emma"}]])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     recorded = RecordingRetriever(engine, Path(folder, "searches.jsonl"))
-        ...     found = recorded.search(["who?"])
-        ...     ReplayRetriever(Path(folder, "searches.jsonl")).search(["who?"]) == found
-        True
-    """
-
-    def __init__(self, retriever: Retriever, path: str | os.PathLike[str]):
-        self.retriever, self.path, self.identity = retriever, Path(path), retriever.identity
-        head = {"format": _FORMAT, "identity": self.identity}
-        with _written(self.path):
-            self._calls = _recording(self.path, head)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RecordingRetriever, (self.retriever, self.path)
-
-    def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
-        """Return what the other returns.
-
-        Raises:
-            EngineError: The other fails, or the file cannot be written.
-        """
-        check_queries(queries, k)
-        found = self.retriever.search(queries, k)
-        records = [
-            {"key": f"{k} {query}", "value": [hit._asdict() for hit in hits]}
-            for query, hits in zip(queries, found, strict=True)
-        ]
-        with _written(self.path):
-            self._calls.add(records)
-        return found
-
-
-class ReplayRetriever:
-    """Answers from a recording; what was not recorded is an error.
-
-    Args:
-        path: What `RecordingRetriever` wrote. Of a query that was asked twice the first answer
-            counts; one with more passages than are asked for serves as well.
-
-    Raises:
-        DataNotFound, DataCorrupt: There is no such file, or it is no recording.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]):
-        self.path = Path(path)
-        if not self.path.is_file():
-            raise DataNotFound(
-                f"expected recorded searches at {path}, found no file; record them with "
-                "RecordingRetriever"
-            )
-        calls = _recording(self.path)
-        self.identity = f"replay:{calls.header['identity']}"
-        self._known: dict[str, tuple[int, list[Hit]]] = {}
-        for key in calls:
-            number, _, query = key.partition(" ")
-            if query not in self._known or self._known[query][0] < int(number):
-                self._known[query] = (int(number), calls.get(key))
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
-        """Return what was recorded.
-
-        Raises:
-            EngineError: A query was not recorded, or with fewer passages.
-        """
-        check_queries(queries, k)
-        for query in queries:
-            most, _ = self._known.get(query, (0, []))
-            if most < k:
-                found = f"one of {most} passages" if most else "none"
-                raise EngineError(
-                    f"expected a recorded search for {query!r:.80} with {k} passages in {self.path}, "
-                    f"found {found}; record it with RecordingRetriever"
-                )
-        return [self._known[query][1][:k] for query in queries]
-
-
-def _recorded_hits(record: Mapping[str, Any]) -> list[Hit]:
-    int(record["key"].partition(" ")[0])
-    return [hit_of(hit) for hit in record["value"]]
-
-
-def _recording(path: Path, head: Mapping[str, Any] | None = None) -> RecordedCalls:
-    calls = RecordedCalls(path, head, _recorded_hits, expected="a recorded search")
-    found = calls.header
-    if found.get("format") != _FORMAT or not isinstance(found.get("identity"), str):
-        raise DataCorrupt(
-            f"expected recorded searches ({_FORMAT}) in {path}, found the head {found!r:.80}; "
-            "record them anew, in another file"
-        )
-    return calls
-
-
-@contextmanager
-def _written(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise EngineError(
-            f"expected to write searches down in {path}, found: {error.strerror or error}; name a file "
-            "that can be written"
-        ) from error
-
-
 class RecalledRetriever:
     r"""Answers searches by what observations showed, where the retriever itself is out of reach."""
 
@@ -487,7 +354,7 @@ def _hits(row: Any, k: int) -> list[Hit]:
     return hits
 
 
-MAX_QUERIES = 512
+MAX_QUERIES, MAX_PASSAGES = 512, 5_120
 _LONGEST_QUERY = 10_000
 _DEFAULT_TOPK = 3
 
@@ -509,7 +376,11 @@ def answer(retriever: Retriever, asked: Any, max_topk: int = 100) -> dict[str, A
     topk = _DEFAULT_TOPK if topk is None else topk
     if type(topk) is not int or topk < 1:
         raise OptionError(f"expected 'topk' to be a whole number of at least 1, found {topk!r:.40}")
-    found = retriever.search(queries, min(topk, max_topk)) if queries else []
+    topk = min(topk, max_topk)
+    if len(queries) * topk > MAX_PASSAGES:
+        found_all = f"{len(queries)} queries with {topk} each"
+        raise OptionError(f"expected at most {MAX_PASSAGES:,} passages in all, found {found_all}")
+    found = retriever.search(queries, topk) if queries else []
     return {"result": [[_row(hit) for hit in hits] for hits in found]}
 
 
@@ -531,4 +402,4 @@ def retrieval_app(
         return answer(retriever, asked, max_topk)
 
     routes = {"/retrieve": ("POST",), "/health": ("GET",)}
-    return json_app(routes, answered, host=host, token=token, only_json=False)
+    return json_app(routes, answered, host=host, token=token)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import DataNotFound, OptionError, check_choice, suggest
 from ..panel import Panel
-from ..storage import comap_home
+from ..storage import comap_home, named_folder
 from .generated import generated_folder, generated_questions
 from .index import KINDS, MANIFEST, open_index, read_manifest
 from .protocol import Style
@@ -131,7 +131,7 @@ def choose_retriever(
     if generated:
         folder = generated_folder(seed) / "index"
     else:
-        folder = index_home() if data_dir is None else Path(data_dir)
+        folder = index_home() if data_dir is None else named_folder(data_dir)
     if wanted == "hybrid":
         return _hybrid(folder)
     kind = read_manifest(folder)["kind"]

@@ -540,4 +540,4 @@ def virtual_app(tools: VirtualTools, *, host: str = "127.0.0.1", token: str | No
     def answered(method: str, path: str, asked: Any) -> Any:
         return tools.answer(asked)
 
-    return json_app({"/virtual": ("POST",)}, answered, host=host, token=token, only_json=False)
+    return json_app({"/virtual": ("POST",)}, answered, host=host, token=token)

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
+from ..canon import tagged
+
 MAX_DEPTH = 64
 _NUMBER = re.compile(r"[-+]?\d{1,15}(\.\d{1,15})?")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -92,7 +94,6 @@ def _number(value: float) -> str:
 _ACTION = re.compile(r"^[ \t]*Action[ \t]*:[ \t]*", re.IGNORECASE | re.MULTILINE)
 _INPUT = re.compile(r"^[^\S\n]*Action[ \t]+Input[ \t]*:[ \t]*", re.IGNORECASE | re.MULTILINE)
 _SHORT = re.compile(r"(?P<name>[\w^.-]{1,128})\s*(?P<rest>\(.*\)|\{.*\})?", re.DOTALL)
-_TAGGED = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _RETURN_TYPE = re.compile(r'"return_type"\s*:\s*"(\w+)')
 _FINAL_ANSWER = re.compile(r'"final_answer"\s*:\s*"(.*)', re.DOTALL)
 _FINISH = "Finish"
@@ -129,8 +130,9 @@ def parse_call(text: str) -> Call | None:
         ('search', True)
     """
     text = text.strip()
-    if tagged := _TAGGED.search(text):
-        text = tagged[1].strip()
+    for _, start, end in tagged(text, "tool_call"):
+        text = text[start:end].strip()
+        break
     if text.startswith(("{", "[")):
         return _of_json(text)
     if written := _ACTION.search(text):

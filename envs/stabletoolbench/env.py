@@ -452,6 +452,10 @@ class StableToolBenchEnv(TextEnv):
         reward = self._judged if session.task is None else float(success)
         return Outcome(text, reward, self._judged, success, bool(session.finished), reply.refused)
 
+    def _agrees(self, outcome: Outcome) -> bool:
+        right = self._judged if self.session.task is None else self.session.share()
+        return (outcome.score, outcome.success) == (right, right == 1.0)
+
     def _judge_answer(self) -> float:
         session = self.session
         if session.task is not None:

@@ -21,7 +21,7 @@ from ...errors import (
     check_number,
 )
 from ..panel import Panel
-from ..storage import comap_home
+from ..storage import comap_home, named_folder
 from .apps import APPS, TOGETHER, answering, api_key, api_records, category_of, world_of
 from .apps.world import Job, Ledger, World, data_file
 from .calls import written
@@ -294,7 +294,7 @@ def open_tasks(
     check_number("generator_seed", generator_seed, 0)
     if source == "generated" and data_dir is not None:
         raise OptionError("source='generated' reads no data, found data_dir as well; leave one out")
-    folder = comap_home() / "stabletoolbench" if data_dir is None else Path(data_dir)
+    folder = comap_home() / "stabletoolbench" if data_dir is None else named_folder(data_dir)
     there = (folder / _FOLDER).is_dir()
     if (source in ("official", "mixed") and not there) or (data_dir is not None and not there):
         raise DataNotFound(

@@ -20,7 +20,7 @@ from ...errors import (
 from ...facts import State
 from ..base import Outcome, TextEnv
 from ..panel import Panel, evenly
-from ..storage import comap_home
+from ..storage import comap_home, named_folder
 from .belief import admissible_of, goal_reached, keywords, score_of
 from .build import MANIFEST
 from .canonicalizer import MODES, ObservationMode, WebShopCanonicalizer, narrate
@@ -113,7 +113,7 @@ def open_tasks(
     if source == "generated" and data_dir is not None:
         raise OptionError("source='generated' reads no data, found data_dir as well; leave one out")
     home = comap_home() / "webshop"
-    folder = home if data_dir is None else data_dir
+    folder = home if data_dir is None else named_folder(data_dir)
     if source != "generated":
         if data_dir is not None or (home / MANIFEST).is_file():
             return Tasks(Catalog.open(folder), split, kind, most, False)
@@ -359,13 +359,21 @@ class WebShopEnv(TextEnv):
             return self._outcome_of(not self._legacy)
         bought = after.page == "done" and self.session.page != "done"
         if bought:
-            goal, row = self.wanted, self.catalog.row(self.wanted.asin)
-            assert row is not None and after.row is not None
-            product, wanted = self.catalog.product(after.row), self.catalog.product(row)
-            reward, parts = reward_of(product, after.options, goal, wanted, self._strict_options)
+            reward, parts = self._worth(after)
             after = after._replace(reward=reward, parts=parts)
         self.session = after
         return self._outcome_of(False, bought)
+
+    def _worth(self, after: Session) -> tuple[float, Mapping[str, Any]]:
+        """Return what a purchase is worth, and of which parts."""
+        goal, row = self.wanted, self.catalog.row(self.wanted.asin)
+        assert row is not None and after.row is not None
+        product, wanted = self.catalog.product(after.row), self.catalog.product(row)
+        return reward_of(product, after.options, goal, wanted, self._strict_options)
+
+    def _agrees(self, outcome: Outcome) -> bool:
+        worth = self._worth(self.session)[0] if self.session.page == "done" else 0.0
+        return (outcome.score, outcome.success) == (worth, worth == 1.0)
 
     def _outcome_of(self, invalid: bool, bought: bool = False) -> Outcome:
         here = self.session

@@ -51,13 +51,14 @@ class Fragile:
     """Looks around; breaks in some tasks, as long as a file says so."""
 
     name = "fragile"
+    first = 1
 
     def __init__(self, trouble: Path):
         self._trouble = trouble
 
     def decide(self, view: View) -> Generator[Any, Any, Decision]:
         yield []
-        if view.task in self._trouble.read_text().split() and view.step == 1:
+        if view.task in self._trouble.read_text().split() and view.step == self.first:
             raise RuntimeError("it broke\x1b[31m\nTraceback: no\u202e")
         return Decision("look")
 
@@ -176,6 +177,100 @@ def test_another_run_is_refused(whole: Path, told: str, options: dict[str, Any])
         run_to(whole, plan(**options))
     assert told in str(error.value) and "another folder" in str(error.value)
     assert before == (text(whole), (whole / "run.json").read_bytes())
+
+
+@pytest.mark.parametrize("content", [b"my notes", b'{"my": "notes"', b'{"my": "notes"}\n'])
+def test_what_is_no_run_stays_as_it_is(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "trajectories.jsonl").write_bytes(content)
+    with pytest.raises((OptionError, DataCorrupt), match=r"trajectories\.jsonl"):
+        run_to(tmp_path, plan(tasks=TASKS[:1]))
+    assert text(tmp_path) == content
+
+
+@pytest.mark.parametrize("name", ["lock", "trajectories.jsonl", "timings.jsonl"])
+def test_links_are_not_followed(name: str, tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / name).symlink_to(elsewhere)
+    with pytest.raises((OptionError, DataCorrupt), match="found a link"):
+        run_to(folder, plan(tasks=TASKS[:1]))
+    assert not elsewhere.exists()
+
+
+def test_drafts_follow_no_links_either(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.write_text("precious")
+    for name in ("run.json", "summary.json"):
+        (folder / f"{name}.part").symlink_to(elsewhere)
+    run_to(folder, plan(tasks=TASKS[:1]))
+    assert elsewhere.read_text() == "precious" and not (folder / "run.json").is_symlink()
+    (folder / "journal.jsonl").symlink_to(elsewhere)
+    words = ["run", "--agent", "random", "--episodes", "1", "--out", str(folder)]
+    assert main(words) != 0 and elsewhere.read_text() == "precious"
+
+
+def test_a_run_in_which_nothing_can_begin_is_stopped(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("comap.agents.run.MOST_HOPELESS", 3)
+    trouble = tmp_path / "trouble"
+    trouble.write_text(" ".join(TASKS))
+    broken = Fragile(trouble)
+    broken.first = 0
+    with pytest.raises(OptionError, match=r"(?s)3 in a row .*--retry-failed"):
+        run_to(tmp_path / "run", plan(broken), concurrency=1)
+    assert len(list(read_trajectories(tmp_path / "run" / "trajectories.jsonl"))) == 3
+    trouble.write_text("")
+    summary = run_to(tmp_path / "run", plan(broken), retry_failed=True)
+    assert summary["n"] == len(TASKS) and not summary["errors"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("run.json", lambda run: run | {"config": DEEP}),
+        ("run.json", lambda run: run | {"sessions": [DEEP]}),
+        ("trajectories.jsonl", lambda line: line | {"settings": DEEP}),
+        ("trajectories.jsonl", lambda line: line | {"trial": [1]}),
+        ("trajectories.jsonl", lambda line: line | {"env_id": 5}),
+        ("trajectories.jsonl", lambda line: line | {"steps": [line["steps"][0] | {"notes": "x"}]}),
+        ("trajectories.jsonl", lambda line: line | {"steps": [line["steps"][0] | {"reward": {}}]}),
+        ("trajectories.jsonl", lambda line: line | {"steps": [line["steps"][0] | {"success": 1}]}),
+        ("timings.jsonl", lambda line: line | {"seconds": "soon"}),
+        ("timings.jsonl", lambda line: DEEP),
+        ("summary.json", lambda summary: summary | {"files": None}),
+        ("summary.json", lambda summary: DEEP),
+        ("journal.jsonl", lambda line: DEEP),
+    ],
+)
+def test_a_tampered_run_is_told_or_shown(
+    name: str, change: Any, tmp_path: Path, capsys: Any
+) -> None:
+    """Never a fault of comap: whatever reads a run says in a line what is wrong with it, or goes on."""
+    words = [
+        "run",
+        "--agent",
+        "random",
+        "--episodes",
+        "1",
+        "--max-steps",
+        "2",
+        "--out",
+        str(tmp_path),
+    ]
+    assert main(words) == 0
+    file = tmp_path / name
+    known = json.loads(file.read_text())  # lines too: there is one
+    file.write_text(json.dumps(change(known)) + "\n")
+    pushed = ["hub", "push", "trajectories", str(tmp_path), f"local:{tmp_path / 'pushed'}"]
+    commands = (["view", str(tmp_path), "--no-open"], ["verify", str(tmp_path)], words)
+    for command in (*commands, [*pushed, "--licence", "mit"]):
+        assert main(command) in (0, 1, 2, 3), command
+    assert "a fault of comap" not in capsys.readouterr().err
+
+
+DEEP: dict[str, Any] = {}
+for _ in range(300):
+    DEEP = {"deeper": DEEP}
 
 
 def test_rubbish_is_told(whole: Path, tmp_path: Path) -> None:

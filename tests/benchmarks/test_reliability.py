@@ -5,29 +5,18 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import threading
-from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from comap.benchmarks import reliability
-from comap.benchmarks.reliability import environments, servers
+from comap.benchmarks.reliability import environments
 from comap.benchmarks.reliability.environments import growth_mb, in_processes, play
 from comap.cli import main
 from comap.envs.alfworld.engine import NativeEngine
-from comap.envs.conformance.transcripts import load
-from comap.envs.http import Server
-from comap.envs.searchqa.retriever import CallableRetriever, retrieval_app
 from comap.errors import OptionError
-from comap.integrations import Offered, Session, Sessions
-from comap.integrations.agentgym import agentgym_app
 
-TOKEN = "a-token-of-some-length"
 ALFWORLD = {"comap/ALFWorld-v0": 1}
-CLIENTS = {words[-1]: client for client, words, _ in servers.SERVERS.values()}
-STYLES = ("agentgym", "openenv", "mcp")
 
 
 # -- actions and load ----------------------------------------------------------------------------
@@ -72,76 +61,6 @@ def test_a_process_that_dies_is_a_finding():
     assert "BrokenProcessPool" in dead[0]["losses"][0] and "ValueError" in failed[0]["losses"][0]
 
 
-# -- processes -----------------------------------------------------------------------------------
-
-
-# -- servers -------------------------------------------------------------------------------------
-
-
-def asked(kind, url, rounds, seeds=1):
-    """What clients of a kind find when they ask a server at the same time."""
-    clients = [CLIENTS[kind](url, TOKEN, seed) for seed in range(seeds)]
-    threads = [threading.Thread(target=client.run, args=(rounds,)) for client in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [client.found for client in clients]
-
-
-@contextmanager
-def serving(style):
-    offered, limit = Offered([servers.ENVIRONMENT], servers.OPTIONS), 3
-    if style == "agentgym":
-        with Server(agentgym_app(Sessions(offered, limit, 60), token=TOKEN)) as server:
-            yield server.base
-        return
-    pytest.importorskip("uvicorn")
-    pytest.importorskip(style)
-    served = load(f"{Path(__file__).parents[1] / 'integrations' / 'serving_kit.py'}:served")
-    if style == "openenv":
-        from comap.integrations.openenv import openenv_app as app
-    else:
-        from comap.integrations.mcp import http_app as app
-    with served(app(offered, host="127.0.0.1", token=TOKEN, limit=limit, idle=60)) as url:
-        yield f"{url}/mcp" if style == "mcp" else url
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_clients_play_whole_episodes_and_need_the_token(style):
-    with serving(style) as url:
-        found = asked(style, url, 3, seeds=4)
-        assert [one.losses for one in found] == [[]] * 4
-        assert sum(one.counts["episodes played"] for one in found) >= 2
-        assert sum(one.counts["wrong requests"] for one in found) >= 5
-        servers.check_token(found[0], CLIENTS[style], url, TOKEN)
-        assert found[0].losses == [] and found[0].counts["requests without the token"] >= 4
-
-
-def test_a_wrong_answer_is_found_out(monkeypatch):
-    step = Session.step
-
-    def wrong(self, action):
-        answer = step(self, action)
-        return answer | ({"reward": 2.0} if answer["step"] == 5 else {})
-
-    monkeypatch.setattr(Session, "step", wrong)
-    with serving("agentgym") as url:
-        (found,) = asked("agentgym", url, 3)
-    assert "'reward': 2.0" in found.losses[0] or "for step 5" in found.losses[0]
-
-
-@pytest.mark.parametrize("right", [True, False])
-def test_a_server_that_answers_wrongly_is_found_out(right):
-    engine = CallableRetriever(
-        lambda queries, k: [[{"id": f"{n}", "contents": "a"} for n in range(k)] for _ in queries]
-    )
-    with Server(retrieval_app(engine, token=TOKEN)) as server:
-        kind = "search" if right else "tools"
-        (found,) = asked(kind, f"{server.base}/retrieve", 30)
-    assert (found.losses == []) == right and found.counts["malformed bodies"] > 0
-
-
 # -- the command ---------------------------------------------------------------------------------
 
 
@@ -149,26 +68,26 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     def part(lost, scale, seed, progress):
         return {"counts": {}, "lost": lost, "losses": ["a run"] * lost}
 
-    monkeypatch.setattr(servers, "run_servers", partial(part, 0))
+    monkeypatch.setattr(environments, "run_actions", partial(part, 0))
     monkeypatch.setattr(environments, "run_load", partial(part, 1))
-    monkeypatch.setattr(reliability, "PARTS", {"servers": "servers", "load": "environments"})
+    monkeypatch.setattr(reliability, "PARTS", {"actions": "environments", "load": "environments"})
     result = tmp_path / "reliability.json"
     words = ["bench", "reliability", "--scale", "0.1", "--out", str(tmp_path)]
-    assert main([*words, "--parts", "servers"]) == 0
-    assert json.loads(result.read_text())["parts"]["servers"]["scale"] == 0.1
+    assert main([*words, "--parts", "actions"]) == 0
+    assert json.loads(result.read_text())["parts"]["actions"]["scale"] == 0.1
     assert main(words) == 1
     assert "lost: a run" in capsys.readouterr().out
-    assert main(["bench", "reliability", "--parts", "servers", "--out", str(tmp_path)]) == 0
+    assert main(["bench", "reliability", "--parts", "actions", "--out", str(tmp_path)]) == 0
     kept = json.loads(result.read_text())
     assert {name: one["scale"] for name, one in kept["parts"].items()} == {
-        "servers": 1.0,
+        "actions": 1.0,
         "load": 0.1,
     }
     assert kept["lost"] == 1
     result.write_text('{"benchmark": "speed"}')
-    assert main([*words, "--parts", "servers"]) == 1
+    assert main([*words, "--parts", "actions"]) == 1
     assert "expected figures of comap bench reliability" in capsys.readouterr().err
-    with pytest.raises(OptionError, match="there is no part 'server'; did you mean 'servers'"):
-        reliability.run_reliability(1.0, ["server"])
+    with pytest.raises(OptionError, match="there is no part 'action'; did you mean 'actions'"):
+        reliability.run_reliability(1.0, ["action"])
     with pytest.raises(OptionError, match="--scale"):
         reliability.run_reliability(0.0)

@@ -136,8 +136,8 @@ CHANGES = {
     "goal": (lambda e: e.update(goal="win"), "goal", 0),
     "task": (lambda e: e.update(task="generated/../../etc/passwd"), "task", 0),
     "environment": (lambda e: e.update(env_id="os:system"), "env_id", 0),
-    "action": (changed(2, "action", ["look"]), "action", 3),
-    "seed": (lambda e: e.update(seed="0"), "seed", 0),
+    "action": (changed(2, "action", ["look"]), "line 2", 0),
+    "seed": (lambda e: e.update(seed="0"), "line 2", 0),
 }
 
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
+import comap  # noqa: F401
 from comap.envs import restore, snapshot
 from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, EngineError, NoEpisode, OptionError, SnapshotError
@@ -112,6 +114,35 @@ def test_the_step_limit_truncates() -> None:
     assert coin_taken(inner)[2:4] == (True, False), "the end and the limit together: the end"
 
 
+def test_no_episode_goes_on_after_it_was_truncated() -> None:
+    """Nor can it be won then: the limit of ``gym.make`` is outside, and counts too."""
+    for env in (toy(max_episode_steps=2), make(max_episode_steps=2)):
+        env.reset(seed=0)
+        env.step("look")
+        assert env.step("look")[3]
+        with pytest.raises(NoEpisode, match="one that has ended"):
+            coin_taken(env)
+        env.reset(seed=0)
+        assert not env.step("look")[3]
+    again = pickle.loads(pickle.dumps(env))
+    assert again.step("look")[3]
+
+
+def test_an_action_of_absurd_length_is_invalid() -> None:
+    env = toy(max_text_length=50)
+    env.reset(seed=0)
+    long = f"look{' ' * 60}"
+    observation, *_, info = env.step(long)
+    assert info["invalid_action"] and info["step"] == 1 and env.history()[-1].action == ""
+    assert observation == env.step("")[0] != env.step("look")[0]
+
+
+@pytest.mark.parametrize("options", [5, True, "task", ["task"], {"task": 5}, {5: 5}])
+def test_options_that_are_none(options: Any) -> None:
+    with pytest.raises(OptionError, match="task"):
+        toy().reset(options=options)
+
+
 def test_restore_sets_the_time_limit_back() -> None:
     env = make(max_episode_steps=4)
     env.reset(seed=0)
@@ -154,3 +185,45 @@ def test_restore_is_verified() -> None:
         env.restore(replace(moment, task="toy/99"))
     env.restore(moment)
     env.step("look")
+
+
+def test_a_forged_snapshot_is_refused() -> None:
+    env = toy(max_episode_steps=3)
+    env.reset(seed=0)
+    env.step("look")
+    moment = env.snapshot()
+    for field in fields(moment):
+        for value in (None, 5, "x", [], (), object()):
+            with pytest.raises(SnapshotError):
+                env.restore(replace(moment, **{field.name: value}))
+    outcome = moment.outcome
+    for forged in (
+        replace(moment, step=0),  # more steps than there are
+        replace(moment, running=True, outcome=outcome._replace(terminated=True)),
+        replace(moment, outcome=outcome._replace(observation="You win.")),
+        replace(moment, outcome=outcome._replace(success=1)),
+    ):
+        with pytest.raises(SnapshotError):
+            env.restore(forged)
+    env.restore(moment)
+    env.step("look")
+    env.step("look")
+    with pytest.raises(SnapshotError, match="has ended"):
+        env.restore(replace(env.snapshot(), running=True))
+
+
+@pytest.mark.parametrize("name", ["ALFWorld", "WebShop", "StableToolBench", "SearchQA"])
+def test_a_forged_success_is_not_believed(name: str) -> None:
+    env: Any = gymnasium.make(f"comap/{name}-v0", source="generated").unwrapped
+    env.reset(seed=1)
+    moments = [env.snapshot()]
+    while moments[-1].running:
+        env.step(env.expert_action())
+        moments.append(env.snapshot())
+    for moment in moments:
+        env.restore(moment)
+        won = not moment.outcome.success
+        for claim in ({"success": won}, {"score": float(won)}):
+            with pytest.raises(SnapshotError, match="score or success"):
+                env.restore(replace(moment, outcome=moment.outcome._replace(**claim)))
+    assert moments[-1].outcome.success

@@ -154,7 +154,8 @@ def test_a_limit_and_idle_environments():
         ("/create", {"options": {"data_dir": "/etc"}}, 422, "expected options of 'split'"),
         ("/create", {"options": {"split": ["train"]}}, 422, "short text"),
         ("/create", {"options": {"split": "../../etc"}}, 422, "split"),
-        ("/reset", {"id": "../x"}, 404, "found 'str'"),
+        ("/reset", {"id": "../x"}, 404, "found '../x'"),
+        ("/reset", {"id": 7}, 404, "found 'int'"),
         ("/reset", {"id": "ID", "task": "../../etc/passwd"}, 404, "expected a task"),
         ("/reset", {"id": "ID", "data_idx": -1}, 422, "whole number from 0"),
         ("/reset", {"id": "ID", "seed": -1}, 422, "seed must be a whole number"),
@@ -196,7 +197,7 @@ def test_other_machines_need_a_token(monkeypatch, tmp_path):
     with pytest.raises(OptionError, match="16 characters"):
         agentgym_app(Sessions(offered()), token="short")
     words = ["serve", "env", "--env", ALFWORLD, "--port", "0"]
-    assert main([*words, "--host", "0.0.0.0"]) == 2
+    assert main([*words, "--host", "0.0.0.0", "--no-token"]) == 2
     assert main([*words, "--token-file", str(tmp_path / "none")]) == 2
     assert main([*words, "--allow", "data_dir"]) == 2
     assert main([*words, "--env-option", "split=nowhere"]) == 2

@@ -22,11 +22,13 @@ async def echo(scope, receive, send):
     body = (await receive())["body"]
     if b"fail" in body:
         raise ValueError("secret words")
-    await send({"type": "http.response.start", "status": 200, "headers": []})
+    body = b"x" * int(body) if body.isdigit() else body
+    size = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": size})
     await send({"type": "http.response.body", "body": body})
 
 
-def ask(parts, kind="http", extensions=None, token=TOKEN):
+def ask(parts, kind="http", extensions=None, token=TOKEN, **more):
     """Return what a guarded application sends after a body that comes in parts."""
     sent = []
     waiting = [
@@ -42,7 +44,9 @@ def ask(parts, kind="http", extensions=None, token=TOKEN):
     async def send(message):
         sent.append(message)
 
-    headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {token}".encode())]
+    named = {"host": "127.0.0.1", "authorization": f"Bearer {token}"}
+    named |= {name.replace("_", "-"): value for name, value in more.items()}
+    headers = [(name.encode(), value.encode()) for name, value in named.items()]
     scope = {"type": kind, "path": "/x", "headers": headers, "extensions": extensions}
     asyncio.run(Guard(echo, "127.0.0.1", TOKEN)(scope, receive, send))
     return sent
@@ -58,6 +62,7 @@ def ask(parts, kind="http", extensions=None, token=TOKEN):
         b"1" * 5000,
         b'"\\ud800"',
         b'{"\\uDC00": 1}',
+        b"[NaN, Infinity]",
     ],
 )
 def test_a_body_that_is_no_json_is_refused(body):
@@ -71,6 +76,61 @@ def test_a_body_that_is_no_json_is_refused(body):
 def test_a_body_of_json_is_handed_on_as_it_is(body):
     start, rest = ask([body])
     assert (start["status"], rest["body"]) == (200, body)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "http://a.example"}, 403),
+        ({"sec_fetch_site": "cross-site"}, 403),
+        ({"host": "a.example"}, 403),
+        ({"host": "[::1"}, 400),
+        ({"host": "[::1]:80", "content_type": "application/json; charset=utf-8"}, 200),
+        ({"content_type": "text/plain"}, 415),
+        ({"content_type": "application/x-www-form-urlencoded"}, 415),
+        ({"content_length": "2", "transfer_encoding": "chunked"}, 400),
+        ({"content_length": "-2"}, 413),
+    ],
+)
+def test_headers(headers, status):
+    assert ask([b"{}"], **headers)[0]["status"] == status
+
+
+def test_a_large_answer_is_sent_in_parts_and_counted_until_it_is_read(monkeypatch):
+    size = 300_000
+    monkeypatch.setattr(serving, "MAX_ANSWER_BYTES", size)
+    monkeypatch.setattr(serving, "MOST_UNSENT_BYTES", size + 100_000)
+    start, *parts = ask([str(size).encode()])
+    assert start["status"] == 200 and sum(len(part["body"]) for part in parts) == size
+    assert len(parts) > 3 and [part["more_body"] for part in parts[-2:-1]] == [True]
+    assert ask([str(size + 1).encode()])[0]["status"] == 422
+    guard, stuck = Guard(echo, "127.0.0.1"), asyncio.Event()
+    statuses = []
+
+    async def client(read):
+        waiting = [{"type": "http.request", "body": str(size).encode(), "more_body": False}]
+
+        async def receive():
+            return waiting.pop(0)
+
+        async def send(message):
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+            elif not read:
+                await stuck.wait()
+
+        await guard({"type": "http", "headers": [(b"host", b"localhost")]}, receive, send)
+
+    async def talk():
+        slow = asyncio.create_task(client(False))
+        await asyncio.sleep(0.01)
+        await client(True)
+        stuck.set()
+        await slow
+        await client(True)
+
+    asyncio.run(talk())
+    assert statuses == [200, 503, 200] and guard.unsent == 0
 
 
 def test_the_rest_of_a_refused_body_is_read(monkeypatch):

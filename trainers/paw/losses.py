@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ...envs.canon import tagged
 from ...errors import OptionError
 from .config import EntropyMode, LossKind, PaWTraining, PolicyOptimization, Selection
 from .rows import overlapping
@@ -24,8 +24,6 @@ ObservationLoss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 
 Select: TypeAlias = "Callable[[NDArray[np.float64], NDArray[np.bool_]], ArrayLike]"
 """Which of N rows are selected, (N,): of their actions' entropies and of which have an observation."""
-
-_ACTION = re.compile(r"<(action|search|answer)>(.*?)</\1>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +251,8 @@ def value_loss(
 
 def action_tokens(texts: Sequence[str]) -> list[bool]:
     """Return for each token of a reply, by its text, whether it is inside the first action tag."""
-    found = _ACTION.search("".join(texts))
-    marked = [] if found is None else overlapping(texts, [found.span(2)])
+    spans = [(start, end) for _, start, end in tagged("".join(texts), "action", "search", "answer")]
+    marked = overlapping(texts, spans[:1])
     return marked if any(marked) else [True] * len(texts)
 
 

@@ -48,9 +48,7 @@ _GOLDEN = 3  # correct answers in the simulator's prompt
 _MAX_LENGTH = 1_000  # characters of anything in it
 _DOCUMENT = re.compile(r"[ \t]*Doc(?:ument)?[ \t]*\d{1,3}[ \t]*(.*)", re.IGNORECASE)
 _SENTENCE = re.compile(r"(?<=\.) ")
-_TITLED = re.compile(
-    r"\([ \t]*Title:[ \t]*\"?(.*?)\"?[ \t]*\)[ \t:.]*(.*)", re.DOTALL | re.IGNORECASE
-)
+_TITLED = re.compile(r"\([ \t]*Title:([^)]*)\)[ \t:.]*(.*)", re.DOTALL | re.IGNORECASE)
 _QUESTIONS = 400  # that lessons are made of
 _TRIES = 20  # other questions whose passages may serve as noise
 _SIZE = {"parameters": 500_000, "vocabulary": 2048}
@@ -144,7 +142,8 @@ def read_documents(text: str) -> list[Hit]:
     for rank, lines in enumerate(parts, 1):
         whole = " ".join(lines).strip()
         titled = _TITLED.match(whole)
-        title = titled[1].strip()[:LONGEST_TITLE] if titled else ""
+        title = titled[1].strip().removeprefix('"').removesuffix('"') if titled else ""
+        title = title.strip()[:LONGEST_TITLE]
         body = (titled[2].strip() if titled else whole.lstrip(":. \t"))[:LONGEST_TEXT]
         if title or body:
             found.append(Hit(f"simulated-{rank}", title, body, 1 / rank))

@@ -230,7 +230,7 @@ def test_redirects_lead_to_http_only(site: Any, toy: DataSet):
     site.fail({"redirect": f"{site.url}/elsewhere"})
     assert get(toy).is_dir()
     assert site.paths == ["/toy.zip", "/elsewhere"]
-    for target in ("file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x"):
+    for target in ("file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "ftp://\x1b[31m/x"):
         site.fail({"redirect": target})
         with pytest.raises(DownloadError, match="redirects to"):
             get(toy, force=True)

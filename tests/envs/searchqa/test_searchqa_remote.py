@@ -16,13 +16,11 @@ import comap  # noqa: F401
 from comap.envs.conformance.transcripts import load
 from comap.envs.http import Server
 from comap.envs.searchqa import (
-    RecordingRetriever,
     RemoteRetriever,
-    ReplayRetriever,
     open_index,
 )
 from comap.envs.searchqa.retriever import answer, retrieval_app
-from comap.errors import DataCorrupt, DataNotFound, EngineError, OptionError
+from comap.errors import EngineError, OptionError
 
 hostile = load(f"{Path(__file__).parents[2] / 'lm' / 'hostile_server.py'}:KIT")
 HostileServer, sends, raw = hostile.HostileServer, hostile.sends, hostile.raw
@@ -177,36 +175,3 @@ def test_a_broken_index_is_a_500(index: Path) -> None:
     with Server(retrieval_app(Broken())) as server:
         status, told = asked(server, b'{"query": "x"}')
     assert status == 500 and "secret" not in told["error"]
-
-
-def test_record_and_replay(index: Path, tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "searches.jsonl"
-    opened = open_index(index)
-    found = RecordingRetriever(opened, path).search(["emma", "river"], 3)
-    RecordingRetriever(opened, path).search(["emma"], 2)
-    replayed = ReplayRetriever(path)
-    assert replayed.search(["river", "emma"], 3) == found[::-1] and len(replayed) == 2
-    assert replayed.search(["emma"], 1) == [found[0][:1]]
-    with pytest.raises(EngineError, match="found none"):
-        replayed.search(["other"])
-    with pytest.raises(EngineError, match="one of 3 passages"):
-        replayed.search(["emma"], 4)
-    env = gym.make("comap/SearchQA-v0", source="generated", retriever=replayed)
-    env.reset(seed=0)
-    assert "Emma" in env.step("<search>emma</search>")[0]
-    assert "error" in env.step("<search>other</search>")[4]
-
-
-HEAD = '{"format": "comap searches 2", "identity": "x"}\n'
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", '{"format": "x"}', HEAD + '{"key": 3}\n', '{"key": "1 x"}\n']
-)
-def test_what_is_no_recording(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "searches.jsonl"
-    path.write_text(text)
-    with pytest.raises(DataCorrupt):
-        ReplayRetriever(path)
-    with pytest.raises(DataNotFound):
-        ReplayRetriever(tmp_path / "nothing")

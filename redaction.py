@@ -1,0 +1,104 @@
+"""Secrets and paths of this machine are taken out of what is written, and looked for in what is pushed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from .errors import OptionError
+
+HIDDEN = "***"
+"""What stands in a file where a secret was."""
+
+_SECRET = re.compile(
+    r"(^|_)(api_?key|key|token|secrets?|pass(word|wd|phrase)?|pwd|credentials?|auth|authorization|bearer"
+    r"|pat|cookie)(_|$)(?!env$|file$)"
+)
+_SHAPES = re.compile(
+    r"(?:\b(?:sk|hf|gh[opsu]|github_pat|glpat|xox[a-z])[-_]|\bAKIA|\bAIza|(?<=Bearer ))[\w./+=-]{12,}"
+)
+_URL = re.compile(r"(\w+://)(?:[^/@\s]*@)?([^/?#\s]*)([^?#\s]*)(?:\?[^#\s]*)?")
+_PLAIN_PART = re.compile(
+    r"[a-z_-]{0,16}|v?[\d.]{1,8}|[\w.-]{1,40}\.(?:git|gz|json|jsonl|tar|tgz|zip)"
+)
+
+
+def is_secret(name: str) -> bool:
+    """Return whether a value of this name is a secret: a key, a token, a password."""
+    parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", name).lower()
+    return _SECRET.search(parts) is not None
+
+
+def without_secrets(value: Any, name: str = "") -> Any:
+    """Return JSON data to be written, with `HIDDEN` for secrets.
+
+    These are the texts and numbers under names such as ``api_key`` at any depth, texts in the form of
+    a known service's keys, and of addresses user, query, and the parts that are no plain words.
+    """
+    if isinstance(value, Mapping):
+        return {
+            key: without_secrets(part, name if is_secret(name) else str(key))
+            for key, part in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [without_secrets(part, name) for part in value]
+    if isinstance(value, bool) or value is None or value == "":
+        return value
+    if is_secret(name):
+        number = isinstance(value, int | float) and "token" in name
+        word = name == "key" and re.fullmatch("[a-z]{1,8}", str(value))  # what a cache goes by
+        return value if number or word else HIDDEN
+    return _SHAPES.sub(HIDDEN, _URL.sub(_public_url, value)) if isinstance(value, str) else value
+
+
+def _public_url(found: re.Match[str]) -> str:
+    parts = (part if _PLAIN_PART.fullmatch(part) else HIDDEN for part in found[3].split("/"))
+    return found[1] + found[2] + "/".join(parts)
+
+
+_OPTION, _NAME = re.compile(r"--[\w.-]+=?"), re.compile(r"[\w.-]+=")
+_PATH = re.compile(r"(?:(?<=[=,\[\"'(])|^)(?:~|/|[A-Za-z]:[\\/])[^,\"'\])=]*")
+
+
+def public_words(words: Sequence[str]) -> list[str]:
+    """Return the words of a command without secrets, and of machine paths only the last name."""
+    shown, hide = [], False
+    for word in words:
+        option = (_OPTION.match(word) or [""])[0]
+        rest = word[len(option) :]
+        name, equals, value = rest.partition("=") if _NAME.match(rest) else ("", "", rest)
+        secret = any(map(is_secret, (option, name))) or (hide and not option)
+        shown.append(option + name + equals + _public_value(value, secret))
+        hide = is_secret(option) and not rest
+    return shown
+
+
+def _public_value(text: str, secret: bool) -> str:
+    if secret and text:
+        return HIDDEN
+    with suppress(ValueError, RecursionError):
+        data = json.loads(text)
+        public = without_secrets(data)
+        if isinstance(data, dict | list) and public != data:
+            text = json.dumps(public)
+    text = without_secrets(text)
+    return text if "://" in text else _PATH.sub(_last_name, text)
+
+
+def _last_name(found: re.Match[str]) -> str:
+    name = re.split(r"[\\/]", found[0].rstrip("\\/"))[-1]
+    return f".../{name}" if name not in ("", "~") else "..."
+
+
+def check_public(text: str, where: str) -> None:
+    """Raise where a text has a secret of this process: what a variable named like one holds."""
+    for name, value in os.environ.items():
+        if is_secret(name) and len(value) >= 8 and value[0] != "/" and value in text:
+            raise OptionError(
+                f"expected nothing secret in {where}, found what the variable {name} holds; nothing was "
+                "pushed: take it out there"
+            )
