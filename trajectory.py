@@ -284,7 +284,8 @@ class Trajectory:
 
 def checked(record: Record) -> Record:
     """Return a record whose fields have the annotated types; raise TypeError at one that has not."""
-    for name, fits in _checks(type(record)):
+    kind: Any = type(record)
+    for name, fits in _checks(kind):
         if not fits(getattr(record, name)):
             found = type(getattr(record, name)).__name__
             raise TypeError(f"{name} is no {type(record).__annotations__[name]}, found {found}")

@@ -98,7 +98,7 @@ class Shown:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status: 2 for a mistake on the command line."""
     out, err = Shown(sys.stdout), Shown(sys.stderr)
-    with redirect_stdout(out), redirect_stderr(err):  # type: ignore[type-var]
+    with redirect_stdout(out), redirect_stderr(err):
         return _main(arguments)
 
 

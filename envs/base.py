@@ -539,9 +539,9 @@ class TextEnv(gymnasium.Env[str, str]):
 
     def _is_cut_outside(self) -> bool:
         """Return whether a `TimeLimit` around this environment has truncated the episode."""
-        outside = None if self._outside is None else self._outside()
+        outside: Any = None if self._outside is None else self._outside()
         elapsed = None if outside is None else outside._elapsed_steps
-        return elapsed is not None and elapsed >= outside._max_episode_steps  # type: ignore[union-attr]
+        return elapsed is not None and elapsed >= outside._max_episode_steps
 
     def _refuse_step(self) -> NoReturn:
         found = "one that has ended" if self._task else "none"

@@ -612,7 +612,7 @@ def origin(folder: Path) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in known.items() if version)
     words = last.get("command")
     command = isinstance(words, list) and shlex.join(["comap", *public_words([*map(str, words)])])
-    about = {"command": command, "versions": versions}
+    about: dict[str, Any] = {"command": command, "versions": versions}
     about |= {"commit": last.get("commit"), "date": last.get("ended")}
     rows = [(name, shown(value)) for name, value in about.items() if value]
     return "## How it was made\n\n" + table(("", ""), rows)
