@@ -471,11 +471,8 @@ def run_to(
         sessions = known_sessions(folder / RUN, described)
         trajectories = folder / TRAJECTORIES
         jsonl.refuse_link(trajectories)
-        if not sessions and trajectories.exists() and trajectories.stat().st_size:
-            raise OptionError(
-                f"expected a folder for a new run, found {trajectories} without a run beside it; name "
-                "another folder"
-            )
+        if not sessions:
+            _refuse_foreign(trajectories)
         with writing(folder):
             unfinished = isinstance(run.agent, Retrying) and not (folder / SUMMARY).exists()
             records = Records(trajectories, retrying=unfinished)
@@ -500,21 +497,39 @@ def run_to(
                 jsonl.append(folder / TIMINGS, [ended])
             if on_done is not None:
                 on_done(trials)
-            at_once = trials[-1].error is not None and not trials[-1].steps
-            hopeless = hopeless + 1 if at_once else 0
-            if hopeless >= MOST_HOPELESS:
-                raise OptionError(
-                    f"expected episodes that begin, found {hopeless} in a row that failed before their "
-                    f"first step, the last one with {trials[-1].error!s:.300}; mend that, and give the "
-                    "same command with --retry-failed"
-                )
+            hopeless = _counted(hopeless, trials[-1])
         with writing(folder):
             records.sort(run.tasks)
-            tally = Tally.of(read_trajectories(records.path) if records.tasks else ())
-            summary = tally.summary(_seconds(folder / TIMINGS))
-            summary[DIGESTS] = jsonl.digests_of(folder, [RUN, TRAJECTORIES])
-            jsonl.write_json(folder / SUMMARY, summary)
+            return _summarize(folder, records)
+
+
+def _summarize(folder: Path, records: Records) -> dict[str, Any]:
+    """Write the summary of a run that has ended, and return it."""
+    tally = Tally.of(read_trajectories(records.path) if records.tasks else ())
+    summary = tally.summary(_seconds(folder / TIMINGS))
+    summary[DIGESTS] = jsonl.digests_of(folder, [RUN, TRAJECTORIES])
+    jsonl.write_json(folder / SUMMARY, summary)
     return summary
+
+
+def _refuse_foreign(trajectories: Path) -> None:
+    if trajectories.exists() and trajectories.stat().st_size:
+        raise OptionError(
+            f"expected a folder for a new run, found {trajectories} without a run beside it; name "
+            "another folder"
+        )
+
+
+def _counted(hopeless: int, last: Trajectory) -> int:
+    """Return how many episodes in a row failed before their first step; raise if too many."""
+    hopeless = hopeless + 1 if last.error is not None and not last.steps else 0
+    if hopeless >= MOST_HOPELESS:
+        raise OptionError(
+            f"expected episodes that begin, found {hopeless} in a row that failed before their first "
+            f"step, the last one with {last.error!s:.300}; mend that, and give the same command with "
+            "--retry-failed"
+        )
+    return hopeless
 
 
 def _lock(stack: ExitStack, folder: Path) -> None:

@@ -439,7 +439,7 @@ class TextEnv(gymnasium.Env[str, str]):
         if (snapshot.env_id, snapshot.settings) != here:
             raise SnapshotError(
                 f"expected a snapshot of {here[0]} with {dict(here[1])}, found one of "
-                f"{snapshot.env_id} with {snapshot.settings}; make the environment with "
+                f"{snapshot.env_id} with {{{snapshot.settings}}}; make the environment with "
                 "the settings that the snapshot was taken with"
             )
         if wrong := _wrong_type(snapshot) or _contradiction(snapshot, self._limit):

@@ -610,9 +610,8 @@ def origin(folder: Path) -> str:
     last: Mapping[str, Any] = next((e for e in reversed(entries) if _made_it(e)), {})
     known = _mapping(last.get("versions")) or {"comap": __version__}
     versions = ", ".join(f"{name} {version}" for name, version in known.items() if version)
-    words = last.get("command")
-    command = isinstance(words, list) and shlex.join(["comap", *public_words([*map(str, words)])])
-    about: dict[str, Any] = {"command": command, "versions": versions}
+    words = public_words([*map(str, last["command"])]) if last else []
+    about = {"command": shlex.join(["comap", *words]) if last else None, "versions": versions}
     about |= {"commit": last.get("commit"), "date": last.get("ended")}
     rows = [(name, shown(value)) for name, value in about.items() if value]
     return "## How it was made\n\n" + table(("", ""), rows)

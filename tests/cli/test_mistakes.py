@@ -30,7 +30,7 @@ MISTAKES = [
     ("data get", "required: DATA_SET"),
     ("hub push models a b", "expected one of trajectories, model"),
     ("--print-completion ksh", "there is no shell 'ksh'"),
-    ("run --agent random --env ../x:Y-v0", "a module that registers '../x:Y-v0'"),
+    ("run --agent random --env ../x:Y-v0", "a module that registers 'Y-v0'"),
     ("run --agent random --live 0", "--live must be a whole number of at least 1"),
     ("run --agent random --seed -1", "--seed must be a whole number of at least 0"),
     ("run --agent random --horizon 3", "add --imagined"),

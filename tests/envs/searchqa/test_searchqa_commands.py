@@ -46,7 +46,7 @@ def _heeds_interrupts() -> None:
 def test_a_server_runs_until_it_is_stopped(index: Path) -> None:
     command = [sys.executable, "-m", "comap", "serve", "search", "--data-dir", str(index)]
     server = subprocess.Popen(
-        [*command, "--port", "0"],
+        [*command, "--port", "0", "--no-token"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -32,7 +32,7 @@ def server(tmp_path_factory):
     """A server in a process of its own; its URL."""
     pytest.importorskip("fastapi")
     pytest.importorskip("uvicorn")
-    words = [sys.executable, "-m", "comap", "serve", "tools", "--port", "0"]
+    words = [sys.executable, "-m", "comap", "serve", "tools", "--port", "0", "--no-token"]
     process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()
