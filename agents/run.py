@@ -467,9 +467,8 @@ def run_to(
     folder = Path(directory)
     with ExitStack() as stack:
         _lock(stack, folder)
-        described = run.describe()
+        described, trajectories = run.describe(), folder / TRAJECTORIES
         sessions = known_sessions(folder / RUN, described)
-        trajectories = folder / TRAJECTORIES
         jsonl.refuse_link(trajectories)
         if not sessions:
             _refuse_foreign(trajectories)
