@@ -7,7 +7,7 @@ import sys
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -437,9 +437,12 @@ class TextEnv(gymnasium.Env[str, str]):
             raise SnapshotError(f"expected a Snapshot, found {type(snapshot).__name__}")
         here = (self.env_id, tuple(sorted(self.settings().items())))
         if (snapshot.env_id, snapshot.settings) != here:
+            found: Any = snapshot.settings
+            with suppress(TypeError, ValueError):  # of a snapshot that was changed
+                found = dict(found)
             raise SnapshotError(
                 f"expected a snapshot of {here[0]} with {dict(here[1])}, found one of "
-                f"{snapshot.env_id} with {{{snapshot.settings}}}; make the environment with "
+                f"{snapshot.env_id} with {found}; make the environment with "
                 "the settings that the snapshot was taken with"
             )
         if wrong := _wrong_type(snapshot) or _contradiction(snapshot, self._limit):
