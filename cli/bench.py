@@ -324,32 +324,10 @@ class Speed(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parity(Command):
-    """Compare our engine with what the upstream engine recorded, to the byte."""
-
-    example: ClassVar[str] = "comap bench parity alfworld --reference DIR"
-
-    env: str = field(metadata=WORD)
-    """alfworld"""
-    reference: Path
-    """folder with games, traces and demos"""
-    out: Path | None = None
-    """write the result to this file, as JSON"""
-
-    def run(self) -> int:
-        """Compare; return 1 where something differs."""
-        from ..benchmarks.parity import run, table
-
-        result = run(**vars(self), progress=_to_stderr)
-        print(table(result))
-        return 0 if result["all_match"] else 1
-
-
-@dataclass(frozen=True, kw_only=True)
 class Reliability(Command):
     """Do to comap what goes wrong in practice, and count what is lost; status 0 only if nothing was.
 
-    Hostile actions, killed processes, full disks, broken files, load, servers.
+    Hostile actions, killed processes, broken files, load, servers.
     """
 
     example: ClassVar[str] = "comap bench reliability --scale 0.01 --out runs/reliability"
@@ -357,7 +335,7 @@ class Reliability(Command):
     scale: float = 1.0
     """share of everything; 1 takes some hours"""
     parts: tuple[str, ...] | None = None
-    """only these: actions, engines, disk, corruption, load, servers"""
+    """only these: actions, engines, corruption, load, servers"""
     seed: int = 0
     """of all draws"""
     out: Path | None = None

@@ -45,7 +45,6 @@ COMMANDS = {
     "bench run": ("bench:Run", "run tables and figures of both papers"),
     "bench report": ("bench:Report", "write the reports of tables and figures"),
     "bench speed": ("bench:Speed", "measure what a step costs"),
-    "bench parity": ("bench:Parity", "compare an engine with its upstream one"),
     "bench reliability": ("bench:Reliability", "faults and load: count what is lost"),
     "bench shipped": ("bench:Shipped", "train the small models that comap ships"),
     "bench noise-gradients": ("bench:NoiseGradients", "gradients of PaW's losses on noise"),

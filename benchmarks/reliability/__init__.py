@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DataCorrupt, OptionError, suggest
+from ...jsonl import read_json
 from ..record import circumstances, write_result
 
 PARTS: Mapping[str, str] = {
     "actions": "environments",
     "engines": "environments",
-    "disk": "files",
     "corruption": "files",
     "load": "environments",
     "servers": "servers",
@@ -58,14 +57,11 @@ def _record(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recorded(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_bytes())
-        parts: dict[str, Any] = found["parts"]
-        if found["benchmark"] != "reliability" or not all(p["lost"] >= 0 for p in parts.values()):
-            raise ValueError(f"benchmark {found['benchmark']!r:.40}")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    found = read_json(file)
+    if not isinstance(found, dict) or found.get("benchmark") != "reliability":
         raise DataCorrupt(
-            f"expected figures of comap bench reliability in {file}, found something else ({error}); "
-            "name another folder"
-        ) from error
+            f"expected figures of comap bench reliability in {file}, found something else; name "
+            "another folder"
+        )
+    parts: dict[str, Any] = found["parts"]
     return parts

@@ -19,7 +19,6 @@ MISTAKES = [
     ("demo --lengths 3 -4", "lengths"),
     ("data get alfwold", "alfworld"),
     ("data verify alfworld --path no/such/folder", "folder"),
-    ("bench parity alfworld --reference no/such/folder", "folder"),
     ("fly", "there is no command 'fly'"),
     ("data lst", "did you mean 'data list'?"),
     ("--verbose", "there is no option --verbose here"),
