@@ -300,7 +300,7 @@ class Speed(Command):
     example: ClassVar[str] = "comap bench speed alfworld --peer"
 
     target: str = field(metadata=WORD)
-    """alfworld, scienceworld, webshop, stabletoolbench, searchqa or runner"""
+    """alfworld, scienceworld, webshop, stabletoolbench or searchqa"""
     peer: bool = False
     """measure the original beside it"""
     against: Path | None = None
