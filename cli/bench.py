@@ -47,7 +47,7 @@ class Demo(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreTools(Command):
-    """Score answers to StableToolBench's tasks: SoPR and SoWR, and what calls alone tell.
+    """Score answers to StableToolBench's tasks: SoPR and SoWR, and counts of calls.
 
     Answers are those of a reference pipeline, or of comap run on comap/StableToolBench-v0. A judge or
     recorded verdicts say what is solved; generated tasks are judged by their own checkers.
