@@ -12,7 +12,6 @@ from .comap import CoMapAgent, CoMapConfig
 from .comap_selective import GateHistory, SelectiveCoMapAgent, SelectiveCoMapConfig
 from .config import AgentConfig, check_capabilities
 from .convert import (
-    from_dataset,
     from_sharegpt,
     to_dataset,
     to_sharegpt,
@@ -82,7 +81,6 @@ __all__ = [
     "agent_options",
     "check_capabilities",
     "create_agent",
-    "from_dataset",
     "from_sharegpt",
     "run_episode",
     "run_episodes",

@@ -1,8 +1,7 @@
-"""Trajectories in the formats of others, and back: TRL's data sets and ShareGPT."""
+"""Trajectories in the formats of others: TRL's data sets, and ShareGPT and back."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,9 +22,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
-DatasetForm: TypeAlias = Literal["messages", "steps", "lossless"]
-"""One row an episode with ``messages``; one row a step with ``prompt`` and ``completion``; or one row
-an episode with the whole trajectory as JSON text."""
+DatasetForm: TypeAlias = Literal["messages", "steps"]
+"""One row an episode with ``messages``, or one row a step with ``prompt`` and ``completion``."""
 
 
 def to_dataset(
@@ -33,12 +31,12 @@ def to_dataset(
     form: DatasetForm = "messages",
     config: AgentConfig | None = None,
 ) -> Dataset:
-    """Return trajectories as a data set that TRL trains on, or that keeps everything.
+    """Return trajectories as a data set that TRL trains on.
 
     With ``messages`` a row is an episode: the agent's prompt at its start, then replies and
     observations by turns; what follows the last reply is left out, since nothing answers it. With
     ``steps`` a row is a step: the prompt as the agent would be asked, and its reply. Both lose
-    rewards, facts, predictions and notes; ``lossless`` keeps them, in the column ``trajectory``.
+    rewards, facts, predictions and notes; `comap.trajectory.write_trajectories` keeps them.
 
     Args:
         trajectories: What to convert; for supervised training, those worth imitating.
@@ -61,9 +59,6 @@ def to_dataset(
         )
     with needs_extra("train", "a Hugging Face dataset"):
         from datasets import Dataset
-    if form == "lossless":
-        lines = [json.dumps(each.to_json()) for each in trajectories]
-        return Dataset.from_dict({"trajectory": lines})
     if form == "messages":
         talks = [_episode(each, settings) for each in trajectories if each.steps]
         return Dataset.from_dict({"messages": talks})
@@ -75,32 +70,6 @@ def to_dataset(
             replies[view.step] = reply_of(step)
             rows["completion"].append(_plain([Message("assistant", replies[view.step])]))
     return Dataset.from_dict(rows)
-
-
-def from_dataset(dataset: Iterable[Any]) -> list[Trajectory]:
-    """Return the trajectories of a data set that `to_dataset` made with ``form="lossless"``.
-
-    Raises:
-        DataCorrupt: A row has no whole trajectory in it; the message says which.
-
-    Example:
-        >>> from_dataset([{"messages": []}])
-        Traceback (most recent call last):
-        comap.errors.DataCorrupt: row 1: expected a text as 'trajectory', found none (only \
-form='lossless' can be read back)
-    """
-    found = []
-    for where, row in checked_rows(dataset, "a trajectory"):
-        if row.get("trajectory") is None:
-            raise DataCorrupt(
-                f"{where}: expected a text as 'trajectory', found none (only form='lossless' can be "
-                "read back)"
-            )
-        try:
-            found.append(Trajectory.from_json(json.loads(row["trajectory"])))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise DataCorrupt(f"{where}: expected a trajectory as JSON, found {error}") from error
-    return found
 
 
 def _episode(trajectory: Trajectory, config: AgentConfig) -> list[dict[str, str]]:
@@ -191,10 +160,14 @@ def from_sharegpt(
         >>> found.observation, found.steps[0].action, found.steps[0].observation
         ('A room.', 'look', 'A desk.')
     """
-    return [
-        _trajectory(row, where, env_id, agent)
-        for where, row in checked_rows(rows, "a conversation")
-    ]
+    found = []
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, Mapping):
+            raise DataCorrupt(
+                f"row {number}: expected an object with a conversation, found {type(row).__name__}"
+            )
+        found.append(_trajectory(row, f"row {number}", env_id, agent))
+    return found
 
 
 def _trajectory(row: Mapping[str, Any], where: str, env_id: str, agent: str) -> Trajectory:
@@ -298,15 +271,6 @@ def views_of(
         if isinstance(shown, str):
             replies[number] = shown
         history.append(Turn(step.action, step.observation))
-
-
-def checked_rows(rows: Iterable[Any], what: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, Mapping):
-            raise DataCorrupt(
-                f"row {number}: expected an object with {what}, found {type(row).__name__}"
-            )
-        yield f"row {number}", row
 
 
 def text_of(row: Mapping[str, Any], key: str, where: str, default: str | None = None) -> str:

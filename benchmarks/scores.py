@@ -27,9 +27,9 @@ from ..envs.stabletoolbench.scoring import (
     read_attempts,
     win_rate,
 )
-from ..envs.stabletoolbench.tasks import GROUPS, SIZES, generated_task, read_queries
+from ..envs.stabletoolbench.tasks import GROUPS, SIZES, read_queries
 from ..envs.storage import comap_home
-from ..errors import DataCorrupt, DataNotFound, LanguageModelError, OptionError
+from ..errors import DataNotFound, LanguageModelError, OptionError
 from ..metrics import Rate, wilson
 from ..trainers.evaluation import load_transitions, score_transitions
 from ..trainers.setup import Environments
@@ -49,10 +49,7 @@ class Answers:
 
     name: str
     kind: str
-    compat: str
     attempts: Mapping[str, Attempt]
-    records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Records of the queries, as far as they are known."""
     checked: Mapping[str, bool] = field(default_factory=dict)
     """What the checkers of generated tasks say."""
 
@@ -66,7 +63,7 @@ class Answers:
         return dict(sorted(found.items()))
 
     def about(self) -> dict[str, Any]:
-        about = {"name": self.name, "kind": self.kind, "compat": self.compat}
+        about = {"name": self.name, "kind": self.kind}
         groups = {group: len(keys) for group, keys in self.groups.items()}
         return {**about, "n": len(self.attempts), "groups": groups}
 
@@ -88,70 +85,38 @@ def read_answers(
     path = Path(path)
     if not path.exists():
         raise DataNotFound(f"expected answers at {path}, found nothing there")
-    queries = _Queries(data_dir)
+    home = comap_home() / "stabletoolbench" if data_dir is None else Path(data_dir)
+    if data_dir is not None and not (home / _QUERIES).is_dir():
+        raise DataNotFound(
+            f"expected the official queries in {home / _QUERIES}, found no such folder; name the "
+            f"folder that holds {_QUERIES}/ with --data-dir"
+        )
     played = path / TRAJECTORIES if path.is_dir() else path
     if played.suffix == ".jsonl" and played.is_file():
-        return _of_run(path.name or str(path), played, queries)
+        return _of_run(path.name or str(path), played)
     if path.is_dir() and (path / RUN).exists():
         raise DataNotFound(
             f"expected {TRAJECTORIES} in the run's folder {path}, found none; no task has ended yet"
         )
     if path.is_file() and path.suffix != ".json":
         raise OptionError(f"expected a folder of answers, a .json or a .jsonl file, found {path}")
-    return _of_reference(path, queries)
+    return _of_reference(path, home / _QUERIES)
 
 
-class _Queries:
-    """The official queries' records, where these are on the machine."""
-
-    def __init__(self, data_dir: str | os.PathLike[str] | None):
-        home = comap_home() / "stabletoolbench" if data_dir is None else Path(data_dir)
-        self._folder, self._wanted = home / _QUERIES, data_dir is not None
-        self._read: dict[str, Mapping[str, Mapping[str, Any]] | None] = {}
-        if self._wanted and not self._folder.is_dir():
-            raise DataNotFound(
-                f"expected the official queries in {self._folder}, found no such folder; name the "
-                f"folder that holds {_QUERIES}/ with --data-dir"
-            )
-
-    def of(self, group: str) -> Mapping[str, Mapping[str, Any]] | None:
-        """Return the queries of a group by id; None where they are not here, nor asked for."""
-        path = self._folder / f"{group}.json"
-        if group not in self._read:
-            self._read[group] = read_queries(path) if path.is_file() or self._wanted else None
-        return self._read[group]
-
-    def group_of(self, key: str, text: str) -> str:
-        """Return the group that has a query of this id and text; empty where none here has."""
-        for group in GROUPS:
-            if (self._folder / f"{group}.json").is_file():
-                record = (self.of(group) or {}).get(key)
-                if record is not None and record["query"].split() == text.split():
-                    return group
-        return ""
-
-    def records(self, keys: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        found: dict[str, Mapping[str, Any]] = {}
-        for key in keys:
-            before, _, number = key.rpartition("/")
-            group = before.rpartition("/")[2]
-            records = self.of(group) if group in SIZES else None
-            if records is None:
-                continue
-            if number not in records:
-                raise DataCorrupt(
-                    f"expected query {key[:80]!r} among the queries of {group}, found none; are the "
-                    "answers and the queries of one version?"
-                )
-            found[key] = records[number]
-        return found
+def _group_of(folder: Path, key: str, text: str) -> str:
+    """Return the group that has a query of this id and text; empty where none here has."""
+    for path in (folder / f"{group}.json" for group in GROUPS):
+        record = read_queries(path).get(key) if path.is_file() else None
+        if record is not None and record["query"].split() == text.split():
+            return path.stem
+    return ""
 
 
-def _of_reference(path: Path, queries: _Queries) -> Answers:
+def _of_reference(path: Path, queries: Path) -> Answers:
     attempts: dict[str, Attempt] = {}
     for group, file in _files(path):
         for query, attempt in read_attempts(file).items():
-            where = group or queries.group_of(query, attempt.query)
+            where = group or _group_of(queries, query, attempt.query)
             key = f"{where}/{query}" if where else query
             if key in attempts:
                 raise OptionError(
@@ -162,7 +127,7 @@ def _of_reference(path: Path, queries: _Queries) -> Answers:
     if not attempts:
         raise DataNotFound(f"expected answers in {path}, found files without any")
     name = path.name or str(path)
-    return Answers(name, "reference", "reference", attempts, queries.records(attempts))
+    return Answers(name, "reference", attempts)
 
 
 def _files(path: Path) -> Iterator[tuple[str, Path]]:
@@ -188,19 +153,13 @@ def _files(path: Path) -> Iterator[tuple[str, Path]]:
         yield from ((group, file) for file in sorted((path / group).glob("*.json")))
 
 
-def _of_run(name: str, played: Path, queries: _Queries) -> Answers:
+def _of_run(name: str, played: Path) -> Answers:
     last = {one.task: one for one in _episodes(played)}
     if not last:
         raise DataNotFound(f"expected episodes in {played}, found none; has a task ended yet?")
-    modes = {str(one.fingerprint.get("compat", "strict")) for one in last.values()}
-    if len(modes) > 1:
-        raise OptionError(f"expected episodes of one compat in {played}, found {sorted(modes)}")
     attempts = {task: replace(attempt_of(one), query_id=task) for task, one in last.items()}
-    generated = {task: one for task, one in last.items() if task.startswith("generated/")}
-    records = {task: _generated(one, played) for task, one in generated.items()}
-    records |= queries.records(task for task in last if task not in generated)
-    checked = {task: one.success for task, one in generated.items()}
-    return Answers(name, "run", modes.pop(), attempts, records, checked)
+    checked = {task: one.success for task, one in last.items() if task.startswith("generated/")}
+    return Answers(name, "run", attempts, checked)
 
 
 def _episodes(played: Path) -> Iterator[Trajectory]:
@@ -216,18 +175,6 @@ def _episodes(played: Path) -> Iterator[Trajectory]:
                 "there was predicted; run without --imagined"
             )
         yield episode
-
-
-def _generated(episode: Trajectory, played: Path) -> Mapping[str, Any]:
-    _, group, number, *rest = [*episode.task.split("/"), "", ""]
-    seed = str(episode.fingerprint.get("generator_seed", "0"))
-    known = group in SIZES and number.isdecimal() and int(number) < SIZES[group]
-    if not known or any(rest) or not (seed.isascii() and seed.isdecimal()):
-        raise DataCorrupt(
-            f"expected a generated task's id and a generator_seed in {played}, found "
-            f"{episode.task!r:.80} and {seed!r:.40}"
-        )
-    return generated_task(group, int(number), int(seed)).record
 
 
 def recorded_judge(path: str | os.PathLike[str], answers: Answers) -> RecordedJudge:
@@ -255,14 +202,6 @@ def score_answers(
         if number is not None and number < 1:
             raise OptionError(f"{name} must be a whole number of at least 1, not {number!r}")
     notes: list[str] = []
-    known = answers.records.keys() >= answers.attempts.keys()
-    if not known:
-        lacking = len(answers.attempts) - len(answers.records)
-        notes.append(
-            f"relevant APIs and valid arguments are not known: {lacking} of "
-            f"{len(answers.attempts)} queries are in no official file here; name --data-dir"
-        )
-    process = process_report(answers.attempts, answers.records if known else None, answers.compat)
     judge, passed, sowr = answers.judge(judge), None, None
     if judge is None:
         notes.append("no SoPR: name a --judge, or recorded --verdicts")
@@ -289,7 +228,7 @@ def score_answers(
         "answers": answers.about(),
         "sopr": None if passed is None else _pass_data(passed, answers),
         "sowr": sowr,
-        "process": asdict(process),
+        "process": process_report(answers.attempts),
         "notes": notes,
     }
 
@@ -390,9 +329,6 @@ def scores_table(result: Mapping[str, Any]) -> Table:
         if sowr["failures"]:
             rows.append(("missing comparisons", f"{sowr['failures']:,}"))
     for key, title in {
-        "relevant_recall": "relevant APIs that were called",
-        "relevant_precision": "called APIs that are relevant",
-        "valid_arguments": "calls with valid arguments",
         "errors": "calls answered with an error",
         "finished": "attempts that finished",
         "answered": "attempts with an answer",
@@ -400,9 +336,8 @@ def scores_table(result: Mapping[str, Any]) -> Table:
         share = process[key]
         rows.append((title, None if share is None else f"{100 * share:.1f} %"))
     rows.append(("calls in an attempt", f"{process['calls']:.2f}"))
-    shares = [f"{one_line(key, 20)} {100 * one:.1f} %" for key, one in process["sources"].items()]
-    coverage = f"{', '.join(shares)} (n={process['sourced']:,})" if shares else None
-    rows.append(("calls answered by", coverage))
+    sources = [f"{one_line(key, 20)} {n:,}" for key, n in sorted(process["sources"].items())]
+    rows.append(("calls answered by", ", ".join(sources) or None))
     return Table(one_line(about["name"], 60), ("", "value"), tuple(rows))
 
 

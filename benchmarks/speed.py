@@ -1,4 +1,4 @@
-"""``comap bench speed ENV|runner``: what a step costs, beside the original where it is installed.
+"""``comap bench speed ENV``: what a step costs, beside the original where it is installed.
 
 Every measurement runs in fresh processes, one after another, ours and the peer's in turns. The processes
 run this file as a script and use nothing but the public interface, so that another checkout of comap can
@@ -11,7 +11,6 @@ mean step when an episode is played for the first time, ``again`` when it was pl
 from __future__ import annotations
 
 import importlib
-import inspect
 import json
 import os
 import statistics
@@ -84,27 +83,24 @@ def run(
     from ..errors import MissingExtra, OptionError, suggest
     from .record import circumstances, spread, write_result
 
-    if target not in (names := (*TARGETS, "runner")):
+    if target not in TARGETS:
         raise OptionError(
-            f"there is nothing to measure named {target!r:.40}; {suggest(target, names)}"
+            f"there is nothing to measure named {target!r:.40}; {suggest(target, TARGETS)}"
         )
     if processes < 1 or (episodes is not None and episodes < 1):
         raise OptionError(f"expected counts of at least 1, found {episodes=}, {processes=}")
     result: dict[str, Any] = {"benchmark": "speed", "target": target, "processes": processes}
     result |= circumstances(PACKAGES)
-    known = TARGETS.get(target)
-    given = {"target": target, "data_dir": data_dir, "episodes": episodes}
-    jobs: dict[str, dict[str, Any]] = {"ours": given}
-    if known is not None:
-        plan = _in_process({**given, "do": "plan"})
-        result |= {"env": known.env, "units": "CPU seconds, children (a JVM) included"}
-        result |= {"episodes": len(plan) - _WARM, "steps": sum(len(p[1]) for p in plan[_WARM:])}
-        given["plan"] = plan
-        jobs = {way: {**given, "way": way} for way in known.ways}
-        if peer and known.peer is not None:
-            if find_spec(known.peer.lower()) is None:
-                raise MissingExtra.of(target, f"the peer {known.peer}")
-            jobs[known.peer] = {**given, "way": known.peer}
+    known = TARGETS[target]
+    given: dict[str, Any] = {"target": target, "data_dir": data_dir, "episodes": episodes}
+    given["plan"] = plan = _in_process({**given, "do": "plan"})
+    result |= {"env": known.env, "units": "CPU seconds, children (a JVM) included"}
+    result |= {"episodes": len(plan) - _WARM, "steps": sum(len(p[1]) for p in plan[_WARM:])}
+    jobs = {way: {**given, "way": way} for way in known.ways}
+    if peer and known.peer is not None:
+        if find_spec(known.peer.lower()) is None:
+            raise MissingExtra.of(target, f"the peer {known.peer}")
+        jobs[known.peer] = {**given, "way": known.peer}
     if against is not None:
         jobs["against"] = {**jobs["ours"], "against": str(against.resolve())}
     measured: dict[str, list[dict[str, Any]]] = {name: [] for name in jobs}
@@ -144,7 +140,7 @@ def _compared(measured: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, 
 
 
 def table(result: Mapping[str, Any]) -> str:
-    lines = [", ".join(f"{result[key]} {key}" for key in ("episodes", "steps") if key in result)]
+    lines = [f"{result['episodes']} episodes, {result['steps']} steps"]
     for name, parts in result["measured"].items():
         medians = {k: v["median"] if isinstance(v, dict) else v for k, v in parts.items()}
         lines.append(f"{name}: {_shown(medians)}")
@@ -153,15 +149,12 @@ def table(result: Mapping[str, Any]) -> str:
         lines.append(f"{name} / ours: {shown}")
     for name, (same, answers) in result["same_answers"].items():
         lines.append(f"{name}: the same answers as ours in {same} of {answers}")
-    return "\n".join(line for line in lines if line)
+    return "\n".join(lines)
 
 
 def _shown(parts: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{name} {value:,.2f}" if "per second" in name else f"{name} {1e6 * value:,.1f} us"
-        for name, value in parts.items()
-        if isinstance(value, float)
-    )
+    shown = (name for name, value in parts.items() if isinstance(value, float))
+    return ", ".join(f"{name} {1e6 * parts[name]:,.1f} us" for name in shown)
 
 
 def _in_process(job: Mapping[str, Any]) -> Any:
@@ -183,8 +176,6 @@ def _in_process(job: Mapping[str, Any]) -> Any:
 def _work(job: Mapping[str, Any]) -> Any:
     """Do a job in a process of its own: from here on everything is public interface."""
     importlib.import_module("comap")
-    if job["target"] == "runner":
-        return _runner(job["episodes"] or 64)
     target = TARGETS[job["target"]]
     if job["do"] == "plan":
         return _plan(target, job["data_dir"], job["episodes"] or target.episodes)
@@ -295,104 +286,6 @@ def _children() -> list[int]:
         return [int(c) for task in tasks for c in (task / "children").read_text("ascii").split()]
     except OSError:
         return []
-
-
-class _ConstantLanguageModel:
-    """Answers every request with one text at once, so that what is left is the runner's time."""
-
-    name = "constant"
-
-    def __init__(self) -> None:
-        lm = importlib.import_module("comap.lm")
-        self.capabilities = lm.CAPABILITIES
-        self.usage = lm.Usage()
-        self._reply = lm.Completion("look", prompt_tokens=64, completion_tokens=2)
-
-    def generate(self, requests: Sequence[Any]) -> list[Any]:
-        return [self._reply for _ in requests]
-
-    score = words = encode = generate  # never asked for
-
-    def count_tokens(self, text: str) -> int:
-        return len(text.split())
-
-    def config(self) -> dict[str, Any]:
-        return {"kind": "constant"}
-
-
-class _OneCallAgent:
-    """Makes one request a decision, then takes admissible actions in turn, whatever the reply."""
-
-    name = "one-call"
-
-    def decide(self, view: Any) -> Any:
-        lm, agents = importlib.import_module("comap.lm"), importlib.import_module("comap.agents")
-        number = view.task.rpartition("-")[2]  # of equal requests only one is sent
-        text = f"{number} {view.goal}\n{view.history[-1].observation}"
-        yield lm.Generate((lm.Message("user", text),), lm.Sampling(16))
-        actions = view.admissible_actions or ("look",)
-        return agents.Decision(actions[view.step % len(actions)])
-
-
-def _runner(episodes: int) -> dict[str, Any]:
-    """Return the runner's own CPU time a decision, and episodes a second 32 at a time and singly."""
-    import gymnasium
-
-    agents = importlib.import_module("comap.agents")
-    create = importlib.import_module("comap.lm.create").create_language_model
-    limit = inspect.signature(agents.stream_episodes).parameters
-    concurrency = "concurrency" if "concurrency" in limit else "live"
-    inside = [0.0]
-
-    class Timed(gymnasium.Wrapper[str, str, str, str]):
-        """Adds up the CPU time inside an environment."""
-
-        def reset(self, **options: Any) -> Any:
-            start = time.process_time()
-            answer = self.env.reset(**options)
-            inside[0] += time.process_time() - start
-            return answer
-
-        def step(self, action: str) -> Any:
-            start = time.process_time()
-            answer = self.env.step(action)
-            inside[0] += time.process_time() - start
-            return answer
-
-    def make_env(**options: Any) -> Any:
-        start = time.process_time()
-        env = Timed(
-            gymnasium.make("comap/ALFWorld-v0", source="generated", split="train", **options)
-        )
-        inside[0] += time.process_time() - start
-        return env
-
-    ids = make_env().get_wrapper_attr("tasks").ids
-
-    def play(lm: Any, at_once: int, count: int, **options: Any) -> tuple[float, float, list[Any]]:
-        inside[0], start, cpu = 0.0, time.perf_counter(), time.process_time()
-        played = agents.run_episodes(
-            lambda: make_env(**options),
-            _OneCallAgent(),
-            ids[:count],
-            lm=lm,
-            **{concurrency: at_once},
-        )
-        used = time.process_time() - cpu - inside[0]
-        return time.perf_counter() - start, used, played
-
-    play(_ConstantLanguageModel(), 32, episodes)  # pays for imports and caches
-    _, used, played = play(_ConstantLanguageModel(), 32, episodes)
-    small = create("shipped:agent", device="cpu")
-    play(small, 32, 4, max_episode_steps=1)
-    found: dict[str, Any] = {"decision": used / sum(len(one.steps) for one in played)}
-    texts = [step.observation for one in played for step in one.steps]
-    for at_once in (32, 1):
-        count = episodes if at_once > 1 else max(episodes // 4, 1)
-        seconds, _, played = play(small, at_once, count, max_episode_steps=8)
-        found[f"episodes per second, {at_once} at a time"] = count / seconds
-        texts += [step.observation for one in played for step in one.steps]
-    return {**found, "texts": texts}
 
 
 if __name__ == "__main__":

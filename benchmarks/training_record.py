@@ -27,7 +27,6 @@ from ..trainers.run_folder import FORMAT, StageFolder
 _FOLDER = re.compile(r"(\d+)-([a-z0-9-]+)")
 _MOST_EPISODES = 10**7  # more than anybody plays; a number that large is a fault
 _LONG = ("log", "weights", "stage")  # not among the flat metrics
-_SPENT = {"calls": "calls", "read": "prompt_tokens", "written": "completion_tokens"}
 
 
 class Fault(NamedTuple):
@@ -53,7 +52,7 @@ class StageRecord:
     number: int
     name: str
     result: Mapping[str, Any] | None
-    spent: Mapping[str, int] = field(default_factory=dict)
+    episodes: int = 0
     faults: tuple[Fault, ...] = ()
 
 
@@ -186,18 +185,15 @@ def _faults(errors: Iterable[tuple[str, int, str]]) -> tuple[Fault, ...]:
 
 
 def _stage(place: int, folder: StageFolder) -> StageRecord:
-    spent: Counter[str] = Counter()
+    episodes = 0
     errors: list[tuple[str, int, str]] = []
     for path in sorted(folder.path.glob("**/summary.json")):
         summary = read_json(path)
-        spent["episodes"] += int(number(summary, "n") or 0)
-        for whose in ("language_model", "world_model"):
-            for name, key in _SPENT.items():
-                spent[name] += int(number(summary, whose, "all", key) or 0)
+        episodes += int(number(summary, "n") or 0)
         for kind in members(summary, "errors"):
             count = int(number(summary, "errors", kind) or 0)
             errors.append((str(kind), count, str(get(summary, "first_errors", kind) or "")))
-    return StageRecord(place, folder.name, folder.result(), dict(spent), _faults(errors))
+    return StageRecord(place, folder.name, folder.result(), episodes, _faults(errors))
 
 
 def flat_metrics(training: TrainingRecord) -> list[dict[str, Any]]:

@@ -15,7 +15,6 @@ from ..trainers.paw.training import METRICS
 from .report import Section, render_page, write_whole
 from .tables import Plot, Series, Table
 from .training_record import (
-    StageRecord,
     TrainingRecord,
     flat_metrics,
     get,
@@ -82,7 +81,7 @@ def _sections(training: TrainingRecord) -> list[Section]:
         "Gates": [gate_table(training), truth_table(training)],
         "Samples": [sample_table(training)],
         **dict.fromkeys(("Losses", "Rollouts", "Policy", "Observations"), ()),
-        "Cost": cost_tables(training),
+        "Cost": [cost_table(training)],
         "Further measures": (),
         "Faults": [fault_table(training)],
         "Settings": settings_tables(training),
@@ -270,8 +269,8 @@ def _score(group: object) -> str:
     return f"{value:.1f} ± {error or 0:.1f} (n={n:.0f})"
 
 
-def cost_tables(training: TrainingRecord) -> list[Table]:
-    """Return what phases and stages cost (CoMap, Table 6; PaW, Figure 5)."""
+def cost_table(training: TrainingRecord) -> Table:
+    """Return what phases cost (CoMap, Table 6; PaW, Figure 5)."""
     last = training.sessions[-1] if training.sessions else {}
     processes = int(number(last, "hardware", "processes") or 1)
     named = get(last, "hardware", "gpus")
@@ -297,37 +296,8 @@ def cost_tables(training: TrainingRecord) -> list[Table]:
         f"By the clock; processes: {processes}, GPUs: {used}. A stage that was interrupted counts from "
         "when it was last gone on with; of updates, evaluations and checkpoints are not in it."
     )
-    calls = (
-        "Calls and tokens are those of episodes; suffix rollouts and scoring are in the time alone."
-    )
     heads = ("phase", "part", "seconds", "share", "GPU-hours")
-    stages = tuple(map(_stage_cost, training.stages))
-    return [
-        Table("Cost by phase", heads, tuple(phases), note),
-        Table("Cost by stage", ("stage", *_SPENT.values(), *_LEARNED.values()), stages, calls),
-    ]
-
-
-_SPENT = {
-    "episodes": "episodes",
-    "calls": "calls to models",
-    "read": "tokens read",
-    "written": "tokens written",
-}
-_LEARNED = {
-    "updates": "updates",
-    "rows": "samples",
-    "tokens": "tokens of samples",
-    "cpu_seconds": "seconds of CPUs",
-    "seconds": "seconds",
-}
-
-
-def _stage_cost(stage: StageRecord) -> tuple[object, ...]:
-    played = stage.spent if stage.spent.get("episodes") else {}
-    values = (*map(played.get, _SPENT), *(number(stage.result, name) for name in _LEARNED))
-    cells = ("" if value is None else f"{value:,.0f}" for value in values)
-    return (stage.name, *cells) if stage.result else (stage.name, *list(cells)[:-1], "not done")
+    return Table("Cost by phase", heads, tuple(phases), note)
 
 
 def _phase(name: str) -> tuple[str, str]:
@@ -346,7 +316,7 @@ def fault_table(training: TrainingRecord) -> Table:
         for fault in training.faults
     ]
     for stage in training.stages:
-        played = stage.spent.get("episodes", 0)
+        played = stage.episodes
         for kind, count, first in stage.faults:
             rows.append((stage.name, "episodes that failed", count, played, f"{kind}: {first}"))
         for what, failed, n in _failures(stage.result or {}):

@@ -178,44 +178,6 @@ class BuildSearchQA(Command):
         return 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildDemos(Command):
-    """Make demonstrations for ScienceWorld by playing its gold paths."""
-
-    example: ClassVar[str] = "comap data build scienceworld-demos --out demos.jsonl --workers 4"
-
-    out: Path
-    """the file to write, JSON lines"""
-    split: str = "train"
-    """train, dev or test"""
-    splits: str = "upstream"
-    """whose splits: upstream or eto"""
-    data_dir: str | None = None
-    """folder of ETO's lists"""
-    simplification: str = "easy"
-    """ScienceWorld's simplifications"""
-    tasks: tuple[str, ...] = ()
-    """names of tasks (default: all)"""
-    variations: int | None = None
-    """so many of each task (default: all)"""
-    workers: int = 1
-    """processes"""
-    java: str | None = None
-    """the Java to use (default: as found)"""
-
-    def run(self) -> int:
-        """Play them; return 1 where none succeeded."""
-        from ..envs.scienceworld.demos import build_demonstrations
-
-        options = dict(vars(self))
-        own = {name: options.pop(name) for name in ("out", "tasks", "variations", "workers")}
-        with shown_progress() as progress:
-            built = build_demonstrations(**own, options=options, progress=progress)
-        kept, failed = len(built.kept), len(built.failed)
-        print(f"{built.path}: {kept} demonstrations, {failed} tasks without one")
-        return 0 if built.kept else 1
-
-
 @contextmanager
 def shown_progress() -> Iterator[Listener]:
     """Show progress of downloads and builds: bars on a terminal, else a line now and then."""

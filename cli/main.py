@@ -40,7 +40,6 @@ COMMANDS = {
     "data path": ("data:Where", "print where a data set is, or would be"),
     "data build webshop": ("data:BuildWebShop", "make a WebShop catalog of WebShop's JSON files"),
     "data build searchqa": ("data:BuildSearchQA", "make an index of a corpus"),
-    "data build scienceworld-demos": ("data:BuildDemos", "make demonstrations along gold paths"),
     "serve env": ("serve:Environments", "environments: AgentGym, OpenEnv or MCP"),
     "serve search": ("serve:Search", "passages, as Search-R1's server does"),
     "serve tools": ("serve:Tools", "tools, as StableToolBench's server does"),

@@ -152,7 +152,8 @@ class Staged(Training):
     """What trainings with demonstrations begin from."""
 
     demos: Path | None = None
-    """file of demonstrations (default: the environment's own expert shows them)"""
+    """demonstrations, such as the trajectories.jsonl of comap run (default: the environment's own expert
+    shows them)"""
     policy: Path | None = None
     """what the policy begins from instead, such as models/agent of another training"""
 

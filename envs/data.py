@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
+import itertools
 import lzma
 import os
 import re
@@ -31,6 +32,7 @@ from ..errors import (
     check_url,
     suggest,
 )
+from ..jsonl import sha256_of
 from .storage import (
     Listener,
     Progress,
@@ -367,10 +369,8 @@ def _install(
     progress: Listener,
 ) -> None:
     """Unpack the archive, compare its content, and move it into place."""
-    from pooch import file_hash
-
     with on_disk(archive):
-        digest = file_hash(str(archive), alg="sha256")
+        digest = sha256_of(archive)
     if data_set.sha256 not in (None, digest):
         raise DataCorrupt(
             f"expected SHA-256 {data_set.sha256} of {url}, found {digest}; the file was removed: "
@@ -396,78 +396,16 @@ class _CutOff(Exception):
     """A failure that another try may mend."""
 
 
-class _Part:
-    """The file that a response is written to, bounded in size; pooch sees no more than `write`."""
-
-    def __init__(self, path: Path, url: str, most: int, progress: Listener):
-        self.url, self.most, self.progress = url, most, progress
-        self.total: int | None = None
-        with on_disk(path):
-            self.file = path.open("ab", buffering=0)
-            self.size = path.stat().st_size
-
-    def begin(self, response: Any, **_: Any) -> None:
-        """Look at the answer's head, before its body: a hook of requests, called for redirects too."""
-        status, headers = response.status_code, response.headers
-        if response.is_redirect:
-            target = headers.get("location", "")
-            if response.url.startswith("https:") and target.startswith("http:"):
-                raise DownloadError(
-                    f"expected {response.url} to lead to an address no less safe, found a redirect "
-                    f"to {target}; {_REMEDY}"
-                )
-            return
-        if status in _PASSING:
-            raise _CutOff(f"HTTP {status}")
-        starts = re.match(r"bytes (\d+)-", headers.get("content-range", ""))
-        if status == 416 or (
-            status == 206 and not (starts is not None and int(starts[1]) == self.size)
-        ):
-            self.empty()
-            raise _CutOff("the server has no such rest of the file; starting anew")
-        if status not in (200, 206):
-            raise DownloadError(
-                f"expected the file at {self.url}, found HTTP {status} ({response.reason}); {_REMEDY}"
-            )
-        if status == 200 and self.size:
-            self.empty()
-        length = headers.get("content-length", "")
-        self.total = self.size + int(length) if length.isdecimal() else None
-        self.grow(0)
-
-    def empty(self) -> None:
-        with on_disk(Path(self.file.name)):
-            self.file.truncate(0)
-        self.size = 0
-
-    def grow(self, number: int) -> None:
-        self.size += number
-        if max(self.size, self.total or 0) > self.most:
-            raise DataCorrupt(
-                f"expected at most {self.most} bytes at {self.url}, found "
-                f"{max(self.size, self.total or 0)}; {_REMEDY}"
-            )
-        self.progress(Progress("downloading", self.size, self.total))
-
-    def write(self, chunk: bytes) -> None:
-        with on_disk(Path(self.file.name)):
-            self.file.write(chunk)
-        self.grow(len(chunk))
-
-    def flush(self) -> None:
-        """Do nothing: the file has no buffer."""
-
-
 def _download(url: str, part: Path, most: int, timeout: float, progress: Listener) -> None:
     """Download into the file `part`, continuing what an earlier attempt left there."""
     from requests import exceptions
 
     failures, best = 0, 0
+    with on_disk(part):
+        part.touch()
     while True:
-        target = _Part(part, url, most, progress)
         try:
-            with target.file:
-                return _attempt(target, timeout)
+            return _attempt(url, part, most, timeout, progress)
         except CoMapError:
             raise
         except (exceptions.SSLError, exceptions.InvalidSchema, ValueError) as error:
@@ -476,10 +414,9 @@ def _download(url: str, part: Path, most: int, timeout: float, progress: Listene
                 "this machine's clock and certificates, and where the address redirects to"
             ) from error
         except (_CutOff, exceptions.RequestException) as error:
-            reason = str(error)
-            if isinstance(error, exceptions.ConnectionError) and not target.size:
+            reason, size = str(error), part.stat().st_size
+            if isinstance(error, exceptions.ConnectionError) and not size:
                 reason = f"no answer ({error})"
-            size = part.stat().st_size
             failures = 1 if size >= best + (1 << 20) else failures + 1
             best = max(best, size)
             if failures >= _ATTEMPTS:
@@ -492,20 +429,52 @@ def _download(url: str, part: Path, most: int, timeout: float, progress: Listene
             time.sleep(min(_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE))
 
 
-def _attempt(target: _Part, timeout: float) -> None:
+def _attempt(url: str, part: Path, most: int, timeout: float, progress: Listener) -> None:
     """Ask the server once, for the file or for its rest, and write what it sends."""
-    from pooch import HTTPDownloader
+    import requests
 
-    headers = {"Accept-Encoding": "identity"}
-    if target.size:
-        # Without a version mark: an archive whose parts differ fails its checks, and is removed.
-        headers["Range"] = f"bytes={target.size}-"
-    download = HTTPDownloader(
-        chunk_size=_CHUNK, timeout=timeout, headers=headers, hooks={"response": target.begin}
-    )
-    download(target.url, target, None)
-    if target.total is not None and target.size != target.total:
-        raise _CutOff(f"the connection was cut after {target.size} of {target.total} bytes")
+    size = part.stat().st_size
+    # Without a version mark: an archive whose parts differ fails its checks, and is removed.
+    rest = {"Range": f"bytes={size}-"} if size else {}
+    given: dict[str, Any] = {"headers": {"Accept-Encoding": "identity", **rest}, "stream": True}
+    given |= {"timeout": timeout, "hooks": {"response": _refuse_downgrade}}
+    with requests.get(url, **given) as response, part.open("r+b", buffering=0) as file:
+        status, headers = response.status_code, response.headers
+        if status in _PASSING:
+            raise _CutOff(f"HTTP {status}")
+        starts = re.match(r"bytes (\d+)-", headers.get("content-range", ""))
+        if status == 416 or (status == 206 and not (starts and int(starts[1]) == size)):
+            file.truncate(0)
+            raise _CutOff("the server has no such rest of the file; starting anew")
+        if status not in (200, 206):
+            raise DownloadError(
+                f"expected the file at {url}, found HTTP {status} ({response.reason}); {_REMEDY}"
+            )
+        if status == 200 and size:
+            size = file.truncate(0)
+        file.seek(size)
+        length = headers.get("content-length", "")
+        total = size + int(length) if length.isdecimal() else None
+        for chunk in itertools.chain([b""], response.iter_content(_CHUNK)):
+            size += len(chunk)
+            if (announced := max(size, total or 0)) > most:
+                raise DataCorrupt(
+                    f"expected at most {most} bytes at {url}, found {announced}; {_REMEDY}"
+                )
+            with on_disk(part):
+                file.write(chunk)
+            progress(Progress("downloading", size, total))
+    if total is not None and size != total:
+        raise _CutOff(f"the connection was cut after {size} of {total} bytes")
+
+
+def _refuse_downgrade(response: Any, **_: Any) -> None:
+    target = response.headers.get("location", "")
+    if response.is_redirect and response.url.startswith("https:") and target.startswith("http:"):
+        raise DownloadError(
+            f"expected {response.url} to lead to an address no less safe, found a redirect to "
+            f"{target}; {_REMEDY}"
+        )
 
 
 class SplitReport(NamedTuple):

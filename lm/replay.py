@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import threading
@@ -12,7 +11,6 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rapidfuzz import fuzz
 
 from ..errors import DataCorrupt, DataNotFound, LanguageModelError, suggest
@@ -60,8 +58,6 @@ def request_key(request: LMRequest | Mapping[str, Any]) -> str:
 def reply_to_json(reply: LMReply) -> dict[str, Any]:
     """Return a reply as JSON data; numbers come back exactly as they were."""
     data = _data_of(reply)
-    if isinstance(reply, Encoding):
-        data["vector"] = _vector_to_json(reply.vector)
     if isinstance(reply, Completion) and reply.tokens is None:
         del data["tokens"]
     return data
@@ -76,7 +72,7 @@ def reply_from_json(data: Any) -> LMReply:
         if kind == "words":
             return WordProbabilities(_tuple_of(data["probabilities"], int, float), prompt)
         if kind == "encode":
-            return Encoding(_vector_from_json(data["vector"]), prompt)
+            return Encoding(_tuple_of(data["vector"], int, float), prompt)
         text, finish = _tuple_of([data["text"], data["finish"]], str)
         ids, logs, tokens = data["token_ids"], data["logprobs"], data.get("tokens")
         if kind != "generate" or finish not in ("stop", "length"):
@@ -104,22 +100,6 @@ def _tuple_of(values: Any, *kinds: type) -> tuple[Any, ...]:
     if not isinstance(values, list | tuple) or not all(type(value) in kinds for value in values):
         raise TypeError(f"{values!r:.40} has values of another type")
     return tuple(values)
-
-
-def _vector_to_json(vector: tuple[float, ...]) -> Any:
-    """Return a vector as single-precision bytes where that loses nothing, else as numbers."""
-    with np.errstate(over="ignore"):
-        single = np.array(vector, "<f4")
-    if single.tolist() != list(vector):
-        return list(vector)
-    return {"float32": base64.b64encode(single.tobytes()).decode("ascii")}
-
-
-def _vector_from_json(data: Any) -> tuple[float, ...]:
-    if isinstance(data, list):
-        return _tuple_of(data, int, float)
-    single = np.frombuffer(base64.b64decode(data["float32"], validate=True), "<f4")
-    return tuple(single.tolist())
 
 
 def nearest(path: Path, request: LMRequest) -> str:

@@ -95,7 +95,7 @@ def show_expert(
     Args:
         make_env: Makes the training's environments.
         config: Says which tasks are demonstrated: one at random of each equal part of all.
-        file: JSON lines of commands, plain or .xz, as `comap data build` writes them; None to ask the
+        file: JSON lines of commands, plain or .xz, such as the trajectories of a run; None to ask the
             environment's own expert.
         tell: Callback for events.
 
@@ -141,8 +141,12 @@ def read_demonstrations(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
             for line in file:
                 number += 1
                 record = json.loads(line)
-                task = "/".join(PurePosixPath(record["game"]).parts[-4:-1])
-                commands = [step["command"] for step in record["steps"]]
+                if "game" in record:
+                    task = "/".join(PurePosixPath(record["game"]).parts[-4:-1])
+                    commands = [step["command"] for step in record["steps"]]
+                else:  # a trajectory
+                    task = str(record["task"])
+                    commands = [step["action"] for step in record["steps"]]
                 if not all(isinstance(command, str | None) for command in commands):
                     raise TypeError("a command that is no text")
                 yield task, tuple(command for command in commands if command is not None)
@@ -157,7 +161,8 @@ def read_demonstrations(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
         ) from error
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataCorrupt(
-            f"{path}, line {number}: expected a demonstration with game and steps, found {error!r}"
+            f"{path}, line {number}: expected a trajectory, or a demonstration with game and steps, "
+            f"found {error!r}"
         ) from error
 
 

@@ -12,7 +12,7 @@ from .goal import BANNER, NOTHING_HAPPENS, join_names, listing
 
 _Pair: TypeAlias = tuple[str, str]
 _Command: TypeAlias = tuple[Callable[..., str], tuple[str, ...]]
-_CHANGING = ("checked", "negative", "around", "moved")  # beside those in `_DYNAMIC_ONE`
+_CHANGING = ("checked", "around", "moved")  # beside those in `_DYNAMIC_ONE`
 _DYNAMIC_ONE = {
     "opened": "opened",
     "isclean": "clean",
@@ -51,7 +51,6 @@ class NativeEngine:
         self.location = game.start
         self.held: str | None = None
         self.checked: set[str] = set()
-        self.negative: set[Fact] = set()
         for predicate, name in _DYNAMIC_ONE.items():
             setattr(self, name, set(game.unary.get(predicate, ())))
         self.contents: dict[str, list[str]] = {name: [] for name in game.receptacles}
@@ -203,12 +202,9 @@ class NativeEngine:
             commands[f"clean {held} with {place}"] = (self._clean, (held, place))
 
     def _go(self, place: str) -> str:
-        game, negative = self.game, self.negative
-        negative.add(("not_atlocation", game.agent, self.location))
-        self.location = game.location[place]
-        negative.discard(("not_atlocation", game.agent, self.location))
+        self.location = self.game.location[place]
         self._forget()
-        arrived = place if game.dialect == "move" else self.location
+        arrived = place if self.game.dialect == "move" else self.location
         return f"You arrive at {arrived}. {self._view(place)}"
 
     def _view(self, place: str) -> str:
@@ -226,48 +222,32 @@ class NativeEngine:
     def _open(self, place: str) -> str:
         self.opened.add(place)
         self.checked.add(place)
-        self.negative.discard(("not_opened", place))
         self._forget()
         return f"You open the {place}. {self._view(place)}"
 
     def _close(self, place: str) -> str:
         self.opened.remove(place)
-        self.negative.add(("not_opened", place))
         self._forget()
         return f"You close the {place}."
 
     def _take(self, thing: str, place: str) -> str:
-        game, negative, location = self.game, self.negative, self.location
         self.contents[place].remove(thing)
         self.moved.add((thing, place))
-        negative.add(("not_inreceptacle", thing, place))
-        self.around.discard((thing, location))
-        # No negative fact is left where the thing could never be.
-        if (thing, location) in game.pairs["objectatlocation"] or any(
-            (game.kind[around], game.kind[thing]) in game.fits for around in game.here[location]
-        ):
-            negative.add(("not_objectatlocation", thing, location))
+        self.around.discard((thing, self.location))
         self.held = thing
-        negative.discard(("not_holds", game.agent, thing))
-        negative.discard(("not_holdsany", game.agent))
         self._forget()
         return f"You pick up the {thing} from the {place}."
 
     def _move(self, thing: str, place: str) -> str:
-        game, negative, location = self.game, self.negative, self.location
         things = self.contents[place]
         if thing not in things:
             things.append(thing)
-            things.sort(key=game.order.__getitem__)
+            things.sort(key=self.game.order.__getitem__)
         self.moved.discard((thing, place))
-        negative.discard(("not_inreceptacle", thing, place))
-        self.around.add((thing, location))
-        negative.discard(("not_objectatlocation", thing, location))
+        self.around.add((thing, self.location))
         self.held = None
-        negative.add(("not_holds", game.agent, thing))
-        negative.add(("not_holdsany", game.agent))
         self._forget()
-        if game.dialect == "move":
+        if self.game.dialect == "move":
             return f"You move the {thing} to the {place}."
         return f"You put the {thing} in/on the {place}."
 
@@ -276,29 +256,18 @@ class NativeEngine:
         return f"You clean the {thing} using the {place}."
 
     def _heat(self, thing: str, place: str) -> str:
-        game = self.game
         self.hot.add(thing)
-        self.negative.discard(("not_ishot", thing))
         self.cool.discard(thing)
-        can_cool = thing in game.coolable and game.has_fridge
-        if can_cool or thing in game.unary.get("iscool", ()):
-            self.negative.add(("not_iscool", thing))
         return f"You heat the {thing} using the {place}."
 
     def _cool(self, thing: str, place: str) -> str:
-        game = self.game
         self.cool.add(thing)
-        self.negative.discard(("not_iscool", thing))
         self.hot.discard(thing)
-        can_heat = thing in game.heatable and game.has_microwave
-        if can_heat or thing in game.unary.get("ishot", ()):
-            self.negative.add(("not_ishot", thing))
         return f"You cool the {thing} using the {place}."
 
     def _use(self, thing: str) -> str:
         self.toggled.add(thing)
         self.on.discard(thing)
-        self.negative.add(("not_ison", thing))
         return f"You turn on the {thing}."
 
     def _slice(self, thing: str, knife: str) -> str:
@@ -359,14 +328,6 @@ class NativeEngine:
         if self.held is not None:
             dynamic.update({("holds", agent, self.held), ("holdsany", agent)})
         return game.static | dynamic
-
-    def facts_text(self) -> list[str]:
-        """Return the true facts as TextWorld prints them, sorted."""
-        return sorted(map(self.game.fact_text, self.facts()))
-
-    def negative_facts_text(self) -> list[str]:
-        """Return the facts that TextWorld says are not true any more, as it prints them, sorted."""
-        return sorted(map(self.game.fact_text, self.negative))
 
     def save(self) -> dict[str, Any]:
         """Return what can change, as plain copies."""

@@ -168,16 +168,6 @@ class TextWorldEngine:
             )
         return self._facts
 
-    def facts_text(self) -> list[str]:
-        """Return the true facts as TextWorld prints them, sorted."""
-        return sorted(
-            str(fact) for fact in self._now()["facts"] if not fact.name.startswith("not_")
-        )
-
-    def negative_facts_text(self) -> list[str]:
-        """Return the facts that TextWorld says are not true any more, as it prints them, sorted."""
-        return sorted(str(fact) for fact in self._now()["facts"] if fact.name.startswith("not_"))
-
     def save(self) -> dict[str, Any]:
         """Return the commands so far (TextWorld can copy no state) and a hash of their answers."""
         self._now()

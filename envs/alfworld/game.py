@@ -17,37 +17,15 @@ from ...facts import Fact
 from .goal import FAMILIES, HELP, Dialect, Goal
 
 REMEDY = "compare with the official files: comap data verify alfworld"
-SIGNATURES: dict[str, tuple[str, ...]] = {
-    "atlocation": ("agent", "location"),
-    "receptacleatlocation": ("receptacle", "location"),
-    "objectatlocation": ("object", "location"),
-    "openable": ("receptacle",),
-    "opened": ("receptacle",),
-    "inreceptacle": ("object", "receptacle"),
-    "isreceptacleobject": ("object",),
-    "inreceptacleobject": ("object", "object"),
-    "receptacletype": ("receptacle", "rtype"),
-    "cancontain": ("rtype", "otype"),
-    "objecttype": ("object", "otype"),
-    "holds": ("agent", "object"),
-    "holdsany": ("agent",),
-    "isclean": ("object",),
-    "cleanable": ("object",),
-    "ishot": ("object",),
-    "heatable": ("object",),
-    "iscool": ("object",),
-    "coolable": ("object",),
-    "pickupable": ("object",),
-    "moveable": ("object",),
-    "toggleable": ("object",),
-    "ison": ("object",),
-    "istoggled": ("object",),
-    "sliceable": ("object",),
-    "issliced": ("object",),
+_PREDICATES = {
+    2: "openable opened isreceptacleobject holdsany isclean cleanable ishot heatable iscool coolable "
+    "pickupable moveable toggleable ison istoggled sliceable issliced",
+    3: "atlocation receptacleatlocation objectatlocation inreceptacle inreceptacleobject "
+    "receptacletype cancontain objecttype holds",
 }
-"""Predicates that a problem may state at its start, and the types of their arguments."""
+_SHAPES = {name: words for words, names in _PREDICATES.items() for name in names.split()}
+"""Predicates that a problem may state at its start, and how many words such a fact has."""
 
-_SHAPES = frozenset((name, 1 + len(kinds)) for name, kinds in SIGNATURES.items())
 _KEYS = ("pddl_domain", "grammar", "pddl_problem", "solvable")
 _TASK = re.compile(r"Your task is to: ([^\"\n]*)")
 _HELP = re.compile(r'action help \{.*?feedback :: "([^"]*)"', re.DOTALL)
@@ -188,7 +166,7 @@ def read_problem(text: str) -> tuple[tuple[tuple[str, ...], ...], Goal]:
 def _read_fact(piece: str) -> tuple[str, ...]:
     """Return the fact in a piece of text up to a closing bracket; empty where there is none."""
     fact = tuple(piece.replace("(", "", 1).split())
-    if fact and (fact[0], len(fact)) not in _SHAPES:
+    if fact and _SHAPES.get(fact[0]) != len(fact):
         raise DataCorrupt(
             f"expected facts of the ALFWorld domain, found ({fact[0]:.60} ...) with "
             f"{len(fact) - 1} arguments"
@@ -273,7 +251,7 @@ class Game:
         self.problem = problem
         self.goal = problem.goal
         self.dialect = dialect
-        names = display_names(set(chain.from_iterable(problem.facts)) - SIGNATURES.keys())
+        names = display_names(set(chain.from_iterable(problem.facts)) - _SHAPES.keys())
         self._names = names
         self.order = {name: position for position, name in enumerate(names.values())}
         self._group()
@@ -346,27 +324,6 @@ class Game:
             and (goal.state is None or name in allowed[goal.state])
         )
         self.lamps = frozenset(name for name in self.toggleable if self.kind.get(name) == target)
-        kinds = set(self.kind.values())
-        self.has_microwave, self.has_fridge = "microwavetype" in kinds, "fridgetype" in kinds
-
-    def fact_text(self, fact: Fact) -> str:
-        """Return one of the engine's facts, positive or negative, as TextWorld prints it.
-
-        Names without a number keep the blank that TextWorld shows after them.
-        """
-        kinds = SIGNATURES.get(fact[0].removeprefix("not_")) or (self._sort_of(fact[1]),)
-        shown = (
-            f"{name if ' ' in name else name + ' '}: {kind}"
-            for name, kind in zip(fact[1:], kinds, strict=True)
-        )
-        return f"{fact[0]}({', '.join(shown)})"
-
-    def _sort_of(self, name: str) -> str:
-        if name == self.agent:
-            return "agent"
-        if name in self.location:
-            return "receptacle"
-        return "location" if name in self.here or name == self.start else "object"
 
     def _check(self) -> None:
         agents = len(self.pairs["atlocation"])

@@ -20,7 +20,7 @@ from ...trajectory import Trajectory
 from .apps.world import data_file
 from .calls import parse_call
 from .canonicalizer import error_kind, read_observation
-from .functions import FINISH, Checker, Offer, coerced, named, offers
+from .functions import FINISH
 
 _ANSWERED = 3
 _SOURCE = "THUNLP-MT/StableToolBench's inference"
@@ -45,7 +45,6 @@ class Attempt:
     calls: tuple[Made, ...]
     finish: str = ""
     answer: str = ""
-    functions: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 
 
@@ -66,7 +65,7 @@ def attempt_of(trajectory: Trajectory) -> Attempt:
         calls.append(Made(name, arguments, step.observation, kind or "ok"))
         sources.append(str(step.env_info.get("tool_source", "")))
     key = trajectory.task.rpartition("/")[2]
-    return Attempt(key, trajectory.goal, tuple(calls), finish, answer, (), tuple(sources))
+    return Attempt(key, trajectory.goal, tuple(calls), finish, answer, tuple(sources))
 
 
 def read_attempts(path: str | os.PathLike[str]) -> dict[str, Attempt]:
@@ -111,7 +110,7 @@ def _raw(key: str, data: Mapping[str, Any]) -> Attempt:
             name = str(node["description"])
         elif node.get("node_type") == "Action Input" and name and name != FINISH:
             calls.append(_made(name, node["description"], str(node.get("observation", ""))))
-    return _attempt(key, generation, calls, generation["function"])
+    return _attempt(key, generation, calls)
 
 
 def _paths(
@@ -137,7 +136,7 @@ def _converted(key: str, entry: Mapping[str, Any]) -> Attempt:
         if node["role"] == "tool" and isinstance(message, dict) and message.get("name") != FINISH:
             response = str(message.get("response", ""))
             calls.append(_made(str(message["name"]), message.get("arguments"), response))
-    return _attempt(key, {**answer, "query": entry["query"]}, calls, entry["available_tools"])
+    return _attempt(key, {**answer, "query": entry["query"]}, calls)
 
 
 def _steps(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -146,17 +145,14 @@ def _steps(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         yield from _steps(node.get("next", []))
 
 
-def _attempt(
-    key: str, data: Mapping[str, Any], calls: Sequence[Made], functions: Sequence[Mapping[str, Any]]
-) -> Attempt:
+def _attempt(key: str, data: Mapping[str, Any], calls: Sequence[Made]) -> Attempt:
     finish = answer = ""
     if final := (data.get("final_answer") or "").strip():
         call = parse_call(json.dumps({"name": FINISH, "arguments": final}))
         arguments = {} if call is None else call.arguments
         if arguments.get("return_type") in ("give_answer", "give_up_and_restart"):
             finish, answer = arguments["return_type"], str(arguments.get("final_answer", ""))
-    names = tuple(str(function["name"]) for function in functions)
-    return Attempt(key, str(data["query"]), tuple(calls), finish, answer, names)
+    return Attempt(key, str(data["query"]), tuple(calls), finish, answer)
 
 
 Verdict: TypeAlias = str
@@ -485,73 +481,14 @@ def _majority(verdicts: Mapping[str, Sequence[Verdict | None]] | None, key: str)
     return None if rest and rest[0][1] == count else first
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessReport:
-    """What the calls alone tell; rates are of all attempts or calls, None where there were none."""
-
-    relevant_recall: float | None
-    relevant_precision: float | None
-    valid_arguments: float | None
-    errors: float | None
-    finished: float
-    answered: float
-    calls: float
-    sources: Mapping[str, float]
-    sourced: int
-    n: int
-
-
-def process_report(
-    attempts: Mapping[str, Attempt],
-    queries: Mapping[str, Mapping[str, Any]] | None,
-    compat: str = "strict",
-) -> ProcessReport:
-    if not attempts:
-        raise OptionError("expected attempts, found none")
-    recalls: list[float] = []
-    precisions: list[float] = []
-    valid: list[bool] = []
-    for key, attempt in attempts.items() if queries is not None else ():
-        assert queries is not None
-        if key not in queries:
-            raise OptionError(
-                f"expected the record of query {key!r:.40}, found none among the queries"
-            )
-        listed = offers(queries[key], compat)
-        pairs = {(str(t), str(a)) for t, a in queries[key].get("relevant APIs", [])}
-        relevant = {o.name for o in listed if (o.tool_title, o.api_title) in pairs}
-        meant = [named(listed, made.name, compat) if made.name else None for made in attempt.calls]
-        called = {offer.name for offer in meant if offer is not None}
-        if relevant:
-            recalls.append(len(relevant & called) / len(relevant))
-            if called:
-                precisions.append(len(relevant & called) / len(called))
-        checker = Checker(listed)
-        for made, offer in zip(attempt.calls, meant, strict=True):
-            valid.append(offer is not None and _fits(checker, offer, made.arguments))
-    sources = Counter(source for one in attempts.values() for source in one.sources if source)
-    made_calls = [made for attempt in attempts.values() for made in attempt.calls]
-    known = sum(sources.values())
-    return ProcessReport(
-        _mean(recalls),
-        _mean(precisions),
-        _mean(valid),
-        _mean([made.status != "ok" for made in made_calls]),
-        statistics.fmean(bool(attempt.finish) for attempt in attempts.values()),
-        statistics.fmean(attempt.finish == "give_answer" for attempt in attempts.values()),
-        len(made_calls) / len(attempts),
-        {source: count / known for source, count in sorted(sources.items())},
-        known,
-        len(attempts),
-    )
-
-
-def _fits(checker: Checker, offer: Offer, said: Any) -> bool:
-    call = parse_call(json.dumps({"name": offer.name, "arguments": said}, default=str))
-    if call is None or call.problem or call.name == FINISH:
-        return False
-    return not checker.problem(offer, coerced(offer, call.arguments))
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
+def process_report(attempts: Mapping[str, Attempt]) -> dict[str, Any]:
+    """Return what the calls alone tell: shares of attempts and calls, None where there were no calls."""
+    every = list(attempts.values())
+    failed = [made.status != "ok" for attempt in every for made in attempt.calls]
+    return {
+        "errors": statistics.fmean(failed) if failed else None,
+        "finished": statistics.fmean(bool(attempt.finish) for attempt in every),
+        "answered": statistics.fmean(attempt.finish == "give_answer" for attempt in every),
+        "calls": len(failed) / len(every),
+        "sources": Counter(source for attempt in every for source in attempt.sources if source),
+    }

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from comap.agents import ExpertAgent, run_episode
 from comap.agents.convert import (
-    from_dataset,
     from_sharegpt,
     reply_of,
     to_dataset,
@@ -98,22 +97,15 @@ def told(trajectory: Trajectory) -> tuple[Any, ...]:
     )
 
 
-class TestDatasets:
-    @pytest.fixture(autouse=True)
-    def _datasets(self) -> None:
-        pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
-
-    @given(st.lists(trajectories(action=TEXT), max_size=3))
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-    def test_lossless_there_and_back(self, episodes: list[Trajectory]) -> None:
-        assert from_dataset(to_dataset(episodes, "lossless")) == episodes
-
-    def test_real_episodes_there_and_back(self, tmp_path: Path) -> None:
-        episodes = [expert(), played(keep="tokens")]
-        dataset = to_dataset(episodes, "lossless")
-        dataset.to_json(str(tmp_path / "rows.jsonl"))
-        lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").open()]
-        assert from_dataset(dataset) == from_dataset(lines) == episodes
+def test_rows_for_trl() -> None:
+    pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
+    episode = expert()
+    (row,) = to_dataset([episode])["messages"]
+    assert [one["role"] for one in row[-2:]] == ["user", "assistant"]
+    assert row[-1]["content"] == f"Action: {episode.steps[-1].action}"
+    steps = to_dataset([episode], "steps")
+    assert len(steps) == len(episode.steps)
+    assert steps[0]["completion"][0]["content"] == f"Action: {episode.steps[0].action}"
 
 
 @given(trajectories())

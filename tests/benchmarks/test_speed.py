@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from comap.benchmarks.speed import _work, run
+from comap.benchmarks.speed import run
 from comap.cli import main
 from comap.errors import OptionError
 
@@ -28,12 +28,6 @@ def test_an_environment_is_measured_in_processes_of_their_own(tmp_path, capsys):
     assert "ours: open" in capsys.readouterr().out
     for same, answers in result["same_answers"].values():
         assert same == answers
-
-
-def test_the_runner_is_measured():
-    pytest.importorskip("transformers")
-    found = _work({"target": "runner", "episodes": 1})
-    assert 0 < found["decision"] < 1 and found["episodes per second, 32 at a time"] > 0
 
 
 def test_what_cannot_be_measured_is_refused():

@@ -72,7 +72,7 @@ def test_help_of_a_command_fits_two_screens(name, capsys, monkeypatch):
 def test_completion_names_commands_and_options(capsys):
     assert main(["--print-completion", "bash"]) == 0
     script = capsys.readouterr().out
-    assert "--train-tasks" in script and "scienceworld-demos" in script
+    assert "--train-tasks" in script and "noise-gradients" in script
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
 
 

@@ -284,7 +284,7 @@ def test_replies_come_back_exactly(reply):
     [
         None,
         {"kind": "fly"},
-        {"kind": "encode", "vector": {"float32": "AAA"}, "prompt_tokens": 0},
+        {"kind": "encode", "vector": {"float32": "AAA="}, "prompt_tokens": 0},
         {"kind": "words", "probabilities": ["1"], "prompt_tokens": 0},
         {"kind": "score", "logprobs": [1.0], "prompt_tokens": 0},
         reply_to_json(Completion("a")) | {"tokens": [1]},

@@ -19,7 +19,6 @@ from comap.envs.stabletoolbench.scoring import (
     read_attempts,
     win_rate,
 )
-from comap.envs.stabletoolbench.tasks import generated_task, read_queries
 from comap.errors import DataCorrupt, DataNotFound, OptionError
 
 kit = load(f"{Path(__file__).with_name('kit.py')}:KIT")
@@ -76,28 +75,22 @@ def test_sowr_goes_by_verdicts_first():
 
 
 def test_process_metrics():
-    task = generated_task("G1_tool", 0)
-    relevant = task.plan[0][0]
-    other = next(offer.name for offer in task.offers if offer.name not in dict(task.plan))
     calls = (
-        Made(relevant, json.dumps(task.plan[0][1]), "{}", "ok"),
-        Made(other, {"wrong": 1}, "{}", "bad_arg"),
-        Made("no_such", "{", "{}", "no_function"),
+        Made("f", {}, "{}", "ok"),
+        Made("g", {}, "{}", "bad_arg"),
+        Made("", "{", "{}", "failed"),
     )
     tried = {
-        "0": Attempt("0", "", calls, "give_answer", "x", (), ("local", "", "none", "local")),
+        "0": Attempt("0", "", calls, "give_answer", "x", ("local", "", "none")),
         "1": Attempt("1", "", ()),
     }
-    report = process_report(tried, {"0": task.record, "1": task.record})
-    needed = len({name for name, _ in task.plan})
-    assert report.relevant_recall == pytest.approx((1 / needed + 0) / 2)
-    assert report.relevant_precision == 0.5
-    assert report.valid_arguments == pytest.approx(1 / 3)
-    assert report.errors == pytest.approx(2 / 3)
-    assert (report.finished, report.answered, report.calls) == (0.5, 0.5, 1.5)
-    assert report.sources == {"local": pytest.approx(2 / 3), "none": pytest.approx(1 / 3)}
-    with pytest.raises(OptionError, match="record of query"):
-        process_report(tried, {"0": task.record})
+    assert process_report(tried) == {
+        "errors": pytest.approx(2 / 3),
+        "finished": 0.5,
+        "answered": 0.5,
+        "calls": 1.5,
+        "sources": {"local": 1, "none": 1},
+    }
 
 
 @pytest.mark.parametrize("kind", ["cot", "dfs"])
@@ -110,15 +103,10 @@ def test_reference_answers_are_read(official, kind):
     for key in raw:
         assert raw[key].answer == converted[key].answer and raw[key].finish == converted[key].finish
         names = [[made.name for made in one[key].calls] for one in (raw, converted)]
-        assert names[0] == names[1] and len(raw[key].functions) > 2
+        assert names[0] == names[1]
     results = base / "pass_rate_results" / name
     rate = pass_rate(raw, RecordedJudge(results / f"G1_instruction_{name}.json")).mean
     assert rate == pytest.approx(2 / 3 if kind == "cot" else 1.0)
-    report = process_report(
-        raw, read_queries(official / "test_instruction" / "G1_instruction.json")
-    )
-    assert report.relevant_recall == 1.0 and 0.7 < report.relevant_precision < 0.9
-    assert report.valid_arguments == 1.0 and report.n == 3
 
 
 @pytest.mark.parametrize(
@@ -155,23 +143,3 @@ def test_hostile_verdicts_are_told_at_once(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(DataCorrupt, match="expected a pass-rate result"):
         RecordedJudge(path)
-
-
-def test_calls_are_held_against_what_was_offered():
-    """Upstream offers no optional parameter where none is required, and takes a name's end."""
-    record = kit.query(kit.api("Find", [("word",)]), kit.api("List", (), [("page",)]))
-    calls = (
-        Made("find_for_drinks", {"word": "a"}, "{}", "ok"),
-        Made("nd_for_drinks", {"word": "a"}, "{}", "ok"),
-        Made("find_for_drinks", {}, "{}", "ok"),
-        Made("list_for_drinks", {"page": "2"}, "{}", "ok"),
-    )
-    tried = {"1": Attempt("1", "?", calls)}
-    strict = process_report(tried, {"1": record})
-    assert (strict.valid_arguments, strict.relevant_precision) == (0.5, 0.5)
-    reference = process_report(tried, {"1": record}, "reference")
-    assert reference.valid_arguments == 0.5 and reference.relevant_recall == 1.0
-    only = {"1": Attempt("1", "?", calls[1:2])}
-    assert process_report(only, {"1": record}).relevant_recall == 0.0
-    assert process_report(only, {"1": record}, "reference").relevant_recall == 1.0
-    assert process_report(only, {"1": record}, "reference").valid_arguments == 1.0

@@ -1,6 +1,6 @@
-"""``python -m comap.benchmarks.results`` writes docs/results.md from the files in benchmarks/results.
+"""``python docs/hooks/results.py`` writes docs/results.md from the files in benchmarks/results.
 
-The text of the page is `templates/results.md`; every number in it comes from a file.
+The text of the page is `results.jinja` beside this file; every number in it comes from a file.
 """
 
 from __future__ import annotations
@@ -12,21 +12,23 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "results.md"
-SHIPPED = HERE.parent / "lm" / "models" / "alfworld" / "training.json"
+ROOT = HERE.parents[1]
+PAGE = ROOT / "docs" / "results.md"
+SHIPPED = ROOT / "lm" / "models" / "alfworld" / "training.json"
 
 
-def read_results(folder: Path = HERE / "results") -> dict[str, dict[str, Any]]:
+def read_results(folder: Path = ROOT / "benchmarks" / "results") -> dict[str, dict[str, Any]]:
     """Return the recorded results by the names of their files, and what is known of the shipped models."""
     found = {path.stem: json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))}
     return found | {"training": json.loads(SHIPPED.read_bytes())}
 
 
 def page(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the page, in Markdown."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
+        loader=FileSystemLoader(HERE),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -46,7 +48,7 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
     }
     speeds = {name: one for name, one in results.items() if "measured" in one and "target" in one}
     given = {"results": results, "speeds": speeds, "source": lambda *names: source(results, names)}
-    return environment.get_template("results.md").render(given)
+    return environment.get_template("results.jinja").render(given)
 
 
 def number(value: float | None, digits: int = 0) -> str:
@@ -55,16 +57,19 @@ def number(value: float | None, digits: int = 0) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
+    """Return a share in percent; a dash for None."""
     return "–" if share is None else f"{100 * share:.{digits}f}"
 
 
 def over_seeds(one: Mapping[str, Any], scale: float = 100.0, digits: int = 1) -> str:
+    """Return the mean and the deviation over seeds; a dash where there are none."""
     if one["mean"] is None:
         return "–"
     return f"{scale * one['mean']:.{digits}f} ± {scale * one['sd']:.{digits}f}"
 
 
 def mean_of(values: Sequence[float], scale: float = 100.0, digits: int = 1) -> str:
+    """Return mean and deviation of values."""
     spread = {"mean": statistics.mean(values), "sd": statistics.stdev(values)}
     return over_seeds(spread, scale, digits)
 
@@ -78,12 +83,14 @@ def change(one: Mapping[str, Any] | None) -> str:
 
 
 def rate(one: Mapping[str, Any], name: str = "value") -> str:
+    """Return a share with its interval, in percent."""
     if one[name] is None:
         return "–"
     return f"{percent(one[name])} [{percent(one['low'])}, {percent(one['high'])}]"
 
 
 def source(results: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
+    """Return which files hold the numbers, and when and where they were measured."""
     said: dict[str, list[str]] = {}
     for name in names:
         one = results[name]
