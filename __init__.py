@@ -12,46 +12,52 @@ Example:
 
 from __future__ import annotations
 
-import signal
 import sys
+from importlib import import_module
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
-if (  # the command line, not yet in `cli.main`, which resets this: Ctrl-C without a traceback
-    [PurePath(word).stem for word in sys.orig_argv[1:3] if word != "-m"][:1] == ["comap"]
-    and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-):
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+_words = [word for word in sys.orig_argv[1:3] if word != "-m"]
+_AS_COMMAND = bool(_words) and PurePath(_words[0]).name in ("comap", "comap.exe")
 
-from gymnasium.envs.registration import register, registry
+if TYPE_CHECKING or not _AS_COMMAND:
+    from .errors import (
+        CoMapError,
+        DataCorrupt,
+        DataNotFound,
+        DownloadError,
+        EngineError,
+        FactSyntaxError,
+        HubError,
+        InvalidAction,
+        LanguageModelError,
+        MissingExtra,
+        NoEpisode,
+        OptionError,
+        SnapshotError,
+        TaskNotFound,
+        WorldModelError,
+    )
+    from .facts import Delta, Fact, State, apply, diff
+    from .metrics import DeltaF1Report, Rate, delta_f1, delta_f1_report, success_rate
+    from .trajectory import (
+        Call,
+        Predicted,
+        Step,
+        Trajectory,
+        Turn,
+        read_trajectories,
+        write_trajectories,
+    )
+else:  # ``comap --version`` does without Gymnasium, whose import takes most of its time
 
-from .errors import (
-    CoMapError,
-    DataCorrupt,
-    DataNotFound,
-    DownloadError,
-    EngineError,
-    FactSyntaxError,
-    HubError,
-    InvalidAction,
-    LanguageModelError,
-    MissingExtra,
-    NoEpisode,
-    OptionError,
-    SnapshotError,
-    TaskNotFound,
-    WorldModelError,
-)
-from .facts import Delta, Fact, State, apply, diff
-from .metrics import DeltaF1Report, Rate, delta_f1, delta_f1_report, success_rate
-from .trajectory import (
-    Call,
-    Predicted,
-    Step,
-    Trajectory,
-    Turn,
-    read_trajectories,
-    write_trajectories,
-)
+    def __getattr__(name: str) -> object:
+        modules = ("errors", "facts", "metrics", "trajectory") if name in __all__ else ()
+        for module in (import_module(f"{__name__}.{one}") for one in modules):
+            if hasattr(module, name):
+                return getattr(module, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "Call",
@@ -98,12 +104,21 @@ _LIMITS = {
     "SearchQA": None,  # its option `turns`
 }
 
-for _name, _limit in _LIMITS.items():
-    if f"comap/{_name}-v0" not in registry:
-        register(
-            id=f"comap/{_name}-v0",
-            entry_point=f"comap.envs.{_name.lower()}:{_name}Env",
-            vector_entry_point=f"comap.envs.{_name.lower()}:vector",
-            max_episode_steps=_limit,
-            disable_env_checker=True,  # it fails at the first step if the first reset had raised
-        )
+
+def _register() -> None:
+    """Register the Gymnasium ids: at import, or by the command line before a command runs."""
+    from gymnasium.envs.registration import register, registry
+
+    for name, limit in _LIMITS.items():
+        if f"comap/{name}-v0" not in registry:
+            register(
+                id=f"comap/{name}-v0",
+                entry_point=f"comap.envs.{name.lower()}:{name}Env",
+                vector_entry_point=f"comap.envs.{name.lower()}:vector",
+                max_episode_steps=limit,
+                disable_env_checker=True,  # it fails at the first step if the first reset had raised
+            )
+
+
+if not _AS_COMMAND:
+    _register()

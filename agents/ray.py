@@ -9,6 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ..envs.registry import env_class
@@ -188,7 +189,8 @@ class _Game:
         self.tries: dict[int, int] = {}
         self.fruitless = 0  # workers in a row that were lost before they told of anything
         try:
-            self.source = ray.put((pool.prepare, None) if pool.prepare else (None, run))
+            sent = None if pool.prepare else replace(run, on_step=None)
+            self.source = ray.put((pool.prepare, sent))
         except Exception as error:  # whatever pickling meets
             why = f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
             raise OptionError(

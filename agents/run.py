@@ -139,6 +139,7 @@ class Run:
         seed: See `stream_episodes`.
         keep: See `stream_episodes`.
         config: What else makes this run the run it is, as plain data.
+        on_step: Called after each step that is played in this process.
 
     Raises:
         OptionError: A task is there twice.
@@ -160,6 +161,7 @@ class Run:
     seed: int | None = None
     keep: Keep = "replies"
     config: Mapping[str, Any] = field(default_factory=dict)
+    on_step: Callable[[], object] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.tasks, str):
@@ -181,6 +183,7 @@ class Run:
             overlap=overlap,
             seed=self.seed,
             keep=self.keep,
+            on_step=self.on_step,
         )
 
     def describe(self) -> dict[str, Any]:

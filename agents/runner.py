@@ -140,6 +140,7 @@ def stream_episodes(
     seed: int | Sequence[int] | None = None,
     keep: Keep = "replies",
     overlap: bool = False,
+    on_step: Callable[[], object] | None = None,
 ) -> Generator[tuple[int, list[Trajectory]], None, None]:
     """Play tasks, many at once, and yield each task's number and trials as it ends.
 
@@ -159,6 +160,7 @@ def stream_episodes(
         overlap: Whether a world model predicts for some episodes while the policy drafts for others
             (`comap.agents.runner`): for two models that do not wait for one another, such as two
             servers. Episodes are the same, and end in another order.
+        on_step: Called after each step of each episode.
 
     Raises:
         OptionError: An option cannot be, or the agent needs a language model that can do what this
@@ -171,7 +173,7 @@ def stream_episodes(
     if len(seeds) != len(tasks):
         raise OptionError(f"expected one seed for each of {len(tasks)} tasks, found {len(seeds)}")
     pool, items = EnvPool(make_env, world_model), list(zip(tasks, seeds, strict=True))
-    player = player_for(agent, lm, keep)
+    player = replace(player_for(agent, lm, keep), on_step=on_step)
 
     def play(slot: EnvSlot, item: tuple[str, int | None]) -> EpisodeGenerator[list[Trajectory]]:
         return play_task(player, slot, *item)
@@ -231,6 +233,7 @@ class Player:
     lm: LanguageModel | None = None
     keep: Keep = "replies"
     settings: Mapping[str, Any] | None = None
+    on_step: Callable[[], object] | None = None
 
 
 def drive(player: Player, slot: EnvSlot, thinking: Any, calls: list[Call]) -> EpisodeGenerator[Any]:
@@ -441,6 +444,8 @@ def _act(
         failed = isinstance(answer, Exception)
         slot.prepare_step(action, answer if failed else prediction_in(answer, player, calls))
     reply = slot.step(action)
+    if player.on_step is not None:
+        player.on_step()
     env, info = slot.inner, reply[4]
     kept = {
         name: info[name]

@@ -23,6 +23,7 @@ Item = TypeVar("Item")
 
 _SECONDS = 10.0  # between two lines of progress, where standard output is no terminal
 _PARTS = 10  # of a piece of work, between two such lines
+_REFRESH = 0.2  # seconds between two updates of a bar
 
 
 def open_console() -> Any:
@@ -133,12 +134,14 @@ class Display:
 
 
 class RunDisplay(Display):
-    """How many tasks of a run have ended, and how many of them succeeded."""
+    """How many tasks of a run have ended, how many steps were played, and how often agents succeeded."""
 
     def __init__(self, total: int, console: Any = None, bars: Any = None):
         super().__init__(console, bars)
         self._total = total
         self._before = self._played = self._successes = self._failed = 0
+        self._steps = self._ended_steps = 0
+        self._began = self._shown_at
 
     def start(self, done: int) -> None:
         """Show how many tasks had ended before."""
@@ -146,18 +149,43 @@ class RunDisplay(Display):
         if done:
             self.say(f"{done} of {self._total} tasks had ended before")
         self.begin("Playing")
+        self._began = time.monotonic()
+
+    def step(self) -> None:
+        """Count a step of an episode under way."""
+        self._steps += 1
+        self._show()
 
     def advance(self, trials: Sequence[Trajectory]) -> None:
         self._played += 1
         self._successes += trials[-1].success
         self._failed += trials[-1].error is not None
-        failed = f", {self._failed} failed" if self._failed else ""
-        since = f" of {self._played} played now" if self._before else ""
-        text = f"tasks, success {100 * self._successes / self._played:.1f} %{since}{failed}"
-        done = self._before + self._played
-        self.move(done, self._total, text)
-        if done == self._total:
-            self.say(f"{done} of {self._total} {text}")
+        self._ended_steps += sum(len(trial.steps) for trial in trials)
+        if self._before + self._played == self._total:
+            self.say(f"{self._total} of {self._total} {self._text()}")
+        else:
+            self._show()
+
+    def _show(self) -> None:
+        """Show the counts, unless that was a moment ago."""
+        now = time.monotonic()
+        if now - self._shown_at < (_SECONDS if self._bar is None else _REFRESH):
+            return
+        self._shown_at, done = now, self._before + self._played
+        if self._bar is None:
+            self.say(f"{self.label}: {done} of {self._total} {self._text()}")
+        else:
+            self.move(done, self._total, self._text())
+
+    def _text(self) -> str:
+        text = "tasks"
+        if self._played:
+            now = f" of {self._played} played now" if self._before else ""
+            text += f", success {100 * self._successes / self._played:.1f} %{now}"
+        steps = max(self._steps, self._ended_steps)  # Ray's workers report none before a task's end
+        speed = steps / max(time.monotonic() - self._began, 1e-3)
+        text += f", {steps:,} steps ({speed:,.{0 if speed >= 10 else 1}f} a second)"
+        return text + (f", {self._failed} failed" if self._failed else "")
 
 
 @contextmanager

@@ -4,68 +4,70 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
-
-from .. import __version__
-from ..errors import CoMapError, DataNotFound, OptionError, TaskNotFound, suggest
+from .. import __version__, _register
 
 if TYPE_CHECKING:
     from .options import Command
 
 COMMANDS = {
-    "demo": ("bench:Demo", "learn a world model and let agents act with it"),
-    "run": ("run:Play", "let an agent play tasks into a folder"),
-    "view": ("run:View", "show the episodes of runs in the browser"),
-    "verify": ("run:Verify", "play recorded episodes again and compare"),
-    "train comap": ("train:CoMap", "CoMap: policy and world model, in rounds"),
-    "train paw": ("train:PaW", "PaW with GRPO, RLOO, GiGPO or PPO"),
-    "train sft": ("train:SFT", "SFT: the policy imitates an expert"),
-    "train iwm": ("train:IWM", "IWM: what follows actions is learned first"),
-    "train wkm": ("train:WKM", "WKM: an agent with a model of what is known"),
-    "train itp": ("train:ITP", "ITP: learn how far to look ahead"),
-    "score tools": ("bench:ScoreTools", "StableToolBench's SoPR and SoWR"),
-    "score world-model": ("bench:ScoreWorldModel", "Delta-F1 of a world model"),
-    "data list": ("data:List", "show the data sets, and which of them are here"),
+    "demo": ("bench:Demo", "fit a world model, score it, play in it, write a report"),
+    "run": ("run:Play", "play tasks with an agent and record the episodes"),
+    "view": ("run:View", "show recorded episodes in the browser"),
+    "verify": ("run:Verify", "replay recorded episodes and compare the results"),
+    "train comap": ("train:CoMap", "train a policy and a world model in rounds"),
+    "train paw": ("train:PaW", "train a policy with GRPO, RLOO, GiGPO or PPO"),
+    "train sft": ("train:SFT", "fine-tune a policy on an expert's actions"),
+    "train iwm": ("train:IWM", "train a policy on next observations, then on actions"),
+    "train wkm": ("train:WKM", "train an agent with a knowledge model"),
+    "train itp": ("train:ITP", "train an agent to choose how far it looks ahead"),
+    "score tools": ("bench:ScoreTools", "compute StableToolBench's SoPR and SoWR"),
+    "score world-model": ("bench:ScoreWorldModel", "compute the Delta-F1 of a world model"),
+    "data list": ("data:List", "list the data sets and whether they are installed"),
     "data get": ("data:Get", "download a data set"),
-    "data verify": ("data:Verify", "check that a data set is whole"),
-    "data path": ("data:Where", "print where a data set is, or would be"),
-    "data build webshop": ("data:BuildWebShop", "make a WebShop catalog of WebShop's JSON files"),
-    "data build searchqa": ("data:BuildSearchQA", "make an index of a corpus"),
-    "serve env": ("serve:Environments", "environments: AgentGym, OpenEnv or MCP"),
-    "serve search": ("serve:Search", "passages, as Search-R1's server does"),
-    "serve tools": ("serve:Tools", "tools, as StableToolBench's server does"),
+    "data verify": ("data:Verify", "check the files of a data set"),
+    "data path": ("data:Where", "print the folder of a data set"),
+    "data build webshop": ("data:BuildWebShop", "build a WebShop catalog from WebShop's files"),
+    "data build searchqa": ("data:BuildSearchQA", "build a search index of a corpus"),
+    "serve env": ("serve:Environments", "serve environments: AgentGym, OpenEnv or MCP"),
+    "serve search": ("serve:Search", "serve an index as Search-R1's server does"),
+    "serve tools": ("serve:Tools", "serve tools as StableToolBench's server does"),
     "bench list": ("bench:List", "list the tables and figures of both papers"),
     "bench run": ("bench:Run", "run tables and figures of both papers"),
     "bench report": ("bench:Report", "write the reports of tables and figures"),
-    "bench speed": ("bench:Speed", "measure what a step costs"),
-    "bench reliability": ("bench:Reliability", "faults and load: count what is lost"),
+    "bench speed": ("bench:Speed", "measure the time of a step"),
+    "bench reliability": ("bench:Reliability", "test with faults and load, and count losses"),
     "bench shipped": ("bench:Shipped", "train the small models that comap ships"),
-    "bench noise-gradients": ("bench:NoiseGradients", "gradients of PaW's losses on noise"),
+    "bench noise-gradients": ("bench:NoiseGradients", "measure PaW's gradients on noise"),
     "hub push": ("serve:Push", "push trajectories or models to the Hub"),
-    "hub load": ("serve:Load", "load what was pushed"),
+    "hub load": ("serve:Load", "load what comap pushed to the Hub"),
 }
+FOR_MAINTAINERS = (
+    "bench shipped",
+    "bench noise-gradients",
+)
+"""Commands that only ``--help-all`` lists."""
 
 _INSTEAD = {
     "train webevolver": "its policy and world model are those of comap train sft --world-model, and "
     "comap run --agent webevolver looks ahead with them"
 }
-_MISTAKES = (OptionError, DataNotFound, TaskNotFound, gymnasium.error.Error)
+_OPTIONS = ("--help", "--version", "--print-completion", "--traceback")
 _MORE = """\
-comap COMMAND --help   explains a command and its options
-comap --version        prints the version
+comap COMMAND --help     explain a command and its options
+comap --version          print the version
 comap --print-completion bash|zsh|fish|tcsh
-                       prints a script that completes words in that shell
+                         print a completion script for that shell
 comap --traceback COMMAND ...
-                       shows where a fault of comap itself comes from"""
+                         show the traceback of an internal error"""
 
 
 class Shown:
@@ -106,35 +108,29 @@ def _main(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if own_process and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # the terminal may not know every character
-    if own_process and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # by comap/__init__.py
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     traceback = words[:1] == ["--traceback"]
-    words = words[1:] if traceback else words
+    status = partial(_status, traceback=traceback, own_process=own_process)
+    return status(lambda: _start(words[traceback:], status))
+
+
+def _start(words: Sequence[str], status: Callable[[Callable[[], int]], int]) -> int:
     if words[:1] == ["--version"]:
         print(f"comap {__version__}")
         return 0
-    try:
-        if words[:1] == ["--print-completion"]:
-            from .options import completion
+    if words[:1] == ["--print-completion"]:
+        from .options import completion
 
-            commands = {name: (load(name), about) for name, (_, about) in COMMANDS.items()}
-            print(completion(commands, words[1] if words[1:] else ""))
-            return 0
-        command = understood(words)
-        if command.folder is None:
-            return _run(command, traceback, own_process)
-        from ..benchmarks.record import journal
+        commands = {name: (load(name), about) for name, (_, about) in COMMANDS.items()}
+        print(completion(commands, words[1] if words[1:] else ""))
+        return 0
+    command = understood(words)
+    if command.folder is None:
+        return command.run()
+    from ..benchmarks.record import journal
 
-        with journal(words, Path(command.folder)) as session:
-            session.exit = _run(command, traceback, own_process)
-        return session.exit
-    except SystemExit as stop:  # help, or a mistake that was told
-        return int(stop.code or 0)
-    except KeyboardInterrupt:  # while modules are loaded
-        print("comap: stopped", file=sys.stderr)
-        return 130
-    except (CoMapError, gymnasium.error.Error, OSError) as error:
-        return _complain(error)
+    with journal(words, Path(command.folder)) as session:
+        session.exit = status(command.run)
+    return session.exit
 
 
 def understood(words: Sequence[str]) -> Command:
@@ -149,17 +145,20 @@ def understood(words: Sequence[str]) -> Command:
 
 
 def load(name: str) -> type[Command]:
+    _register()
     module, _, made = COMMANDS[name][0].partition(":")
     found: type[Command] = getattr(import_module(f".{module}", __package__), made)
     return found
 
 
-def _run(command: Command, traceback: bool, own_process: bool) -> int:
-    """Run a command and return the exit status, whatever happens."""
+def _status(run: Callable[[], int], traceback: bool, own_process: bool) -> int:
+    """Run something and return the exit status, whatever happens."""
     try:
-        code = command.run()
+        code = run()
         sys.stdout.flush()
         return code
+    except SystemExit as stop:  # help, or a mistake that was reported
+        return int(stop.code or 0)
     except KeyboardInterrupt:
         print("comap: stopped", file=sys.stderr)
         return 130
@@ -168,17 +167,22 @@ def _run(command: Command, traceback: bool, own_process: bool) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        if traceback and not isinstance(error, (CoMapError, gymnasium.error.Error, OSError)):
-            raise
-        return _complain(error)
+        return _complain(error, traceback)
 
 
-def _complain(error: Exception) -> int:
+def _complain(error: Exception, traceback: bool = False) -> int:
     """Print an error on one line of standard error and return the exit status."""
-    if isinstance(error, (CoMapError, gymnasium.error.Error, OSError)):
-        message, code = str(error), 2 if isinstance(error, _MISTAKES) else 1
+    from gymnasium.error import Error
+
+    from ..errors import CoMapError, DataNotFound, OptionError, TaskNotFound
+
+    if isinstance(error, (CoMapError, Error, OSError)):
+        is_mistake = isinstance(error, (OptionError, DataNotFound, TaskNotFound, Error))
+        message, code = str(error), 2 if is_mistake else 1
+    elif traceback:
+        raise error
     else:
-        hint = "a fault of comap; 'comap --traceback ...' shows where"
+        hint = "an internal error of comap; 'comap --traceback ...' shows where"
         message, code = f"{type(error).__name__}: {error} ({hint})", 70
     print(f"comap: {' '.join(message.split())}", file=sys.stderr)
     return code
@@ -193,20 +197,26 @@ def _help(words: Sequence[str]) -> int:
     if wrong:
         name = " ".join([*group.split(), wrong[0]])
         known = {" ".join(one.split()[: len(name.split())]) for one in _within(group)}
-        hint = _INSTEAD.get(name) or suggest(name, sorted(known))
-        return _complain(
-            OptionError(f"there is no command {name!r}; {hint} (comap --help lists all)")
-        )
-    asked = bool({"-h", "--help", "--help-all"} & set(words))
+        return _refuse("command", name, sorted(known), _INSTEAD.get(name))
+    asked = not words or bool({"-h", "--help", "--help-all"} & set(words))
     strange = [one for one in words if one.startswith("-")]
     if strange and not asked:
-        return _complain(OptionError(f"there is no option {strange[0]} here; try comap --help"))
+        return _refuse("option", strange[0], _OPTIONS)
     lines = [f"usage: comap {f'{group} ' if group else ''}COMMAND [options]", ""]
     if not group:
-        lines += ["Text environments, world models and agents: try 'comap demo'.", ""]
-    lines += [f"  {name:<30}{COMMANDS[name][1]}" for name in _within(group)]
+        lines += ["Text environments, world models and agents. Begin with: comap demo", ""]
+    hidden = () if "--help-all" in words else FOR_MAINTAINERS
+    lines += [f"  {name:<30}{COMMANDS[name][1]}" for name in _within(group) if name not in hidden]
     print("\n".join([*lines, "", _MORE]), file=sys.stdout if asked else sys.stderr)
     return 0 if asked else 2
+
+
+def _refuse(kind: str, name: str, known: Sequence[str], instead: str | None = None) -> int:
+    """Say that there is no such command or option, and what is meant perhaps."""
+    from ..errors import OptionError, suggest
+
+    hint = instead or suggest(name, known)
+    return _complain(OptionError(f"there is no {kind} {name!r}; {hint} (comap --help lists all)"))
 
 
 def _within(group: str) -> list[str]:

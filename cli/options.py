@@ -38,7 +38,21 @@ WORD: Mapping[str, Any] = MappingProxyType({"word": True})
 SETTINGS: Mapping[str, Any] = MappingProxyType({"settings": True})
 """Metadata of the field ``config``, which holds the settings and is no option itself."""
 
+SHORT_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "agent": "-a",
+        "env": "-e",
+        "episodes": "-n",
+        "model": "-m",
+        "out": "-o",
+        "seed": "-s",
+        "world_model": "-w",
+    }
+)
+"""Fields that have a short name, the same in all commands."""
+
 _WORDS = {"concurrency": "live"}  # what the command line calls a field, where not by its name
+_LONG_NAMES = {short: name for name, short in SHORT_NAMES.items()}
 _GENERAL = ("config", "print_config", "help", "help_all")
 
 
@@ -54,6 +68,8 @@ class Command:
     """Names of settings that ``--help`` explains too; ``*`` for all."""
     prefix: ClassVar[str] = ""
     """What goes before the name of a setting that one of the fields has too."""
+    former: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Options of before that still work, by the names of their fields."""
 
     def run(self) -> int:
         raise NotImplementedError
@@ -78,20 +94,28 @@ class Command:
         """Return what else help should say."""
         return ""
 
+    @classmethod
+    def recorded(cls, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of a ``run.json`` that this command wrote."""
+        raise OptionError(
+            f"expected a file of options as --config, found {str(record.get('format'))!r:.40}, which "
+            "another command wrote; give it to that command"
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class EnvOptions(Command):
-    """In which environment."""
+    """Environment."""
 
     env: str = "comap/ALFWorld-v0"
-    """where: an environment's id"""
+    """Id of the environment, or MODULE:ID of one that MODULE registers; `comap envs` lists ids."""
     env_option: Pairs = field(default_factory=dict)
-    """option of the environment, such as max_episode_steps=30 (repeatable)"""
+    """Option of the environment, such as max_episode_steps=30. Repeatable; `comap envs ID` lists them."""
     data_dir: str | None = None
-    """folder with official data (default: what is on this machine, else generated tasks)"""
+    """Folder with official data (default: the data on this machine, or else generated tasks)."""
 
     def env_options(self, **elsewhere: str) -> dict[str, Any]:
-        """Return what environments are made with; some is said by options of its own."""
+        """Return the environment's options, after refusing those that have an option of their own."""
         for name, option in {"id": "--env", "data_dir": "--data-dir", **elsewhere}.items():
             if name in self.env_option:
                 raise OptionError(f"give {name} as {option}, not as an --env-option")
@@ -101,8 +125,8 @@ class EnvOptions(Command):
 
 def parse(command: type[C], words: Sequence[str], prog: str) -> C:
     """Return the command that words describe; after help and mistakes the program ends."""
-    words = [_dashed(word) if word.startswith("--") else word for word in words]
-    options = Options(command, words, prog)
+    options = Options(command, [*_spelled(words)], prog)
+    words = options.words
     if {"--help", "-h", "--help-all"} & set(words):
         options.print_help()
         raise SystemExit(0)
@@ -131,8 +155,9 @@ class Options(jsonargparse.ArgumentParser):
         self.own = {p.name: p for p in fields(command) if "settings" not in p.metadata}
         self.pairs: dict[str, Any] = {}
         self._add_own()
-        said = _said(words, self.own)
         try:
+            self.words = [*_with_config(words, command)]
+            said = _said(self.words, self.own)
             settings = command.settings(said)
         except OptionError as error:
             self.say(str(error))
@@ -146,8 +171,9 @@ class Options(jsonargparse.ArgumentParser):
         self.epilog = "\n\n".join(
             [
                 *([f"example: {command.example}"] if command.example else []),
-                "--config FILE reads options from a YAML or JSON file, --print-config prints all as "
-                "such a file" + (", --help-all explains all." if hidden else "."),
+                "--config FILE reads options from a YAML or JSON file, or from a run.json; --print-config "
+                "prints all options as such a file"
+                + ("; --help-all explains all options." if hidden else "."),
             ]
         )
         positions = [self._position(part) for part in self.own.values() if "word" in part.metadata]
@@ -161,19 +187,17 @@ class Options(jsonargparse.ArgumentParser):
             for one in self._actions:
                 flag = next(iter(one.option_strings), one.dest.upper())
                 message = re.sub(rf"(: |, ){one.dest}\b", rf"\1{flag}", message)
+        message = re.sub(r"^(argument --[\w.-]+)\S*:", r"\1:", message)  # without its other names
         if action is not None:
             value = re.findall(r"(?:Got value|Given value|Value not boolean): (.*)", message)
             found = f", found {value[-1]!r:.80}" if value else ""
             name = next(iter(action.option_strings), action.dest)
             message = f"expected {getattr(action, 'kind', 'another value')} as {name}{found}"
-        message = " ".join(message.split())
-        if ' in "<unicode string>"' in message:
-            where = message.replace(' in "<unicode string>"', "").partition("config: ")[2]
-            message = f"expected YAML or JSON in the file of --config, found another text: {where}"
         self.say(message)
 
     def say(self, message: str) -> NoReturn:
         """Say what is wrong, and end the program."""
+        message = " ".join(message.split())
         self.exit(2, f"{self.prog}: error: {message} (all options: {self.prog} --help-all)\n")
 
     def read(self, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -211,8 +235,9 @@ class Options(jsonargparse.ArgumentParser):
         known, before = self._option_string_actions, ""
         for word in words:
             name, equals, value = word.partition("=")
-            if name.startswith("--") and name != "--" and name not in known:
-                close = suggest(name[2:], sorted(option[2:] for option in known))
+            if re.match("--?[a-zA-Z]", name) and name not in known:
+                options = sorted(option[2:] for option in known if option.startswith("--"))
+                close = suggest(name.lstrip("-"), options)
                 hint = f"; {close}".replace("mean '", "mean '--") if close[:3] == "did" else ""
                 self.say(f"there is no option {name}{hint}")
             action = known.get(name if equals else before)
@@ -278,6 +303,8 @@ class Options(jsonargparse.ArgumentParser):
     ) -> None:
         flags = [dest] if word else [flag(name) for name in (dest, short) if name]
         flags += [f"--{dest}"] if dest in _WORDS else []
+        flags += [self.made.former[dest]] if dest in self.made.former else []
+        flags += [SHORT_NAMES[dest]] if dest in SHORT_NAMES and not word else []
         kind: dict[str, Any] = {
             "help": _described(help_text, hint, default) if shown else argparse.SUPPRESS
         }
@@ -380,6 +407,8 @@ class _Help(jsonargparse.DefaultHelpFormatter):
         name = action.option_strings[0]
         if isinstance(action, jsonargparse.ActionYesNo):
             return f"--[no-]{name[2:]}" if action.default else name
+        if SHORT_NAMES.get(action.dest) in action.option_strings:
+            name = f"{SHORT_NAMES[action.dest]}, {name}"
         return name if action.nargs == 0 else f"{name} {action.metavar or ''}".strip()
 
 
@@ -396,15 +425,13 @@ def _leaves(settings: Any) -> Iterator[tuple[tuple[str, ...], Any, str, Any]]:
 
 
 def _said(words: Sequence[str], names: Mapping[str, Any]) -> dict[str, str]:
-    """Return what words say of some fields before they are parsed, also in the files they name."""
+    """Return what words say of some fields before they are parsed."""
     said: dict[str, Any] = {}
     for word, following in zip_longest(words, words[1:], fillvalue=""):
         name, equals, value = word.partition("=")
         value = value if equals else following
-        if name == "--config" and Path(value).is_file():
-            with suppress(yaml.YAMLError, UnicodeDecodeError):  # the parser says what is wrong
-                read = yaml.safe_load(Path(value).read_text("utf-8"))
-                said |= read if isinstance(read, dict) else {}
+        if name == "--config":
+            said |= json.loads(value)
         elif name.startswith("--") and value:
             said[name[2:].replace("-", "_")] = value
     return {name: str(said[name]) for name in names if said.get(name) is not None}
@@ -451,6 +478,50 @@ def _kind(hint: Any) -> str:
         return f"{' or '.join(_kind(one) for one in get_args(hint) if one is not NoneType)} or none"
     known = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     return known.get(hint, "a path" if hint is Path else "another value")
+
+
+def _spelled(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words with options by their long names: ``-n8`` and ``-n=8`` are ``--episodes=8``."""
+    left = iter(words)
+    for word in left:
+        short = re.fullmatch(r"(-[a-z])(?:(\d.*)|=(.*))?", word)
+        if short and short[1] in _LONG_NAMES:
+            value = short[2] or short[3]
+            word = flag(_LONG_NAMES[short[1]]) + ("" if value is None else f"={value}")
+        if word == "--config":
+            word = f"--config={next(left, '')}"
+        yield _dashed(word) if word.startswith("--") else word
+
+
+def _with_config(words: Sequence[str], command: type[Command]) -> Iterator[str]:
+    """Yield the words with a file's options, or those of a recorded run, in place of its name."""
+    given = {word.partition("=")[0] for word in words}
+    for word in words:
+        name, _, file = word.partition("=")
+        if name == "--config":
+            options = _read_config(Path(file), command)
+            for lacking in [name for name, value in options.items() if value is ...]:
+                del options[lacking]
+                if flag(lacking) not in given:
+                    raise OptionError(
+                        f"expected {flag(lacking)}, found none: {file} does not record folders and "
+                        "addresses; add it"
+                    )
+            word = f"--config={json.dumps(options, default=str)}"
+        yield word
+
+
+def _read_config(path: Path, command: type[Command]) -> dict[str, Any]:
+    try:
+        read = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise OptionError(
+            f"expected YAML or JSON in the file of --config, found another text or none in {path}: "
+            f"{error}; --print-config prints such a file"
+        ) from error
+    if not isinstance(read, dict):
+        raise OptionError(f"expected options and their values in {path}, found {read!r:.40}")
+    return command.recorded(read) if "format" in read else read
 
 
 def _dashed(text: str) -> str:
