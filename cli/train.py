@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..envs.registry import env_class
+from ..envs.registry import env_class, own_function
 from ..errors import MissingExtra, OptionError
 from ..lm.create import kind_of
 from ..trainers.baselines.config import baseline_preset
@@ -319,7 +319,7 @@ class PaW(Training):
     shown: ClassVar[str] = (
         "algorithm paw groups members updates max_updates max_episode_steps concurrency seed weights "
         "learning_rate mini_batch_rows train_split evaluation_splits evaluation_tasks evaluation_every "
-        "loss.alpha rho wm_coef wm_loss"
+        "loss.alpha rho wm_coef wm_loss reward"
     )
 
     preset: str = ""
@@ -371,6 +371,8 @@ class PaW(Training):
 
     def check(self) -> None:
         super().check()
+        if ":" in self.config.reward:
+            own_function(self.config.reward)
         server, simulated = self.vllm_server, self.config.engine == "simulated"
         if server is not None and not server.startswith(("http://", "https://")):
             raise OptionError(

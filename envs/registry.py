@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -83,12 +83,23 @@ def own_module(name: str, does: str) -> Any:
 
 def own_class(path: str) -> type[Any]:
     """Return the class that ``module:Class`` names."""
-    module, _, name = path.rpartition(":")
-    found = getattr(own_module(module, f"defines {name!r}"), name, None)
-    if not isinstance(found, type):
-        kind = f"no attribute {name!r}" if found is None else type(found).__name__
-        raise OptionError(f"expected a class as 'module:Class', found {kind} in {module}")
+    found: type[Any] = _own_part(path, "class", "Class", lambda part: isinstance(part, type))
     return found
+
+
+def own_function(path: str) -> Callable[..., Any]:
+    """Return the function that ``module:function`` names."""
+    found: Callable[..., Any] = _own_part(path, "function", "function", callable)
+    return found
+
+
+def _own_part(path: str, kind: str, example: str, fits: Callable[[object], bool]) -> Any:
+    module, _, name = path.rpartition(":")
+    part = getattr(own_module(module, f"defines {name!r}"), name, None)
+    if not fits(part):
+        found = f"no attribute {name!r}" if part is None else type(part).__name__
+        raise OptionError(f"expected a {kind} as 'module:{example}', found {found} in {module}")
+    return part
 
 
 def not_ours(found: str, purpose: str = "") -> str:

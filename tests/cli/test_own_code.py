@@ -32,6 +32,9 @@ class Lamps(TextEnv):
     env_id = "own/Lamps-v0"
     canonicalizer = PatternCanonicalizer({r"Lit (\\w)": "lit({1})", "Dark": ()})
 
+    def __init__(self, *, split="all", **common):
+        super().__init__(**common)
+
     @property
     def tasks(self):
         return Panel.of(["all/1", "all/2"], "all", ["all"])
@@ -44,6 +47,9 @@ class Lamps(TextEnv):
         self.lit = self.lit | {action[-1]}
         done = self.lit >= set("ab")
         return Outcome(f"Lit {action[-1]}", float(done), 0.5, done, done, admissible=LAMPS)
+
+    def expert_action(self):
+        return LAMPS[len(self.lit)] if len(self.lit) < 2 else None
 
     def _save(self):
         return tuple(self.lit)
@@ -92,6 +98,12 @@ class Foresees:
 
 class NoAgent:
     pass
+
+def brightness(episode):
+    return [step.reward + 1 for step in episode.steps]
+
+def darkness(episode):
+    return [-step.reward for step in episode.steps]
 '''
 
 
@@ -153,6 +165,23 @@ def test_ones_own_world_model_is_scored(own, capsys):
     assert main([*words, "null", "--transitions", "some.jsonl", "--out", "null.json"]) == 0
     scores = json.loads(Path("null.json").read_text())["scores"]
     assert scores["n"] == 4 and scores["nonempty"]["delta_f1"] == 0
+
+
+def test_one_s_own_reward_trains_on_one_s_own_environment(own, capsys):
+    words = ["train", "paw", "--preset", "tiny", "--env", f"{own}:own/Lamps-v0", "--out", "out"]
+    words += ["--parameters", "200000", "--updates", "1", "--groups", "1", "--members", "2"]
+    words += ["--train-split", "all", "--evaluation-tasks", "0", "--warmup-tokens", "2000"]
+    words += ["--max-episode-steps", "2", "--reward"]
+    code, _, errors = say(*words, f"{own}:brightnes")
+    assert code == 2 and "no attribute 'brightnes'" in errors and not Path("out").exists()
+    code, _, errors = say(*words, f"{own}:brightness")
+    assert code == 0, errors
+    made = json.loads(Path("out", "run.json").read_text())["described"]
+    assert made["config"]["reward"] == f"{own}:brightness"
+    (line,) = map(json.loads, Path("out", "metrics.jsonl").read_text().splitlines())
+    assert line["return"] >= 2, "each of two steps counts 1 beside the environment's reward"
+    code, _, errors = say(*words, f"{own}:darkness")
+    assert code == 2 and "darkness" in errors
 
 
 def test_other_stacks_import_it_too(own):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from ...agents.paw import PaWConfig
-from ...errors import OptionError, suggest
+from ...errors import OptionError, check_choice, suggest
 from ..config import LoRA, Range, changed, check_fields, plain, presets
 
 Algorithm: TypeAlias = Literal["grpo", "rloo", "gigpo", "ppo"]
@@ -229,9 +229,10 @@ class PaWTraining:
     """Most steps of an episode."""
     success_reward: float = 10.0
     """Reward of an episode that solves its task."""
-    reward: Literal["success", "f1", "env"] = "success"
-    """success (all or nothing), the share of it that the answer's token F1 is (ZeroSearch), or the
-    rewards of the environment's own steps."""
+    reward: str = "success"
+    """success (all or nothing), f1 (the share of it that the answer's token F1 is, as ZeroSearch has it),
+    env (the rewards of the environment's steps), or MODULE:function (your own, which returns the reward
+    of each step of an episode)."""
     invalid_penalty: float = 0.1
     """What a reply in the wrong form costs its row."""
     concurrency: int = 128
@@ -282,6 +283,8 @@ class PaWTraining:
             "success_reward": Range(0, above=True),
         }
         check_fields(self, ranges)
+        if ":" not in self.reward:
+            check_choice("reward", self.reward, ("success", "f1", "env", "MODULE:function"))
         if self.algorithm == "rloo" and self.members < 2:
             raise OptionError(
                 "algorithm='rloo' compares the episodes of a task: members must be at least 2, not "

@@ -15,6 +15,7 @@ from ...agents.parsing import env_name
 from ...agents.paw import PaWAgent
 from ...agents.run import Run, writing
 from ...envs.panel import evenly
+from ...envs.registry import own_function
 from ...errors import DataCorrupt, OptionError, needs_extra
 from ...lm import LanguageModel
 from ...lm.load import without_bars
@@ -115,6 +116,7 @@ def train(
             "use grpo"
         )
     given = {"wm_loss": wm_loss, "advantage": advantage, "select": select}
+    own = own_function(config.reward) if ":" in config.reward else None
     folder = RunFolder(out)
     about = identified(about, config, make_env, {"name": Path(model or "tiny").name})
     described = {"method": "paw", "config": config.describe(), **about}
@@ -127,7 +129,7 @@ def train(
         begun = warmed_up(config, model, make_env, folder.path, tell, demos)
         engine = open_simulator(simulator, config, make_env, folder.path, tell)
         training = _Training(config, begun, make_env, folder.path, tell, server, device, engine)
-        training.functions, training.reward = given, reward or training.search.reward
+        training.functions, training.reward = given, reward or own or training.search.reward
         with closing(training.search):
             return training.run()
 

@@ -438,8 +438,8 @@ class SearchTraining:
 
     @property
     def reward(self) -> Callable[[Trajectory], Sequence[float]] | None:
-        """Returns the rewards of an episode's steps; None where success alone is rewarded."""
-        if self._config.reward == "success":
+        """Returns the rewards of an episode's steps; None where these are others."""
+        if self._config.reward not in ("f1", "env"):
             return None
         scale = self._config.success_reward if self._config.reward == "f1" else 1.0
         return lambda episode: [scale * step.reward + 0.0 for step in episode.steps]  # never -0.0
