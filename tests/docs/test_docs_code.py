@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,28 +16,29 @@ import pytest
 
 from comap.cli import main
 from comap.cli.main import understood
+from comap.envs.conformance.transcripts import load
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
+HERE = Path(__file__).parent
+kit = load(f"{HERE / 'page_kit.py'}:KIT")
+hostile = load(f"{HERE.parent / 'lm' / 'hostile_server.py'}:KIT")
+tool_model = load(f"{HERE.parent / 'integrations' / 'test_trl.py'}:tool_model")
+ROOT, DOCS, blocks_of, commands_of = kit.ROOT, kit.DOCS, kit.blocks_of, kit.commands_of
 PAGES = sorted(DOCS.glob("**/*.md"))
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-NOT_HERE = re.compile(r"(.*=)?(DIR|INDEX|CATALOG|FILE|NAME)|https?://.*|\w+/[A-Z].*|lamps:.*")
-"""Data, servers, models of the hub and a module of the reader's: what a command here cannot have."""
-
-Command = tuple[list[str], str]
-
-
-def blocks_of(page: Path) -> list[tuple[str, str]]:
-    return BLOCK.findall(page.read_text("utf-8"))
-
-
-def commands_of(block: str) -> Iterator[Command]:
-    """Yield each line's words, and what is said of it behind a ``#``."""
-    for line in re.sub(r"\\\n *", "", block).splitlines():
-        told, _, comment = line.partition(" #")
-        if told.strip():
-            yield shlex.split(told), comment.strip()
-
+TASKS = {
+    name: DOCS / "guides" / f"{name}.md"
+    for name in (
+        "environment",
+        "world-model",
+        "agent",
+        "model-server",
+        "reward",
+        "logging",
+        "export",
+        "trl",
+    )
+}
+"""The pages of what a newcomer wants to do first."""
+MOST_LINES = 40  # of code on each of them
 
 ALL = [
     (page, *command)
@@ -46,14 +47,6 @@ ALL = [
     if kind == "sh"
     for command in commands_of(block)
 ]
-
-
-def runs_here(words: list[str], comment: str) -> bool:
-    if words[0] != "comap" or comment.startswith("some minutes") or "--model tiny" in comment:
-        return False
-    known = {"comap/ALFWorld-v0", "comap/WebShop-v0", "comap/SearchQA-v0"}
-    elsewhere = [word for word in words if NOT_HERE.fullmatch(word) and word not in known]
-    return not elsewhere and words[1] != "serve" and words[1:3] != ["data", "get"]
 
 
 def parse(words: list[str]) -> None:
@@ -66,44 +59,57 @@ def parse(words: list[str]) -> None:
 def test_blocks_are_found() -> None:
     kinds = [kind for page in PAGES for kind, _ in blocks_of(page)]
     assert kinds.count("python") >= 25 and set(kinds) == {"python", "sh", "text"}
-    assert sum(runs_here(words, comment) for _, words, comment in ALL) >= 5
+    assert sum(kit.runs_here(words, comment) for _, words, comment in ALL) >= 5
     with pytest.raises(AssertionError):
         parse(["run", "--agent", "react", "--no-such-option"])
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_needs_little_code(name: str) -> None:
+    """Without comments and docstrings."""
+    blocks = [block for kind, block in blocks_of(TASKS[name]) if kind in ("python", "sh")]
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    assert sum(bool(line) and not line.startswith(("#", '"""')) for line in lines) <= MOST_LINES
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
 def test_a_page_can_be_followed(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Run a page's Python and short commands, in their order, in one folder."""
-    found = blocks_of(page)
     text = page.read_text("utf-8")
-    if "shipped" in text or "run --agent comap" in text:
+    code = "".join(block for _, block in blocks_of(page))
+    if "shipped" in text or "run --agent comap" in code:
         pytest.importorskip("transformers")
-    for package in ("torch", "jinja2"):
-        if re.search(rf"import {package}|comap (demo|view)", text):
-            pytest.importorskip(package)
-    for package in re.findall(
-        r"from comap\.integrations\.(mcp|openenv|verifiers|textarena) ", text
-    ):
+    packages = set(re.findall(r"^ *(?:from|import) (\w+)", code, re.MULTILINE))
+    packages |= set(re.findall(r"from comap\.integrations\.(mcp|openenv|verifiers|trl) ", code))
+    for package in packages & {"torch", "trl", "datasets", "mcp", "openenv", "verifiers", "pandas"}:
         pytest.importorskip(package)
-    monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": "page"}
-    for kind, block in found:
-        if kind == "python":
-            exec(compile(block, str(page), "exec"), namespace)
-        elif kind == "sh":
-            for words, comment in commands_of(block):
-                if runs_here(words, comment):
-                    run(words)
+    if "comap.trainers import" in code:
+        pytest.importorskip("trl")
+    if re.search(r"comap (demo|view)", code):
+        pytest.importorskip("jinja2")
+    with replacements(page, tmp_path) as replaced:
+        kit.follow(page, tmp_path, monkeypatch, capsys, replaced)
 
 
-def run(words: list[str]) -> None:
-    try:
-        code: Any = main(words[1:])
-    except SystemExit as stop:
-        code = stop.code
-    assert not code, words
+@contextmanager
+def replacements(page: Path, folder: Path) -> Iterator[dict[str, str]]:
+    """Yield what stands here for a server, for a model of the hub, and for minutes of training."""
+    if page == TASKS["model-server"]:
+        pytest.importorskip("openai")
+        with hostile.HostileServer(hostile.says("Thought: I look.\nAction: look")) as server:
+            yield {"http://127.0.0.1:8000": server.base}
+    elif page == TASKS["trl"]:
+        model = tool_model(folder / "model", "lamps:mine/Lamps-v0", "press lamp 1", "press lamp 2")
+        yield {'"Qwen/Qwen3-0.6B"': repr(str(model))}
+    elif page == TASKS["reward"]:
+        yield {"warmup_tokens=80_000": "warmup_tokens=4_000"}
+    else:
+        yield {}
 
 
 def test_commands_are_known() -> None:
@@ -138,24 +144,20 @@ def extras_known() -> set[str]:
     return set(project["optional-dependencies"])
 
 
-def test_the_guide_to_environments_makes_one(tmp_path: Path) -> None:
-    """Its class passes the conformance tests and is found by the command line, as it says."""
-    code = [block for kind, block in blocks_of(DOCS / "guides/environment.md") if kind == "python"]
-    register = re.search(r"^gym\.register\(.*?\)$", code[2], re.DOTALL | re.MULTILINE)
-    assert register is not None
-    lamps = "\n".join([*code[:2], "import gymnasium as gym", register[0]])
-    (tmp_path / "lamps.py").write_text(lamps, encoding="utf-8")
-    (tmp_path / "test_lamps.py").write_text(code[3], encoding="utf-8")
+def test_the_guides_environment_passes_the_conformance_tests(tmp_path: Path) -> None:
+    page = TASKS["environment"]
+    for name, block in kit.files_of(page).items():
+        (tmp_path / name).write_text(block, encoding="utf-8")
+    tested = re.search(r"`(class TestLamps.*)`", page.read_text("utf-8"))
+    assert tested is not None
+    code = f"from comap.envs.conformance import EnvConformance\n\n{tested[1]}\n"
+    (tmp_path / "test_lamps.py").write_text(code, encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), str(ROOT.parent), os.environ.get("PYTHONPATH", "")])
-    played = next(words for _, words, _ in ALL if "lamps:mine/Lamps-v0" in words)
-    tested = ["pytest", "-q", "-x", "-p", "no:cacheprovider", "test_lamps.py"]
-    for words in (played, tested):
-        done = subprocess.run(
-            [sys.executable, "-m", *words],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "runs" / "lamps" / "trajectories.jsonl").is_file()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "test_lamps.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -50,9 +50,8 @@ def test_questions_are_searched_and_answered():
         assert environment.over and environment.get_reward() == 0.0
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A tiny model with Qwen3's chat template that says one of two calls, whatever it is asked.
+def tool_model(path, env_id, *actions):
+    """Write a tiny model with Qwen3's chat template that says one of two calls, whatever it is asked.
 
     Each call is one token, and only the last token counts for the next: layers add nothing yet, and
     the output has a large weight from each token of what is said to the one that follows it.
@@ -65,8 +64,8 @@ def model(tmp_path_factory):
     from comap.lm.tiny import tokenizer_of
 
     called = '\n{"name": "act", "arguments": {"action": "ACTION"}}\n'
-    calls = [called.replace("ACTION", action) for action in ("look", "inventory")]
-    text = environment_factory(ALFWORLD)().reset(**task_rows(ALFWORLD, 1)[0])
+    calls = [called.replace("ACTION", action) for action in actions]
+    text = environment_factory(env_id)().reset(**task_rows(env_id, 1)[0])
     tokenizer = tokenizer_of([text] * 2, 500, 4096)
     marks = ["<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", *calls]
     tokenizer.add_special_tokens({"additional_special_tokens": marks, "eos_token": "<|im_end|>"})
@@ -97,10 +96,14 @@ def model(tmp_path_factory):
         tiny.model.embed_tokens.weight[known] = torch.eye(32)[: len(known)]
         for first, second in pairs:
             tiny.lm_head.weight[second, known.index(first)] = 5.0
-    path = tmp_path_factory.mktemp("model")
     tiny.save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tool_model(tmp_path_factory.mktemp("model"), ALFWORLD, "look", "inventory")
 
 
 def test_trl_trains_in_our_environment(model, tmp_path, monkeypatch):
