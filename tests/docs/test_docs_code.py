@@ -104,10 +104,10 @@ def replacements(page: Path, folder: Path) -> Iterator[dict[str, str]]:
         with hostile.HostileServer(hostile.says("Thought: I look.\nAction: look")) as server:
             yield {"http://127.0.0.1:8000": server.base}
     elif page == TASKS["trl"]:
-        model = tool_model(folder / "model", "lamps:mine/Lamps-v0", "press lamp 1", "press lamp 2")
-        yield {'"Qwen/Qwen3-0.6B"': repr(str(model))}
+        model = tool_model(folder / "model", "comap/ALFWorld-v0", "press lamp 1", "press lamp 2")
+        yield {'"Qwen/Qwen3-0.6B"': repr(str(model)), "max_completion_length=512": "max_completion_length=128"}
     elif page == TASKS["reward"]:
-        yield {"warmup_tokens=80_000": "warmup_tokens=4_000"}
+        yield {"updates=2": "updates=1"}
     else:
         yield {}
 
