@@ -229,7 +229,9 @@ def _draw_line(axes: Any, series: Series, i: int) -> None:
 def _draw_bars(axes: Any, series: Series, i: int, shift: float, width: float) -> None:
     color = COLORS[i % len(COLORS)]
     x, y = [x + shift for x in series.x], _finite(series.y)
-    axes.bar(x, y, width=0.92 * width, color=color, label=one_line(series.name, 70))
+    bars = axes.bar(x, y, width=0.92 * width, color=color, label=one_line(series.name, 70))
+    if series.low is None and len(x) <= 12:
+        axes.bar_label(bars, ["" if math.isnan(v) else f"{v:.3g}" for v in y], fontsize=8)
     if series.low is not None:
         low, high = _finite(series.low), _finite(series.high)
         axes.vlines(x, low, high, colors=_HALO, lw=3.2)  # so that it is seen on the bar too
