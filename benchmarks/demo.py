@@ -69,9 +69,9 @@ _AGENT_NAMES = {"comap": "CoMap, with its own world model", "react": "ReAct, the
 _WORDS = {
     "null": "predicts that nothing happens",
     "retrieval": "learned in this demo: predicts what followed the most similar action",
-    "noisy": "predicts what really follows, but makes errors at this rate",
+    "noisy": "predicts what really follows, with this share of its changes wrong",
     "oracle": "tries each action in a copy of the real environment",
-    "expert": "plays the solution; in a world model, a plan by what that predicts",
+    "expert": "solves the task; inside a world model it acts on what that predicts",
     "random": "takes admissible actions at random",
     "comap": "drafts an action, predicts what follows, and revises the draft if a gate opens",
     "react": "takes the first action that it thinks of, without a world model",
@@ -202,8 +202,13 @@ def play_learned(
     shared = {part.name for part in fields(AgentConfig)}
     of_react = {name: value for name, value in settings.items() if name in shared}
     agents = create_agent("comap", **settings), create_agent("react", **of_react)
-    given: dict[str, Any] = {"lm": policy, "world_model": world_model, "concurrency": MOST, "keep": "prompts"}
-    given["on_done"] = lambda trials: advance()
+    given: dict[str, Any] = {
+        "lm": policy,
+        "world_model": world_model,
+        "concurrency": MOST,
+        "keep": "prompts",
+        "on_done": lambda trials: advance(),
+    }
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # a small model's threads wait for each other longer than they work
     try:

@@ -187,7 +187,7 @@ function callsBox(record, list, leftOut, label) {
     if (list.some((call) => hasTokens(record, call))) items.prepend(make("li", "", legend()));
     if (leftOut) items.append(make("li", "nothing", `${leftOut} more are not shown.`));
     if (list.length && !list.some((one) => one.messages))
-      items.append(make("li", "nothing", "Their prompts are not on record: comap run --keep prompts keeps them, --keep tokens also the tokens' probabilities."));
+      items.append(make("li", "nothing", "Their prompts were not recorded: comap run --keep prompts records them, --keep tokens also the tokens' probabilities."));
     return items;
   });
 }

@@ -9,8 +9,11 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+from PIL import Image  # a part of matplotlib
 
 from comap.benchmarks.report import Episode, episode_record
 from comap.benchmarks.view import view_run
@@ -20,7 +23,7 @@ from comap.trajectory import read_trajectories
 RUNS = Path("runs/pictures")
 IMAGES = Path(__file__).parents[1] / "images"
 PLAY = ["run", "--agent", "comap", "--env-option", "source=generated", "--episodes", "60"]
-WIDTH, HEIGHT, MOST_FACTS = 1400, 1130, 8
+WIDTH, HEIGHT, MOST_FACTS = 1400, 1084, 8
 
 
 def instructive_steps(file: Path) -> Iterator[tuple[bool, int, str]]:
@@ -44,7 +47,8 @@ def take(page: Any, address: str, name: str, height: int | None = None) -> None:
     if height is None:
         height = int(page.locator("#viewer").bounding_box()["y"])
         page.set_viewport_size({"width": WIDTH, "height": height})
-    page.screenshot(path=IMAGES / name)
+    picture = Image.open(BytesIO(page.screenshot())).convert("RGB")
+    picture.quantize(256, dither=Image.Dither.NONE).save(IMAGES / name, optimize=True)
     print(IMAGES / name, (IMAGES / name).stat().st_size)
 
 
