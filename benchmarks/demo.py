@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -65,6 +66,20 @@ _SHOWN = 12  # episodes beside their imagination
 _MANY, _FEW = (300, 60), (14, 7)  # tasks to learn from and to measure on; few where they are slow
 _PACKAGES = ("gymnasium", "numpy", "rapidfuzz", "torch", "transformers")
 _AGENT_NAMES = {"comap": "CoMap, with its own world model", "react": "ReAct, the same policy"}
+_WORDS = {
+    "null": "predicts that nothing happens",
+    "retrieval": "learned in this demo: predicts what followed the most similar action",
+    "noisy": "predicts what really follows, with this share of its changes wrong",
+    "oracle": "tries each action in a copy of the real environment",
+    "expert": "solves the task; inside a world model it acts on what that predicts",
+    "random": "takes admissible actions at random",
+    "comap": "drafts an action, predicts what follows, and revises the draft if a gate opens",
+    "react": "takes the first action that it thinks of, without a world model",
+}
+_FIRST_NOTE = (
+    "Changes: Delta-F1 of single predictions where something changes. Plans: of those that solve a task "
+    "in the world model, the share that solves it in the real environment too."
+)
 
 MOST = 8
 """The most tasks that each learned agent plays: less than half a minute of one core's work."""
@@ -187,8 +202,13 @@ def play_learned(
     shared = {part.name for part in fields(AgentConfig)}
     of_react = {name: value for name, value in settings.items() if name in shared}
     agents = create_agent("comap", **settings), create_agent("react", **of_react)
-    given: dict[str, Any] = {"lm": policy, "world_model": world_model, "concurrency": MOST}
-    given["on_done"] = lambda trials: advance()
+    given: dict[str, Any] = {
+        "lm": policy,
+        "world_model": world_model,
+        "concurrency": MOST,
+        "keep": "prompts",
+        "on_done": lambda trials: advance(),
+    }
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # a small model's threads wait for each other longer than they work
     try:
@@ -406,6 +426,7 @@ class _Demo:
             tables.append(learned_table(results.learned, self.learned_parameters))
         for table in tables:
             print_table(table)
+        print(f"\n{found_in(results)}")
         record = circumstances(_PACKAGES) | {
             "config": asdict(self.config) | {"data_dir": None, "out": None},
             **asdict(results),
@@ -418,10 +439,36 @@ class _Demo:
             **{name: f"{number:,}" for name, number in results.counts.items()},
             "seconds": ", ".join(f"{k} {v:.1f}" for k, v in results.seconds.items()),
         }
-        sections = [Section("", tables, _plots(results))]
+        first, *further = _plots(results)
+        sections = [
+            Section("", plots=[first], terms=_words_of(results), note=_FIRST_NOTE),
+            Section("All results", tables, further, folded=True),
+            Section("What was measured", terms={"": summary}, folded=True),
+        ]
         path = self.out / "report.html"
-        write_whole(path, render_page("comap demo", summary, sections, episodes))
+        lead = found_in(results)
+        write_whole(path, render_page("comap demo", {}, sections, episodes, lead=lead))
         return path
+
+
+def found_in(results: _Results) -> str:
+    """Return in a sentence how good the learned world model is, and what plans made in it are worth."""
+    share = results.one_step["all"]["retrieval"].nonempty_mean
+    said = f"The retrieval world model predicts {100 * share:.0f} % of the changes"
+    if (plan := results.plans.get("retrieval")) is None:
+        return f"{said}."
+    if not plan.imagined.value:
+        return f"{said}; no plan made in it succeeds, not even in imagination."
+    held = f"{100 * plan.precision:.0f} %"
+    return f"{said}; {held} of the plans made in it hold up in the real environment."
+
+
+def _words_of(results: _Results) -> dict[str, dict[str, str]]:
+    agents = [*(agent for agent, *_ in results.agents), *(one["agent"] for one in results.learned)]
+    return {
+        title: {_AGENT_NAMES.get(name, name): _WORDS[name.partition(" ")[0]] for name in names}
+        for title, names in (("World models", list(results.rollouts)), ("Agents", agents))
+    }
 
 
 def _replay(env: Env, trajectory: Trajectory) -> Trajectory:
@@ -516,6 +563,25 @@ def _plots(results: _Results) -> list[Plot]:
     bars = Series("retrieval", positions, tuple(100 * by_predicate[name].f1 for name in predicates))
     title, label = "Retrieval world model, by kind of fact", "F1 of its changes (%)"
     return [
+        _first_plot(results),
         Plot("Imagined rollouts", "steps imagined in a chain", "Delta-F1 (%)", tuple(series)),
         Plot(title, "predicate", label, (bars,), kind="bar", labels=tuple(predicates)),
     ]
+
+
+def _first_plot(results: _Results) -> Plot:
+    """Return how well each world model predicts, beside what plans made in it are worth."""
+    reports = results.one_step["all"]
+    places = tuple(float(place) for place in range(len(reports)))
+    shares = {"changes predicted (Delta-F1)": {m: one.nonempty_mean for m, one in reports.items()}}
+    if results.plans:
+        shares["plans that hold up in the real environment"] = {
+            name: plan.precision if plan.imagined.value else math.nan
+            for name, plan in results.plans.items()
+        }
+    series = (
+        Series(name, places, tuple(100 * found.get(model, math.nan) for model in reports))
+        for name, found in shares.items()
+    )
+    title = "World models: predictions, and plans made in them"
+    return Plot(title, "", "%", tuple(series), kind="bar", labels=tuple(reports))

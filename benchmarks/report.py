@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -44,12 +44,14 @@ _Compared: TypeAlias = "tuple[float, int, int, int]"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page."""
+    """A part of a page; ``terms`` are groups of words and what they mean."""
 
     title: str
     tables: Sequence[Table] = ()
     plots: Sequence[Plot] = ()
     note: str = ""
+    terms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,9 @@ def render_page(
     sections: Sequence[Section],
     episodes: Iterable[Episode] | Pack = (),
     folded: bool = False,
+    lead: str = "",
 ) -> str:
-    """Return a page, in HTML; the same arguments give the same page."""
+    """Return a page, in HTML; the same arguments give the same page. ``lead`` says what was found."""
     environment = page_environment()
     from markupsafe import Markup  # a part of jinja2
 
@@ -83,6 +86,8 @@ def render_page(
         {
             "title": section.title,
             "note": section.note,
+            "terms": section.terms,
+            "folded": section.folded,
             "tables": [(one, format_cells(one), numeric_columns(one)) for one in section.tables],
             "plots": [(plot, image_of(plot)) for plot in section.plots],
         }
@@ -91,6 +96,7 @@ def render_page(
     return str(
         environment.get_template("report.html").render(
             title=title,
+            lead=lead,
             summary=summary,
             sections=shown,
             episodes=len(pack),

@@ -133,7 +133,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A plot."""
+    """A plot; ``full`` is the largest value there can be, such as 100 of a share in percent."""
 
     title: str
     xlabel: str
@@ -141,6 +141,7 @@ class Plot:
     series: tuple[Series, ...]
     kind: Literal["line", "bar"] = "line"
     labels: tuple[str, ...] | None = None
+    full: float | None = None
 
     @property
     def positions(self) -> list[float]:
@@ -208,6 +209,25 @@ def _draw(axes: Any, plot: Plot) -> None:
             _draw_bars(axes, series, i, (i - (len(plot.series) - 1) / 2) * width, width)
         else:
             _draw_line(axes, series, i)
+    if plot.kind == "line":
+        _widen(axes, plot)
+
+
+def _widen(axes: Any, plot: Plot) -> None:
+    """Give values that hardly differ an axis on which they look so."""
+    drawn = (part for one in plot.series for part in (one.y, one.low, one.high))
+    known = [value for part in drawn for value in _finite(part) if not math.isnan(value)]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    size = max(abs(low), abs(high)) or 1.0
+    least = 0.2 * plot.full if plot.full else size if low == high else 0.05 * size
+    if high - low >= least:
+        return
+    bottom = (low + high - least) / 2
+    if low >= 0:
+        bottom = max(bottom, 0.0)
+    if plot.full and high <= plot.full:
+        bottom = min(bottom, plot.full - least)
+    axes.set_ylim(bottom - 0.05 * least, bottom + 1.05 * least)
 
 
 def _finite(values: tuple[float, ...] | None) -> list[float]:
@@ -229,7 +249,9 @@ def _draw_line(axes: Any, series: Series, i: int) -> None:
 def _draw_bars(axes: Any, series: Series, i: int, shift: float, width: float) -> None:
     color = COLORS[i % len(COLORS)]
     x, y = [x + shift for x in series.x], _finite(series.y)
-    axes.bar(x, y, width=0.92 * width, color=color, label=one_line(series.name, 70))
+    bars = axes.bar(x, y, width=0.92 * width, color=color, label=one_line(series.name, 70))
+    if series.low is None and len(x) <= 12:
+        axes.bar_label(bars, ["" if math.isnan(v) else f"{v:.3g}" for v in y], fontsize=8)
     if series.low is not None:
         low, high = _finite(series.low), _finite(series.high)
         axes.vlines(x, low, high, colors=_HALO, lw=3.2)  # so that it is seen on the bar too

@@ -437,6 +437,7 @@ _CURVES = (
 )
 """What is drawn over rounds (CoMap, Figures 5 and 6) and over updates (PaW, Figures 5, 10 and 11)."""
 
+_SHARES = ("mean score", "mean over groups", "mean p", "selected by both")  # are from 0 to 1
 _MOST_FURTHER = 24  # plots of measures that are not known here
 
 
@@ -538,4 +539,5 @@ def _plot(title: str, xlabel: str, ylabel: str, series: Iterable[Series | None])
     labels = None
     if xlabel == "round":  # of which there are few
         labels = tuple(f"{x:.0f}" for x in sorted({x for one in drawn for x in one.x}))
-    return [Plot(title, xlabel, ylabel, drawn, labels=labels)] if drawn else []
+    full = 100.0 if ylabel.startswith(("%", "Delta-F1")) else 1.0 if ylabel in _SHARES else None
+    return [Plot(title, xlabel, ylabel, drawn, labels=labels, full=full)] if drawn else []

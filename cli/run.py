@@ -21,8 +21,8 @@ import docstring_parser
 from ..agents import ExpertAgent, RandomAgent, run_episodes
 from ..agents.config import check_adapter, check_capabilities
 from ..agents.create import AGENTS, agent_class, agent_options, create_agent, tiny_folder
-from ..agents.requests import is_grounded
-from ..agents.run import SUMMARY
+from ..agents.requests import Keep, is_grounded
+from ..agents.run import RUN, SUMMARY, read_run
 from ..envs.panel import evenly
 from ..envs.registry import env_class, registered
 from ..errors import DataNotFound, MissingExtra, OptionError, check_number
@@ -67,6 +67,7 @@ _OWN = ("tiny", "shipped", _SHIPPED_AGENT, _SHIPPED_WORLD)
 _WORLDS = ("noisy", "null", "oracle", "retrieval", *_OWN)
 _COMAP = ("comap", "comap-selective")
 _PROMPTS = ("prompts", "state_text", "history_turns")
+_SMALL = 100  # tasks: of so many the prompts are recorded, unless --keep says what is
 _LEAST = {"concurrency": 1, "episodes": 1, "fit_tasks": 1, "horizon": 1, "real_every": 1, "seed": 0}
 
 
@@ -293,9 +294,10 @@ class Play(ModelOptions):
     depend on it"""
     seed: int = 0
     """of agent, models and environment"""
-    keep: Literal["replies", "prompts", "tokens"] = "replies"
-    """what to record of each call to a model: replies; prompts too; or tokens too, with texts and
-    log-probabilities, as the viewer colors them"""
+    keep: Literal["auto", "replies", "prompts", "tokens"] = "auto"
+    """what to record of each call to a model: replies; prompts too (CoMap then writes 5 to 13 kB a step
+    instead of 3); or tokens too, with texts and log-probabilities, as the viewer colors them. auto is
+    prompts for at most 100 tasks, else replies; a run that is resumed stays as it was"""
     workers: str | None = None
     """ray:N plays on N Ray actors, each with --live episodes at a time and models of its own; results do
     not depend on it (default: this process)"""
@@ -422,7 +424,7 @@ class Play(ModelOptions):
             lm=lm,
             world_model=world_model,
             seed=self.seed,
-            keep=self.keep,
+            keep=self._kept(len(tasks)),
             config={
                 "env": self.env,
                 "split": split,
@@ -431,6 +433,15 @@ class Play(ModelOptions):
                 "world_model": chosen.kind_of_world(),
             },
         )
+
+    def _kept(self, tasks: int) -> Keep:
+        """Return what is recorded of calls; what a run was begun with, it is resumed with."""
+        if self.keep != "auto":
+            return self.keep
+        if (self.folder / RUN).exists():
+            kept: Keep = read_run(self.folder / RUN).get("keep", "replies")
+            return kept
+        return "prompts" if tasks <= _SMALL else "replies"
 
     def _with_shipped(self) -> Play:
         """Return the same with the models that comap ships where none were named."""

@@ -63,13 +63,14 @@ const comparison = (own, other) =>
 // ---- Facts
 
 function factItem(fact, sign, note, kind = "") {
-  const item = make("li", { "+": "added", "−": "removed" }[sign] || "", make("span", "sign", sign), rich(fact, search.pattern));
+  const item = make("li", kind, make("span", "sign", sign), rich(fact, search.pattern));
   if (sign) item.prepend(make("span", "spoken", sign === "+" ? "added: " : "removed: "));
-  if (note) item.append(make("span", `only ${kind}`, note));
+  const fate = make("span", "fate", note);
+  if (note) item.append(Object.hasOwn(TERMS, note) ? explain(fate, note) : fate);
   return item;
 }
 
-const FATES = { both: ["foreseen", "both"], left: ["missed", "only left"], right: ["made up", "only right"] };
+const FATES = { both: "foreseen", left: "missed", right: "made up" };
 
 // What a step changed; beside it what was foreseen of that, missed, and made up.
 function changedFacts(left, right, step) {
@@ -82,18 +83,14 @@ function changedFacts(left, right, step) {
   const others = right && momentOf(right.side, step) ? changesOf(right, step) : null;
   const isForecast = others && right.record === left.record;
   const fateOf = (key) => (own.has(key) ? (others.has(key) ? "both" : "left") : "right");
-  const list = make("ul", "facts");
-  const counts = { both: 0, left: 0, right: 0 };
+  const items = { both: [], left: [], right: [] };
+  const words = isForecast ? FATES : { both: "both", left: `only ${left.name}`, right: right && `only ${right.name}` };
   for (const [key, [sign, fact]] of new Map([...own, ...(others || [])])) {
-    if (!others) {
-      list.append(factItem(fact, sign, ""));
-      continue;
-    }
-    const fate = fateOf(key);
-    counts[fate]++;
-    const words = isForecast ? FATES[fate][0] : { both: "both", left: `only ${left.name}`, right: `only ${right.name}` }[fate];
-    list.append(factItem(fact, sign, words, slug(FATES[fate][0])));
+    const fate = others ? fateOf(key) : "both";
+    items[fate].push(factItem(fact, sign, others ? words[fate] : "", isForecast ? slug(FATES[fate]) : ""));
   }
+  const list = make("ul", "facts", ...Object.values(items).flat());
+  const counts = Object.fromEntries(Object.entries(items).map(([fate, found]) => [fate, found.length]));
   const score = isForecast ? left.record.delta_f1[step - 1] : null;
   if (others) box.firstChild.append(" ", summaryOfChanges(left.record, counts, isForecast, step, score));
   box.append(list.childElementCount ? list : make("p", "nothing", "No fact changes."));
@@ -110,8 +107,7 @@ function summaryOfChanges(record, counts, isForecast, step, score) {
 
 function deltaScore(score) {
   const meter = make("span", `delta-f1 ${scoreClass(score)}`, `Delta-F1 ${decimal(score)}`);
-  meter.title = "How well the facts that change here were foreseen: 1 is exactly, 0 not at all";
-  return meter;
+  return explain(meter, "Delta-F1");
 }
 
 function beliefFacts(view, other, step) {

@@ -43,12 +43,12 @@ function showEpisode() {
 }
 
 let opening = 0;
-async function openEpisode(number, step = 0) {
+async function openEpisode(number, step = null) {
   const ticket = ++opening;
   try {
     const record = await episodeOf(number);
     if (ticket !== opening) return;
-    Object.assign(state, { episode: number, record, step, beside: null });
+    Object.assign(state, { episode: number, record, step: step ?? firstOfInterest(record), beside: null });
     byId("moves").hidden = byId("steps").hidden = false;
     showEpisode();
   } catch (error) {
@@ -89,24 +89,50 @@ function showList() {
 
 function onFilter() {
   showList();
+  if (shown.length && !shownAt.has(state.episode)) openEpisode(shown[0]);
   remember();
 }
 
-// Both lists, and the step, follow the search as it goes on.
-async function startSearch(query, scope) {
-  state.hitAt = 0;
+// Both lists, and the step, follow the search as it goes on; where it was typed, the first hit is shown.
+async function startSearch(query, scope, isTyped = false) {
+  let isToJump = isTyped && Boolean(query);
   await lookFor(query, scope, (isOver) => {
     showList();
-    if (!state.record || !(isOver || search.found.has(state.episode))) return;
-    if (isOver) showEpisode();
+    const isKnown = isOver || search.done > state.episode; // whether the shown episode has a hit
+    if (isToJump && isKnown && shown.length) {
+      isToJump = false;
+      jumpToHit();
+    } else if (isOver && state.record) showEpisode();
   });
   remember();
 }
 
 let typing = 0;
+const searchNow = () => startSearch(byId("search").value, byId("scope").value, true);
 function onSearch() {
   clearTimeout(typing);
-  typing = setTimeout(() => startSearch(byId("search").value, byId("scope").value), 200);
+  typing = setTimeout(searchNow, 200);
+}
+
+const isUnsearched = () => byId("search").value !== search.query || byId("scope").value !== search.scope;
+
+function onEnter(by) {
+  clearTimeout(typing);
+  return isUnsearched() ? searchNow() : moveHit(by);
+}
+
+const showMark = (block) => document.querySelector("#detail mark.hit")?.scrollIntoView({ block });
+
+// The step's own hit, else the episode's first, else the first of the list.
+async function jumpToHit() {
+  const number = shownAt.has(state.episode) ? state.episode : shown[0];
+  const { steps, places } = search.found.get(number);
+  if (number !== state.episode) await openEpisode(number, places[0]);
+  else {
+    if (!steps.has(state.step)) state.step = places[0];
+    showEpisode();
+  }
+  showMark("nearest"); // the search field stays in sight
 }
 
 // The next step that holds a hit: in this episode, else in the next one of the list.
@@ -123,8 +149,7 @@ async function moveHit(by) {
     const steps = search.found.get(target).places;
     await openEpisode(target, by > 0 ? steps[0] : steps[steps.length - 1]);
   }
-  const mark = document.querySelector("#detail mark.hit");
-  if (mark) mark.scrollIntoView({ block: "center" });
+  showMark("center");
 }
 
 // ---- Links: #episode/step, and what was filtered and looked for
@@ -158,8 +183,8 @@ async function goToHash() {
   byId("search").value = words.get("q") || "";
   byId("scope").value = SCOPES.includes(words.get("in")) ? words.get("in") : "";
   showList();
-  await openEpisode(place ? place.number : shown[0] ?? 0, place ? place.step : 0);
-  if (byId("search").value !== search.query || byId("scope").value !== search.scope)
+  await openEpisode(place ? place.number : episodeOfInterest(), place ? place.step : null);
+  if (isUnsearched())
     await startSearch(byId("search").value, byId("scope").value);
 }
 
@@ -179,8 +204,8 @@ function clearAll() {
 }
 
 const KEYS = {
-  j: ["next step", () => showStep(state.step + 1)],
-  k: ["previous step", () => showStep(state.step - 1)],
+  j: ["next step", () => showStep(state.step + 1), "→"],
+  k: ["previous step", () => showStep(state.step - 1), "←"],
   l: ["next episode", () => moveEpisode(1)],
   h: ["previous episode", () => moveEpisode(-1)],
   g: ["first step", () => showStep(0)],
@@ -192,30 +217,33 @@ const KEYS = {
   p: ["prompts, open or folded", () => toggle("calls", "prompt")],
   o: ["notes, open or folded", () => toggle("notes", "told")],
   x: ["clear search and filters", () => clearAll()],
-  "?": ["these keys", () => byId("help").showModal()],
+  "?": ["these keys and terms", () => byId("help").showModal()],
 };
+const ARROWS = { ArrowRight: "j", ArrowLeft: "k" };
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || byId("help").open) return;
+  const key = ARROWS[event.key] ?? event.key;
   const isTyping = event.target instanceof Element && event.target.matches("input:not([type=range]), select");
   if (isTyping) {
     if (event.key === "Escape") byId("episodes").focus();
-    else if (event.key === "Enter" && event.target.id === "search") moveHit(event.shiftKey ? -1 : 1);
+    else if (event.key === "Enter" && event.target.id === "search") onEnter(event.shiftKey ? -1 : 1);
     else return;
-  } else if (Object.hasOwn(KEYS, event.key)) {
-    if (!state.record && event.key !== "?" && event.key !== "/" && event.key !== "x") return;
-    KEYS[event.key][1]();
+  } else if (Object.hasOwn(KEYS, key)) {
+    if (!state.record && key !== "?" && key !== "/" && key !== "x") return;
+    KEYS[key][1]();
   } else return;
   event.preventDefault();
 }
 
 function buildHelp() {
   const list = make("dl", "keys");
-  for (const [key, [words]] of Object.entries(KEYS))
-    list.append(make("div", "", make("dt", "", make("kbd", "", key)), make("dd", "", words)));
+  for (const [key, [words, , arrow]] of Object.entries(KEYS))
+    list.append(make("div", "", make("dt", "", make("kbd", "", key), arrow ? make("kbd", "", arrow) : null), make("dd", "", words)));
   for (const [keys, words] of [["↑ ↓ PgUp PgDn Home End", "in a list: move in it"], ["Enter", "in the search: next hit; with Shift the previous one"], ["← →", "in a reply's tokens: each one's probability"], ["Esc", "leave the search, or this"]])
     list.append(make("div", "", make("dt", "", ...keys.split(" ").map((key) => make("kbd", "", key))), make("dd", "", words)));
-  byId("help-keys").replaceChildren(list);
+  const terms = make("dl", "keys", ...Object.entries(TERMS).map(([name, words]) => term(name, words)));
+  byId("help-keys").replaceChildren(list, make("h3", "", "Terms"), terms);
 }
 
 // ---- Start

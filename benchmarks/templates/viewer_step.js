@@ -1,9 +1,22 @@
 // ---- Part 8: an episode, and one of its steps
 
-const state = { episode: -1, step: 0, record: null, beside: null, hitAt: 0 };
+const state = { episode: -1, step: 0, record: null, beside: null };
 
 const lengthOf = (record) =>
   Math.max(record.real.steps.length, record.imagined ? record.imagined.steps.length : 0);
+
+// Where an episode is opened: at its first revised step, else the first whose changes were mispredicted.
+function firstOfInterest(record) {
+  const revised = record.real.steps.findIndex((step) => step.gates && step.gates.revised);
+  const wrong = record.delta_f1.findIndex((score) => typeof score === "number" && scoreClass(score) !== "exact");
+  return (revised < 0 ? wrong : revised) + 1;
+}
+
+// Which episode is opened first: one that has such a step, if one in the list has.
+function episodeOfInterest() {
+  const revised = shown.find((number) => entries[number].flags.includes("revised"));
+  return revised ?? shown.find((number) => entries[number].f1 < 1) ?? shown[0] ?? 0;
+}
 
 const OUTCOMES = { solved: ["solved", "✓"], "not solved": ["unsolved", "✗"], failed: ["unsolved", "!"] };
 
@@ -94,7 +107,7 @@ function aboutBox() {
   for (const [name, place] of Object.entries(rest))
     if (textOf(record, place)) facts.append(term(name, rich(textOf(record, place), name === "task" ? search.pattern : null)));
   if (nameOf(entry, "type")) facts.append(term("task type", isolated(nameOf(entry, "type"))));
-  if (entry.f1 !== undefined) facts.append(term("mean Delta-F1", decimal(entry.f1)));
+  if (entry.f1 !== undefined) facts.append(term(explain(make("span", "", "mean Delta-F1"), "Delta-F1"), decimal(entry.f1)));
   header.append(facts);
   for (const [name, side] of [["The episode", record.real], ["The imagined episode", record.imagined]])
     if (side && side.error !== undefined)
@@ -130,7 +143,7 @@ function stepRow(step) {
   const score = record.delta_f1[step - 1];
   const refused = (own.flags || []).includes("invalid action");
   const meter = typeof score === "number" ? make("span", `delta-f1 ${scoreClass(score)}`, decimal(score)) : null;
-  if (meter) meter.title = "Delta-F1";
+  if (meter) explain(meter, "Delta-F1");
   return [
     make("span", "t", String(step)),
     make("span", `name${refused ? " invalid" : ""}`, isolated(textOf(record, own.action))),
@@ -152,5 +165,6 @@ function episodeRow(number) {
   for (const facet of ["run", "agent"])
     if (facetSelects.has(facet)) meta.append(" · ", isolated(nameOf(entry, facet)));
   const head = make("span", "name", rich(entry.title, search.pattern));
+  head.title = visible(entry.title);
   return [make("span", "t", String(number + 1)), make("span", "words", head, meta), hits && hits.total ? make("span", "badge hits", String(hits.total)) : make("span")];
 }

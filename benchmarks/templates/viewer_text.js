@@ -90,4 +90,23 @@ function badges(names) {
 }
 
 // A number under its name, in a list of terms.
+const TERMS = {
+  "Delta-F1": "How well the facts that a step changes were predicted: 1 is exactly, 0 not at all.",
+  p: "How probable it is that the reflected action is better than the draft.",
+  q: "How confident the model is in the reflected action.",
+  r: "How well the world model agrees with its teacher about what changes.",
+  threshold: "The line in a bar. The reflected action replaces the draft where p and q are above theirs.",
+  foreseen: "The world model predicted this change, and it happened.",
+  missed: "This changed, but the world model did not predict it.",
+  "made up": "The world model predicted this change, but it did not happen.",
+};
+
+// What a term means: for the mouse, and for who listens to the page.
+function explain(element, name) {
+  element.title = TERMS[name];
+  element.setAttribute("aria-description", TERMS[name]);
+  element.classList.add("explained");
+  return element;
+}
+
 const term = (name, ...value) => make("div", "", make("dt", "", name), make("dd", "", ...value));

@@ -28,30 +28,25 @@ function named(record, pairs) {
 
 // ---- Gates
 
-const GATE_NAMES = {
-  p: ["p", "how probable it is that a revision is better"],
-  q: ["q", "how sure the model is of the reflected action"],
-  agreement: ["r", "how well the world model agrees with its teacher about what changes"],
-};
+const GATE_NAMES = { p: "p", q: "q", agreement: "r" };
 
 function gateNumber(record, name, { value, threshold, source, enough }) {
-  const [letter, meaning] = GATE_NAMES[name];
+  const letter = GATE_NAMES[name];
   const bar = make("span", "bar", make("span", `fill ${enough === false ? "low" : "high"}`));
   bar.setAttribute("aria-hidden", "true");
   bar.firstChild.style.width = `${100 * Math.max(0, Math.min(1, value))}%`;
   if (threshold !== null) {
-    const line = make("span", "threshold");
+    const line = explain(make("span", "threshold"), "threshold");
     line.style.insetInlineStart = `${100 * Math.max(0, Math.min(1, threshold))}%`;
     bar.append(line);
   }
   const symbol = name === "agreement" ? ["≥", "<"] : [">", "≤"];
   const limit = threshold === null ? "" : ` ${enough === false ? symbol[1] : symbol[0]} ${decimal(threshold)}`;
   const verdict = enough === null ? "" : enough ? "enough" : "not enough";
-  const words = make("span", "gate-value", `${letter} = ${decimal(value, 3)}${threshold === null ? "" : limit}`);
+  const words = make("span", "gate-value", explain(make("span", "", `${letter} = ${decimal(value, 3)}`), letter));
+  if (threshold !== null) words.append(explain(make("span", "", limit), "threshold"));
   const more = [verdict, source].filter(Boolean).join(", ");
-  const item = make("li", "", words, bar, make("span", "model", more));
-  item.title = meaning;
-  return item;
+  return make("li", "", words, bar, make("span", "model", more));
 }
 
 function gatesBox(record, gates) {
@@ -63,9 +58,9 @@ function gatesBox(record, gates) {
   if (said("draft") !== null) list.append(term("drafted", action("draft")));
   if (said("reflected") !== null) list.append(term("on reflection", action("reflected"), gates.changed === false ? " (the same)" : ""));
   if (said("taken") !== null) list.append(term("taken", action("taken")));
-  if (said("decision") !== null) list.append(term("the model's word", isolated(said("decision"))));
-  if (said("path") !== null) list.append(term("way", isolated(said("path").replaceAll("_", " "))));
-  if (said("context") !== null && said("context") !== "none") list.append(term("future told by", isolated(said("context"))));
+  if (said("decision") !== null) list.append(term("the model decided", isolated(said("decision"))));
+  if (said("path") !== null && said("path") !== "reflected") list.append(term("path", isolated(said("path").replaceAll("_", " "))));
+  if (said("context") !== null && said("context") !== "none") list.append(term("future predicted by", isolated(said("context"))));
   if (!gates.gated) list.append(term("gate", "switched off"));
   if (list.childElementCount) box.append(list);
   const numbers = Object.entries(gates.numbers || {}).filter(([name]) => Object.hasOwn(GATE_NAMES, name));
@@ -192,7 +187,7 @@ function callsBox(record, list, leftOut, label) {
     if (list.some((call) => hasTokens(record, call))) items.prepend(make("li", "", legend()));
     if (leftOut) items.append(make("li", "nothing", `${leftOut} more are not shown.`));
     if (list.length && !list.some((one) => one.messages))
-      items.append(make("li", "nothing", "Their prompts are not on record: comap run --keep prompts keeps them, --keep tokens also the tokens' probabilities."));
+      items.append(make("li", "nothing", "Their prompts were not recorded: comap run --keep prompts records them, --keep tokens also the tokens' probabilities."));
     return items;
   });
 }
@@ -203,7 +198,7 @@ function thoughts(view, step) {
   const prefix = name ? `${name}: ` : "";
   const own = step ? side.steps[step - 1] : null;
   const parts = [];
-  if (own && own.told) parts.push(folded("told", `${prefix}What the environment told`, () => named(record, own.told)));
+  if (own && own.told) parts.push(folded("told", `${prefix}What the environment reported`, () => named(record, own.told)));
   if (own && own.calls) parts.push(callsBox(record, own.calls, own.calls_left_out, `${prefix}What language models said`));
   if (own && own.notes) parts.push(folded("notes", `${prefix}What the agent noted`, () => named(record, own.notes)));
   if (side.review && step === side.steps.length)

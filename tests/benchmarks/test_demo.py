@@ -66,11 +66,16 @@ main(sys.argv[1:])
 """
 
 
-def test_the_demo_writes_everything_and_repeats_itself(tmp_path, monkeypatch):
+def test_the_demo_writes_everything_and_repeats_itself(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "learned_models", no_models)
     out = tmp_path / "first"
     assert main(["demo", "--out", str(out), *SMALL]) == 0
-    found = results(out)
+    found, said = results(out), capsys.readouterr().out
+    share, plan = found["one_step"]["all"]["retrieval"]["nonempty_mean"], found["plans"]["retrieval"]
+    sentence = f"The retrieval world model predicts {100 * share:.0f} % of the changes; "
+    assert sentence in said and said.rstrip().endswith(f"report: {out / 'report.html'}")
+    if plan["imagined"]["value"]:
+        assert f"{100 * plan['precision']:.0f} % of the plans made in it hold up" in said
     assert set(found["one_step"]) == {"expert", "random", "all"}
     for reports in found["one_step"].values():
         assert reports["oracle"]["mean"] == 1.0 > reports["noisy 0.3"]["mean"]
@@ -87,6 +92,7 @@ def test_the_demo_writes_everything_and_repeats_itself(tmp_path, monkeypatch):
     learner = RetrievalWorldModel(out / "retrieval.jsonl")
     assert len(learner) == found["counts"]["training transitions"]
     page = (out / "report.html").read_text("utf-8")
+    assert sentence in page[: page.index("<img")] and "<table>" not in page[: page.index("<details>")]
     assert "Delta-F1" in page and "http://" not in page.replace("http://www.w3.org", "")
 
     second = tmp_path / "second"

@@ -39,11 +39,11 @@ EVIL, compared, foreseen, Page = KIT.EVIL, KIT.compared, KIT.foreseen, KIT.Page
 HTML_TAGS = """
     html head meta title style body header main section article nav h1 h2 h3 figure figcaption div
     table thead tbody tr th td dl dt dd p kbd bdi span ul ol li input noscript script
-    strong select button dialog img
+    strong select button dialog img details summary
 """
 ATTRIBUTES = """
     lang charset content http-equiv name class id scope type placeholder autocomplete hidden
-    spellcheck role src alt aria-label aria-labelledby aria-hidden
+    spellcheck tabindex role src alt aria-label aria-labelledby aria-hidden
 """
 
 
@@ -57,7 +57,12 @@ def arguments():
     return {
         "title": EVIL,
         "summary": {EVIL: EVIL},
-        "sections": [Section("", tables, plots), Section(EVIL, tables, plots, EVIL)],
+        "sections": [
+            Section("", tables, plots, terms={EVIL: {EVIL: EVIL}}),
+            Section(EVIL, tables, plots, EVIL),
+            Section(EVIL, tables, plots, EVIL, folded=True),
+        ],
+        "lead": EVIL,
         "episodes": [compared(), foreseen(), Episode(EVIL, KIT.evil_of(), KIT.evil_of())],
     }
 
@@ -110,6 +115,29 @@ def test_plots_are_images_that_run_and_load_nothing(page):
         text for _, text in Page(svg_of(Plot("", "$x^2$", "$\\bad{", ())).decode()).all("text")
     ]
     assert {"$x^2$", "$\\bad{"} <= set(texts), "nothing is read as mathematics"
+
+
+def y_numbers(plot):
+    texts = [text for _, text in Page(svg_of(plot).decode()).all("text")]
+    return [float(text.replace("−", "-")) for text in texts[texts.index("x") + 1 : -1]]
+
+
+@pytest.mark.parametrize(
+    ("values", "full", "low", "high"),
+    [
+        ((0.0, 0.0), None, 0.0, 1.0),
+        ((5.0, 5.0), None, 3.0, 7.0),
+        ((-3.0, -3.0), None, -4.5, -1.5),
+        ((2.0, 2.01), None, 1.96, 2.06),
+        ((0.71, 0.79), 1.0, 0.65, 0.85),
+        ((100.0, 100.0), 100.0, 80.0, 100.0),
+        ((0.0, float("nan")), 100.0, 0.0, 20.0),
+        ((0.1, 0.9), 1.0, 0.1, 0.9),
+    ],
+)
+def test_an_axis_does_not_magnify_what_hardly_changes(values, full, low, high):
+    numbers = y_numbers(Plot("", "x", "y", (Series("a", (1.0, 2.0), values),), full=full))
+    assert (min(numbers), max(numbers)) == (low, high)
 
 
 def unpacked(page):

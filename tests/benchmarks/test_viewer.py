@@ -10,7 +10,8 @@ import pytest
 
 from comap.benchmarks.report import Episode, Pack, render_page, write_whole
 from comap.envs.conformance.transcripts import load
-from comap.trajectory import ENV_INFO
+from comap.facts import State, diff
+from comap.trajectory import ENV_INFO, Predicted
 
 pytest.importorskip("jinja2", reason="the extra viz is not installed")
 KIT = load(f"{Path(__file__).with_name('pages_kit.py')}:KIT")
@@ -59,12 +60,13 @@ def test_texts_are_found_and_marked(browser, page):
     told = looked_for(browser, "PLACE 3")
     assert told.startswith("18 hits in 9 episodes") and "actions 9, observations 9" in told
     assert text(browser, "#shown") == "9 of 10 episodes"
-    browser.press("Enter")
+    browser.wait("/^#2\\/3/.test(location.hash)")
+    assert browser.run("return document.activeElement.id") == "search", "typing goes on"
     browser.wait("document.querySelectorAll('#step mark.hit').length === 2")
     assert "Step 3 of 5" in text(browser, "#moves")
-    browser.press("Escape", "n")
+    browser.press("Enter")
     browser.wait("/^#3\\/3/.test(location.hash)")
-    browser.press("N")
+    browser.press("Escape", "N")
     browser.wait("/^#2\\/3/.test(location.hash)")
     browser.run(
         "const box = document.getElementById('scope'); box.value = arguments[0];"
@@ -88,6 +90,18 @@ EVERYWHERE = {
 }
 
 
+def test_the_first_hit_is_shown_at_once(browser, page):
+    shown(browser, page, "#4/2")
+    looked_for(browser, "place 5")
+    browser.wait("/^#4\\/5/.test(location.hash)")
+    browser.run("document.getElementById('search').value = ''")
+    browser.click("#search")
+    browser.type("put a pen")
+    browser.press("Enter")  # before the search has begun by itself
+    browser.wait("/^#1\\/0/.test(location.hash)")
+    assert "put a pen" in text(browser, "#about mark.hit")
+
+
 def test_everything_is_searched(browser, page):
     shown(browser, page)
     for words, scope in EVERYWHERE.items():
@@ -108,10 +122,12 @@ def test_what_is_looked_for_is_no_pattern(browser, page):
 def test_keys_move_about(browser, page):
     shown(browser, page)
     place = "document.querySelector('#moves strong').textContent"
+    left, right = "ArrowLeft", "ArrowRight"
     for keys, expected in [
-        *(("j", "Step 1 of 3"), ("jj", "Step 3 of 3"), ("k", "Step 2 of 3"), ("G", "Step 3 of 3")),
+        *(("j", "Step 2 of 3"), ("jj", "Step 3 of 3"), ("k", "Step 2 of 3"), ("G", "Step 3 of 3")),
         *(("j", "Step 3 of 3"), ("g", "Start, 3 steps"), ("k", "Start, 3 steps")),
-        *(("l", "Start, 5 steps"), ("h", "Start, 3 steps")),
+        *(([right], "Step 1 of 3"), ([right, right], "Step 3 of 3"), ([left], "Step 2 of 3")),
+        *(("l", "Start, 5 steps"), ("h", "Step 1 of 3"), ([left], "Start, 3 steps")),
     ]:
         browser.press(*keys)
         browser.wait(f"{place} === '{expected}'", 3)
@@ -122,8 +138,9 @@ def test_keys_move_about(browser, page):
     assert browser.run(f"return {place}") == "Start, 3 steps"
     browser.press("/")
     assert browser.run("return document.activeElement.id") == "search"
-    browser.press("j")
-    assert browser.run("return document.getElementById('search').value") == "j"
+    browser.press("j", left, "k")
+    assert browser.run("return document.getElementById('search').value") == "kj"
+    assert browser.run(f"return {place}") == "Start, 3 steps"
     browser.press("Escape")
     assert browser.run("return document.activeElement.id") == "episodes"
 
@@ -191,7 +208,7 @@ def test_a_step_shows_what_was_behind_it(browser, page):
         assert told in gates
     detail = text(browser, "#detail")
     for told in (
-        *("What the environment told", "official cache", "What the agent noted", "exec_action"),
+        *("What the environment reported", "official cache", "What the agent noted", "exec_action"),
         *("What language models said: 4 calls", "You are a robot.", "40 tokens read, 3 written"),
         *("cut off", "adapter wm", "Settings of the agent", "3 facts held true"),
     ):
@@ -204,6 +221,49 @@ def test_a_step_shows_what_was_behind_it(browser, page):
     assert "What they said after the last step: 1 call" in detail and "--keep prompts" in detail
     browser.press("k")
     assert "refused" in text(browser, "#steps [aria-selected=true]")
+
+
+def test_it_opens_where_something_was_revised_or_mispredicted(browser, tmp_path):
+    plain_first = [Episode("plain", plain(1), None), KIT.foreseen()]
+    for name, episodes, place in (
+        ("revised", [*plain_first, Episode("revised", KIT.thought_of(), None)], "#3/1"),
+        ("mispredicted", plain_first, "#2/1"),
+        ("plain", plain_first[:1], "#1/0"),
+    ):
+        write_whole(tmp_path / f"{name}.html", render_page("", {}, (), episodes))
+        shown(browser, tmp_path / f"{name}.html")
+        browser.wait(f"location.hash === '{place}'")
+
+
+def test_red_is_for_what_was_wrong_and_terms_are_explained(browser, tmp_path):
+    start, after = State(frozenset({("at", "a")})), State(frozenset({("at", "b")}))
+    guess = State(frozenset({("at", "c")}))
+    said = Predicted("You leave.", guess, diff(start, guess), "a model")
+    notes = {**KIT.GATES, "gate": False}
+    one = KIT.step(1, start, after, prediction=said, notes=notes)
+    episode = Episode("", KIT.trajectory(one, facts=start, settings=KIT.SETTINGS), None)
+    write_whole(tmp_path / "one.html", render_page("", {}, (), [episode]))
+    shown(browser, tmp_path / "one.html")
+    fates = browser.run(
+        "return [...document.querySelectorAll('.changes li')].map((one) =>"
+        " [one.innerText.replace(/\\s+/g, ' ').trim(), one.className,"
+        " getComputedStyle(one).color === getComputedStyle(document.querySelector('.unsolved')).color])"
+    )
+    assert fates == [
+        ["removed: − at(a) foreseen", "foreseen", False],
+        ["added: + at(b) missed", "missed", False],
+        ["added: + at(c) made up", "made-up", True],
+    ]
+    explained = browser.run(
+        "return [...document.querySelectorAll('.explained')]"
+        ".map((one) => [one.textContent, one.title === one.ariaDescription && one.title])"
+    )
+    words = {name.strip(): meaning for name, meaning in explained}
+    for name in ("p = 0.800", "> 0.50", "q = 0.750", "Delta-F1 0.50", "mean Delta-F1", "made up"):
+        assert len(words[name]) > 30, name
+    browser.press("?")
+    assert words["p = 0.800"] in text(browser, "#help")
+    browser.press("Escape")
 
 
 def test_tokens_tell_their_probabilities(browser, page):
