@@ -1,4 +1,4 @@
-"""The README: its code runs, and its commands exist."""
+"""The README: its code runs and prints what it shows, and its commands exist."""
 
 from __future__ import annotations
 
@@ -9,31 +9,30 @@ import pytest
 
 from comap.cli import main
 from comap.cli.main import understood
+from comap.envs.conformance.transcripts import load
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "README.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+README = ROOT / "README.md"
+TEXT = README.read_text("utf-8")
+kit = load(f"{Path(__file__).parent / 'docs' / 'page_kit.py'}:KIT")
+BLOCKS = kit.blocks_of(README)
 
 
 def commands() -> list[list[str]]:
-    lines = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines()]
-    return [line.split("#")[0].split() for line in lines if line.strip()]
+    blocks = [block for kind, block in BLOCKS if kind == "sh"]
+    return [words for block in blocks for words, _ in kit.commands_of(block)]
 
 
-def test_python_blocks_run_in_order(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_it_is_short() -> None:
+    assert len(TEXT.splitlines()) <= 180
+
+
+def test_python_blocks_run_in_order_and_print_what_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(ROOT)
-    namespace: dict[str, object] = {}
-    blocks = [block for kind, block in BLOCKS if kind == "python"]
-    assert len(blocks) >= 3
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), namespace)
-    printed = capsys.readouterr().out.splitlines()
-    assert any("->" in line for line in printed)
-    numbers = [float(line) for line in printed if re.fullmatch(r"[0-9.]+", line)]
-    assert len(numbers) == 1 and 0.0 <= numbers[0] <= 1.0, "Delta-F1 of one transition"
-    assert "Action: heat egg 1 with microwave 1" in "\n".join(printed), "what the model said"
+    pytest.importorskip("verifiers")
+    kit.follow(README, tmp_path, monkeypatch, capsys, commands=False)
+    assert len(re.findall(r"^```\n\n```text\n", TEXT, re.MULTILINE)) >= 3
 
 
 def test_make_commands_are_targets() -> None:
@@ -52,3 +51,10 @@ def test_comap_commands_are_known(capsys: pytest.CaptureFixture[str]) -> None:
         understood(arguments)
     assert main(["data", "list"]) == 0
     assert "alfworld" in capsys.readouterr().out
+
+
+def test_its_files_are_there() -> None:
+    """Links and pictures lead to files of the repository."""
+    linked = re.findall(r"\]\((?!http)([^)#]+)", TEXT)
+    assert len(linked) > 10
+    assert [path for path in linked if not (ROOT / path).is_file()] == []

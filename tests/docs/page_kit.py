@@ -57,6 +57,7 @@ def follow(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     replaced: Mapping[str, str] | None = None,
+    commands: bool = True,
 ) -> None:
     """Run a page's Python and short commands, in their order, in one folder.
 
@@ -67,6 +68,7 @@ def follow(
         capsys: Has what is printed: a block ``text`` right after one of Python shows it, with ``...``
             for what may vary.
         replaced: Texts of the page, and what stands here for them, such as addresses.
+        commands: Whether to run its commands.
     """
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
@@ -90,11 +92,11 @@ def follow(
             else:
                 exec(compile(block, str(page), "exec"), namespace)
             printed = capsys.readouterr().out
-        elif kind == "sh":
+        elif kind == "sh" and commands:
             for words, comment in commands_of(block):
                 if runs_here(words, comment):
                     run(words)
-        elif printed and not text[end : found.start()].strip():
+        elif kind == "text" and printed and not text[end : found.start()].strip():
             check_output(block, printed)
         end = found.end()
         printed = printed if kind == "python" else ""
