@@ -82,10 +82,12 @@ def view_run(
 
 def show(page: Path) -> bool:
     """Open a page in the web browser, if there is a display; return whether it was opened."""
+    return has_display() and webbrowser.open(page.resolve().as_uri())
+
+
+def has_display() -> bool:
     screens = ("DISPLAY", "WAYLAND_DISPLAY")
-    if sys.platform.startswith("linux") and not any(os.environ.get(name) for name in screens):
-        return False
-    return webbrowser.open(page.resolve().as_uri())
+    return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in screens)
 
 
 def _packed(pack: Pack, file: Path, name: str, most: int) -> _Played:

@@ -144,7 +144,7 @@ class Options(jsonargparse.ArgumentParser):
     def __init__(self, command: type[Command], words: Sequence[str], prog: str):
         super().__init__(
             prog=prog,
-            description=_text(command.__doc__),
+            description=paragraphs(command.__doc__),
             formatter_class=_Help,
             print_config=None,
             add_help=False,
@@ -264,7 +264,7 @@ class Options(jsonargparse.ArgumentParser):
             groups.append((cls, names))
         groups = groups[:1] + groups[:0:-1]  # its own first
         for cls, names in sorted(groups, key=lambda group: "preset" not in group[1]):
-            title = "options" if cls is self.made else _text(cls.__doc__).rstrip(".")
+            title = "options" if cls is self.made else paragraphs(cls.__doc__).rstrip(".")
             group = self.add_argument_group(title) if names else None
             for name in names:
                 part, shown = self.own[name], self.explain_all or name not in rare
@@ -273,10 +273,10 @@ class Options(jsonargparse.ArgumentParser):
                 self._add(group, name, self.hints[name], help_text[name], default, shown, word=word)
 
     def _add_settings(self, settings: Any) -> None:
-        leaves = list(_leaves(settings))
-        names = [path[-1] for path, _, _, _ in leaves]
+        parts = list(leaves(settings))
+        names = [path[-1] for path, _, _, _ in parts]
         wanted = self.made.shown.split()
-        for path, hint, help_text, value in leaves:
+        for path, hint, help_text, value in parts:
             title = f"settings of {'.'.join(path[:-1]) or type(settings).__name__}"
             group = next((g for g in self._action_groups if g.title == title), None)
             group = group or self.add_argument_group(title)
@@ -306,7 +306,9 @@ class Options(jsonargparse.ArgumentParser):
         flags += [self.made.former[dest]] if dest in self.made.former else []
         flags += [SHORT_NAMES[dest]] if dest in SHORT_NAMES and not word else []
         kind: dict[str, Any] = {
-            "help": _described(help_text, hint, default) if shown else argparse.SUPPRESS
+            "help": described(help_text, hint, default).replace("%", "%%")
+            if shown
+            else argparse.SUPPRESS
         }
         if hint in (Pairs, Texts):
             self.pairs[dest] = hint
@@ -412,13 +414,13 @@ class _Help(jsonargparse.DefaultHelpFormatter):
         return name if action.nargs == 0 else f"{name} {action.metavar or ''}".strip()
 
 
-def _leaves(settings: Any) -> Iterator[tuple[tuple[str, ...], Any, str, Any]]:
+def leaves(settings: Any) -> Iterator[tuple[tuple[str, ...], Any, str, Any]]:
     """Yield path, type, help and value of each setting, those of nested settings in their place."""
     hints, help_text = get_type_hints(type(settings)), field_help(type(settings))
     for part in fields(settings):
         value = getattr(settings, part.name)
         if is_dataclass(value):
-            for path, *rest in _leaves(value):
+            for path, *rest in leaves(value):
                 yield (part.name, *path), *rest
         else:
             yield (part.name,), hints[part.name], help_text[part.name], value
@@ -448,7 +450,7 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _described(help_text: str, hint: Any, default: Any) -> str:
+def described(help_text: str, hint: Any, default: Any) -> str:
     choices = next((one for one in (*get_args(hint), hint) if get_origin(one) is Literal), None)
     allowed = [str(name) for name in get_args(choices)]
     if any(not re.search(rf"\b{re.escape(name)}\b", help_text) for name in allowed):
@@ -458,7 +460,7 @@ def _described(help_text: str, hint: Any, default: Any) -> str:
     default = " ".join(map(str, default)) or None if isinstance(default, tuple) else default
     if not any(default is one for one in (None, MISSING, False)) and "default" not in help_text:
         help_text += f" (default: {default})"
-    return help_text.replace("%", "%%")
+    return help_text
 
 
 def _metavar(dest: str, hint: Any) -> str:
@@ -530,6 +532,6 @@ def _dashed(text: str) -> str:
     return f"{name.replace('_', '-')}{equals}{value}"
 
 
-def _text(doc: str | None) -> str:
+def paragraphs(doc: str | None) -> str:
     parts = inspect.cleandoc(doc or "").split("\n\n")
     return "\n\n".join(" ".join(part.split()) for part in parts)
