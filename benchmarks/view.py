@@ -55,7 +55,7 @@ def view_run(
         'view.html'
     """
     if most < 1:
-        raise OptionError(f"--max must be at least 1, not {most}")
+        raise OptionError(f"--episodes must be at least 1, not {most}")
     runs = [Path(run)] if isinstance(run, str | Path) else [Path(one) for one in run]
     files = _files_of(runs)
     together, first = len(runs) > 1, files[0]

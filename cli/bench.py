@@ -139,17 +139,19 @@ class ScoreWorldModel(ModelOptions):
     """Score a world model, trained or prompted, by Delta-F1 on transitions that stay the same."""
 
     example: ClassVar[str] = (
-        "comap score world-model --world-model retrieval --n 400 --save frozen.jsonl"
+        "comap score world-model --world-model retrieval --samples 400 --save-transitions frozen.jsonl"
     )
+
+    former: ClassVar[Mapping[str, str]] = {"samples": "--n", "save_transitions": "--save"}
 
     split: str | None = None
     """split (default: the environment's hardest for tests)"""
     transitions: Path | None = None
     """a file of transitions, or a folder of comap train comap, whose frozen ones are taken (default:
     drawn anew)"""
-    n: int = 200
+    samples: int = 200
     """transitions to draw, half an expert's, half a random agent's"""
-    save: Path | None = None
+    save_transitions: Path | None = None
     """keep the transitions in this file, for --transitions"""
     seed: int = 0
     """of what is drawn"""
@@ -172,11 +174,11 @@ class ScoreWorldModel(ModelOptions):
         split = self.split or next(reversed(env_class(env_id).test_splits), None)
         if self.transitions is None:
             with closing(environments(split)) as env:
-                transitions = drawn_transitions(env, self.n, self.seed)
+                transitions = drawn_transitions(env, self.samples, self.seed)
         else:
             transitions = read_transitions(self.transitions, env_id)
-        if self.save is not None:
-            save_transitions(self.save, transitions)
+        if self.save_transitions is not None:
+            save_transitions(self.save_transitions, transitions)
         # the options of models are about the world model where there is no other
         chosen = replace(self, model=self.model or self.world_model)
         with tempfile.TemporaryDirectory() as folder:
@@ -200,7 +202,7 @@ class ScoreWorldModel(ModelOptions):
                 f"{self.world_model} tries actions out in a live episode, and recorded transitions "
                 "have none; score another world model"
             )
-        check_number("--n", self.n, 2)
+        check_number("--samples", self.samples, 2)
         check_out(self.out, is_file=True)
 
 
@@ -228,7 +230,8 @@ class Run(Command):
     fails leaves out only what needs it.
     """
 
-    example: ClassVar[str] = "comap bench run comap-t1 --scale tiny --out runs/tiny --workers 2"
+    example: ClassVar[str] = "comap bench run comap-t1 --scale tiny --out runs/tiny --jobs 2"
+    former: ClassVar[Mapping[str, str]] = {"jobs": "--workers", "data_dir": "--data"}
 
     experiments: tuple[str, ...] = field(metadata=WORD)
     """tables and figures, such as comap-t1; comap, paw or all for many"""
@@ -238,12 +241,12 @@ class Run(Command):
     """folder of everything (default: runs/experiments-SCALE)"""
     seeds: tuple[int, ...] | None = None
     """seeds (default: the scale's)"""
-    workers: int | None = None
+    jobs: int | None = None
     """jobs at the same time (default: as many as there are cores; 1 at scale paper)"""
-    data: Texts = field(default_factory=dict)
-    """folder with official data of an environment (repeatable)"""
+    data_dir: Texts = field(default_factory=dict)
+    """folder with official data of an environment, as ID=DIR (repeatable)"""
     demos: Texts = field(default_factory=dict)
-    """file of demonstrations of an environment (repeatable)"""
+    """file of demonstrations of an environment, as ID=FILE (repeatable)"""
     device: str = "auto"
     """where models play: auto, cpu, cuda or cuda:N"""
     launcher: str | None = None
@@ -259,8 +262,9 @@ class Run(Command):
         from ..benchmarks.experiments.session import run_experiments
         from .main import main
 
-        names = ("seeds", "workers", "data", "demos", "device", "launcher", "dry_run")
+        names = ("seeds", "demos", "device", "launcher", "dry_run")
         given = {name: getattr(self, name) for name in names}
+        given |= {"workers": self.jobs, "data": self.data_dir}
         done = run_experiments(self.experiments, self.scale, self.folder, main, **given)
         return 0 if done else 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,34 +58,36 @@ class Verify(Command):
 
     example: ClassVar[str] = "comap data verify alfworld"
 
-    name: str = field(metadata=WORD)
+    former: ClassVar[Mapping[str, str]] = {"data_dir": "--path"}
+
+    data_set: str = field(metadata=WORD)
     """name of the data set, or of what was built: webshop, searchqa"""
-    path: Path | None = None
+    data_dir: Path | None = None
     """check this folder, not the one of comap"""
 
     def run(self) -> int:
         """Check it; return 1 where something differs."""
-        if self.name in ("searchqa", "webshop"):
+        if self.data_set in ("searchqa", "webshop"):
             return self._built()
         from ..envs.data import verify
 
-        report = verify(self.name, self.path)
+        report = verify(self.data_set, self.data_dir)
         print(report)
-        if not report.ok and self.path is None:
-            print(f"to get it anew, run: comap data get {self.name} --force", file=sys.stderr)
+        if not report.ok and self.data_dir is None:
+            print(f"to get it anew, run: comap data get {self.data_set} --force", file=sys.stderr)
         return 0 if report.ok else 1
 
     def _built(self) -> int:
-        if self.name == "searchqa":
+        if self.data_set == "searchqa":
             from ..envs.searchqa.index import check_index
             from ..envs.searchqa.tasks import index_home
 
-            folder = self.path or index_home()
+            folder = self.data_dir or index_home()
             manifest = check_index(folder)
         else:
             from ..envs.webshop.catalog import Catalog, check_files
 
-            folder = self.path or data_path("webshop")
+            folder = self.data_dir or data_path("webshop")
             manifest = Catalog.open(folder).manifest
             check_files(folder, manifest)
         files = manifest.get("digests") or {}
@@ -99,16 +101,16 @@ class Verify(Command):
 class Where(Command):
     """Print where a data set is, or would be; without a name, where all are."""
 
-    name: str | None = field(default=None, metadata=WORD)
+    data_set: str | None = field(default=None, metadata=WORD)
     """name of the data set"""
 
     def run(self) -> int:
         from ..envs.data import find
 
-        path = comap_home() if self.name is None else data_path(find(self.name).name)
+        path = comap_home() if self.data_set is None else data_path(find(self.data_set).name)
         print(path)
-        if self.name is not None and not path.exists():
-            print(f"nothing there yet; run: comap data get {self.name}", file=sys.stderr)
+        if self.data_set is not None and not path.exists():
+            print(f"nothing there yet; run: comap data get {self.data_set}", file=sys.stderr)
         return 0
 
 

@@ -63,7 +63,7 @@ FOR_MAINTAINERS = (
 """Commands that only ``--help-all`` lists."""
 
 _INSTEAD = {
-    "train webevolver": "its policy and world model are those of comap train sft --world-model, and "
+    "train webevolver": "its policy and world model are those of comap train sft --train-world-model, and "
     "comap run --agent webevolver looks ahead with them"
 }
 _OPTIONS = ("--help", "--version", "--print-completion", "--traceback")

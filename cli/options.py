@@ -236,7 +236,10 @@ class Options(jsonargparse.ArgumentParser):
         for word in words:
             name, equals, value = word.partition("=")
             if re.match("--?[a-zA-Z]", name) and name not in known:
-                options = sorted(option[2:] for option in known if option.startswith("--"))
+                former = self.made.former.values()
+                options = sorted(
+                    {o[2:] for o in known if o.startswith("--")}.difference(f[2:] for f in former)
+                )
                 close = suggest(name.lstrip("-"), options)
                 hint = f"; {close}".replace("mean '", "mean '--") if close[:3] == "did" else ""
                 self.say(f"there is no option {name}{hint}")

@@ -267,6 +267,7 @@ class Play(ModelOptions):
         "world_model_cache error_rate fit_tasks ray_address worker_gpus lost"
     )
     prefix: ClassVar[str] = "agent_"
+    former: ClassVar[Mapping[str, str]] = {"max_episode_steps": "--max-steps"}
 
     agent: str
     """who acts, such as comap, react or expert, or MODULE:CLASS (your own)"""
@@ -278,7 +279,7 @@ class Play(ModelOptions):
     """so many tasks, spread evenly (default: all)"""
     tasks: tuple[str, ...] = ()
     """these tasks, by their ids, or a file with one on each line"""
-    max_steps: int | None = None
+    max_episode_steps: int | None = None
     """most steps of an episode (default: the environment's)"""
     imagined: bool = False
     """play the episodes in the world model's imagination"""
@@ -386,8 +387,8 @@ class Play(ModelOptions):
             check_capabilities(agent, None)
         split = self.split or next(reversed(cls.test_splits), None)
         options = self.env_options(split="--split")
-        if self.max_steps is not None:
-            options["max_episode_steps"] = self.max_steps
+        if self.max_episode_steps is not None:
+            options["max_episode_steps"] = self.max_episode_steps
         environments = Environments(self.env, options)
         make_env = partial(environments, split)
         with closing(make_env()) as env:
@@ -533,6 +534,7 @@ class View(Command):
     """
 
     example: ClassVar[str] = "comap view runs/comap"
+    former: ClassVar[Mapping[str, str]] = {"episodes": "--max"}
 
     runs: tuple[str, ...] = field(metadata=WORD)
     """folder of a run, or a file of trajectories; several are shown together"""
@@ -540,13 +542,13 @@ class View(Command):
     """the page (default: RUN/view.html; of several, view-together.html in the first)"""
     open: bool = True
     """open the page"""
-    max: int = 5_000
+    episodes: int = 5_000
     """most episodes of each run"""
 
     def run(self) -> int:
         from ..benchmarks.view import show, view_run
 
-        page = view_run(self.runs, self.out, self.max)
+        page = view_run(self.runs, self.out, self.episodes)
         opened = self.open and show(page)
         hint = "" if opened or not self.open else " (no display: open it yourself)"
         print(f"page: {page}{hint}")
@@ -563,11 +565,12 @@ class Verify(Command):
     be checked.
     """
 
-    example: ClassVar[str] = "comap verify runs/first --sample 50"
+    example: ClassVar[str] = "comap verify runs/first --episodes 50"
+    former: ClassVar[Mapping[str, str]] = {"episodes": "--sample"}
 
     results: Path = field(metadata=WORD)
     """folder of comap run or comap train, or that holds such, or a file of trajectories"""
-    sample: int | str = 20
+    episodes: int | str = 20
     """how many episodes, drawn at random; 0 or all for all of them"""
     seed: int = 0
     """of the draw"""
@@ -591,9 +594,11 @@ class Verify(Command):
         from ..benchmarks.record import write_result
         from ..benchmarks.verify import explained, verify, verify_table
 
-        sample = 0 if self.sample == "all" else self.sample
+        sample = 0 if self.episodes == "all" else self.episodes
         if not isinstance(sample, int) or sample < 0:
-            raise OptionError(f"--sample must be a number of at least 0, or all, not {self.sample}")
+            raise OptionError(
+                f"--episodes must be a number of at least 0, or all, not {self.episodes}"
+            )
         check_out(self.out, is_file=True)
         for env_id in self.env:
             registered(env_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -161,10 +161,11 @@ class Tools(Address):
     """
 
     example: ClassVar[str] = "comap serve tools --data-dir StableToolBench"
+    former: ClassVar[Mapping[str, str]] = {"seed": "--world"}
 
     data_dir: Path | None = None
     """folder with tool_response_cache/"""
-    world: int = 0
+    seed: int = 0
     """seed of the generated tools"""
     generated: bool = True
     """serve the generated tools"""
@@ -188,14 +189,14 @@ class Tools(Address):
         )
 
         token = self.secret()
-        check_number("--world", self.world, 0)
+        check_number("--seed", self.seed, 0)
         folder = self.data_dir
         if folder is not None and not (folder / CACHE_FOLDER).is_dir():
             raise OptionError(
                 f"--data-dir must have a folder {CACHE_FOLDER}, found none in {folder}"
             )
         backends = open_chain(folder, self.live_url, self.simulator, self.overlay, self.timeout)
-        tools = VirtualTools(backends, self.world if self.generated else None)
+        tools = VirtualTools(backends, self.seed if self.generated else None)
         return self.serve(virtual_app(tools, host=self.host, token=token), "/virtual")
 
 
@@ -206,15 +207,16 @@ class Push(Command):
     The token is that of the environment variable HF_TOKEN.
     """
 
-    example: ClassVar[str] = "comap hub push trajectories runs/first me/first --licence cc-by-4.0"
+    example: ClassVar[str] = "comap hub push trajectories runs/first me/first --license cc-by-4.0"
+    former: ClassVar[Mapping[str, str]] = {"license": "--licence"}
 
-    kind: Literal["trajectories", "model"] = field(metadata=WORD)
-    """trajectories or model"""
+    kind: Literal["trajectories", "models"] = field(metadata=WORD)
+    """trajectories or models"""
     source: Path = field(metadata=WORD)
     """a run's folder; of models, theirs or a training's"""
     target: str = field(metadata=WORD)
     """OWNER/NAME on the Hub, or local:DIR for a folder in its place"""
-    licence: str
+    license: str
     """yours to choose: apache-2.0, cc-by-4.0, ..."""
     title: str | None = None
     """heading of the card (default: the source's name)"""
@@ -228,7 +230,7 @@ class Push(Command):
 
         given = dict(vars(self))
         kind, evaluation = given.pop("kind"), given.pop("evaluation")
-        if kind == "model":
+        if kind == "models":
             pushed = push_model(**given, evaluation=evaluation)
         elif evaluation is not None:
             raise OptionError("--evaluation is about models; leave it out")
@@ -248,10 +250,10 @@ class Load(Command):
     Names, sizes, hashes and kinds are checked, and nothing is unpickled.
     """
 
-    example: ClassVar[str] = "comap hub load model me/agent --out models/agent"
+    example: ClassVar[str] = "comap hub load models me/agent --out models/agent"
 
-    kind: Literal["trajectories", "model"] = field(metadata=WORD)
-    """trajectories or model"""
+    kind: Literal["trajectories", "models"] = field(metadata=WORD)
+    """trajectories or models"""
     source: str = field(metadata=WORD)
     """OWNER/NAME on the Hub, or local:DIR for a folder in its place"""
     out: Path
@@ -264,7 +266,7 @@ class Load(Command):
     def run(self) -> int:
         from ..integrations.hub import load_model, load_trajectories
 
-        load = load_model if self.kind == "model" else load_trajectories
+        load = load_model if self.kind == "models" else load_trajectories
         limits: dict[str, Any] = {} if self.most_bytes is None else {"most_bytes": self.most_bytes}
         loaded = load(self.source, self.out, revision=self.revision, **limits)
         print(

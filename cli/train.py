@@ -36,13 +36,14 @@ class Training(EnvOptions):
     """What every training begins from."""
 
     method: ClassVar[str] = ""
+    former: ClassVar[Mapping[str, str]] = {"tiny_parameters": "--parameters"}
 
     preset: str = "paper"
     """paper or tiny (a new small model and few tasks, for a look on a CPU)"""
     model: str | None = None
     """what all models begin from: a folder of save_pretrained, a name on the hub (Qwen/Qwen3-4B), or tiny
     (a new small model, built into the training's folder; the default of the preset tiny)"""
-    parameters: int = 500_000
+    tiny_parameters: int = 500_000
     """size of the model tiny"""
     out: Path = Path("runs/train")
     """the training's folder (default: runs/train-METHOD)"""
@@ -138,7 +139,7 @@ class Training(EnvOptions):
         from ..trainers.setup import tiny_for_training
 
         if self.model in (None, TINY):
-            size, seed = self.parameters, self.config.seed
+            size, seed = self.tiny_parameters, self.config.seed
             built = tiny_for_training(self.out / tiny, self.env, parameters=size, seed=seed)
             return built, {"name": TINY, "parameters": size}
         folder, about = _weights(str(self.model))
@@ -261,11 +262,11 @@ class Baseline(Staged):
 class SFT(Baseline):
     """Train a policy on an expert's actions, as CoMap's warm-up does.
 
-    With --world-model also a world model on what followed them.
+    With --train-world-model also a world model on the observations that followed.
     """
 
     method: ClassVar[str] = "sft"
-    shown: ClassVar[str] = f"{Baseline.shown} world_model"
+    shown: ClassVar[str] = f"{Baseline.shown} train_world_model"
 
 
 @dataclass(frozen=True, kw_only=True)

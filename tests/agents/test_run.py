@@ -252,7 +252,7 @@ def test_a_tampered_run_is_told_or_shown(
         "random",
         "--episodes",
         "1",
-        "--max-steps",
+        "--max-episode-steps",
         "2",
         "--out",
         str(tmp_path),
@@ -263,7 +263,7 @@ def test_a_tampered_run_is_told_or_shown(
     file.write_text(json.dumps(change(known)) + "\n")
     pushed = ["hub", "push", "trajectories", str(tmp_path), f"local:{tmp_path / 'pushed'}"]
     commands = (["view", str(tmp_path), "--no-open"], ["verify", str(tmp_path)], words)
-    for command in (*commands, [*pushed, "--licence", "mit"]):
+    for command in (*commands, [*pushed, "--license", "mit"]):
         assert main(command) in (0, 1, 2, 3), command
     assert "a fault of comap" not in capsys.readouterr().err
 

@@ -139,7 +139,7 @@ def test_what_cannot_be_exported_is_refused(played, tmp_path, monkeypatch):
     code, _, errors = say("export", str(tmp_path), *words[2:])
     assert code == 2 and "comap run" in errors and not out.exists()
     random = tmp_path / "random"
-    assert run("--agent", "random", "--out", str(random), "--max-steps", "2") == 0
+    assert run("--agent", "random", "--out", str(random), "--max-episode-steps", "2") == 0
     code, _, errors = say("export", str(random), *words[2:], "--successes")
     assert code == 2 and "expected successful episodes" in errors and not out.exists()
     monkeypatch.setitem(sys.modules, "datasets", None)

@@ -161,7 +161,9 @@ def test_ones_own_agent_asks_ones_own_world_model(own, capsys):
 
 def test_ones_own_world_model_is_scored(own, capsys):
     words = ["score", "world-model", "--env", f"{own}:own/Lamps-v0", "--world-model"]
-    assert main([*words, f"{own}:Foresees", "--n", "4", "--save", "some.jsonl"]) == 0
+    assert (
+        main([*words, f"{own}:Foresees", "--samples", "4", "--save-transitions", "some.jsonl"]) == 0
+    )
     assert main([*words, "null", "--transitions", "some.jsonl", "--out", "null.json"]) == 0
     scores = json.loads(Path("null.json").read_text())["scores"]
     assert scores["n"] == 4 and scores["nonempty"]["delta_f1"] == 0
@@ -169,7 +171,7 @@ def test_ones_own_world_model_is_scored(own, capsys):
 
 def test_one_s_own_reward_trains_on_one_s_own_environment(own, capsys):
     words = ["train", "paw", "--preset", "tiny", "--env", f"{own}:own/Lamps-v0", "--out", "out"]
-    words += ["--parameters", "200000", "--updates", "1", "--groups", "1", "--members", "2"]
+    words += ["--tiny-parameters", "200000", "--updates", "1", "--groups", "1", "--members", "2"]
     words += ["--train-split", "all", "--evaluation-tasks", "0", "--warmup-tokens", "2000"]
     words += ["--max-episode-steps", "2", "--reward"]
     code, _, errors = say(*words, f"{own}:brightnes")
