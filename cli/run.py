@@ -22,6 +22,7 @@ from ..agents import ExpertAgent, RandomAgent, run_episodes
 from ..agents.config import check_adapter, check_capabilities
 from ..agents.create import AGENTS, agent_class, agent_options, create_agent, tiny_folder
 from ..agents.requests import is_grounded
+from ..agents.run import FORMAT as RUN_FORMAT
 from ..agents.run import SUMMARY
 from ..envs.panel import evenly
 from ..envs.registry import env_class, registered
@@ -332,6 +333,10 @@ class Play(ModelOptions):
         listed = [f"{name} ({' '.join(described.get(name, '').split())})" for name in further]
         return f"--agent-option of {own['agent']}: {'; '.join(listed)}" if listed else ""
 
+    @classmethod
+    def wrote(cls, record: Mapping[str, Any]) -> bool:
+        return bool(record["format"] == RUN_FORMAT)
+
     @property
     def folder(self) -> Path:
         return self.out or Path("runs", self.agent.rpartition(":")[2])
@@ -356,7 +361,8 @@ class Play(ModelOptions):
                 concurrency=self.concurrency,
                 overlap=self.overlap,
                 retry_failed=self.retry_failed,
-                about=about | {"data_dir": self.data_dir, "workers": self.workers},
+                about=about
+                | {"data_dir": self.data_dir, "workers": self.workers, "options": self.options()},
                 play=play,
                 on_start=shown.start,
                 on_done=shown.advance,

@@ -19,6 +19,7 @@ from ..trainers.comap.config import preset
 from ..trainers.config import presets
 from ..trainers.paw import config as paw
 from ..trainers.roles import student_of
+from ..trainers.run_folder import FORMAT
 from ..trainers.setup import Environments
 from ..trainers.stages import Tell
 from .options import SETTINGS, EnvOptions
@@ -66,6 +67,12 @@ class Training(EnvOptions):
     @classmethod
     def note(cls, own: Mapping[str, Any]) -> str:
         return "A training that was stopped or killed goes on when the same command is given again."
+
+    @classmethod
+    def wrote(cls, record: Mapping[str, Any]) -> bool:
+        described = record.get("described")
+        method = described.get("method", "comap") if isinstance(described, Mapping) else None
+        return bool(record["format"] == FORMAT and method == cls.method)
 
     @property
     def folder(self) -> Path:
@@ -186,7 +193,7 @@ class Staged(Training):
             about["model"]["name"] = TINY
         demos = show_expert(environments, config, self.demos, tell)
         about["demonstrations"] = {"from": "file" if self.demos else "expert", "number": len(demos)}
-        session = circumstances(PACKAGES)
+        session = circumstances(PACKAGES) | {"options": self.options()}
         session["hardware"] |= hardware()
         self.training_class()(
             config,
@@ -400,7 +407,7 @@ class PaW(Training):
         about = {"preset": self.preset, "row": config.title, "model": about_model}
         splits = (config.train_split, *config.evaluation_splits)
         about |= {"env": environments.describe(splits), **self._about_simulator()}
-        session = circumstances(PACKAGES)
+        session = circumstances(PACKAGES) | {"options": self.options()}
         session["hardware"] |= hardware()
         train(
             config,

@@ -10,6 +10,7 @@ import gymnasium
 import pytest
 
 from comap.cli import main
+from comap.cli.main import understood
 from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.integrations import Offered
@@ -180,6 +181,8 @@ def test_one_s_own_reward_trains_on_one_s_own_environment(own, capsys):
     assert code == 0, errors
     made = json.loads(Path("out", "run.json").read_text())["described"]
     assert made["config"]["reward"] == f"{own}:brightness"
+    again = understood(["train", "paw", "--config", "out/run.json", "--out", "out"])
+    assert again == understood([*words, f"{own}:brightness"])
     (line,) = map(json.loads, Path("out", "metrics.jsonl").read_text().splitlines())
     assert line["return"] >= 2, "each of two steps counts 1 beside the environment's reward"
     code, _, errors = say(*words, f"{own}:darkness")

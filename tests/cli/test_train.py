@@ -194,6 +194,10 @@ def test_the_models_play_as_they_were_evaluated(trained, tmp_path):
 
 def test_a_training_goes_on_only_as_it_was(trained):
     place = str(trained[0])
+    again = command("comap", "--config", f"{place}/run.json", "--out", place)
+    assert again == understood([*SMALL, "--out", place])
+    code, _, err = say("train", "iwm", "--config", f"{place}/run.json")
+    assert code == 2 and "one of another command" in err
     code, out, err = say(*SMALL, "--out", place, "--live", "2")
     assert (code, err) == (0, "")
     assert out.count(": done before") == 12
