@@ -357,7 +357,7 @@ class Play(ModelOptions):
         with kept, run_progress(len(prepared.tasks)) as shown:
             summary = run_to(
                 out,
-                prepared,
+                replace(prepared, on_step=shown.step),
                 concurrency=self.concurrency,
                 overlap=self.overlap,
                 retry_failed=self.retry_failed,
