@@ -455,14 +455,15 @@ def _frozen(value: Any) -> Any:
 def described(help_text: str, hint: Any, default: Any) -> str:
     choices = next((one for one in (*get_args(hint), hint) if get_origin(one) is Literal), None)
     allowed = [str(name) for name in get_args(choices)]
+    help_text, end = (help_text[:-1], ".") if help_text.endswith(".") else (help_text, "")
     if any(not re.search(rf"\b{re.escape(name)}\b", help_text) for name in allowed):
-        help_text += f" [{', '.join(allowed)}]"
-    help_text = re.sub(r"\bNone\b", "none", help_text)
+        help_text += f": {', '.join(allowed)}"
+    help_text = re.sub(r"\bNone\b", "none", help_text).replace("``", "")
     default = "yes" if default is True else default
     default = " ".join(map(str, default)) or None if isinstance(default, tuple) else default
     if not any(default is one for one in (None, MISSING, False)) and "default" not in help_text:
         help_text += f" (default: {default})"
-    return help_text
+    return help_text + end
 
 
 def _metavar(dest: str, hint: Any) -> str:

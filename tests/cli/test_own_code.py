@@ -156,7 +156,7 @@ def test_ones_own_agent_asks_ones_own_world_model(own, capsys):
     assert main([*agent, "--imagined"]) == 0 and Path("runs", "Curious").is_dir()
     assert {t.world_model for t in episodes(Path("runs", "Curious"))} == {"Foresees"}
     told = " ".join(say("run", "--agent", f"{own}:Curious", "--help")[1].split())
-    assert "turn (Which it takes first.)" in told
+    assert "turn (Which it takes first)" in told
     assert "--decoding NAME" in say("run", "--agent", f"{own}:Loud", "--help")[1]
 
 
