@@ -310,12 +310,12 @@ class CoMapConfig(AgentConfig):
     The first two need `Score`, or with free decoding a backend that returns its tokens. auto is proxy
     if p_source is auto and there is no head, else token_geo_mean."""
     future_state: bool = True
-    """False is the ablation "w/o Future State": the reflection is told nothing of what follows."""
+    """Show the predicted observation to the reflection; without it: the ablation "w/o Future State"."""
     action_gate: bool = True
-    """False is the ablation "w/o Action Gate": a reflected action that can be read is taken."""
+    """Use the action gate; without it, "w/o Action Gate": a reflected action that can be read is taken."""
     reflect_when_closed: bool = True
-    """False skips the reflection where p is known before it and keeps the gate closed (ours): the
-    same actions for fewer tokens."""
+    """Reflect also where p is known before and keeps the gate closed; without it (not in the paper) the
+    same actions cost fewer tokens."""
 
     limits = ((0, 1, "tau_p tau_q"), (1, math.inf, "reflect_tokens"), (0, math.inf, "final_tokens"))
 

@@ -45,12 +45,12 @@ class AgentConfig:
     prompts: PromptStyle = "standard"
     """standard or brief."""
     form: Form = "asked"
-    """asked, or given: the model goes on after the first fixed word of a draft's or a reflection's form
-    (ours: small models mix up the forms). Only with free decoding; the others always give it."""
+    """asked, or given: the model continues after the first fixed word of a draft's or a reflection's form
+    (not in the papers: small models mix up the forms). Only with free decoding; the others give it."""
     history_turns: int | None = None
-    """With state_text=history: the last so many turns; None for all that fit."""
+    """With state_text=history: number of last turns in the prompt; None for all that fit."""
     max_length: int = 2048
-    """Prompt and reply together have at most so many tokens (CoMap, Table 5). Old turns go first."""
+    """Most tokens of prompt and reply together (CoMap, Table 5). Old turns are left out first."""
     temperature: float = 0.7
     """Temperature of what the agent writes; 0 is greedy (CoMap, Table 5)."""
     top_p: float = 0.9

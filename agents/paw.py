@@ -215,12 +215,12 @@ use the agent 'react'
     observation_tokens: int = 1024
     """With context=concat: most tokens of an observation; the rest is cut off."""
     history_turns: int | None = 2
-    """The last so many steps; None for all that fit. Not in search QA."""
+    """Number of last steps in the prompt; None for all that fit. Not in search QA."""
     memory_turns: int | None = 4
-    """In search QA: the last so many searches; None for all that fit (PaW: all of 4)."""
+    """In search QA: number of last searches in the prompt; None for all that fit (PaW: all of 4)."""
     max_length: int = 2560
-    """Prompt and reply together have at most so many tokens. PaW: 2048 and 512 in ALFWorld;
-    4096 and 512, thus 4608, in WebShop and search QA. Old steps go first."""
+    """Most tokens of prompt and reply together. PaW: 2048 and 512 in ALFWorld;
+    4096 and 512, thus 4608, in WebShop and search QA. Old steps are left out first."""
     draft_tokens: int = 512
     """Most tokens of a reply."""
     temperature: float = 1.0

@@ -231,7 +231,7 @@ class RAPConfig(AgentConfig):
     overlap_weight: float = 0.2
     """Weight of the goal words in the predicted observation."""
     overlap_letters: int = 4
-    """Goal words have at least so many letters."""
+    """Fewest letters of a goal word."""
     exploration: float = 1.4
     """Weight w of the UCT term."""
     depth: int = 6

@@ -242,15 +242,15 @@ class DemoConfig:
     """What the demo does."""
 
     env: str = "comap/ALFWorld-v0"
-    """The environment's id."""
+    """Id of the environment, or MODULE:ID."""
     data_dir: str | None = None
-    """Folder with official data; None for what `env` finds or generates by itself."""
+    """Folder with official data; None for the data on this machine, or else generated tasks."""
     out: str = "runs/demo"
     """Folder for the report, the results, the trajectories and the fitted world model."""
     train_split: str = "train"
     """Split that the world model learns from."""
     test_split: str | None = None
-    """Split that everything is measured on; None for the environment's hardest for tests."""
+    """Split to measure on; None for the environment's hardest test split."""
     train_tasks: int | None = None
     """Number of tasks to learn from, spread evenly over the split: 300, 14 if episodes take seconds."""
     test_tasks: int | None = None

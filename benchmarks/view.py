@@ -55,7 +55,7 @@ def view_run(
         'view.html'
     """
     if most < 1:
-        raise OptionError(f"--max must be at least 1, not {most}")
+        raise OptionError(f"--episodes must be at least 1, not {most}")
     runs = [Path(run)] if isinstance(run, str | Path) else [Path(one) for one in run]
     files = _files_of(runs)
     together, first = len(runs) > 1, files[0]
@@ -82,10 +82,12 @@ def view_run(
 
 def show(page: Path) -> bool:
     """Open a page in the web browser, if there is a display; return whether it was opened."""
+    return has_display() and webbrowser.open(page.resolve().as_uri())
+
+
+def has_display() -> bool:
     screens = ("DISPLAY", "WAYLAND_DISPLAY")
-    if sys.platform.startswith("linux") and not any(os.environ.get(name) for name in screens):
-        return False
-    return webbrowser.open(page.resolve().as_uri())
+    return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in screens)
 
 
 def _packed(pack: Pack, file: Path, name: str, most: int) -> _Played:

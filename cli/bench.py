@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Demo(Command):
-    """Learn a world model, score it, let agents act, and write a report.
+    """Fit a world model, score it, let agents play, and write a report.
 
-    The world model learns from transitions and is scored by Delta-F1 on unseen tasks; agents act really and
-    in its imagination.
+    The world model is fitted on transitions and scored by Delta-F1 on unseen tasks; agents play in the
+    environment and in its imagination.
     """
 
     example: ClassVar[str] = "comap demo --out runs/demo"
@@ -46,10 +46,10 @@ class Demo(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreTools(Command):
-    """Score answers to StableToolBench's tasks: SoPR and SoWR, and what calls alone tell.
+    """Score answers to StableToolBench's tasks: SoPR, SoWR, and statistics of the calls.
 
-    Answers are those of a reference pipeline, or of comap run on comap/StableToolBench-v0. A judge or
-    recorded verdicts say what is solved; generated tasks are judged by their own checkers.
+    The answers are those of a reference pipeline, or of comap run on comap/StableToolBench-v0. A judge
+    or recorded verdicts decide which are solved; generated tasks have their own checkers.
     """
 
     example: ClassVar[str] = (
@@ -58,28 +58,28 @@ class ScoreTools(Command):
     )
 
     answers: Path = field(metadata=WORD)
-    """folder of answer files (<query_id>_<method>.json, also by group), a file of converted answers, or
-    a folder of comap run"""
+    """Folder of answer files (<query_id>_<method>.json, also by group), a file of converted answers, or
+    a folder of comap run."""
     judge: str | None = None
-    """language model that judges: http://HOST:PORT/v1#NAME, or as for comap run --model"""
+    """Language model that judges: http://HOST:PORT/v1#NAME, or as for comap run --model."""
     verdicts: Path | None = None
-    """recorded verdicts in place of a judge: a reference evaluation's, or an --out"""
+    """Recorded verdicts instead of a judge: those of a reference evaluation, or a file of --out."""
     judge_option: Pairs = field(default_factory=dict)
-    """option of the judge's model, such as api_key_env=NAME or timeout=60 (repeatable)"""
+    """Option of the judge's model, such as api_key_env=NAME or timeout=60. Repeatable."""
     temperature: float = 0.0
-    """of the judge"""
+    """Temperature of the judge."""
     runs: int | None = None
-    """how often an answer is judged (default: 3, all that was recorded, or once by a checker)"""
+    """How often an answer is judged (default: 3, all recorded verdicts, or once by a checker)."""
     against: Path | None = None
-    """answers to be won against, for SoWR"""
+    """Answers to compare with, for SoWR."""
     against_verdicts: Path | None = None
-    """recorded verdicts on these answers"""
+    """Recorded verdicts on these answers."""
     rounds: int = 3
-    """comparisons of a pair"""
+    """Number of comparisons of each pair."""
     data_dir: str | None = None
-    """folder with test_instruction/"""
+    """Folder with test_instruction/."""
     out: Path | None = None
-    """write the scores to this file, as JSON"""
+    """File to write the scores to, as JSON."""
 
     def run(self) -> int:
         from ..benchmarks.display import print_table
@@ -136,25 +136,27 @@ class ScoreTools(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreWorldModel(ModelOptions):
-    """Score a world model, trained or prompted, by Delta-F1 on transitions that stay the same."""
+    """Score a world model, trained or prompted, by Delta-F1 on a fixed set of transitions."""
 
     example: ClassVar[str] = (
-        "comap score world-model --world-model retrieval --n 400 --save frozen.jsonl"
+        "comap score world-model --world-model retrieval --samples 400 --save-transitions frozen.jsonl"
     )
 
+    former: ClassVar[Mapping[str, str]] = {"samples": "--n", "save_transitions": "--save"}
+
     split: str | None = None
-    """split (default: the environment's hardest for tests)"""
+    """Split of the tasks (default: the environment's hardest test split)."""
     transitions: Path | None = None
-    """a file of transitions, or a folder of comap train comap, whose frozen ones are taken (default:
-    drawn anew)"""
-    n: int = 200
-    """transitions to draw, half an expert's, half a random agent's"""
-    save: Path | None = None
-    """keep the transitions in this file, for --transitions"""
+    """File of transitions, or a folder of comap train comap, which has some (default: new ones are
+    drawn)."""
+    samples: int = 200
+    """Number of transitions to draw, half from an expert's episodes, half from a random agent's."""
+    save_transitions: Path | None = None
+    """File to save the transitions to, for --transitions."""
     seed: int = 0
-    """of what is drawn"""
+    """Seed of the draw."""
     out: Path | None = None
-    """write the result to this file, as JSON"""
+    """File to write the result to, as JSON."""
 
     def run(self) -> int:
         from ..agents.scoring import drawn_transitions
@@ -172,11 +174,11 @@ class ScoreWorldModel(ModelOptions):
         split = self.split or next(reversed(env_class(env_id).test_splits), None)
         if self.transitions is None:
             with closing(environments(split)) as env:
-                transitions = drawn_transitions(env, self.n, self.seed)
+                transitions = drawn_transitions(env, self.samples, self.seed)
         else:
             transitions = read_transitions(self.transitions, env_id)
-        if self.save is not None:
-            save_transitions(self.save, transitions)
+        if self.save_transitions is not None:
+            save_transitions(self.save_transitions, transitions)
         # the options of models are about the world model where there is no other
         chosen = replace(self, model=self.model or self.world_model)
         with tempfile.TemporaryDirectory() as folder:
@@ -200,7 +202,7 @@ class ScoreWorldModel(ModelOptions):
                 f"{self.world_model} tries actions out in a live episode, and recorded transitions "
                 "have none; score another world model"
             )
-        check_number("--n", self.n, 2)
+        check_number("--samples", self.samples, 2)
         check_out(self.out, is_file=True)
 
 
@@ -209,7 +211,7 @@ class List(Command):
     """List the tables and figures of both papers, and what each needs."""
 
     scale: str = "tiny"
-    """tiny, small or paper"""
+    """Scale: tiny, small or paper."""
 
     def run(self) -> int:
         from ..benchmarks.display import print_table
@@ -222,34 +224,35 @@ class List(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Command):
-    """Run what tables and figures of both papers need, and write rows and reports.
+    """Run the jobs of tables and figures of both papers, and write rows and reports.
 
-    Each job is run once: those that ended are not run again, those that were stopped go on, and one that
-    fails leaves out only what needs it.
+    Each job runs once: finished jobs are skipped, interrupted ones resume, and a failed one only stops
+    the jobs that need it.
     """
 
-    example: ClassVar[str] = "comap bench run comap-t1 --scale tiny --out runs/tiny --workers 2"
+    example: ClassVar[str] = "comap bench run comap-t1 --scale tiny --out runs/tiny --jobs 2"
+    former: ClassVar[Mapping[str, str]] = {"jobs": "--workers", "data_dir": "--data"}
 
     experiments: tuple[str, ...] = field(metadata=WORD)
-    """tables and figures, such as comap-t1; comap, paw or all for many"""
+    """Tables and figures, such as comap-t1; comap, paw or all for many."""
     scale: str = "tiny"
-    """tiny, small or paper"""
+    """Scale: tiny, small or paper."""
     out: Path | None = None
-    """folder of everything (default: runs/experiments-SCALE)"""
+    """Folder of all jobs (default: runs/experiments-SCALE)."""
     seeds: tuple[int, ...] | None = None
-    """seeds (default: the scale's)"""
-    workers: int | None = None
-    """jobs at the same time (default: as many as there are cores; 1 at scale paper)"""
-    data: Texts = field(default_factory=dict)
-    """folder with official data of an environment (repeatable)"""
+    """Seeds (default: the scale's)."""
+    jobs: int | None = None
+    """Number of jobs at the same time (default: the number of cores; 1 at scale paper)."""
+    data_dir: Texts = field(default_factory=dict)
+    """Folder with official data of an environment, as ID=DIR. Repeatable."""
     demos: Texts = field(default_factory=dict)
-    """file of demonstrations of an environment (repeatable)"""
+    """File of demonstrations of an environment, as ID=FILE. Repeatable."""
     device: str = "auto"
-    """where models play: auto, cpu, cuda or cuda:N"""
+    """Device of models that play: auto, cpu, cuda or cuda:N."""
     launcher: str | None = None
-    """what trainings are started with: 'accelerate launch --num_processes 4 -m comap'"""
+    """Command that starts trainings, such as 'accelerate launch --num_processes 4 -m comap'."""
     dry_run: bool = False
-    """print configuration, commands and cost, and run nothing"""
+    """Print configuration, commands and cost, and run nothing."""
 
     @property
     def folder(self) -> Path:
@@ -259,26 +262,27 @@ class Run(Command):
         from ..benchmarks.experiments.session import run_experiments
         from .main import main
 
-        names = ("seeds", "workers", "data", "demos", "device", "launcher", "dry_run")
+        names = ("seeds", "demos", "device", "launcher", "dry_run")
         given = {name: getattr(self, name) for name in names}
+        given |= {"workers": self.jobs, "data": self.data_dir}
         done = run_experiments(self.experiments, self.scale, self.folder, main, **given)
         return 0 if done else 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Command):
-    """Write the reports of tables and figures that comap bench run left in a folder."""
+    """Write the reports of tables and figures from a folder of comap bench run."""
 
     example: ClassVar[str] = "comap bench report runs/tiny comap-t1 --formats md"
 
     results: Path = field(metadata=WORD)
-    """folder of comap bench run"""
+    """Folder of comap bench run."""
     experiments: tuple[str, ...] = field(default=(), metadata=WORD)
-    """tables and figures (default: all that are there)"""
+    """Tables and figures (default: all in the folder)."""
     out: Path | None = None
-    """where to write (default: RESULTS)"""
+    """Folder to write to (default: RESULTS)."""
     formats: tuple[Literal["md", "tex", "html"], ...] = ("md", "tex", "html")
-    """md, tex, html"""
+    """Formats: md, tex, html."""
 
     @property
     def folder(self) -> Path:
@@ -293,24 +297,24 @@ class Report(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Speed(Command):
-    """Measure what a step costs, in fresh processes, and beside the original where it is installed."""
+    """Measure the time of a step, in fresh processes, and that of the original where it is installed."""
 
     example: ClassVar[str] = "comap bench speed alfworld --peer"
 
     target: str = field(metadata=WORD)
-    """alfworld, scienceworld, webshop, stabletoolbench, searchqa or runner"""
+    """What to measure: alfworld, scienceworld, webshop, stabletoolbench, searchqa or runner."""
     peer: bool = False
-    """measure the original beside it"""
+    """Measure the original too."""
     against: Path | None = None
-    """measure the comap in this folder beside it"""
+    """Folder with another version of comap to measure too."""
     data_dir: str | None = None
-    """official data (default: generated tasks)"""
+    """Folder with official data (default: generated tasks)."""
     episodes: int | None = None
-    """episodes to play"""
+    """Number of episodes to play."""
     processes: int = 3
-    """fresh processes"""
+    """Number of fresh processes."""
     out: Path | None = None
-    """write the result to this file, as JSON"""
+    """File to write the result to, as JSON."""
 
     def run(self) -> int:
         """Measure; return 1 where answers differ."""
@@ -323,21 +327,21 @@ class Speed(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Reliability(Command):
-    """Do to comap what goes wrong in practice, and count what is lost; status 0 only if nothing was.
+    """Test comap with faults and load, and count what is lost; the exit status is 0 if nothing was.
 
-    Hostile actions, killed runs, load.
+    Hostile actions, killed engines, load.
     """
 
     example: ClassVar[str] = "comap bench reliability --scale 0.01 --out runs/reliability"
 
     scale: float = 1.0
-    """share of everything; 1 takes some hours"""
+    """Share of the whole test; 1 takes some hours."""
     parts: tuple[str, ...] | None = None
-    """only these: actions, engines, load"""
+    """Parts to run (default: all): actions, engines, load."""
     seed: int = 0
-    """of all draws"""
+    """Seed of all draws."""
     out: Path | None = None
-    """folder for the figures, reliability.json; those of other parts that are there stay"""
+    """Folder for reliability.json; the other parts in that file are kept."""
 
     def run(self) -> int:
         """Do it; return 1 where anything was lost."""
@@ -357,11 +361,11 @@ class Shipped(Command):
     """Train the small models that comap ships."""
 
     out: Path = Path("runs/shipped")
-    """folder for the training"""
+    """Folder of the training."""
     target: Path | None = None
-    """folder for the models (default: where comap has them)"""
+    """Folder for the models (default: comap's own)."""
     seed: int = 0
-    """seed of everything that is drawn"""
+    """Seed of everything that is drawn."""
 
     def run(self) -> int:
         from ..benchmarks.shipped import make

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from .options import WORD, Command
 
 @dataclass(frozen=True, kw_only=True)
 class List(Command):
-    """Show the data sets, and which of them are on this machine."""
+    """List the data sets, and whether they are installed."""
 
     def run(self) -> int:
         from ..envs.data import catalogue, is_installed
@@ -29,20 +29,20 @@ class List(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Get(Command):
-    """Download a data set. A download that was stopped goes on when the command is given again."""
+    """Download a data set. Give the same command again to resume a download that was interrupted."""
 
     example: ClassVar[str] = "comap data get alfworld"
 
     data_set: str = field(metadata=WORD)
-    """name of the data set, as comap data list shows it"""
+    """Name of the data set, as in comap data list."""
     mirror: str | None = None
-    """address of a folder to take the archive from"""
+    """Address of a folder that has the archive."""
     force: bool = False
-    """replace what is here"""
+    """Replace an installed data set."""
     allow_changed: bool = False
-    """take it even if it is not as expected"""
+    """Accept an archive with another checksum."""
     timeout: float = 30.0
-    """longest silence of the server, in seconds"""
+    """Maximum number of seconds without an answer from the server."""
 
     def run(self) -> int:
         from ..envs.data import get
@@ -54,38 +54,40 @@ class Get(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Verify(Command):
-    """Check that a data set, or what was built here, is whole and unchanged."""
+    """Check the files of a data set, or of a catalog or index that was built here."""
 
     example: ClassVar[str] = "comap data verify alfworld"
 
-    name: str = field(metadata=WORD)
-    """name of the data set, or of what was built: webshop, searchqa"""
-    path: Path | None = None
-    """check this folder, not the one of comap"""
+    former: ClassVar[Mapping[str, str]] = {"data_dir": "--path"}
+
+    data_set: str = field(metadata=WORD)
+    """Name of the data set, or of what was built: webshop, searchqa."""
+    data_dir: Path | None = None
+    """Folder to check (default: comap's)."""
 
     def run(self) -> int:
         """Check it; return 1 where something differs."""
-        if self.name in ("searchqa", "webshop"):
+        if self.data_set in ("searchqa", "webshop"):
             return self._built()
         from ..envs.data import verify
 
-        report = verify(self.name, self.path)
+        report = verify(self.data_set, self.data_dir)
         print(report)
-        if not report.ok and self.path is None:
-            print(f"to get it anew, run: comap data get {self.name} --force", file=sys.stderr)
+        if not report.ok and self.data_dir is None:
+            print(f"to get it anew, run: comap data get {self.data_set} --force", file=sys.stderr)
         return 0 if report.ok else 1
 
     def _built(self) -> int:
-        if self.name == "searchqa":
+        if self.data_set == "searchqa":
             from ..envs.searchqa.index import check_index
             from ..envs.searchqa.tasks import index_home
 
-            folder = self.path or index_home()
+            folder = self.data_dir or index_home()
             manifest = check_index(folder)
         else:
             from ..envs.webshop.catalog import Catalog, check_files
 
-            folder = self.path or data_path("webshop")
+            folder = self.data_dir or data_path("webshop")
             manifest = Catalog.open(folder).manifest
             check_files(folder, manifest)
         files = manifest.get("digests") or {}
@@ -97,47 +99,47 @@ class Verify(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Where(Command):
-    """Print where a data set is, or would be; without a name, where all are."""
+    """Print the folder of a data set; without a name, the folder of all."""
 
-    name: str | None = field(default=None, metadata=WORD)
-    """name of the data set"""
+    data_set: str | None = field(default=None, metadata=WORD)
+    """Name of the data set."""
 
     def run(self) -> int:
         from ..envs.data import find
 
-        path = comap_home() if self.name is None else data_path(find(self.name).name)
+        path = comap_home() if self.data_set is None else data_path(find(self.data_set).name)
         print(path)
-        if self.name is not None and not path.exists():
-            print(f"nothing there yet; run: comap data get {self.name}", file=sys.stderr)
+        if self.data_set is not None and not path.exists():
+            print(f"nothing there yet; run: comap data get {self.data_set}", file=sys.stderr)
         return 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildWebShop(Command):
-    """Make a catalog for WebShop of the files that its authors published."""
+    """Build a WebShop catalog from the files that its authors published."""
 
     example: ClassVar[str] = "comap data build webshop WebShop/data"
 
     source: Path = field(metadata=WORD)
-    """folder with WebShop's files"""
+    """Folder with WebShop's files."""
     out: Path | None = None
-    """folder to make (default: comap's)"""
+    """Folder to write (default: comap's)."""
     seed: int = 0
-    """seed of prices and price caps that are drawn"""
+    """Seed of the prices and price caps that are drawn."""
     nouns: Literal["auto", "spacy", "lexical"] = "auto"
-    """rule for titles' nouns: auto, spacy or lexical"""
+    """How to find the nouns of titles: auto, spacy or lexical."""
     products: Path | None = None
-    """file of products, in place of SOURCE's"""
+    """File of products, instead of the one in SOURCE."""
     instructions: Path | None = None
-    """file of instructions"""
+    """File of instructions."""
     human_instructions: Path | None = None
-    """file of instructions that people wrote"""
+    """File of instructions written by people."""
     prices: Path | None = None
-    """file of prices"""
+    """File of prices."""
     price_caps: Path | None = None
-    """file of price caps"""
+    """File of price caps."""
     title_nouns: Path | None = None
-    """file of titles' nouns"""
+    """File of the nouns of titles."""
 
     def run(self) -> int:
         from ..envs.webshop.build import build_catalog, find_sources
@@ -153,20 +155,20 @@ class BuildWebShop(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class BuildSearchQA(Command):
-    """Make an index of a corpus, to search for answers in."""
+    """Build a search index of a corpus."""
 
     example: ClassVar[str] = "comap data build searchqa wiki-18.jsonl --kind bm25s --out wiki"
 
     corpus: Path = field(metadata=WORD)
-    """JSON lines, each {"id": ..., "contents": ...}"""
+    """JSON lines, each {"id": ..., "contents": ...}."""
     out: Path | None = None
-    """folder to make (default: comap's)"""
+    """Folder to write (default: comap's)."""
     kind: str = "fts5"
-    """fts5, bm25s or dense"""
+    """Kind of the index: fts5, bm25s or dense."""
     encoder: str | None = None
-    """of a dense index: name or folder of the model"""
+    """Model of a dense index: a name or a folder."""
     faiss: str | None = None
-    """of a dense index: FAISS's name of it, such as Flat or HNSW64"""
+    """FAISS index of a dense index, such as Flat or HNSW64."""
 
     def run(self) -> int:
         from ..envs.searchqa.index import build_index

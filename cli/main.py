@@ -20,9 +20,15 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "demo": ("bench:Demo", "fit a world model, score it, play in it, write a report"),
+    "play": ("episodes:PlayByHand", "play a task yourself, in the terminal"),
     "run": ("run:Play", "play tasks with an agent and record the episodes"),
     "view": ("run:View", "show recorded episodes in the browser"),
     "verify": ("run:Verify", "replay recorded episodes and compare the results"),
+    "export": ("episodes:Export", "convert episodes to messages, ShareGPT or Parquet"),
+    "envs": ("explore:Envs", "list the environments, or describe one"),
+    "agents": ("explore:Agents", "list the agents, or describe one"),
+    "models": ("explore:Models", "list the language models and the world models"),
+    "doctor": ("explore:Doctor", "check versions, extras, data, Java, GPU and browser"),
     "train comap": ("train:CoMap", "train a policy and a world model in rounds"),
     "train paw": ("train:PaW", "train a policy with GRPO, RLOO, GiGPO or PPO"),
     "train sft": ("train:SFT", "fine-tune a policy on an expert's actions"),
@@ -57,7 +63,7 @@ FOR_MAINTAINERS = (
 """Commands that only ``--help-all`` lists."""
 
 _INSTEAD = {
-    "train webevolver": "its policy and world model are those of comap train sft --world-model, and "
+    "train webevolver": "its policy and world model are those of comap train sft --train-world-model, and "
     "comap run --agent webevolver looks ahead with them"
 }
 _OPTIONS = ("--help", "--version", "--print-completion", "--traceback")

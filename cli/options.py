@@ -27,6 +27,7 @@ import jsonargparse
 import yaml  # type: ignore[import-untyped]
 
 from ..errors import OptionError, suggest
+from ..redaction import is_hidden, public_options
 
 C = TypeVar("C", bound="Command")
 
@@ -95,12 +96,13 @@ class Command:
         return ""
 
     @classmethod
-    def recorded(cls, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of a ``run.json`` that this command wrote."""
-        raise OptionError(
-            f"expected a file of options as --config, found {str(record.get('format'))!r:.40}, which "
-            "another command wrote; give it to that command"
-        )
+    def wrote(cls, record: Mapping[str, Any]) -> bool:
+        """Return whether a ``run.json`` is from this command."""
+        return False
+
+    def options(self) -> dict[str, Any]:
+        """Return all options but ``out``, for ``run.json``: without secrets and folders of this machine."""
+        return public_options({k: v for k, v in written(self).items() if k != "out"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +127,7 @@ class EnvOptions(Command):
 
 def parse(command: type[C], words: Sequence[str], prog: str) -> C:
     """Return the command that words describe; after help and mistakes the program ends."""
-    options = Options(command, [*_spelled(words)], prog)
+    options = Options(command, [*_spelled(words, command)], prog)
     words = options.words
     if {"--help", "-h", "--help-all"} & set(words):
         options.print_help()
@@ -133,7 +135,7 @@ def parse(command: type[C], words: Sequence[str], prog: str) -> C:
     own, given = options.read(words)
     made = command(**command.resolved(own, given))
     if "--print-config" in words:
-        print(yaml.safe_dump(options.written(made), sort_keys=False), end="")
+        print(yaml.safe_dump(written(made), sort_keys=False), end="")
         raise SystemExit(0)
     return made
 
@@ -144,7 +146,7 @@ class Options(jsonargparse.ArgumentParser):
     def __init__(self, command: type[Command], words: Sequence[str], prog: str):
         super().__init__(
             prog=prog,
-            description=_text(command.__doc__),
+            description=paragraphs(command.__doc__),
             formatter_class=_Help,
             print_config=None,
             add_help=False,
@@ -156,7 +158,7 @@ class Options(jsonargparse.ArgumentParser):
         self.pairs: dict[str, Any] = {}
         self._add_own()
         try:
-            self.words = [*_with_config(words, command)]
+            self.words = _with_config(words, command)
             said = _said(self.words, self.own)
             settings = command.settings(said)
         except OptionError as error:
@@ -214,29 +216,13 @@ class Options(jsonargparse.ArgumentParser):
                 own[name] = _frozen(value)
         return own, given
 
-    def written(self, made: Command) -> dict[str, Any]:
-        """Return a command as a file for ``--config`` has it."""
-        found: dict[str, Any] = {}
-        for name in self.own:
-            value = getattr(made, name)
-            if name in self.pairs:
-                texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in value.items()}
-                value = [f"{key}={text}" for key, text in texts.items()]
-            found[name] = value
-        config = getattr(made, "config", None) or {}
-        settings = asdict(config) if is_dataclass(config) else config  # type: ignore[arg-type]
-        for name, value in settings.items():
-            found[f"{made.prefix}{name}" if name in self.own else name] = value
-        plain: dict[str, Any] = json.loads(json.dumps(found, default=str))
-        return plain
-
     def _checked(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the words, with ``none`` as YAML has it; an option that there is not ends the program."""
         known, before = self._option_string_actions, ""
         for word in words:
             name, equals, value = word.partition("=")
             if re.match("--?[a-zA-Z]", name) and name not in known:
-                options = sorted(option[2:] for option in known if option.startswith("--"))
+                options = sorted(o[2:] for o in known if o.startswith("--"))
                 close = suggest(name.lstrip("-"), options)
                 hint = f"; {close}".replace("mean '", "mean '--") if close[:3] == "did" else ""
                 self.say(f"there is no option {name}{hint}")
@@ -264,7 +250,7 @@ class Options(jsonargparse.ArgumentParser):
             groups.append((cls, names))
         groups = groups[:1] + groups[:0:-1]  # its own first
         for cls, names in sorted(groups, key=lambda group: "preset" not in group[1]):
-            title = "options" if cls is self.made else _text(cls.__doc__).rstrip(".")
+            title = "options" if cls is self.made else paragraphs(cls.__doc__).rstrip(".")
             group = self.add_argument_group(title) if names else None
             for name in names:
                 part, shown = self.own[name], self.explain_all or name not in rare
@@ -273,10 +259,10 @@ class Options(jsonargparse.ArgumentParser):
                 self._add(group, name, self.hints[name], help_text[name], default, shown, word=word)
 
     def _add_settings(self, settings: Any) -> None:
-        leaves = list(_leaves(settings))
-        names = [path[-1] for path, _, _, _ in leaves]
+        parts = list(leaves(settings))
+        names = [path[-1] for path, _, _, _ in parts]
         wanted = self.made.shown.split()
-        for path, hint, help_text, value in leaves:
+        for path, hint, help_text, value in parts:
             title = f"settings of {'.'.join(path[:-1]) or type(settings).__name__}"
             group = next((g for g in self._action_groups if g.title == title), None)
             group = group or self.add_argument_group(title)
@@ -303,10 +289,11 @@ class Options(jsonargparse.ArgumentParser):
     ) -> None:
         flags = [dest] if word else [flag(name) for name in (dest, short) if name]
         flags += [f"--{dest}"] if dest in _WORDS else []
-        flags += [self.made.former[dest]] if dest in self.made.former else []
         flags += [SHORT_NAMES[dest]] if dest in SHORT_NAMES and not word else []
         kind: dict[str, Any] = {
-            "help": _described(help_text, hint, default) if shown else argparse.SUPPRESS
+            "help": described(help_text, hint, default).replace("%", "%%")
+            if shown
+            else argparse.SUPPRESS
         }
         if hint in (Pairs, Texts):
             self.pairs[dest] = hint
@@ -332,6 +319,23 @@ class Options(jsonargparse.ArgumentParser):
         if not word:
             kind["dest"] = dest
         group.add_argument(*flags, **kind).kind = _kind(hint)
+
+
+def written(command: Command) -> dict[str, Any]:
+    """Return a command's options as a file for ``--config`` has them."""
+    found: dict[str, Any] = {}
+    hints = get_type_hints(type(command))
+    for name in (part.name for part in fields(command) if "settings" not in part.metadata):
+        value = getattr(command, name)
+        if hints[name] in (Pairs, Texts):
+            texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in value.items()}
+            value = [f"{key}={text}" for key, text in texts.items()]
+        found[name] = value
+    config = getattr(command, "config", None) or {}
+    settings = asdict(config) if is_dataclass(config) else config  # type: ignore[arg-type]
+    settings = {f"{command.prefix}{k}" if k in found else k: v for k, v in settings.items()}
+    plain: dict[str, Any] = json.loads(json.dumps(found | settings, default=str))
+    return plain
 
 
 def flag(name: str) -> str:
@@ -412,13 +416,13 @@ class _Help(jsonargparse.DefaultHelpFormatter):
         return name if action.nargs == 0 else f"{name} {action.metavar or ''}".strip()
 
 
-def _leaves(settings: Any) -> Iterator[tuple[tuple[str, ...], Any, str, Any]]:
+def leaves(settings: Any) -> Iterator[tuple[tuple[str, ...], Any, str, Any]]:
     """Yield path, type, help and value of each setting, those of nested settings in their place."""
     hints, help_text = get_type_hints(type(settings)), field_help(type(settings))
     for part in fields(settings):
         value = getattr(settings, part.name)
         if is_dataclass(value):
-            for path, *rest in _leaves(value):
+            for path, *rest in leaves(value):
                 yield (part.name, *path), *rest
         else:
             yield (part.name,), hints[part.name], help_text[part.name], value
@@ -448,17 +452,18 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _described(help_text: str, hint: Any, default: Any) -> str:
+def described(help_text: str, hint: Any, default: Any) -> str:
     choices = next((one for one in (*get_args(hint), hint) if get_origin(one) is Literal), None)
     allowed = [str(name) for name in get_args(choices)]
+    help_text, end = (help_text[:-1], ".") if help_text.endswith(".") else (help_text, "")
     if any(not re.search(rf"\b{re.escape(name)}\b", help_text) for name in allowed):
-        help_text += f" [{', '.join(allowed)}]"
-    help_text = re.sub(r"\bNone\b", "none", help_text)
+        help_text += f": {', '.join(allowed)}"
+    help_text = re.sub(r"\bNone\b", "none", help_text).replace("``", "")
     default = "yes" if default is True else default
     default = " ".join(map(str, default)) or None if isinstance(default, tuple) else default
     if not any(default is one for one in (None, MISSING, False)) and "default" not in help_text:
         help_text += f" (default: {default})"
-    return help_text.replace("%", "%%")
+    return help_text + end
 
 
 def _metavar(dest: str, hint: Any) -> str:
@@ -480,9 +485,9 @@ def _kind(hint: Any) -> str:
     return known.get(hint, "a path" if hint is Path else "another value")
 
 
-def _spelled(words: Sequence[str]) -> Iterator[str]:
-    """Yield the words with options by their long names: ``-n8`` and ``-n=8`` are ``--episodes=8``."""
-    left = iter(words)
+def _spelled(words: Sequence[str], command: type[Command]) -> Iterator[str]:
+    """Yield the words with options by their present long names: ``-n8`` is ``--episodes=8``."""
+    left, former = iter(words), {old: flag(name) for name, old in command.former.items()}
     for word in left:
         short = re.fullmatch(r"(-[a-z])(?:(\d.*)|=(.*))?", word)
         if short and short[1] in _LONG_NAMES:
@@ -490,28 +495,22 @@ def _spelled(words: Sequence[str]) -> Iterator[str]:
             word = flag(_LONG_NAMES[short[1]]) + ("" if value is None else f"={value}")
         if word == "--config":
             word = f"--config={next(left, '')}"
-        yield _dashed(word) if word.startswith("--") else word
+        name, equals, value = word.partition("=")
+        name = _dashed(name) if name.startswith("--") else name
+        yield f"{former.get(name, name)}{equals}{value}"
 
 
-def _with_config(words: Sequence[str], command: type[Command]) -> Iterator[str]:
-    """Yield the words with a file's options, or those of a recorded run, in place of its name."""
+def _with_config(words: Sequence[str], command: type[Command]) -> list[str]:
+    """Return the words with a file's options in place of its name, before all others, which win."""
     given = {word.partition("=")[0] for word in words}
-    for word in words:
-        name, _, file = word.partition("=")
-        if name == "--config":
-            options = _read_config(Path(file), command)
-            for lacking in [name for name, value in options.items() if value is ...]:
-                del options[lacking]
-                if flag(lacking) not in given:
-                    raise OptionError(
-                        f"expected {flag(lacking)}, found none: {file} does not record folders and "
-                        "addresses; add it"
-                    )
-            word = f"--config={json.dumps(options, default=str)}"
-        yield word
+    files = [word for word in words if word.startswith("--config=")]
+    read = [_read_config(Path(word.partition("=")[2]), command, given) for word in files]
+    others = [word for word in words if word not in files]
+    return [*(f"--config={json.dumps(options, default=str)}" for options in read), *others]
 
 
-def _read_config(path: Path, command: type[Command]) -> dict[str, Any]:
+def _read_config(path: Path, command: type[Command], given: set[str]) -> dict[str, Any]:
+    """Return the options of a file, of ``--print-config`` or ``run.json``, but those that are given."""
     try:
         read = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -521,7 +520,25 @@ def _read_config(path: Path, command: type[Command]) -> dict[str, Any]:
         ) from error
     if not isinstance(read, dict):
         raise OptionError(f"expected options and their values in {path}, found {read!r:.40}")
-    return command.recorded(read) if "format" in read else read
+    is_record = "format" in read and "sessions" in read
+    if is_record:
+        try:
+            read = dict(read["sessions"][-1]["options"] if command.wrote(read) else ())
+        except (LookupError, TypeError, ValueError):
+            read = {}
+        if not read:
+            raise OptionError(
+                f"expected the run.json of this command in {path}, found one of another command, or "
+                "of Python; give it to its command, or the options themselves"
+            )
+    found = {name: value for name, value in read.items() if flag(name) not in given}
+    for name, value in found.items() if is_record else ():
+        if is_hidden(value):
+            raise OptionError(
+                f"expected {flag(name)}, found none: {path} does not record folders of a machine and "
+                f"secrets ({value!r:.80}); add the option"
+            )
+    return found
 
 
 def _dashed(text: str) -> str:
@@ -530,6 +547,6 @@ def _dashed(text: str) -> str:
     return f"{name.replace('_', '-')}{equals}{value}"
 
 
-def _text(doc: str | None) -> str:
+def paragraphs(doc: str | None) -> str:
     parts = inspect.cleandoc(doc or "").split("\n\n")
     return "\n\n".join(" ".join(part.split()) for part in parts)

@@ -22,6 +22,7 @@ from ..agents import ExpertAgent, RandomAgent, run_episodes
 from ..agents.config import check_adapter, check_capabilities
 from ..agents.create import AGENTS, agent_class, agent_options, create_agent, tiny_folder
 from ..agents.requests import Keep, is_grounded
+from ..agents.run import FORMAT as RUN_FORMAT
 from ..agents.run import RUN, SUMMARY, read_run
 from ..envs.panel import evenly
 from ..envs.registry import env_class, registered
@@ -73,45 +74,46 @@ _LEAST = {"concurrency": 1, "episodes": 1, "fit_tasks": 1, "horizon": 1, "real_e
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions(EnvOptions):
-    """With which models."""
+    """Models."""
 
     model: str | None = None
-    """who writes: shipped (small, trained, comes with comap), tiny (untrained, built into OUT/model), a
-    folder of save_pretrained, a name on the hub (Qwen/Qwen3-4B), http://HOST:PORT/v1#NAME, or
-    replay:FILE; default: shipped, in the environments that it was trained for"""
+    """Language model: shipped (a small trained one, part of comap), tiny (a small untrained one, built
+    in OUT/model), a folder of save_pretrained, a name on the Hub (Qwen/Qwen3-4B),
+    http://HOST:PORT/v1#NAME, or replay:FILE. Default: shipped, in the environments that it was trained
+    for. `comap models` lists the kinds."""
     base_url: str | None = None
-    """address of the server that has the model of this name"""
+    """Address of the server that has the model named by --model."""
     adapter: Texts = field(default_factory=dict)
-    """give it a LoRA adapter, as NAME=DIR; with a server, what that calls it (repeatable)"""
+    """LoRA adapter to load, as NAME=DIR; with a server, the server's name for it. Repeatable."""
     device: str | None = None
-    """auto, cpu, cuda or cuda:N, for models in this process"""
+    """Device of models in this process: auto, cpu, cuda or cuda:N."""
     dtype: str | None = None
-    """auto, float32, float64, bfloat16 or float16, for models in this process"""
+    """Data type of models in this process: auto, float32, float64, bfloat16 or float16."""
     model_option: Pairs = field(default_factory=dict)
-    """another option: batch_rows=16 in this process, concurrency=32 or prices=[0.1,0.4] with a server
-    (repeatable)"""
+    """Another option of the model, such as batch_rows=16 in this process, or concurrency=32 or
+    prices=[0.1,0.4] with a server. Repeatable."""
     tiny_parameters: int = 500_000
-    """size of the tiny model"""
+    """Number of parameters of the tiny model."""
     world_model: str | None = None
-    """who says what follows an action: oracle (the real environment, tried out), noisy (the oracle with
-    errors), retrieval (fitted on the train split), null (nothing happens), FILE.jsonl (a saved retrieval
-    model), MODULE:CLASS (your own), or a language model as for --model; default: oracle, for agents that
-    ask, but shipped for comap with the shipped model"""
+    """World model, which predicts the observation after an action: oracle (tries the action in the real
+    environment), noisy (the oracle with errors), retrieval (fitted on the train split), null (nothing
+    happens), FILE.jsonl (a saved retrieval model), MODULE:CLASS (your own), or a language model as for
+    --model. Default: oracle for agents that use one, shipped for comap with the shipped model."""
     world_model_prompts: str | None = None
-    """of a language model: standard or brief"""
+    """Prompts of a language world model: standard or brief."""
     world_model_state_text: str | None = None
-    """of a language model: history or belief"""
+    """State in the prompts of a language world model: history or belief."""
     world_model_adapter: str | None = None
-    """of a language model: which --adapter answers"""
+    """Adapter of a language world model, one of those of --adapter."""
     world_model_option: Pairs = field(default_factory=dict)
-    """another option of a language model, noisy or your own, such as max_new_tokens=64 (repeatable)"""
+    """Another option of a language world model, of noisy or of your own, such as max_new_tokens=64.
+    Repeatable."""
     world_model_cache: Literal["query", "belief"] | None = None
-    """answer from memory what was asked before: the same query, or the same action in the same belief
-    (an approximation)"""
+    """Cache predictions by query, or by action and belief (an approximation)."""
     error_rate: float = 0.1
-    """of the noisy one"""
+    """Share of wrong predictions of the world model noisy."""
     fit_tasks: int = 100
-    """tasks that retrieval is fitted on"""
+    """Number of tasks to fit the world model retrieval on."""
 
     def kind_of_world(self) -> str | None:
         """Return which world model was asked for; what it is made of is recorded elsewhere."""
@@ -252,10 +254,10 @@ def _check_name(spec: str, known: tuple[str, ...], what: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Play(ModelOptions):
-    """Let an agent play tasks, and record everything in a folder.
+    """Play tasks with an agent, and record the episodes in a folder.
 
-    A run that was stopped or killed goes on where it was when the same command is given again. Each agent
-    has settings of its own: comap run --agent NAME --help.
+    To resume a run that was interrupted, give the same command again. Each agent has its own settings:
+    comap run --agent NAME --help.
     """
 
     example: ClassVar[str] = (
@@ -268,49 +270,52 @@ class Play(ModelOptions):
         "world_model_cache error_rate fit_tasks ray_address worker_gpus lost"
     )
     prefix: ClassVar[str] = "agent_"
+    former: ClassVar[Mapping[str, str]] = {"max_episode_steps": "--max-steps"}
 
     agent: str
-    """who acts, such as comap, react or expert, or MODULE:CLASS (your own)"""
+    """Agent that acts, such as comap, react or expert, or MODULE:CLASS (your own). `comap agents` lists
+    them."""
     agent_option: Pairs = field(default_factory=dict)
-    """what an agent takes beside its settings, such as head=FILE (repeatable)"""
+    """Option of the agent beside its settings, such as head=FILE. Repeatable."""
     split: str | None = None
-    """split (default: the environment's hardest for tests)"""
+    """Split of the tasks (default: the environment's hardest test split)."""
     episodes: int | None = None
-    """so many tasks, spread evenly (default: all)"""
+    """Number of tasks to play, spread evenly over the split (default: all)."""
     tasks: tuple[str, ...] = ()
-    """these tasks, by their ids, or a file with one on each line"""
-    max_steps: int | None = None
-    """most steps of an episode (default: the environment's)"""
+    """Ids of the tasks to play, or a file with one id on each line."""
+    max_episode_steps: int | None = None
+    """Maximum number of steps of an episode (default: the environment's)."""
     imagined: bool = False
-    """play the episodes in the world model's imagination"""
+    """Play the episodes in the world model's imagination."""
     horizon: int | None = None
-    """with --imagined: most steps of an episode"""
+    """With --imagined: maximum number of steps of an episode."""
     real_every: int | None = None
-    """with --imagined: every N-th step is real"""
+    """With --imagined: every N-th step is real."""
     concurrency: int = 32
-    """episodes at the same time; results do not depend on it"""
+    """Number of episodes that run at the same time; results do not depend on it."""
     overlap: bool = False
-    """let the world model predict for some episodes while the policy drafts for others; results do not
-    depend on it"""
+    """Let the world model predict for some episodes while the policy drafts for others; results do not
+    depend on it."""
     seed: int = 0
-    """of agent, models and environment"""
+    """Seed of agent, models and environment."""
     keep: Literal["auto", "replies", "prompts", "tokens"] = "auto"
-    """what to record of each call to a model: replies; prompts too (CoMap then writes 5 to 13 kB a step
-    instead of 3); or tokens too, with texts and log-probabilities, as the viewer colors them. auto is
-    prompts for at most 100 tasks, else replies; a run that is resumed stays as it was"""
+    """What to record of each model call: replies, prompts (and replies; CoMap then writes 5 to 13 kB a step
+    instead of 3), or tokens (prompts and replies as tokens with log-probabilities, which the viewer
+    colors). auto is prompts for at most 100 tasks, else replies; a resumed run stays as it was."""
     workers: str | None = None
-    """ray:N plays on N Ray actors, each with --live episodes at a time and models of its own; results do
-    not depend on it (default: this process)"""
+    """ray:N plays on N Ray actors, each with --live episodes at a time and models of its own; results
+    do not depend on it (default: this process)."""
     ray_address: str | None = None
-    """of a Ray cluster that sees the same files, or auto (default: a Ray on this machine)"""
+    """Address of a Ray cluster that sees the same files, or auto (default: Ray on this machine)."""
     worker_gpus: float = 0.0
-    """GPUs of a worker"""
+    """GPUs of each worker."""
     lost: Literal["retry", "record"] = "retry"
-    """episodes whose worker was lost: retry plays them again, record takes them as failed"""
+    """What to do with episodes whose worker was lost: retry plays them again, record counts them as
+    failed."""
     retry_failed: bool = False
-    """play the tasks again that a fault ended"""
+    """Play the tasks again that ended with an error."""
     out: Path | None = None
-    """the run's folder (default: runs/AGENT)"""
+    """Folder of the run (default: runs/AGENT)."""
     config: Mapping[str, Any] = field(default_factory=dict, metadata=SETTINGS)
 
     @classmethod
@@ -330,8 +335,14 @@ class Play(ModelOptions):
         params = docstring_parser.parse(made.__doc__ or "").params
         described = {one.arg_name: one.description or "" for one in params}
         further = [name for name in inspect.signature(made).parameters if name != "config"]
-        listed = [f"{name} ({' '.join(described.get(name, '').split())})" for name in further]
-        return f"--agent-option of {own['agent']}: {'; '.join(listed)}" if listed else ""
+        help_texts = {name: " ".join(described.get(name, "").split()) for name in further}
+        listed = [f"{name} ({text.rstrip('.')})" for name, text in help_texts.items()]
+        text = f"--agent-option of {own['agent']}: {'; '.join(listed)}" if listed else ""
+        return text.replace("`", "")
+
+    @classmethod
+    def wrote(cls, record: Mapping[str, Any]) -> bool:
+        return bool(record["format"] == RUN_FORMAT)
 
     @property
     def folder(self) -> Path:
@@ -353,11 +364,12 @@ class Play(ModelOptions):
         with kept, run_progress(len(prepared.tasks)) as shown:
             summary = run_to(
                 out,
-                prepared,
+                replace(prepared, on_step=shown.step),
                 concurrency=self.concurrency,
                 overlap=self.overlap,
                 retry_failed=self.retry_failed,
-                about=about | {"data_dir": self.data_dir, "workers": self.workers},
+                about=about
+                | {"data_dir": self.data_dir, "workers": self.workers, "options": self.options()},
                 play=play,
                 on_start=shown.start,
                 on_done=shown.advance,
@@ -388,8 +400,8 @@ class Play(ModelOptions):
             check_capabilities(agent, None)
         split = self.split or next(reversed(cls.test_splits), None)
         options = self.env_options(split="--split")
-        if self.max_steps is not None:
-            options["max_episode_steps"] = self.max_steps
+        if self.max_episode_steps is not None:
+            options["max_episode_steps"] = self.max_episode_steps
         environments = Environments(self.env, options)
         make_env = partial(environments, split)
         with closing(make_env()) as env:
@@ -538,26 +550,27 @@ def check_out(out: Path | None, *, is_file: bool = False) -> None:
 class View(Command):
     """Show the episodes of runs in the browser.
 
-    One HTML page has the results of a run, or of several, and their episodes step by step: what happened
-    and what was predicted, beliefs, gates, what the models were asked and replied. Nothing else is needed
-    to look at it, on any machine.
+    Writes one HTML page with the results of one or more runs and their episodes, step by step:
+    observations and predictions, beliefs, gates, prompts and replies. The page needs nothing else and
+    works on any machine.
     """
 
     example: ClassVar[str] = "comap view runs/comap"
+    former: ClassVar[Mapping[str, str]] = {"episodes": "--max"}
 
     runs: tuple[str, ...] = field(metadata=WORD)
-    """folder of a run, or a file of trajectories; several are shown together"""
+    """Folder of a run, or a file of trajectories; several are shown together."""
     out: Path | None = None
-    """the page (default: RUN/view.html; of several, view-together.html in the first)"""
+    """Page to write (default: RUN/view.html; for several runs, view-together.html in the first)."""
     open: bool = True
-    """open the page"""
-    max: int = 5_000
-    """most episodes of each run"""
+    """Open the page in the browser."""
+    episodes: int = 5_000
+    """Maximum number of episodes of each run."""
 
     def run(self) -> int:
         from ..benchmarks.view import show, view_run
 
-        page = view_run(self.runs, self.out, self.max)
+        page = view_run(self.runs, self.out, self.episodes)
         opened = self.open and show(page)
         hint = "" if opened or not self.open else " (no display: open it yourself)"
         print(f"page: {page}{hint}")
@@ -566,31 +579,31 @@ class View(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Verify(Command):
-    """Play recorded episodes again, and see whether results are what they say.
+    """Replay recorded episodes, and check that the results are right.
 
-    A sample of the episodes is played again in the environment, the recorded numbers are made again from
-    the trajectories, and both are compared. Nobody outside is asked: what a server or a model answered is
-    taken from the record. Exit status: 0 if all agrees, 1 if something differs, 3 if something could not
-    be checked.
+    Replays a sample of the episodes in the environment, recomputes the recorded numbers from the
+    trajectories, and compares both. No server or model is called: their recorded replies are used. Exit
+    status: 0 if everything agrees, 1 if something differs, 3 if something could not be checked.
     """
 
-    example: ClassVar[str] = "comap verify runs/first --sample 50"
+    example: ClassVar[str] = "comap verify runs/first --episodes 50"
+    former: ClassVar[Mapping[str, str]] = {"episodes": "--sample"}
 
     results: Path = field(metadata=WORD)
-    """folder of comap run or comap train, or that holds such, or a file of trajectories"""
-    sample: int | str = 20
-    """how many episodes, drawn at random; 0 or all for all of them"""
+    """Folder of comap run or comap train, a folder that holds such folders, or a file of trajectories."""
+    episodes: int | str = 20
+    """Number of episodes to replay, drawn at random; 0 or all for all of them."""
     seed: int = 0
-    """of the draw"""
+    """Seed of the draw."""
     env: tuple[str, ...] = ()
-    """import the module of an environment of your own that was played: MODULE:ID (repeatable)"""
+    """Environment of your own that was played, as MODULE:ID; its module is imported. Repeatable."""
     data_dir: tuple[str, ...] = ()
-    """folder with official data (default: what is on this machine); for one environment of several
-    ID=DIR, such as comap/WebShop-v0=catalog (repeatable)"""
+    """Folder with official data (default: the data on this machine), or ID=DIR for one of several
+    environments, such as comap/WebShop-v0=catalog. Repeatable."""
     env_option: Pairs = field(default_factory=dict)
-    """option of the environment that records do not tell, such as questions=FILE (repeatable)"""
+    """Option of the environment that is not in the record, such as questions=FILE. Repeatable."""
     out: Path | None = None
-    """write the result to this file, as JSON"""
+    """File to write the result to, as JSON."""
 
     @property
     def folder(self) -> Path:
@@ -602,9 +615,11 @@ class Verify(Command):
         from ..benchmarks.record import write_result
         from ..benchmarks.verify import explained, verify, verify_table
 
-        sample = 0 if self.sample == "all" else self.sample
+        sample = 0 if self.episodes == "all" else self.episodes
         if not isinstance(sample, int) or sample < 0:
-            raise OptionError(f"--sample must be a number of at least 0, or all, not {self.sample}")
+            raise OptionError(
+                f"--episodes must be a number of at least 0, or all, not {self.episodes}"
+            )
         check_out(self.out, is_file=True)
         for env_id in self.env:
             registered(env_id)

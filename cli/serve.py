@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,17 +16,18 @@ from .options import WORD, Command, Pairs
 
 @dataclass(frozen=True, kw_only=True)
 class Address(Command):
-    """Where it listens."""
+    """Address."""
 
     host: str = "127.0.0.1"
-    """this machine alone is served at 127.0.0.1"""
+    """Address to listen on; 127.0.0.1 serves this machine only."""
     port: int = 8000
-    """0 for any that is free"""
+    """Port to listen on; 0 for any free one."""
     token: bool = True
-    """want a token of each request, as 'Authorization: Bearer TOKEN'; without one, only programs of this
-    machine are served"""
+    """Require a token with each request, as 'Authorization: Bearer TOKEN'; without one, only programs
+    on this machine are served."""
     token_file: Path | None = None
-    """the file with it (default: the variable COMAP_SERVE_TOKEN, else a new one, which is printed)"""
+    """File with the token (default: the variable COMAP_SERVE_TOKEN, or else a new token, which is
+    printed)."""
 
     def secret(self) -> str | None:
         """Return the token; without one, an address that other machines reach is refused."""
@@ -64,35 +65,35 @@ def stopped_by_ctrl_c() -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Environments(Address):
-    """Serve environments to programs in other stacks: reset and step.
+    """Serve environments to programs in other stacks, by reset and step.
 
-    Clients choose among the environments named here, and may give the options named by --allow; nothing
-    else of a request is used.
+    Clients choose among the environments named here, and may set the options named by --allow;
+    everything else in a request is ignored.
     """
 
     example: ClassVar[str] = "comap serve env --env comap/ALFWorld-v0 --env comap/WebShop-v0"
 
     env: tuple[str, ...]
-    """ids of environments; the first is the default"""
+    """Ids of environments; the first is the default."""
     style: Literal["agentgym", "openenv", "mcp"] = "agentgym"
-    """what clients speak: agentgym (POST /create, /reset, /step), openenv, or mcp (tools for language
-    agents)"""
+    """Protocol: agentgym (POST /create, /reset, /step), openenv, or mcp (tools for language agents)."""
     stdio: bool = False
-    """with --style mcp: serve one client, at standard input and output"""
+    """With --style mcp: serve one client, on standard input and output."""
     env_option: Pairs = field(default_factory=dict)
-    """option of the environments (repeatable)"""
+    """Option of the environments. Repeatable."""
     allow: tuple[str, ...] = ()
-    """names of options that clients may give, such as split"""
+    """Names of options that clients may set, such as split."""
     limit: int = 64
-    """most open environments"""
+    """Maximum number of open environments."""
     share: int | None = None
-    """most of them of one client, by its address (default: half, and all for this machine's programs)"""
+    """Maximum number of open environments of one client address (default: half of --limit; all of it
+    for programs on this machine)."""
     step_timeout: float = 60.0
-    """most seconds for a reset or a step"""
+    """Maximum number of seconds of a reset or a step."""
     idle: float = 3600.0
-    """close an environment that nobody used for so many seconds"""
+    """Seconds after which an unused environment is closed."""
     port: int = 36_001
-    """0 for any that is free"""
+    """Port to listen on; 0 for any free one."""
 
     def run(self) -> int:
         from ..integrations import Offered, Sessions
@@ -126,20 +127,20 @@ class Environments(Address):
 
 @dataclass(frozen=True, kw_only=True)
 class Search(Address):
-    """Serve passages of an index.
+    """Serve an index for search.
 
     POST /retrieve takes 'queries' as Search-R1's server does, or 'query' as verl-agent's; GET /health
-    tells that it runs.
+    returns the server's status.
     """
 
     example: ClassVar[str] = "comap serve search --data-dir wiki --port 8000"
 
     data_dir: Path | None = None
-    """folder of an index (default: comap's, else the generated encyclopedia's)"""
+    """Folder of an index (default: comap's, or else the generated encyclopedia's)."""
     retriever: str = "auto"
-    """auto, fts5, bm25s, dense or hybrid"""
+    """Retriever: auto, fts5, bm25s, dense or hybrid."""
     max_topk: int = 100
-    """most passages of an answer"""
+    """Maximum number of passages in an answer."""
 
     def run(self) -> int:
         from ..envs.searchqa.retriever import retrieval_app
@@ -156,28 +157,29 @@ class Search(Address):
 class Tools(Address):
     """Serve tools as StableToolBench's server does.
 
-    POST /virtual answers from the generated tools, the official cache of responses, and what else is
-    named.
+    POST /virtual answers from the generated tools, the official cache of responses, and the other
+    sources named here.
     """
 
     example: ClassVar[str] = "comap serve tools --data-dir StableToolBench"
+    former: ClassVar[Mapping[str, str]] = {"seed": "--world"}
 
     data_dir: Path | None = None
-    """folder with tool_response_cache/"""
-    world: int = 0
-    """seed of the generated tools"""
+    """Folder with tool_response_cache/."""
+    seed: int = 0
+    """Seed of the generated tools."""
     generated: bool = True
-    """serve the generated tools"""
+    """Serve the generated tools."""
     live_url: str | None = None
-    """a /virtual server to ask"""
+    """Address of another /virtual server to ask."""
     simulator: str | None = None
-    """a language model that makes answers up"""
+    """Language model that simulates tools without an answer elsewhere."""
     overlay: Path | None = None
-    """file that keeps what these two answered"""
+    """File that keeps the answers of these two."""
     timeout: float = 30.0
-    """seconds to wait for an answer"""
+    """Maximum number of seconds to wait for an answer of theirs."""
     port: int = 8080
-    """0 for any that is free"""
+    """Port to listen on; 0 for any free one."""
 
     def run(self) -> int:
         from ..envs.stabletoolbench.backends import (
@@ -188,14 +190,14 @@ class Tools(Address):
         )
 
         token = self.secret()
-        check_number("--world", self.world, 0)
+        check_number("--seed", self.seed, 0)
         folder = self.data_dir
         if folder is not None and not (folder / CACHE_FOLDER).is_dir():
             raise OptionError(
                 f"--data-dir must have a folder {CACHE_FOLDER}, found none in {folder}"
             )
         backends = open_chain(folder, self.live_url, self.simulator, self.overlay, self.timeout)
-        tools = VirtualTools(backends, self.world if self.generated else None)
+        tools = VirtualTools(backends, self.seed if self.generated else None)
         return self.serve(virtual_app(tools, host=self.host, token=token), "/virtual")
 
 
@@ -203,32 +205,33 @@ class Tools(Address):
 class Push(Command):
     """Push a run's trajectories as a data set, or adapters and small models, with a card.
 
-    The token is that of the environment variable HF_TOKEN.
+    The environment variable HF_TOKEN holds the token.
     """
 
-    example: ClassVar[str] = "comap hub push trajectories runs/first me/first --licence cc-by-4.0"
+    example: ClassVar[str] = "comap hub push trajectories runs/first me/first --license cc-by-4.0"
+    former: ClassVar[Mapping[str, str]] = {"license": "--licence"}
 
-    kind: Literal["trajectories", "model"] = field(metadata=WORD)
-    """trajectories or model"""
+    kind: Literal["trajectories", "models"] = field(metadata=WORD)
+    """What to push: trajectories or models."""
     source: Path = field(metadata=WORD)
-    """a run's folder; of models, theirs or a training's"""
+    """Folder of a run; for models, the folder of the models or of their training."""
     target: str = field(metadata=WORD)
-    """OWNER/NAME on the Hub, or local:DIR for a folder in its place"""
-    licence: str
-    """yours to choose: apache-2.0, cc-by-4.0, ..."""
+    """OWNER/NAME on the Hub, or local:DIR for a folder."""
+    license: str
+    """License for others, your choice: apache-2.0, cc-by-4.0, ..."""
     title: str | None = None
-    """heading of the card (default: the source's name)"""
+    """Title of the card (default: the source's name)."""
     private: bool = False
-    """a new repository is private"""
+    """Make a new repository private."""
     evaluation: Path | None = None
-    """of a model: a run that it played, for the card"""
+    """For models: folder of a run that they played, for the card."""
 
     def run(self) -> int:
         from ..integrations.hub import push_model, push_trajectories
 
         given = dict(vars(self))
         kind, evaluation = given.pop("kind"), given.pop("evaluation")
-        if kind == "model":
+        if kind == "models":
             pushed = push_model(**given, evaluation=evaluation)
         elif evaluation is not None:
             raise OptionError("--evaluation is about models; leave it out")
@@ -245,26 +248,26 @@ class Push(Command):
 class Load(Command):
     """Load what comap pushed into a new folder.
 
-    Names, sizes, hashes and kinds are checked, and nothing is unpickled.
+    Names, sizes, checksums and types are checked, and nothing is unpickled.
     """
 
-    example: ClassVar[str] = "comap hub load model me/agent --out models/agent"
+    example: ClassVar[str] = "comap hub load models me/agent --out models/agent"
 
-    kind: Literal["trajectories", "model"] = field(metadata=WORD)
-    """trajectories or model"""
+    kind: Literal["trajectories", "models"] = field(metadata=WORD)
+    """What to load: trajectories or models."""
     source: str = field(metadata=WORD)
-    """OWNER/NAME on the Hub, or local:DIR for a folder in its place"""
+    """OWNER/NAME on the Hub, or local:DIR for a folder."""
     out: Path
-    """the folder to make"""
+    """Folder to write; a new one."""
     revision: str | None = None
-    """a commit, branch or tag"""
+    """Commit, branch or tag."""
     most_bytes: int | None = None
-    """the most to load (default: 64 GiB)"""
+    """Maximum number of bytes to load (default: 64 GiB)."""
 
     def run(self) -> int:
         from ..integrations.hub import load_model, load_trajectories
 
-        load = load_model if self.kind == "model" else load_trajectories
+        load = load_model if self.kind == "models" else load_trajectories
         limits: dict[str, Any] = {} if self.most_bytes is None else {"most_bytes": self.most_bytes}
         loaded = load(self.source, self.out, revision=self.revision, **limits)
         print(

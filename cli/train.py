@@ -19,6 +19,7 @@ from ..trainers.comap.config import preset
 from ..trainers.config import presets
 from ..trainers.paw import config as paw
 from ..trainers.roles import student_of
+from ..trainers.run_folder import FORMAT
 from ..trainers.setup import Environments
 from ..trainers.stages import Tell
 from .options import SETTINGS, EnvOptions
@@ -33,21 +34,22 @@ _SHIPPED, _SHIPPED_FOR = "shipped:agent", "comap/ALFWorld-"
 
 @dataclass(frozen=True, kw_only=True)
 class Training(EnvOptions):
-    """What every training begins from."""
+    """Training."""
 
     method: ClassVar[str] = ""
+    former: ClassVar[Mapping[str, str]] = {"tiny_parameters": "--parameters"}
 
     preset: str = "paper"
-    """paper or tiny (a new small model and few tasks, for a look on a CPU)"""
+    """Preset: paper, or tiny (a new small model and few tasks, to try it on a CPU)."""
     model: str | None = None
-    """what all models begin from: a folder of save_pretrained, a name on the hub (Qwen/Qwen3-4B), or tiny
-    (a new small model, built into the training's folder; the default of the preset tiny)"""
-    parameters: int = 500_000
-    """size of the model tiny"""
+    """Model that all roles start from: a folder of save_pretrained, a name on the Hub (Qwen/Qwen3-4B),
+    or tiny (a new small model, built in the training's folder; the default of the preset tiny)."""
+    tiny_parameters: int = 500_000
+    """Number of parameters of the tiny model."""
     out: Path = Path("runs/train")
-    """the training's folder (default: runs/train-METHOD)"""
+    """Folder of the training (default: runs/train-METHOD)."""
     report_to: str = "none"
-    """also log to tensorboard, trackio or wandb"""
+    """Tracker to log to as well: tensorboard, trackio or wandb."""
     config: Any = field(metadata=SETTINGS)
 
     def __init_subclass__(cls) -> None:
@@ -64,7 +66,13 @@ class Training(EnvOptions):
 
     @classmethod
     def note(cls, own: Mapping[str, Any]) -> str:
-        return "A training that was stopped or killed goes on when the same command is given again."
+        return "To resume a training that was interrupted, give the same command again."
+
+    @classmethod
+    def wrote(cls, record: Mapping[str, Any]) -> bool:
+        described = record.get("described")
+        method = described.get("method", "comap") if isinstance(described, Mapping) else None
+        return bool(record["format"] == FORMAT and method == cls.method)
 
     @property
     def folder(self) -> Path:
@@ -138,7 +146,7 @@ class Training(EnvOptions):
         from ..trainers.setup import tiny_for_training
 
         if self.model in (None, TINY):
-            size, seed = self.parameters, self.config.seed
+            size, seed = self.tiny_parameters, self.config.seed
             built = tiny_for_training(self.out / tiny, self.env, parameters=size, seed=seed)
             return built, {"name": TINY, "parameters": size}
         folder, about = _weights(str(self.model))
@@ -149,13 +157,13 @@ class Training(EnvOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class Staged(Training):
-    """What trainings with demonstrations begin from."""
+    """Starting point."""
 
     demos: Path | None = None
-    """demonstrations, such as the trajectories.jsonl of comap run (default: the environment's own expert
-    shows them)"""
+    """Demonstrations, such as the trajectories.jsonl of comap run (default: the environment's expert
+    plays them)."""
     policy: Path | None = None
-    """what the policy begins from instead, such as models/agent of another training"""
+    """Model that the policy starts from instead, such as models/agent of another training."""
 
     @property
     def begin(self) -> dict[str, Path]:
@@ -185,7 +193,7 @@ class Staged(Training):
             about["model"]["name"] = TINY
         demos = show_expert(environments, config, self.demos, tell)
         about["demonstrations"] = {"from": "file" if self.demos else "expert", "number": len(demos)}
-        session = circumstances(PACKAGES)
+        session = circumstances(PACKAGES) | {"options": self.options()}
         session["hardware"] |= hardware()
         self.training_class()(
             config,
@@ -205,7 +213,8 @@ class Staged(Training):
 class CoMap(Staged):
     """Train CoMap: policy and world model learn from each other, in rounds.
 
-    Warm-up on demonstrations, initialization of the reflection mode, and rounds of co-evolution.
+    Stages: warm-up on demonstrations, initialization of the reflection mode, and rounds of
+    co-evolution.
     """
 
     method: ClassVar[str] = "comap"
@@ -216,9 +225,9 @@ class CoMap(Staged):
     )
 
     world_model: Path | None = None
-    """what the world model begins from instead, such as models/wm"""
+    """Model that the world model starts from instead, such as models/wm of another training."""
     warmed_up: bool = False
-    """policy and world model are warmed up: leave those stages out"""
+    """Skip the warm-up: policy and world model are warmed up already."""
 
     @classmethod
     def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
@@ -239,7 +248,7 @@ class CoMap(Staged):
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline(Staged):
-    """What baselines have in common."""
+    """Baseline."""
 
     shown: ClassVar[str] = (
         "seed weights concurrency demonstrations train_split evaluation_splits evaluation_tasks "
@@ -261,18 +270,18 @@ class Baseline(Staged):
 class SFT(Baseline):
     """Train a policy on an expert's actions, as CoMap's warm-up does.
 
-    With --world-model also a world model on what followed them.
+    With --train-world-model also a world model, on the observations that followed.
     """
 
     method: ClassVar[str] = "sft"
-    shown: ClassVar[str] = f"{Baseline.shown} world_model"
+    shown: ClassVar[str] = f"{Baseline.shown} train_world_model"
 
 
 @dataclass(frozen=True, kw_only=True)
 class IWM(Baseline):
-    """Train IWM: a policy first learns what follows an expert's actions and others, and then imitates.
+    """Train IWM: the policy first learns to predict next observations, and then to imitate the expert.
 
-    In the expert's states other actions are tried as well.
+    The next observations are those of the expert's actions and of other actions in the same states.
     """
 
     method: ClassVar[str] = "iwm"
@@ -281,10 +290,10 @@ class IWM(Baseline):
 
 @dataclass(frozen=True, kw_only=True)
 class WKM(Baseline):
-    """Train WKM: an agent with a model of what is known of tasks and states.
+    """Train WKM: an agent with a knowledge model of tasks and states.
 
-    Task knowledge from the expert's episodes and failed ones, state knowledge, the knowledge model, the
-    agent, and the knowledge base.
+    Stages: task knowledge from successful and failed episodes, state knowledge, the knowledge model,
+    the agent, and the knowledge base.
     """
 
     method: ClassVar[str] = "wkm"
@@ -295,17 +304,17 @@ class WKM(Baseline):
 
 @dataclass(frozen=True, kw_only=True)
 class ITP(Baseline):
-    """Train ITP_R: how far to look ahead is learned from labels, and then by playing.
+    """Train ITP_R: the policy learns how many steps to look ahead, from labels and then by playing.
 
-    A depth for each of the expert's steps, policy and depth head on these, then advantage actor-critic on
-    training tasks; the world model stays as it is.
+    Stages: a depth for each of the expert's steps, policy and depth head on these, then advantage
+    actor-critic on training tasks. The world model is not changed.
     """
 
     method: ClassVar[str] = "itp"
     shown: ClassVar[str] = f"{Baseline.shown} k_max labelled episodes depth_cost online_rate"
 
     world_model: Path | None = None
-    """the world model, such as models/wm of comap train sft or comap (default: trained here)"""
+    """World model, such as models/wm of comap train sft or comap (default: trained here)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,19 +332,19 @@ class PaW(Training):
     )
 
     preset: str = ""
-    """one of the presets named above (default: that of the environment)"""
+    """One of the presets above (default: the environment's)."""
     model: str | None = None
-    """the policy to train: a folder of save_pretrained, a name on the hub (Qwen/Qwen2.5-1.5B-Instruct),
-    shipped:agent (the default of the preset tiny on ALFWorld), or tiny (a new small model, built into
-    OUT/untrained and warmed up)"""
+    """Policy to train: a folder of save_pretrained, a name on the Hub (Qwen/Qwen2.5-1.5B-Instruct),
+    shipped:agent (the default of the preset tiny on ALFWorld), or tiny (a new small model, built in
+    OUT/untrained and warmed up)."""
     env: str = ""
-    """where: an environment's id (default: that of the preset, else comap/ALFWorld-v0)"""
+    """Id of the environment, or MODULE:ID (default: the preset's, or else comap/ALFWorld-v0)."""
     vllm_server: str | None = None
-    """sample through TRL's vLLM server there (trl vllm-serve), and keep its weights up to date"""
+    """Address of TRL's vLLM server (trl vllm-serve) that samples; its weights are kept up to date."""
     simulator: str | None = None
-    """with --engine simulated (the presets zerosearch): who plays the search engine in training: a folder,
-    a name on the hub, http://HOST:PORT/v1#NAME, or tiny (a new small model, taught what the environment's
-    index finds; the default of tiny_zerosearch)"""
+    """With --engine simulated (the presets zerosearch): language model that plays the search engine in
+    training: a folder, a name on the Hub, http://HOST:PORT/v1#NAME, or tiny (a new small model; the
+    default of tiny_zerosearch)."""
 
     @classmethod
     def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
@@ -399,7 +408,7 @@ class PaW(Training):
         about = {"preset": self.preset, "row": config.title, "model": about_model}
         splits = (config.train_split, *config.evaluation_splits)
         about |= {"env": environments.describe(splits), **self._about_simulator()}
-        session = circumstances(PACKAGES)
+        session = circumstances(PACKAGES) | {"options": self.options()}
         session["hardware"] |= hardware()
         train(
             config,

@@ -83,7 +83,7 @@ def push_trajectories(
     source: str | Path,
     target: str | Path,
     *,
-    licence: str,
+    license: str,
     title: str | None = None,
     private: bool = False,
 ) -> Pushed:
@@ -96,7 +96,7 @@ def push_trajectories(
     Args:
         source: A run's folder, or a file of trajectories.
         target: ``OWNER/NAME`` on the Hub, or ``local:DIR``.
-        licence: Under which license others may use it, as the Hub writes it: it is yours to choose.
+        license: Under which license others may use it, as the Hub writes it: it is yours to choose.
         title: The card's heading; None for the source's name.
         private: Whether a new repository is to be private.
 
@@ -108,7 +108,7 @@ def push_trajectories(
         ...     file, target = Path(home, "trajectories.jsonl"), f"local:{home}/pushed"
         ...     episode = Trajectory("id", "task", "dev", "goal", "agent", "Hello.", State())
         ...     write_trajectories(file, [episode])
-        ...     pushed = push_trajectories(file, target, licence="mit")
+        ...     pushed = push_trajectories(file, target, license="mit")
         ...     loaded = load_trajectories(target, Path(home, "back"))
         ...     (loaded.path / "trajectories.jsonl").read_bytes() == file.read_bytes()
         True
@@ -122,7 +122,7 @@ def push_trajectories(
         if given.is_dir():
             _keep_run(given, folder / "run")
         front = {
-            "license": licence,
+            "license": license,
             "tags": ["comap", "trajectories", "language-agents"],
             "configs": [{"config_name": "default", "data_files": [_FILES]}],
         }
@@ -142,7 +142,7 @@ def push_trajectories(
         (folder / "README.md").write_text(text, "utf-8")
         return ()
 
-    return _push(target, "dataset", licence, fill, private)
+    return _push(target, "dataset", license, fill, private)
 
 
 def load_trajectories(
@@ -178,7 +178,7 @@ def push_model(
     source: str | Path,
     target: str | Path,
     *,
-    licence: str,
+    license: str,
     title: str | None = None,
     evaluation: str | Path | None = None,
     private: bool = False,
@@ -188,13 +188,13 @@ def push_model(
     Args:
         source: A folder with safe tensors: peft's, transformers', or that of a training.
         target: As for `push_trajectories`, like the others.
-        licence: Under which license others may use it; that of the base model may bind you.
+        license: Under which license others may use it; that of the base model may bind you.
         title: The card's heading.
         evaluation: A run that the model played, for the card's results.
         private: Whether a new repository is to be private.
 
     Example:
-        >>> push_model("nowhere", "local:there", licence="mit")
+        >>> push_model("nowhere", "local:there", license="mit")
         Traceback (most recent call last):
         comap.errors.OptionError: expected a folder with a model at nowhere, found none; \
 give one that save_pretrained or a training wrote
@@ -218,11 +218,11 @@ give one that save_pretrained or a training wrote
                 "pushed: save the model again (save_pretrained)"
             )
         (draft / "README.md").write_text(
-            model_card(given, draft, models, licence, title, evaluation), "utf-8"
+            model_card(given, draft, models, license, title, evaluation), "utf-8"
         )
         return skipped
 
-    return _push(target, "model", licence, fill, private)
+    return _push(target, "model", license, fill, private)
 
 
 def load_model(
@@ -260,14 +260,14 @@ def _folder_of(target: str | Path) -> Path | None:
 def _push(
     target: str | Path,
     kind: _Kind,
-    licence: str,
+    license: str,
     fill: Callable[[Path], tuple[str, ...]],
     private: bool,
 ) -> Pushed:
-    if not isinstance(licence, str) or not _LICENSE.fullmatch(licence):
+    if not isinstance(license, str) or not _LICENSE.fullmatch(license):
         raise OptionError(
-            "expected a licence as the Hub writes it (apache-2.0, cc-by-4.0, mit, other), found "
-            f"{licence!r:.80}"
+            "expected a license as the Hub writes it (apache-2.0, cc-by-4.0, mit, other), found "
+            f"{license!r:.80}"
         )
     local = _folder_of(target)
     with tempfile.TemporaryDirectory(prefix="comap-hub-") as home:
@@ -658,14 +658,14 @@ def model_card(
     given: Path,
     draft: Path,
     models: Sequence[Mapping[str, Any]],
-    licence: str,
+    license: str,
     title: str | None,
     evaluation: str | Path | None,
 ) -> str:
     adapter = any(model["adapter"] for model in models)
     bases = sorted({model["base"] for model in models if REPOSITORY.fullmatch(model["base"])})
     front: dict[str, Any] = {
-        "license": licence,
+        "license": license,
         "library_name": "peft" if adapter else "transformers",
         "tags": ["comap", "language-agents", *(["lora"] if adapter else [])],
         **({"base_model": bases} if bases else {}),

@@ -90,7 +90,7 @@ def test_a_model_s_options_reach_no_file_and_no_hub(tmp_path: Path, monkeypatch:
     for _ in range(2):  # and the run goes on where it was
         assert main(["run", "--agent", "react", *words, "--out", str(out)]) == 3
     pushed = tmp_path / "pushed"
-    push_trajectories(out, f"local:{pushed}", licence="mit")
+    push_trajectories(out, f"local:{pushed}", license="mit")
     files = [path for folder in (out, pushed) for path in folder.rglob("*") if path.is_file()]
     assert len(files) > 8 and not [path for path in files if SECRET.encode() in path.read_bytes()]
     extra = json.loads((out / "run.json").read_text())["language_model"]["extra_body"]
@@ -101,11 +101,11 @@ def test_a_model_s_options_reach_no_file_and_no_hub(tmp_path: Path, monkeypatch:
     (out / "run.json").write_text(json.dumps(run))
     with (out / "journal.jsonl").open("a") as file:
         file.write(json.dumps({"command": ["run", f"--model-option=api_key={SECRET}"]}) + "\n")
-    push_trajectories(out, f"local:{pushed}", licence="mit")
+    push_trajectories(out, f"local:{pushed}", license="mit")
     assert not [p for p in pushed.rglob("*") if p.is_file() and SECRET.encode() in p.read_bytes()]
     monkeypatch.setenv("SOME_API_KEY", "valid_unseen")  # which is in each record
     with pytest.raises(OptionError, match="SOME_API_KEY"):
-        push_trajectories(out, f"local:{tmp_path / 'other'}", licence="mit")
+        push_trajectories(out, f"local:{tmp_path / 'other'}", license="mit")
     assert not (tmp_path / "other").exists()
     monkeypatch.setenv("SOME_API_KEY", SECRET)
     check_public("nothing here", "a text")

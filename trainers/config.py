@@ -144,7 +144,7 @@ class SharedTraining:
     evaluation_splits: tuple[str, ...] = ("valid_seen", "valid_unseen")
     """Splits to evaluate on."""
     evaluation_tasks: int | None = None
-    """Tasks of each; None for all, 0 for none."""
+    """Tasks of each evaluation split; None for all, 0 for none."""
     evaluation_temperature: float = 0.7
     """Temperature of the policy in evaluation (CoMap, Table 5); 0 is greedy."""
     evaluation_seeds: int = 3

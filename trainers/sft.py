@@ -137,7 +137,7 @@ class SFTTraining(BaselineTraining):
         OptionError: A value is none of those allowed, or out of range.
 
     Example:
-        >>> SFTTraining().world_model, SFTTraining(world_model=True).roles()
+        >>> SFTTraining().train_world_model, SFTTraining(train_world_model=True).roles()
         (False, ('agent', 'wm'))
     """
 
@@ -145,12 +145,12 @@ class SFTTraining(BaselineTraining):
 
     agent: ReActConfig = field(default_factory=ReActConfig)
     """How the policy acts."""
-    world_model: bool = False
+    train_world_model: bool = False
     """Also train a world model on the expert's transitions alone: "SFT" of CoMap's Table 2."""
 
     def roles(self, begun: Collection[str] = ()) -> tuple[str, ...]:
         """Return the names of the training's models."""
-        return ("agent", "wm") if self.world_model else ("agent",)
+        return ("agent", "wm") if self.train_world_model else ("agent",)
 
 
 class BaselineRun(StagedTraining):
@@ -261,7 +261,7 @@ class SFTRun(BaselineRun):
         plan: list[tuple[str, Work]] = [
             ("warmup-policy", lambda stage: self.imitate(stage, "agent", epochs, rate))
         ]
-        if self.config.world_model:
+        if self.config.train_world_model:
             plan.append(("world-model", lambda stage: self.model_world(stage, epochs, rate)))
             self.saved = ("agent", "wm")
         return plan

@@ -223,7 +223,7 @@ class EnvSetup:
     options: Mapping[str, Any]
     splits: tuple[str, ...]
     data: bool = False
-    """whether official data is needed: ``--data ENV=DIR``"""
+    """whether official data is needed: ``--data-dir ENV=DIR``"""
     folders: Mapping[str, str] = field(default_factory=lambda: {"data_dir": ""})
     """options that name parts of that folder"""
     judge: str | None = None

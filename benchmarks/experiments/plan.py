@@ -178,7 +178,8 @@ class Paths:
         if self.dry_run:
             return kind.upper()
         raise OptionError(
-            f"expected {what} for {env} at this scale, found none; add --{kind} {env}=PLACE"
+            f"expected {what} for {env} at this scale, found none; add "
+            f"--{'data-dir' if kind == 'data' else kind} {env}=PLACE"
         )
 
 
@@ -307,12 +308,12 @@ class _Commands:
             words += ["--demos", self.paths.given("demos", setup.env, "a file of demonstrations")]
         return words
 
-    def model(self, size: str = "--parameters") -> list[str]:
+    def model(self) -> list[str]:
         backbone = self.job.backbone
         if backbone is None:
             return []
         if backbone.model == "tiny":
-            return ["--model", "tiny", size, str(int(backbone.parameters))]
+            return ["--model", "tiny", "--tiny-parameters", str(int(backbone.parameters))]
         return ["--model", backbone.model, *self.model_options("--model-option")]
 
     def model_options(self, option: str) -> list[str]:
@@ -329,7 +330,7 @@ class _Commands:
         """Return the words that name the model that acts, and what belongs to it."""
         name = self.job.policy
         if name is None:
-            return self.model("--tiny-parameters")
+            return self.model()
         models, trained = self.models(name), self.plan.jobs[self.job.needs[name]]
         words, is_wkm = ["--model", str(models / "agent")], name == "wkm"
         if self.is_lora:

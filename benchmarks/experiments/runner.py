@@ -60,7 +60,7 @@ def run_jobs(
     listener: Listener = lambda event, job, why: None,
 ) -> dict[str, Ended]:
     if workers < 1:
-        raise OptionError(f"--workers must be at least 1, not {workers}")
+        raise OptionError(f"--jobs must be at least 1, not {workers}")
     planned = {name: commands(plan, job, paths) for name, job in plan.jobs.items()}
     paths.out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:

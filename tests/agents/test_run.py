@@ -245,14 +245,14 @@ def test_a_run_in_which_nothing_can_begin_is_stopped(tmp_path: Path, monkeypatch
 def test_a_tampered_run_is_told_or_shown(
     name: str, change: Any, tmp_path: Path, capsys: Any
 ) -> None:
-    """Never a fault of comap: whatever reads a run says in a line what is wrong with it, or goes on."""
+    """Never an internal error: whatever reads a run says in a line what is wrong with it, or goes on."""
     words = [
         "run",
         "--agent",
         "random",
         "--episodes",
         "1",
-        "--max-steps",
+        "--max-episode-steps",
         "2",
         "--out",
         str(tmp_path),
@@ -263,9 +263,9 @@ def test_a_tampered_run_is_told_or_shown(
     file.write_text(json.dumps(change(known)) + "\n")
     pushed = ["hub", "push", "trajectories", str(tmp_path), f"local:{tmp_path / 'pushed'}"]
     commands = (["view", str(tmp_path), "--no-open"], ["verify", str(tmp_path)], words)
-    for command in (*commands, [*pushed, "--licence", "mit"]):
+    for command in (*commands, [*pushed, "--license", "mit"]):
         assert main(command) in (0, 1, 2, 3), command
-    assert "a fault of comap" not in capsys.readouterr().err
+    assert "an internal error" not in capsys.readouterr().err
 
 
 DEEP: dict[str, Any] = {}

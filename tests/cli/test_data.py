@@ -30,7 +30,7 @@ def opened(name, folder):
 )
 def test_changed_files_are_told(name, file, tmp_path, capsys, monkeypatch):
     folder = folder_of(name, tmp_path)
-    words = ["data", "verify", name, "--path", str(folder)]
+    words = ["data", "verify", name, "--data-dir", str(folder)]
     assert main(words) == 0 and "all as they were made" in capsys.readouterr().out
     place = next(path for path in folder.iterdir() if path.name == file)
     content = bytearray(place.read_bytes())
@@ -52,7 +52,7 @@ def test_older_folders_have_none(name, tmp_path, capsys):
     told = json.loads(path.read_bytes())
     del told["digests"]
     path.write_text(json.dumps(told))
-    assert main(["data", "verify", name, "--path", str(folder)]) == 0
+    assert main(["data", "verify", name, "--data-dir", str(folder)]) == 0
     assert "made without SHA-256" in capsys.readouterr().out
-    assert main(["data", "verify", name, "--path", str(tmp_path / "nowhere")]) == 2
+    assert main(["data", "verify", name, "--data-dir", str(tmp_path / "nowhere")]) == 2
     assert f"comap data build {name}" in capsys.readouterr().err

@@ -47,7 +47,7 @@ def test_paw_trains_on_other_environments(env, split, tmp_path):
     pytest.importorskip("trl")
     words = ["--updates", "1", "--groups", "2", "--members", "2", "--evaluation-tasks", "1"]
     words += ["--warmup-tokens", "0", "--demonstrations", "2", "--max-episode-steps", "2"]
-    words += ["--parameters", "200000", "--env", f"comap/{env}-v0", "--preset", "tiny"]
+    words += ["--tiny-parameters", "200000", "--env", f"comap/{env}-v0", "--preset", "tiny"]
     if env == "ScienceWorld":
         words += ["--model", "tiny", "--env-option", "task_names=find-plant"]
         try:

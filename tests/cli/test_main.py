@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,8 +14,8 @@ import pytest
 import comap.benchmarks.demo
 from comap import __version__
 from comap.cli import main
-from comap.cli.main import COMMANDS, FOR_MAINTAINERS, load
-from comap.cli.options import Options
+from comap.cli.main import COMMANDS, FOR_MAINTAINERS, load, understood
+from comap.cli.options import SHORT_NAMES, Options
 
 HEAVY = {"gymnasium", "numpy", "torch", "transformers", "jsonargparse", "comap.benchmarks"}
 
@@ -149,3 +150,56 @@ def test_ctrl_c_while_modules_are_loaded(module, tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may ignore it
     )
     assert (done.returncode, done.stderr) == (130, "comap: stopped\n")
+
+
+NAMES = {
+    "agent": "text",
+    "data-dir": "text",
+    "env": "text",
+    "episodes": "a whole number",
+    "license": "text",
+    "max-episode-steps": "a whole number",
+    "model": "text",
+    "out": "text",
+    "seed": "a whole number",
+    "split": "text",
+    "tiny-parameters": "a whole number",
+    "world-model": "text",
+}
+"""Options that mean the same wherever they are."""
+INSTEAD = {"n", "sample", "result", "save", "licence", "path", "max", "parameters", "max-steps"}
+"""Names that one of those replaced."""
+
+
+def kind_of(action):
+    """What an option takes, however many: a path is text."""
+    kind = re.sub(r" or none| \(several\)", "", getattr(action, "kind", ""))
+    return {"a path": "text"}.get(kind, kind)
+
+
+def test_options_of_one_name_mean_the_same_in_all_commands():
+    kinds = {}
+    for name in COMMANDS:
+        words = ["--agent", "comap"] if name == "run" else []
+        for action in Options(load(name), ["--help-all", *words], f"comap {name}")._actions:
+            option = next(iter(action.option_strings), "")[2:]
+            assert option not in INSTEAD, f"comap {name} --{option}"
+            if option and name not in FOR_MAINTAINERS and kind_of(action) != "another value":
+                kinds.setdefault(option, {}).setdefault(kind_of(action), []).append(name)
+            if option in NAMES and name not in FOR_MAINTAINERS:
+                assert kind_of(action) in (NAMES[option], "another value"), f"{name} --{option}"
+            short = SHORT_NAMES.get(action.dest)
+            if short and action.option_strings:
+                assert short in action.option_strings, f"comap {name} --{option}"
+    several = {option: by for option, by in kinds.items() if len(by) > 1}
+    assert set(several) <= {"scale", "optimization.schedule", "weights"}, several
+    assert set(NAMES) <= set(kinds)
+
+
+def test_short_and_former_names_still_work():
+    words = "run -a react -e comap/ALFWorld-v0 -n8 -o out -s=3 -w null"
+    play = understood(words.split())
+    assert (play.agent, play.episodes, play.seed, play.world_model) == ("react", 8, 3, "null")
+    assert understood(["verify", "run", "--sample", "all"]).episodes == "all"
+    push = understood(["hub", "push", "models", "a", "b", "--licence", "mit"])
+    assert push.license == "mit"

@@ -10,6 +10,7 @@ import gymnasium
 import pytest
 
 from comap.cli import main
+from comap.cli.main import understood
 from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.integrations import Offered
@@ -155,13 +156,15 @@ def test_ones_own_agent_asks_ones_own_world_model(own, capsys):
     assert main([*agent, "--imagined"]) == 0 and Path("runs", "Curious").is_dir()
     assert {t.world_model for t in episodes(Path("runs", "Curious"))} == {"Foresees"}
     told = " ".join(say("run", "--agent", f"{own}:Curious", "--help")[1].split())
-    assert "turn (Which it takes first.)" in told
+    assert "turn (Which it takes first)" in told
     assert "--decoding NAME" in say("run", "--agent", f"{own}:Loud", "--help")[1]
 
 
 def test_ones_own_world_model_is_scored(own, capsys):
     words = ["score", "world-model", "--env", f"{own}:own/Lamps-v0", "--world-model"]
-    assert main([*words, f"{own}:Foresees", "--n", "4", "--save", "some.jsonl"]) == 0
+    assert (
+        main([*words, f"{own}:Foresees", "--samples", "4", "--save-transitions", "some.jsonl"]) == 0
+    )
     assert main([*words, "null", "--transitions", "some.jsonl", "--out", "null.json"]) == 0
     scores = json.loads(Path("null.json").read_text())["scores"]
     assert scores["n"] == 4 and scores["nonempty"]["delta_f1"] == 0
@@ -169,7 +172,7 @@ def test_ones_own_world_model_is_scored(own, capsys):
 
 def test_one_s_own_reward_trains_on_one_s_own_environment(own, capsys):
     words = ["train", "paw", "--preset", "tiny", "--env", f"{own}:own/Lamps-v0", "--out", "out"]
-    words += ["--parameters", "200000", "--updates", "1", "--groups", "1", "--members", "2"]
+    words += ["--tiny-parameters", "200000", "--updates", "1", "--groups", "1", "--members", "2"]
     words += ["--train-split", "all", "--evaluation-tasks", "0", "--warmup-tokens", "2000"]
     words += ["--max-episode-steps", "2", "--reward"]
     code, _, errors = say(*words, f"{own}:brightnes")
@@ -178,6 +181,8 @@ def test_one_s_own_reward_trains_on_one_s_own_environment(own, capsys):
     assert code == 0, errors
     made = json.loads(Path("out", "run.json").read_text())["described"]
     assert made["config"]["reward"] == f"{own}:brightness"
+    again = understood(["train", "paw", "--config", "out/run.json", "--out", "out"])
+    assert again == understood([*words, f"{own}:brightness"])
     (line,) = map(json.loads, Path("out", "metrics.jsonl").read_text().splitlines())
     assert line["return"] >= 2, "each of two steps counts 1 beside the environment's reward"
     code, _, errors = say(*words, f"{own}:darkness")

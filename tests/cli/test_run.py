@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from comap.agents.create import AGENTS
+from comap.benchmarks import display
 from comap.cli import main
 from comap.cli.main import understood
 from comap.cli.run import Play
@@ -20,6 +22,15 @@ run, episodes, viewed = kit.run, kit.episodes, kit.viewed
 HOSTILE = (
     "\x1b[2J\x1b]0;owned\x07 <script>alert(1)</script> \u202e \ud800 [bold]red[/bold]\n{% x %}"
 )
+
+
+def test_progress_counts_steps_also_while_no_episode_has_ended(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(display, "_SECONDS", 0.0)
+    assert run("--agent", "random", "--max-episode-steps", "3", "--out", str(tmp_path)) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "steps (" in line]
+    assert re.fullmatch(r"Playing: 0 of 4 tasks, 1 steps \([\d,.]+ a second\)", lines[0])
+    assert re.fullmatch(r"4 of 4 tasks, success 0.0 %, 12 steps \([\d,.]+ a second\)", lines[-1])
+    assert len(lines) == 12 + 4
 
 
 def test_an_expert_plays_and_is_shown(tmp_path, capsys):

@@ -28,7 +28,7 @@ RECORD = Trajectory("comap/X-v0", "t", "dev", "goal", "me", "Hello.", State()).t
 )
 @pytest.mark.parametrize(
     "command",
-    ["view FILE --no-open", "verify FILE", "hub push trajectories FILE local:DIR --licence mit"],
+    ["view FILE --no-open", "verify FILE", "hub push trajectories FILE local:DIR --license mit"],
 )
 def test_a_hostile_trajectory(command, line, tmp_path, capsys):
     file = tmp_path / f"{ESCAPES.replace('/', '')}.jsonl"

@@ -23,7 +23,7 @@ from comap.trajectory import read_trajectories
 
 say = load(f"{Path(__file__).with_name('cli_kit.py')}:say")
 PACKAGES = ("torch", "trl", "peft", "jinja2", "matplotlib")
-FEW = ["--preset", "tiny", "--parameters", "200000", "--env-option", "max_episode_steps=4"]
+FEW = ["--preset", "tiny", "--tiny-parameters", "200000", "--env-option", "max_episode_steps=4"]
 SMALL = [
     *("train", "comap", *FEW, "--rounds", "1", "--demonstrations", "4", "--warmup-rollouts", "1"),
     *("--reflection-tasks", "1", "--states-per-episode", "1", "--tasks-per-round", "1"),
@@ -194,6 +194,10 @@ def test_the_models_play_as_they_were_evaluated(trained, tmp_path):
 
 def test_a_training_goes_on_only_as_it_was(trained):
     place = str(trained[0])
+    again = command("comap", "--config", f"{place}/run.json", "--out", place)
+    assert again == understood([*SMALL, "--out", place])
+    code, _, err = say("train", "iwm", "--config", f"{place}/run.json")
+    assert code == 2 and "one of another command" in err
     code, out, err = say(*SMALL, "--out", place, "--live", "2")
     assert (code, err) == (0, "")
     assert out.count(": done before") == 12
@@ -201,7 +205,7 @@ def test_a_training_goes_on_only_as_it_was(trained):
     code, _, err = say(*SMALL, "--out", place, "--eta", "0.25")
     assert code == 2 and len(err.splitlines()) == 1
     assert "found other settings (config.distillation.eta: 0.5 there, 0.25 now)" in err
-    code, _, err = say(*SMALL, "--out", place, "--parameters", "300000")
+    code, _, err = say(*SMALL, "--out", place, "--tiny-parameters", "300000")
     assert code == 2 and "expected the tiny model" in err
 
 
@@ -295,7 +299,7 @@ def test_the_models_of_paw(asked, tmp_path, monkeypatch):
         return folder
 
     monkeypatch.setattr("comap.trainers.setup.tiny_for_training", build)
-    words = (*tiny, "--parameters", "200000", "--seed", "5", "--model", "tiny")
+    words = (*tiny, "--tiny-parameters", "200000", "--seed", "5", "--model", "tiny")
     assert say(*words, "--out", str(tmp_path / "b"))[0] == 0
     assert built == [(tmp_path / "b" / "untrained", "comap/ALFWorld-v0", 200_000, 5)]
     assert asked[-1]["about"]["model"] == {"name": "tiny", "parameters": 200_000}

@@ -70,13 +70,13 @@ def copy(played, tmp_path):
 def test_a_run_verifies(played, tmp_path, capsys):
     out = tmp_path / "result.json"
     capsys.readouterr()
-    assert main(["verify", str(played), "--sample", "2", "--out", str(out)]) == 0
+    assert main(["verify", str(played), "--episodes", "2", "--out", str(out)]) == 0
     said = capsys.readouterr()
     assert "2 agrees; steps compared: 100" in said.out and said.err == ""
     result = json.loads(out.read_text())
     assert result["agree"] and result["recorded"] == 3 and len(result["episodes"]) == 2
     assert result["files"][0]["status"] == "agrees" and str(tmp_path) not in out.read_text()
-    assert main(["verify", str(played), "--sample", "all"]) == 0
+    assert main(["verify", str(played), "--episodes", "all"]) == 0
     assert main(["verify", str(played / "trajectories.jsonl")]) == 0  # its summary lies beside it
     other = verify(played, sample=1, seed=3)
     assert other["episodes"] == verify(played, sample=1, seed=3)["episodes"]
@@ -212,7 +212,7 @@ def test_another_version_is_told_as_such(copy, capsys):
 def test_hostile_lines(line, copy, capsys):
     with (copy / "trajectories.jsonl").open("ab") as file:
         file.write(line + b"\n")
-    assert main(["verify", str(copy), "--sample", "all"]) == 1
+    assert main(["verify", str(copy), "--episodes", "all"]) == 1
     said = capsys.readouterr()
     assert "line 4" in said.out and "\x1b" not in said.out + said.err
 

@@ -40,7 +40,7 @@ def played(tmp_path_factory):
 
 def test_a_run_comes_back_byte_for_byte(played, tmp_path):
     place, back = f"local:{tmp_path / 'pushed'}", tmp_path / "back"
-    words = ["hub", "push", "trajectories", str(played), place, "--licence", "cc-by-4.0"]
+    words = ["hub", "push", "trajectories", str(played), place, "--license", "cc-by-4.0"]
     assert main(words) == 0
     load = ["hub", "load", "trajectories", place, "--out", str(back)]
     assert main([*load, "--revision", "0" * 40]) == 2 and not back.exists()
@@ -69,19 +69,19 @@ def test_a_run_comes_back_byte_for_byte(played, tmp_path):
 def test_a_card_names_the_command_that_made_the_run(played, tmp_path):
     for words in (["verify"], ["run", "--agent", "expert", "--out"]):
         main([*words, str(played)])  # another agent's run into this folder is refused
-    push_trajectories(played, f"local:{tmp_path / 'pushed'}", licence="mit")
+    push_trajectories(played, f"local:{tmp_path / 'pushed'}", license="mit")
     text = (tmp_path / "pushed" / "README.md").read_text("utf-8")
     assert "comap run --agent random" in text
     assert "comap verify runs" not in text and "--agent expert" not in text
     (played / "journal.jsonl").rename(tmp_path / "journal.jsonl")
-    push_trajectories(played, f"local:{tmp_path / 'unknown'}", licence="mit")
+    push_trajectories(played, f"local:{tmp_path / 'unknown'}", license="mit")
     assert "| command |" not in (tmp_path / "unknown" / "README.md").read_text("utf-8")
     (tmp_path / "journal.jsonl").rename(played / "journal.jsonl")
 
 
 def test_datasets_reads_what_was_pushed(played, tmp_path):
     datasets = pytest.importorskip("datasets")
-    push_trajectories(played, f"local:{tmp_path / 'pushed'}", licence="mit")
+    push_trajectories(played, f"local:{tmp_path / 'pushed'}", license="mit")
     found = datasets.load_dataset(
         str(tmp_path / "pushed"), split="episodes", cache_dir=str(tmp_path / "cache")
     )
@@ -107,7 +107,7 @@ def test_a_card_only_shows_what_others_wrote(played, tmp_path):
     )
     write_trajectories(tmp_path / "strange.jsonl", [strange])
     push_trajectories(
-        tmp_path / "strange.jsonl", f"local:{tmp_path / 'to'}", licence="other", title=HOSTILE
+        tmp_path / "strange.jsonl", f"local:{tmp_path / 'to'}", license="other", title=HOSTILE
     )
     text = (tmp_path / "to" / "README.md").read_text("utf-8")
     _, front, body = text.split("---\n", 2)
@@ -146,7 +146,7 @@ def trained(tmp_path_factory):
 
 def test_models_come_back_without_pickles_and_places(trained, played, tmp_path, capsys):
     place = f"local:{tmp_path / 'pushed'}"
-    words = ["hub", "push", "model", str(trained), place, "--licence", "apache-2.0"]
+    words = ["hub", "push", "models", str(trained), place, "--license", "apache-2.0"]
     assert main([*words, "--evaluation", str(played)]) == 0
     assert "left out: wm/optimizer.pt" in capsys.readouterr().err
     text = (tmp_path / "pushed" / "README.md").read_text("utf-8")
@@ -181,7 +181,7 @@ HARM = {
 @pytest.mark.parametrize(("name", "content"), HARM.items(), ids=HARM)
 def test_what_is_not_as_it_was_pushed_is_refused(name, content, trained, tmp_path):
     place = tmp_path / "deep" / "pushed"
-    push_model(trained, place, licence="mit")
+    push_model(trained, place, license="mit")
     (place / name).parent.mkdir(exist_ok=True)
     if content is None:
         (place / name).unlink()
@@ -204,7 +204,7 @@ def test_rows_that_are_no_episodes_are_refused(records, played, tmp_path):
     import pyarrow.parquet
 
     place = tmp_path / "pushed"
-    push_trajectories(played, place, licence="mit")
+    push_trajectories(played, place, license="mit")
     table = pyarrow.Table.from_pylist([{"record": one} for one in records])
     pyarrow.parquet.write_table(table, tmp_path / "new.parquet")
     shutil.copyfile(tmp_path / "new.parquet", place / "data" / "part-00000.parquet")
@@ -215,7 +215,7 @@ def test_rows_that_are_no_episodes_are_refused(records, played, tmp_path):
 
 def test_limits_and_places(played, trained, tmp_path):
     place = tmp_path / "pushed"
-    push_trajectories(played, place, licence="mit")
+    push_trajectories(played, place, license="mit")
     with pytest.raises(OptionError, match="most-bytes"):
         load_trajectories(place, tmp_path / "back", most_bytes=1000)
     with pytest.raises(DataCorrupt, match="expected model"):
@@ -225,14 +225,14 @@ def test_limits_and_places(played, trained, tmp_path):
     with pytest.raises(OptionError, match="empty"):
         load_trajectories(place, tmp_path / "mine")
     with pytest.raises(OptionError, match="pushed to"):
-        push_trajectories(played, tmp_path / "mine", licence="mit")
-    with pytest.raises(OptionError, match="licence"):
-        push_trajectories(played, place, licence="my licence\nx: y")
+        push_trajectories(played, tmp_path / "mine", license="mit")
+    with pytest.raises(OptionError, match="license"):
+        push_trajectories(played, place, license="my license\nx: y")
     with pytest.raises(DataNotFound):
-        push_trajectories(tmp_path / "none.jsonl", place, licence="mit")
+        push_trajectories(tmp_path / "none.jsonl", place, license="mit")
     with pytest.raises(OptionError, match="safe tensors"):
-        push_model(played, place, licence="mit")
-    push_trajectories(played, place, licence="mit")  # in the place of what was there
+        push_model(played, place, license="mit")
+    push_trajectories(played, place, license="mit")  # in the place of what was there
 
 
 @pytest.mark.parametrize("target", ["me", "a/b/c", "me/..", "me/a b", "https://x/y", "local:", ""])
@@ -280,7 +280,7 @@ def hub(monkeypatch):
 
 
 def test_push_and_load(hub, played, tmp_path):
-    push = ["hub", "push", "trajectories", str(played), "me/runs", "--licence", "mit"]
+    push = ["hub", "push", "trajectories", str(played), "me/runs", "--license", "mit"]
     assert main(push) == 0 and main([*push, "--title", "again"]) == 0
     assert sorted(hub.commits[0]) == [
         "README.md",
@@ -304,8 +304,8 @@ def test_what_the_hub_refuses_is_told_without_the_token(
 ):
     monkeypatch.setattr(hub, "refusal", f"401 of Bearer {TOKEN}\nand more")
     for words in (
-        ["push", "model", str(trained), "me/agent", "--licence", "mit"],
-        ["load", "model", "me/none", "--out", str(tmp_path / "back")],
+        ["push", "models", str(trained), "me/agent", "--license", "mit"],
+        ["load", "models", "me/none", "--out", str(tmp_path / "back")],
     ):
         assert main(["hub", *words]) == 1
         (line,) = capsys.readouterr().err.splitlines()

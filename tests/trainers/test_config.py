@@ -82,7 +82,7 @@ def test_table_5():
 
 def test_baselines():
     assert baseline_preset("sft", "paper").roles() == ("agent",)
-    assert baseline_preset("sft", "paper", world_model=True).roles() == ("agent", "wm")
+    assert baseline_preset("sft", "paper", train_world_model=True).roles() == ("agent", "wm")
     assert baseline_preset("iwm", "tiny").roles() == ("agent", "explorer")
     assert baseline_preset("iwm", "tiny").roles({"agent"}) == ("agent",)
     assert baseline_preset("wkm", "paper").roles() == ("agent", "knowledge")

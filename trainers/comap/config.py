@@ -74,21 +74,21 @@ class CoMapTraining(SharedTraining):
     """Threshold of the world-state gate (CoMap, Figure 5)."""
 
     expert_sft: bool = True
-    """False: no warm-up of the policy, and no anchor later."""
+    """Warm up the policy on demonstrations, and keep them as an anchor later."""
     reflection_init: bool = True
-    """False: the reflection mode is not initialized from suffix rollouts."""
+    """Initialize the reflection mode from suffix rollouts."""
     online_reflection: bool = True
-    """False: the policy does not learn from its own reflections in the rounds (alpha = 0)."""
+    """Learn from the policy's own reflections in the rounds; without it, alpha = 0."""
     world_model_evolution: bool = True
-    """False: the world model stays as it was after warm-up."""
+    """Train the world model in the rounds; without it, it stays as after warm-up."""
     world_model_warmup: bool = True
-    """False: the world model begins as the base model."""
+    """Warm up the world model; without it, it begins as the base model."""
     real_ce: bool = True
-    """False: the world model learns from the teacher alone."""
+    """Learn from observed tokens; without it, the world model learns from the teacher alone."""
     wmsd: bool = True
-    """False: the world model learns from what was observed alone (eta = 0)."""
+    """Learn from the teacher; without it, the world model learns from observed tokens alone (eta = 0)."""
     world_state_gate: bool = True
-    """False: the student's prediction is always the future context in training."""
+    """Use the world-state gate; without it, the prediction is always the future context in training."""
 
     policy_rate: float = 2e-5
     """Highest learning rate of the policy (authors' code)."""

@@ -210,7 +210,7 @@ class PaWTraining:
     algorithm: Algorithm = "grpo"
     """grpo, rloo, gigpo or ppo."""
     paw: bool = True
-    """False: the plain algorithm, without the loss on observations."""
+    """Add PaW's loss on observations; without it, the algorithm is plain."""
     loss: WorldModelLoss = field(default_factory=WorldModelLoss)
     """The loss on observations."""
     advantages: Advantages = field(default_factory=Advantages)
@@ -230,9 +230,8 @@ class PaWTraining:
     success_reward: float = 10.0
     """Reward of an episode that solves its task."""
     reward: str = "success"
-    """success (all or nothing), f1 (the share of it that the answer's token F1 is, as ZeroSearch has it),
-    env (the rewards of the environment's steps), or MODULE:function (your own, which returns the reward
-    of each step of an episode)."""
+    """success (all or nothing), f1 (of the answer's tokens, as in ZeroSearch), env (the environment's own
+    rewards), or MODULE:function (your own: an episode's rewards, one for each step)."""
     invalid_penalty: float = 0.1
     """What a reply in the wrong form costs its row."""
     concurrency: int = 128
@@ -244,9 +243,9 @@ class PaWTraining:
     """With engine=simulated: the simulator and its curriculum."""
 
     updates: int | None = 150
-    """Updates of the whole training; None for one pass over the training split."""
+    """Updates in all; None for one pass over the training split."""
     max_updates: int | None = None
-    """Stop after so many of them, to continue later; None for all."""
+    """Updates to stop after, to resume later; None for all."""
     weights: Literal["full", "lora"] = "full"
     """full, or lora (an adapter of the frozen model)."""
     lora: LoRA = field(default_factory=lambda: LoRA(r=16, alpha=32, dropout=0.0))
@@ -265,7 +264,7 @@ class PaWTraining:
     evaluation_splits: tuple[str, ...] = ("valid_seen", "valid_unseen")
     """Splits to evaluate on."""
     evaluation_tasks: int | None = None
-    """Tasks of each; None for all, 0 for no evaluation."""
+    """Tasks of each evaluation split; None for all, 0 for none."""
     evaluation_every: int = 10
     """Updates between two evaluations; 0 for the first and the last only."""
     evaluation_seeds: int = 1

@@ -117,13 +117,12 @@ def train(
         )
     given = {"wm_loss": wm_loss, "advantage": advantage, "select": select}
     own = own_function(config.reward) if ":" in config.reward else None
-    folder = RunFolder(out)
     about = identified(about, config, make_env, {"name": Path(model or "tiny").name})
     described = {"method": "paw", "config": config.describe(), **about}
     described |= changed_parts({**given, "reward": reward})
     described["config"].pop("max_updates", None)  # may grow when the training is gone on with
     with (
-        folder.open(described, session or {}),
+        RunFolder(out).open(described, session or {}) as folder,
         tracked(tell, report_to, folder.path, described["config"]) as tell,
     ):
         begun = warmed_up(config, model, make_env, folder.path, tell, demos)

@@ -47,7 +47,7 @@ def test_results_without_their_jobs_are_reported_as_they_are(tmp_path, capsys):
 
 def test_tables_that_need_no_run_are_there_at_once_and_what_a_folder_held_stays(tmp_path, capsys):
     for name in ("comap-t5", "comap-t4"):
-        assert main(["bench", "run", name, "--out", str(tmp_path), "--workers", "1"]) == 0
+        assert main(["bench", "run", name, "--out", str(tmp_path), "--jobs", "1"]) == 0
     printed = capsys.readouterr().out
     assert "BCE weight" in printed and "5 of 5 jobs done" in printed
     rows = list(read_rows(tmp_path / "rows.jsonl"))

@@ -111,7 +111,7 @@ def said(words):
 def test_official_data_is_asked_for_before_anything_runs(tmp_path):
     found = plan([experiment("comap-t2")], scale_named("paper"), [0])
     job = next(iter(found.jobs.values()))
-    with pytest.raises(OptionError, match=r"add --data comap/ALFWorld-v0=PLACE"):
+    with pytest.raises(OptionError, match=r"add --data-dir comap/ALFWorld-v0=PLACE"):
         commands(found, job, Paths(tmp_path))
     given = Paths(tmp_path, data={"comap/ALFWorld-v0": "/games"}, demos={"comap/ALFWorld-v0": "/d"})
     words = commands(found, job, given)[0]

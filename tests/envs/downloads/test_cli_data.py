@@ -54,7 +54,7 @@ def test_the_commands(site: Any, home: Path, capsys: pytest.CaptureFixture[str])
         (("path", "x"), "known: 'alfworld'"),
         (("get", "toy", "--mirror", "ftp://host"), "mirror must be a URL like"),
         (("get", "toy", "--timeout", "-1"), "expected a timeout above 0"),
-        (("verify", "toy", "--path", "no/such"), "found no such folder"),
+        (("verify", "toy", "--data-dir", "no/such"), "found no such folder"),
     ],
 )
 def test_mistakes_end_with_one_line(

@@ -1,0 +1,170 @@
+"""``comap play`` and ``comap export``: a person's episode, and recorded episodes in other formats."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from ..agents.convert import to_dataset, to_sharegpt
+from ..agents.run import TRAJECTORIES
+from ..envs import restore, snapshot
+from ..envs.registry import env_class
+from ..errors import DataNotFound, OptionError
+from ..jsonl import replacing_file
+from ..trainers.setup import Environments
+from ..trajectory import Trajectory, read_trajectories
+from .options import WORD, Command, EnvOptions
+from .run import check_out
+
+if TYPE_CHECKING:
+    import gymnasium
+
+_HELP = """\
+Type an action, or its number in the list of: actions
+  facts    all facts that are known
+  actions  the actions that do something now
+  undo     take the last action back
+  quit     stop"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayByHand(EnvOptions):
+    """Play a task yourself, in the terminal: observations, and the facts that each action changes.
+
+    Besides actions you can type: facts, actions, undo, quit. A number selects an action of the list.
+    """
+
+    example: ClassVar[str] = "comap play --env comap/ALFWorld-v0"
+
+    split: str | None = None
+    """Split (default: the environment's hardest for tests)."""
+    task: str | None = None
+    """Id of the task (default: one that the seed selects)."""
+    seed: int = 0
+    """Seed of the task's selection and of the environment."""
+
+    def run(self) -> int:
+        options = self.env_options(split="--split")
+        split = self.split or next(reversed(env_class(self.env).test_splits), None)
+        with closing(Environments(self.env, options)(split)) as env:
+            task = None if self.task is None else {"task": self.task}
+            observation, info = env.reset(seed=self.seed, options=task)
+            print(f"task: {info['task']}\ngoal: {info['goal']}\n\n{_HELP}\n\n{observation}")
+            _Game(env, info).play()
+        return 0
+
+
+class _Game:
+    """An episode under way, and the moments to go back to."""
+
+    def __init__(self, env: gymnasium.Env[str, str], info: dict[str, Any]):
+        self.env, self.info = env, info
+        self.total, self.over = 0.0, False
+        self.before: list[tuple[Any, float]] = []
+
+    def play(self) -> None:
+        """Read lines to the episode's end, or to the end of the input."""
+        while not self.over:
+            try:
+                line = input("\n> ").strip()
+            except EOFError:
+                print()
+                break
+            if line == "quit":
+                break
+            if line:
+                self.answer(line)
+        result = "success" if self.info["success"] else "failed" if self.over else "not finished"
+        score = f"score {self.info['score']:g}, return {self.total:g}"
+        print(f"\n{result} after {self.info['step']} steps: {score}")
+
+    def answer(self, line: str) -> None:
+        actions = self.info["admissible_actions"] or ()
+        if line == "facts":
+            print(self.info["facts"].to_text() or "no facts are known")
+        elif line == "actions":
+            listed = [f"{number:>4}  {action}" for number, action in enumerate(actions, 1)]
+            print("\n".join(listed) or "any text is an action here; there is no list")
+        elif line == "undo":
+            self.undo()
+        elif line.isdecimal() and line not in actions and 1 <= int(line) <= len(actions):
+            print(f"> {actions[int(line) - 1]}")
+            self.step(actions[int(line) - 1])
+        else:
+            self.step(line)
+
+    def step(self, action: str) -> None:
+        self.before.append((snapshot(self.env), self.total))
+        observation, reward, terminated, truncated, self.info = self.env.step(action)
+        self.total, self.over = self.total + float(reward), terminated or truncated
+        print("\n".join(filter(None, (observation, self.info["delta"].to_text()))))
+        if "error" in self.info:
+            print(f"the environment failed: {self.info['error']}")
+
+    def undo(self) -> None:
+        if not self.before:
+            print("there is no action to take back")
+            return
+        moment, self.total = self.before.pop()
+        observation, self.info = restore(self.env, moment)
+        print(observation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(Command):
+    """Convert recorded episodes to chat messages, to ShareGPT's format, or to a Parquet file.
+
+    The file has a row for each episode: messages (JSON lines, the conversations that TRL trains on),
+    sharegpt (JSON lines) or parquet (the rows of messages). Rewards and facts stay in the run.
+    """
+
+    example: ClassVar[str] = "comap export runs/first --to messages --out first.jsonl"
+
+    source: Path = field(metadata=WORD)
+    """Folder of a run, or a file of trajectories."""
+    to: Literal["messages", "sharegpt", "parquet"]
+    """Format: messages, sharegpt or parquet."""
+    out: Path
+    """File to write."""
+    successes: bool = False
+    """Only episodes that succeeded."""
+
+    def run(self) -> int:
+        check_out(self.out, is_file=True)
+        if self.out.exists():
+            raise OptionError(f"expected a new file as --out, found {self.out}; name another")
+        rows = self._rows()
+        if not len(rows):
+            kind = "successful episodes" if self.successes else "episodes"
+            raise DataNotFound(f"expected {kind} with steps in {self.source}, found none")
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        with replacing_file(self.out) as file:
+            if self.to == "parquet":
+                from pyarrow import parquet
+
+                parquet.write_table(rows.data.table, file)
+            else:
+                for row in rows:
+                    file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+        print(f"{self.out}: {len(rows):,} rows, one for each episode")
+        return 0
+
+    def _rows(self) -> Any:
+        if self.to == "sharegpt":
+            return to_sharegpt(one for one in self._episodes() if one.steps)
+        return to_dataset(self._episodes())
+
+    def _episodes(self) -> Iterator[Trajectory]:
+        source = self.source
+        path = source / TRAJECTORIES if source.is_dir() else source
+        if not path.is_file():
+            raise DataNotFound(
+                f"expected a folder of comap run or a file of trajectories, found none in {source}"
+            )
+        for trajectory in read_trajectories(path):
+            if trajectory.success or not self.successes:
+                yield trajectory

@@ -1,0 +1,93 @@
+"""`--config FILE` and `--print-config`: what is printed or recorded is read again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from comap.cli.main import understood
+from comap.envs.conformance.transcripts import load
+
+kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
+say, run, episodes = kit.say, kit.run, kit.episodes
+
+COMMANDS = [
+    "run --agent react --decoding masked --episodes 3 --tasks a b --no-overlap --agent-seed 4 "
+    "--env-option source=generated --env-option n=[1,2] --world-model null --adapter a=b",
+    "run --agent expert --split valid_seen --horizon 3 --seed 7",
+    "train comap --preset tiny --rounds 2 --tau-p 0.25 --evaluation-splits valid_seen --seed 3",
+    "train paw --preset tiny --loss.alpha 0.5 --updates 2 --lora.targets q k --max-updates 1",
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_what_is_printed_is_read_again(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, told, _ = say(*words.split(), "--print-config")
+    assert code == 0
+    Path("all.yaml").write_text(told)
+    Path("all.json").write_text(json.dumps(yaml.safe_load(told)))
+    name = words.split()[: 1 + words.startswith("train")]
+    for file in ("all.yaml", "all.json"):
+        assert understood([*name, "--config", file]) == understood(words.split())
+    changed = understood([*name, "--seed", "9", "--config=all.yaml", "-o", "there"])
+    seed = changed.seed if name == ["run"] else changed.config.seed
+    assert (seed, changed.out) == (9, Path("there")), "the command line wins, whatever its order"
+
+
+def test_what_a_run_recorded_is_read_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["--agent", "random", "--agent-option", "mixed=1", "--seed", "5", "--tasks"]
+    tasks = [f"generated/valid_seen/easy/0-{n:06}" for n in (3, 5)]
+    words += [*tasks, "--split", "valid_seen", "--env-option", "difficulty=easy", "--live", "3"]
+    words += ["--max-episode-steps", "4", "--error-rate", "0.25", "--world-model", "noisy"]
+    assert say("run", *words, "--out", "first")[0] == 0
+    recorded = understood(["run", "--config", "first/run.json", "--out", "first"])
+    assert recorded == understood(["run", *words, "--out", "first"])
+    assert say("run", "--config", "first/run.json", "--out", "second")[0] == 0
+    assert episodes(Path("first")) == episodes(Path("second"))
+    fewer = understood(["run", "--tasks", tasks[0], "-s", "6", "--config", "first/run.json"])
+    assert (fewer.tasks, fewer.seed, fewer.out) == ((tasks[0],), 6, None)
+    assert say("run", *words, "--data-dir", str(tmp_path), "--out", "third")[0] == 2
+    code, _, errors = say("train", "paw", "--config", "first/run.json")
+    assert code == 2 and "one of another command" in errors
+
+
+def test_folders_and_secrets_are_asked_for_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    option = ["--model-option", "api_key=sk-0123456789abcdefghij"]
+    code = run("--agent", "random", "--tasks", str(tmp_path / "tasks.txt"), "--out", "first")
+    assert code == 2
+    (tmp_path / "tasks.txt").write_text("generated/valid_unseen/normal/0-000000\n")
+    given = ["--tasks", str(tmp_path / "tasks.txt"), *option, "--out", "first"]
+    assert run("--agent", "random", *given) == 0
+    text = Path("first", "run.json").read_text()
+    assert "sk-01" not in text and str(tmp_path) not in text
+    code, _, errors = say("run", "--config", "first/run.json")
+    assert code == 2 and "expected --model-option" in errors
+    code, _, errors = say("run", "--config", "first/run.json", *option)
+    assert code == 2 and "expected --tasks" in errors and len(errors.splitlines()) == 1
+    played = understood(["run", "--config", "first/run.json", *given])
+    assert played.agent == "random" and played.out == Path("first")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[1, 2]", "expected options and their values"),
+        ("episods: 3", "episods"),
+        ("episodes: many", "a whole number or none as --episodes"),
+        ('{"format": "comap run 1", "sessions": [{}]}', "of Python"),
+        ('{"format": "comap run 1", "sessions": 3}', "of Python"),
+        ('{"format": "comap training 2", "described": 5, "sessions": [{}]}', "another command"),
+    ],
+)
+def test_another_file_is_refused(text, told, tmp_path):
+    file = tmp_path / "file.yaml"
+    file.write_text(text)
+    code, _, errors = say("run", "--agent", "random", "--config", str(file))
+    assert code == 2 and told in errors and len(errors.splitlines()) == 1
+    assert say("run", "--agent", "random", "--config", str(tmp_path / "none"))[0] == 2

@@ -1,0 +1,147 @@
+"""`comap envs`, `agents`, `models`, `doctor`, `play` and `export`, as one types them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from comap.agents.convert import from_sharegpt
+from comap.agents.create import AGENTS
+from comap.cli import main
+from comap.envs.conformance.transcripts import load
+
+kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
+say, run, episodes = kit.say, kit.run, kit.episodes
+
+
+def test_what_there_is_is_listed():
+    code, told, _ = say("envs")
+    assert code == 0 and re.search(r"comap/ALFWorld-v0 +Household tasks", told)
+    code, told, _ = say("agents")
+    assert code == 0 and all(f"\n  {name} " in told for name in AGENTS)
+    code, told, _ = say("models")
+    assert code == 0 and "http://HOST:PORT/v1#NAME" in told and "\n  retrieval " in told
+
+
+def test_an_environment_is_described(monkeypatch, tmp_path):
+    monkeypatch.setenv("COMAP_HOME", str(tmp_path))
+    (tmp_path / "webshop").mkdir()
+    (tmp_path / "webshop" / "notes.txt").write_bytes(b"x" * 2_500_000)
+    code, told, _ = say("envs", "comap/WebShop-v0")
+    assert code == 0
+    assert re.search(r"test +182 tasks \(for tests\)", told)
+    assert re.search(r"observation_mode +\"text\" or \"text_rich\". \(default: 'text'\)", told)
+    assert "max_text_length" in told and "1 files, 2.5 MB" in told
+    assert "\na task: generated/" in told and "Instruction:" in told
+    code, _, errors = say("envs", "comap/WebShp-v0")
+    assert code == 2 and "did you mean 'comap/WebShop-v0'?" in errors
+
+
+def test_an_agent_is_described():
+    code, told, _ = say("agents", "comap")
+    assert code == 0 and re.search(r"--tau-p +.*\(default:", " ".join(told.split()))
+    for option in re.findall(r"\n  (--[a-z-]+)", told):
+        assert option[2:] in say("run", "--agent", "comap", "--help-all")[1]
+    assert "\n  head " in told.partition("--agent-option")[2]
+    assert "mixed" in say("agents", "random")[1]
+
+
+def test_the_doctor_says_what_is_lacking_and_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setenv("COMAP_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, told, errors = say("doctor")
+    assert (code, errors) == (0, "")
+    for name in ("Python", "torch", "extra train", "data alfworld", "Java", "GPU", "browser"):
+        assert re.search(rf"\n(ok|--)  {name} ", f"\n{told}"), name
+    assert re.search(r"--  data alfworld +not in .*run: comap data get alfworld\n", told)
+    assert re.search(r"--  GPU +no NVIDIA driver", told)
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'H100, 81559 MiB, 570.1'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    assert re.search(r"GPU +H100, 81559 MiB, 570.1", say("doctor")[1])
+
+
+def play(words, *lines):
+    """What is printed for these lines, prompts aside."""
+    command = [sys.executable, "-m", "comap", "play", *words.split()]
+    done = subprocess.run(
+        command, input="".join(f"{line}\n" for line in lines), capture_output=True, text=True
+    )
+    assert done.stderr == "", done.stderr
+    return done.returncode, done.stdout
+
+
+def test_a_person_plays(monkeypatch, capsys):
+    words = ["play", "--env-option", "source=generated", "--split", "valid_seen", "--seed", "3"]
+    lines = iter(["actions", "1", "facts", "undo", "undo", "quit"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    action = re.search(r"\n +1  (.+)", told)[1]
+    assert f"\n> {action}\n" in told and re.search(r"\n\+ at\(agent, .+\)\n", told)
+    assert "no action to take back" in told
+    assert told.endswith("\nnot finished after 0 steps: score 0, return 0\n")
+
+
+def test_a_person_wins_and_the_input_may_end(tmp_path):
+    assert run("--agent", "expert", "--out", str(tmp_path), "--episodes", "1") == 0
+    (won,) = episodes(tmp_path)
+    words = f"--env-option source=generated --split {won.split} --task {won.task}"
+    code, told = play(words, *(step.action for step in won.steps), "look")
+    assert code == 0 and f"\nsuccess after {len(won.steps)} steps: score 1, return 1\n" in told
+    code, told = play(words, won.steps[0].action)
+    assert code == 0 and told.endswith("not finished after 1 steps: score 0, return 0\n")
+    code, _, errors = say("play", "--task", "nowhere")
+    assert code == 2 and "found 'nowhere'" in errors
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("played")
+    assert run("--agent", "expert", "--out", str(folder)) == 0
+    return folder
+
+
+def test_episodes_are_exported(played, tmp_path, capsys):
+    datasets = pytest.importorskip("datasets")
+    recorded = episodes(played)
+    for to in ("messages", "sharegpt", "parquet"):
+        out = tmp_path / f"new/{to}"
+        assert main(["export", str(played), "--to", to, "--out", str(out)]) == 0
+        assert f"{out}: 4 rows" in capsys.readouterr().out
+    messages, talks = (
+        [json.loads(line) for line in (tmp_path / "new" / name).read_text().splitlines()]
+        for name in ("messages", "sharegpt")
+    )
+    actions = [[step.action for step in one.steps] for one in recorded]
+    assert [[step.action for step in one.steps] for one in from_sharegpt(talks)] == actions
+    assert messages[0]["messages"][-1] == {
+        "role": "assistant",
+        "content": f"Action: {actions[0][-1]}",
+    }
+    table = datasets.Dataset.from_parquet(
+        str(tmp_path / "new" / "parquet"), cache_dir=str(tmp_path)
+    )
+    assert table.to_list() == messages
+
+
+def test_what_cannot_be_exported_is_refused(played, tmp_path, monkeypatch):
+    out = tmp_path / "out.jsonl"
+    words = ["export", str(played), "--to", "sharegpt", "--out", str(out)]
+    out.write_text("mine")
+    code, _, errors = say(*words)
+    assert code == 2 and "expected a new file as --out" in errors and out.read_text() == "mine"
+    out.unlink()
+    code, _, errors = say("export", str(tmp_path), *words[2:])
+    assert code == 2 and "comap run" in errors and not out.exists()
+    random = tmp_path / "random"
+    assert run("--agent", "random", "--out", str(random), "--max-episode-steps", "2") == 0
+    code, _, errors = say("export", str(random), *words[2:], "--successes")
+    assert code == 2 and "expected successful episodes" in errors and not out.exists()
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    code, _, errors = say("export", str(played), "--to", "messages", "--out", str(out))
+    assert code == 1 and "needs the extra 'train'" in errors and not out.exists()
