@@ -299,9 +299,9 @@ class Play(ModelOptions):
     seed: int = 0
     """Seed of agent, models and environment."""
     keep: Literal["auto", "replies", "prompts", "tokens"] = "auto"
-    """What to record of each model call: replies, prompts (and replies; CoMap then writes 5 to 13 kB a step
-    instead of 3), or tokens (prompts and replies as tokens with log-probabilities, which the viewer
-    colors). auto is prompts for at most 100 tasks, else replies; a resumed run stays as it was."""
+    """What to record of each model call: replies; prompts too (for CoMap 5 to 13 kB a step instead of
+    3); or tokens too, with log-probabilities. auto is prompts for at most 100 tasks, else replies; a
+    resumed run stays as it was."""
     workers: str | None = None
     """ray:N plays on N Ray actors, each with --live episodes at a time and models of its own; results
     do not depend on it (default: this process)."""
