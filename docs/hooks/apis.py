@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -56,13 +57,49 @@ REFERENCE: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """The modules of each page of the reference; a name that several have is on the first of them."""
 
+_FIRST = (
+    "State",
+    "delta_f1",
+    "delta_f1_report",
+    "Trajectory",
+    "read_trajectories",
+    "TextEnv",
+    "Info",
+    "ImaginedEnv",
+    "imagine",
+    "WorldModel",
+    "Query",
+    "Prediction",
+    "create_world_model",
+    "run_episode",
+    "run_episodes",
+    "run_to",
+    "create_agent",
+    "score_world_model",
+    "to_dataset",
+    "Agent",
+    "View",
+    "Decision",
+    "LanguageModel",
+    "HFLanguageModel",
+    "OpenAILanguageModel",
+    "CoEvolution",
+    "train_paw",
+    "preset",
+    "paw_preset",
+    "Environments",
+    "environment_factory",
+    "load_environment",
+    "adapt",
+)
+"""What readers come for: it stands first on its page."""
+
 _NAMED = re.compile(r"(?<![`\[\w])`([A-Za-z_][\w.]*)`(?![`\]])")
-_NOTES = re.compile(r"(?<!\[)METHODS\.md \d(?:\.\d+)*")
 _DIRECTIVE = re.compile(r"^::: (\S+)", re.MULTILINE)
 
 
 def names_of(module: str) -> list[str]:
-    """Return the full names of what a module makes public, in order.
+    """Return the full names of what a module makes public: classes and functions, then the rest.
 
     That is what a package's ``__all__`` lists, and the classes and functions that a plain module defines.
 
@@ -77,7 +114,14 @@ def names_of(module: str) -> list[str]:
         and getattr(thing, "__name__", None) == name
         and thing.__doc__
     ]
-    return [f"{module}.{name}" for name in listed if name[0] != "_"]
+    ranks = {name: _FIRST.index(name) if name in _FIRST else len(_FIRST) for name in listed}
+    ordered = sorted(listed, key=lambda name: (ranks[name], not _is_defined(getattr(import_module(module), name))))
+    return [f"{module}.{name}" for name in ordered if name[0] != "_"]
+
+
+def _is_defined(thing: Any) -> bool:
+    """Return whether a thing is a class or a function, no constant and no alias of a type."""
+    return isinstance(thing, type) or inspect.isroutine(thing)
 
 
 @cache
@@ -134,8 +178,7 @@ def linked(text: str) -> str:
 
 
 def _link_all(text: str) -> str:
-    """Link names, and what cites our notes on the papers, with the page that says what these are."""
-    return _NOTES.sub(r"[\g<0>][methods]", _NAMED.sub(_link, text))
+    return _NAMED.sub(_link, text)
 
 
 def _link(found: re.Match[str]) -> str:

@@ -6,6 +6,8 @@
     The same, with those that it inherits.
 ``<!-- presets: MODULE:NAME -->``
     What presets set.
+``<!-- commands -->``
+    The commands of the command line, with all options.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ import re
 from importlib import import_module
 from typing import Any
 
+from commands import commands_text
 from settings import preset_table, settings_table
 
 __all__ = ["fill", "on_page_markdown"]
 
 _MARK = re.compile(r"^<!-- (settings|all settings|presets): (\S+) -->$", re.MULTILINE)
+_COMMANDS = "<!-- commands -->"
 
 
 def fill(markdown: str) -> str:
@@ -30,6 +34,8 @@ def fill(markdown: str) -> str:
     Raises:
         ImportError, AttributeError: There is no such class or table.
     """
+    if _COMMANDS in markdown:
+        markdown = markdown.replace(_COMMANDS, commands_text())
     return _MARK.sub(lambda found: _written(found[1], found[2]), markdown)
 
 
