@@ -14,8 +14,10 @@ import pytest
 
 import comap
 from comap.agents import Decision, ExpertAgent, Reply, Request, View, run_episode
+from comap.agents.run import TRAJECTORIES
 from comap.benchmarks.verify import check_episode
 from comap.errors import DataNotFound
+from comap.trajectory import write_trajectories
 from comap.worldmodel import ImaginedEnv
 
 TEXT = (Path(comap.__file__).parent / "CONTRIBUTING.md").read_text("utf-8")
@@ -90,3 +92,14 @@ def test_the_trainer(page: Any, tmp_path: Path) -> None:
         with pytest.raises(DataNotFound, match="found none"):
             winners.train_on_winners(*arguments, tmp_path / "out")
     assert (tmp_path / "out" / "stages" / "00-play" / "done.json").is_file()
+
+
+def test_the_trainer_learns_from_what_was_won(page: Any, tmp_path: Path) -> None:
+    winners = page("trainers/winners.py")
+    env = page("envs/lamps/__init__.py").LampsEnv(split="train")
+    won = run_episode(env, ExpertAgent(), task=env.tasks.ids[0])
+    write_trajectories(tmp_path / "episodes" / TRAJECTORIES, [won])
+    rows = [*winners._rows(types.SimpleNamespace(path=tmp_path), winners.WinnersTraining())]
+    assert won.success and [row.answer for row in rows] == [
+        f"Action: {step.action}" for step in won.steps
+    ]

@@ -115,7 +115,10 @@ def names_of(module: str) -> list[str]:
         and thing.__doc__
     ]
     ranks = {name: _FIRST.index(name) if name in _FIRST else len(_FIRST) for name in listed}
-    ordered = sorted(listed, key=lambda name: (ranks[name], not _is_defined(getattr(import_module(module), name))))
+    ordered = sorted(
+        listed,
+        key=lambda name: (ranks[name], not _is_defined(getattr(import_module(module), name))),
+    )
     return [f"{module}.{name}" for name in ordered if name[0] != "_"]
 
 

@@ -49,7 +49,8 @@ def generated() -> Iterator[tuple[str, str]]:
     for name in REFERENCE:
         yield f"reference/{name}.md", reference_page(name)
     yield "examples.md", examples_page()
-    yield "experiments-tiny.md", (TINY / "report.md").read_text("utf-8")
+    tiny = (TINY / "report.md").read_text("utf-8")
+    yield "experiments-tiny.md", tiny.replace("# Experiments", "# Tiny scale", 1)
 
 
 def on_files(files: Any, config: Any, **given: Any) -> Any:
@@ -108,14 +109,14 @@ def _headed(text: str) -> str:
 
 def _arguments(made: type, sections: dict[str, str]) -> str:
     """Return the arguments of a constructor as a table, and what it raises."""
-    told = _items(sections["Args"])
+    described = _items(sections["Args"])
     defaults = {
         name: parameter.default
         for name, parameter in inspect.signature(made).parameters.items()
         if parameter.default is not parameter.empty
     }
     lines = ["## Arguments\n", "| argument | default | |", "|---|---|---|"]
-    for name, text in told.items():
+    for name, text in described.items():
         default = f"`{defaults[name]!r}`" if name in defaults else ""
         lines.append(f"| `{name}` | {default} | {_escaped(text)} |")
     raised = [f"- `{name}`: {text}" for name, text in _items(sections["Raises"]).items()]
@@ -181,12 +182,22 @@ def examples_page() -> str:
 
 
 def _notebook(path: Path) -> str:
-    """Return a notebook's cells as Markdown, its headings two levels down, without outputs."""
+    """Return a notebook's cells and their outputs as Markdown, its headings two levels down."""
     lines = []
     for cell in json.loads(path.read_text("utf-8"))["cells"]:
         text = "".join(cell["source"])
         if cell["cell_type"] == "code":
             lines.append(f"```python\n{text}\n```\n")
+            lines += [_output(output) for output in cell["outputs"]]
         else:
             lines.append(re.sub(r"^#", "###", text, flags=re.MULTILINE) + "\n")
     return "\n".join(lines)
+
+
+def _output(output: dict[str, Any]) -> str:
+    """Return an output as Markdown: a picture where there is one, else its text."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        return f"![Plot of the cell above](data:image/png;base64,{data['image/png'].strip()})\n"
+    text = "".join(output.get("text") or data["text/plain"])
+    return f"```text\n{text.rstrip()}\n```\n"

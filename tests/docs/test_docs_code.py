@@ -38,6 +38,13 @@ TASKS = {
     )
 }
 """The pages of what a newcomer wants to do first."""
+OWN = {
+    "lamps:mine/Lamps-v0": "comap/ALFWorld-v0",
+    "curious:Curious": "random",
+    "doors:Doors": "null",
+    "my_reward:progress": "success",
+}
+"""What the reader wrote, and what stands for it where a command is only parsed."""
 MOST_LINES = 40  # of code on each of them
 
 ALL = [
@@ -105,7 +112,10 @@ def replacements(page: Path, folder: Path) -> Iterator[dict[str, str]]:
             yield {"http://127.0.0.1:8000": server.base}
     elif page == TASKS["trl"]:
         model = tool_model(folder / "model", "comap/ALFWorld-v0", "press lamp 1", "press lamp 2")
-        yield {'"Qwen/Qwen3-0.6B"': repr(str(model)), "max_completion_length=512": "max_completion_length=128"}
+        yield {
+            '"Qwen/Qwen3-0.6B"': repr(str(model)),
+            "max_completion_length=512": "max_completion_length=128",
+        }
     elif page == TASKS["reward"]:
         yield {"updates=2": "updates=1"}
     else:
@@ -117,8 +127,7 @@ def test_commands_are_known() -> None:
     for page, words, _ in ALL:
         program = words[0]
         if program == "comap" or "comap" in words:
-            own = {"lamps:mine/Lamps-v0": "comap/ALFWorld-v0", "curious:Curious": "random"}
-            known = [own.get(word, word) for word in words]
+            known = [OWN.get(word, word) for word in words]
             asked = known[known.index("comap") + 1 :]
             if asked == ["--version"]:
                 assert main(asked) == 0
