@@ -106,7 +106,8 @@ def names_of(module: str) -> list[str]:
     Args:
         module: Its name.
     """
-    held = vars(import_module(module))
+    made = import_module(module)
+    held = vars(made)
     listed = held.get("__all__") or [
         name
         for name, thing in held.items()
@@ -115,10 +116,7 @@ def names_of(module: str) -> list[str]:
         and thing.__doc__
     ]
     ranks = {name: _FIRST.index(name) if name in _FIRST else len(_FIRST) for name in listed}
-    ordered = sorted(
-        listed,
-        key=lambda name: (ranks[name], not _is_defined(getattr(import_module(module), name))),
-    )
+    ordered = sorted(listed, key=lambda name: (ranks[name], not _is_defined(getattr(made, name))))
     return [f"{module}.{name}" for name in ordered if name[0] != "_"]
 
 

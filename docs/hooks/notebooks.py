@@ -9,6 +9,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def main() -> None:
+    """Run each notebook in an empty folder and store it with its outputs."""
     import nbclient
     import nbformat
 
