@@ -76,7 +76,7 @@ class Call:
         finish: Why generation ended: ``"stop"`` or ``"length"``.
         adapter: Which adapter answered.
         tokens: The text of each token, or each option, one for each log-probability, where they are
-            kept and the model tells them. On disk it is only where it is not None.
+            kept and the model returns them. On disk it is only where it is not None.
     """
 
     kind: str
@@ -124,7 +124,7 @@ class Step:
         prediction: What a world model had predicted of this step, if one was asked.
         calls: What language models were asked for this decision.
         notes: What the agent says of this decision, as JSON data: drafts, gates and the like. The name
-            in `ENV_INFO` is kept for what the environment told.
+            in `ENV_INFO` is reserved for what the environment reported.
     """
 
     t: int
@@ -145,9 +145,9 @@ class Step:
 
     @property
     def env_info(self) -> Mapping[str, Any]:
-        """What the environment's `info` told beside the fields above, of the keys in its `info_kept`.
+        """What the environment's `info` had beside the fields above, of the keys in its `info_kept`.
 
-        What it did not tell, or told as nothing, is not there.
+        What it did not report, or reported as nothing, is not there.
         """
         info = self.notes.get(ENV_INFO)
         return info if isinstance(info, Mapping) else {}

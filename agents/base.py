@@ -23,7 +23,7 @@ class View:
 
     Attributes:
         env_id: The environment.
-        task: The task's id; for seeding, it tells nothing of the solution.
+        task: The task's id; for seeding, it says nothing about the solution.
         goal: The task in words.
         history: The turns so far; the last one's observation is the present.
         facts: The belief.
@@ -164,7 +164,7 @@ asked; a list of replies for a list. A request that failed raises its error at t
 
 
 class Agent(Protocol):
-    """Decides on actions; `name` tells it in results."""
+    """Decides on actions; `name` is its name in results."""
 
     name: str
 

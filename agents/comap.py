@@ -420,7 +420,7 @@ class CoMapAgent:
         return self.config.required_capabilities() | ({"encode"} if reads else set())
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
-        """Draft, look ahead, reflect and choose; the notes tell all of it."""
+        """Draft, look ahead, reflect and choose; the notes record all of it."""
         config, replies = self.config, replies_in(view)
         draft = yield from draft_action(view, config, converse(view, config, replies))
         if not draft.parsed:
@@ -448,7 +448,7 @@ class CoMapAgent:
         return Decision(action, kept, {**notes, **ahead.notes, **verdict})
 
     def look_ahead(self, view: View, draft: Draft) -> Generator[Request, Reply, LookAhead]:
-        """Return what the reflection is told of the future: what the world model says of the draft."""
+        """Return the future that the reflection reads: the world model's prediction for the draft."""
         if not self.config.future_state:
             return LookAhead()
         imagined: Imagined = yield Imagine(draft.action)

@@ -98,7 +98,7 @@ def to_sharegpt(trajectories: Iterable[Trajectory]) -> list[dict[str, Any]]:
 
     A conversation is the instruction, "OK", the first observation, then replies and observations by
     turns, all but the first observation marked ``Observation:``. The goal stands in the instruction
-    where the first observation does not tell it. Further keys tell the environment, the split, the
+    where the first observation lacks it. Further keys are the environment, the split, the
     goal, the agent and how the episode ended.
 
     Lost are facts, predictions, calls, notes, the rewards but their sum, the seed and the
@@ -148,7 +148,7 @@ def from_sharegpt(
     Args:
         rows: Rows such as `to_sharegpt` returns, or of ETO's files.
         env_id: The environment of rows that do not name it.
-        agent: Who acted in rows that do not tell.
+        agent: The agent's name in rows without one.
 
     Raises:
         DataCorrupt: A row is no conversation of human and gpt by turns; the message says which.

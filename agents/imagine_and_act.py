@@ -56,7 +56,7 @@ class ImagineAndActAgent:
         self.config = config or ImagineAndActConfig()
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
-        """Propose, imagine, choose; the notes tell each and whether it could be read."""
+        """Propose, imagine, choose; the notes record each and whether it could be read."""
         replies = replies_in(view)
         proposal = yield from draft_action(
             view, self.config, converse(view, self.config, replies), "propose"

@@ -253,7 +253,7 @@ use the agent 'react'
 class PaWAgent:
     """One call a step: one user message with the last steps, one reply in tags (PaW, Figures 7 to 9).
 
-    The message tells task, recent steps, the present and what can be done; at the first step, and
+    The message has the task, recent steps, the present and what can be done; at the first step, and
     where no step fits or a WebShop prompt has more than 13,000 characters, a template without
     history. The reply holds ``<think>`` and ``<action>``; in search QA ``<think>`` and ``<search>`` or
     ``<answer>``. `read_tags` says which replies are valid: the note ``valid``. It asks once: replies of

@@ -222,7 +222,7 @@ class RAPConfig(AgentConfig):
     action_tokens: int = 32
     """Most tokens of a candidate."""
     log_probs: Literal["sampled", "scored"] = "sampled"
-    """Where a candidate's log-probability is from: its own sampling, which every model that tells
+    """Where a candidate's log-probability is from: its own sampling, which every model that returns
     log-probabilities can do; or a `Score` request for all candidates, as released."""
     log_prob_weight: float = 0.2
     """Weight of the action's mean log-probability in its reward."""
@@ -268,7 +268,7 @@ def goal_overlap(goal: str, text: str, letters: int = 4) -> float:
 
 
 class RAPAgent:
-    """A Monte Carlo tree search at every real step; the world model tells what actions lead to.
+    """A Monte Carlo tree search at every real step; the world model predicts what actions lead to.
 
     A rollout descends by UCT to a leaf, expands it, and goes on along the most promising children,
     expanding each, to the full depth. The reward of an action is a weighted sum of its mean

@@ -44,7 +44,7 @@ class ReflexionAgent:
     after the last trial does not compare with that of agents that try once. Report both the first
     trial and the last.
 
-    Deviations: the failed trial is told as a plain transcript, cut from its oldest turn; an empty
+    Deviations: the failed trial is shown as a plain transcript, cut from its oldest turn; an empty
     reflection is on record in the trajectory, and not added; a trial that a fault ended is not tried
     again, since it was not the agent that failed. Masked and scored decoding, and the belief as state
     text, are ours, and so are the prompts.

@@ -120,7 +120,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 (as in Gymnasium)
     env_id: ClassVar[str]
-    # Keys that `info` has beside those of `Info`, with their values where there is nothing to tell.
+    # Keys that `info` has beside those of `Info`, with their values where there is nothing to report.
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     # Those of them that records of episodes keep.
     info_kept: ClassVar[tuple[str, ...]] = ()
@@ -241,7 +241,7 @@ class TextEnv(gymnasium.Env[str, str]):
         return None
 
     def goal_reached(self, state: State) -> bool | None:
-        """Return whether the facts say that the task is solved; None where facts cannot tell."""
+        """Return whether the facts say that the task is solved; None where facts cannot say."""
         return None
 
     def ended(self, state: State) -> bool:
@@ -249,11 +249,11 @@ class TextEnv(gymnasium.Env[str, str]):
         return False
 
     def score_of(self, state: State) -> float | None:
-        """Return the progress that the facts tell, 0 to 1; None where facts cannot tell."""
+        """Return the progress that follows from the facts, 0 to 1; None where facts cannot say."""
         return None
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
-        """Return the actions that the facts allow; None where facts cannot tell."""
+        """Return the actions that the facts allow; None where facts cannot say."""
         return None
 
     def expert_from(self, state: State, admissible: tuple[str, ...] | None) -> str | None:
@@ -387,9 +387,9 @@ class TextEnv(gymnasium.Env[str, str]):
         return {"task": self._task, "split": self._split, "goal": self._goal}
 
     def extras(self, observation: str = "") -> dict[str, Any]:
-        """Return what is told beside `Info` of an observation alone, anew: nobody else's changes.
+        """Return the keys beside `Info` that an observation alone determines, as a new dictionary.
 
-        That is `info_extras` where there is nothing to tell.
+        That is `info_extras` where there is nothing to report.
         """
         return {name: copy(nothing) for name, nothing in self.info_extras.items()}
 

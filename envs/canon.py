@@ -58,13 +58,13 @@ class Describer(Protocol):
 class Revealer(Protocol):
     """A canonicalizer that knows which changes no world model could have foreseen.
 
-    Scores tell such transitions apart, so that a model is not blamed for what nobody could know.
+    Scores separate such transitions, so that a model is not blamed for what nobody could know.
     """
 
     def reveals(
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
     ) -> bool:
-        """Return whether a change tells what neither texts so far nor the action did.
+        """Return whether a change follows neither from the texts so far nor from the action.
 
         Args:
             goal: The task in words.

@@ -147,7 +147,7 @@ def state_text(
         goal: The task in words.
         history: The turns so far.
         state: The belief of the present.
-        action: If given, the text is for predicting what follows this action, and tells what matters
+        action: If given, the text is for predicting what follows this action, and has what matters
             for that; else it is for choosing an action.
 
     Example:

@@ -83,7 +83,7 @@ class EpisodeTools:
         return listed
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Result:
-        """Call a tool; what is wrong is told, not raised."""
+        """Call a tool; errors are returned as text, not raised."""
         try:
             return self._call(name, arguments)
         except CoMapError as error:

@@ -84,7 +84,7 @@ class ActEnvironment(_Environment):
 
 
 class CallEnvironment(_Environment):
-    """An environment whose actions are calls of functions that the task tells of (StableToolBench)."""
+    """An environment whose actions are calls of the task's functions (StableToolBench)."""
 
     def call(self, name: str, arguments: dict[str, Any]) -> str:
         """Call one of the functions that the task tells of, Finish among them.

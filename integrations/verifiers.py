@@ -57,7 +57,7 @@ def load_environment(
 
     Each rollout has an environment of its own, at the task of its row; the model's replies are actions,
     and observations are messages of the user. Metrics are ``score``, ``success``, ``steps`` and
-    ``invalid_actions``; what the environment told last is in ``state["comap"]``. A task that cannot be
+    ``invalid_actions``; the environment's last report is in ``state["comap"]``. A task that cannot be
     started, or an engine that broke, is the rollout's ``error``.
 
     Args:
@@ -68,7 +68,7 @@ def load_environment(
         num_eval_examples: The same for `eval_split`.
         reward: What a rollout is worth.
         reading: Where in a reply the action is; None for what suits the environment.
-        system_prompt: What the model is told; None for a short one that says how actions are written.
+        system_prompt: The system prompt; None for a short one that says how actions are written.
         show_actions: Whether observations end with the admissible actions, where there are such.
         max_turns: Replies in a rollout, or -1: the environment has its own limit.
         **options: Of the environment.

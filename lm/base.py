@@ -114,7 +114,7 @@ class Score:
 class NextWord:
     """A request for the probabilities of chosen words as the next one; `WordProbabilities` reply.
 
-    Each word stands for its first token that tells it from the other words (its first token, where
+    Each word stands for its first token that distinguishes it from the other words (its first token, where
     the words begin differently, as they should).
 
     Attributes:
@@ -148,9 +148,9 @@ class Completion:
     Attributes:
         text: What follows the request's prefix, without stop string and end token.
         token_ids: The generated tokens as they were sampled, end token included; None where the
-            backend does not tell.
+            backend does not return them.
         logprobs: The natural log-probability of each of them under the model itself: temperature 1,
-            no top-p, no restriction to choices. None where the backend does not tell.
+            no top-p, no restriction to choices. None where the backend does not return them.
         finish: ``"stop"`` (the model ended its message, a stop string came, or a choice was
             complete) or ``"length"``.
         prompt_tokens: Number of tokens in the prompt.
@@ -158,7 +158,7 @@ class Completion:
         tokens: The text of each generated token, one for each log-probability; joined they are the
             generated text before anything was cut off, perhaps with special tokens that `text` has
             not. A token that ends inside a character is empty and a later one has the character.
-            None where the backend does not tell: see ``"tokens"`` in `CAPABILITIES`.
+            None where the backend does not return them: see ``"tokens"`` in `CAPABILITIES`.
     """
 
     text: str

@@ -71,7 +71,7 @@ class WorldModel(Protocol):
 class Grounded(Protocol):
     """A world model that wants to know the real episode that it is asked about.
 
-    `ImaginedEnv` and `imagine` tell it: after each reset and each real step.
+    `ImaginedEnv` and `imagine` call it: after each reset and each real step.
     """
 
     def ground(self, env: gymnasium.Env[str, str]) -> None:

@@ -60,7 +60,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
     Args:
         env: An environment of comap, wrapped or not.
         world_model: A world model, its id, or its config (see `create_world_model`). A model that
-            can tell its config, and any config, makes ``env.spec`` rebuildable and JSON-able.
+            has a config, and any config, makes ``env.spec`` rebuildable and JSON-able.
         horizon: Steps after which the episode is truncated; None for the environment's own limit.
         real_every: Take every so many-th step for real: 1 for all, None for none.
 

@@ -32,11 +32,11 @@ _RESERVED = 64
 class LanguageWorldModel:
     """Asks a language model for the next observation: greedy, in batches, one prompt a query.
 
-    The prompt tells the goal, the history (or the belief in words), the action and what to answer, as
+    The prompt has the goal, the history (or the belief in words), the action and what to answer, as
     one message of the user in the model's own chat template. Where it does not fit, the history is
     cut from its oldest turn; the goal, the action, the instruction and the output marker are not
     (but for a goal that would fill half of it, or an action a quarter). Nothing of what really follows
-    is in it. The goal is told by itself only where the first observation does not tell it.
+    is in it. The goal stands alone only where the first observation lacks it.
 
     Args:
         lm: The language model, or what `comap.lm.create_language_model` makes one from.

@@ -25,7 +25,7 @@ class Imagined:
         observation: The predicted text.
         facts: The belief that it leads to.
         delta: What it changes.
-        goal_reached: Whether the task would be solved, by those facts; None where facts cannot tell.
+        goal_reached: Whether the task would be solved, by those facts; None where facts cannot say.
         prediction: The whole prediction.
         action: The action in question.
         admissible_actions: The actions that would do something then, or None.

@@ -69,7 +69,7 @@ class NoisyWorldModel:
         self._canonicalizer: Canonicalizer | None = None
 
     def ground(self, env: gymnasium.Env[str, str]) -> None:
-        """Take note of the environment's canonicalizer, and tell the model behind."""
+        """Take note of the environment's canonicalizer, and pass it to the model behind."""
         if isinstance(env.unwrapped, TextEnv):
             self._canonicalizer = env.unwrapped.canonicalizer
         if isinstance(self.model, Grounded):

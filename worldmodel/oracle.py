@@ -18,7 +18,7 @@ _REMEMBERED = 256
 class OracleWorldModel:
     """Predicts by really doing it, from a snapshot, and going back.
 
-    It belongs to one environment at a time; `ground` tells it where that environment is. The actions
+    It belongs to one environment at a time; `ground` gives it that environment. The actions
     that a query's history has beyond that moment are replayed (the moments on the way are kept, so
     that a rollout costs one step a prediction). The real episode is left as it was. After its true end
     it repeats the last observation and says that the episode is over; it knows no step limit.

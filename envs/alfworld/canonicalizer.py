@@ -418,7 +418,7 @@ class ALFWorldCanonicalizer:
     def reveals(
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
     ) -> bool:
-        """Return whether a change tells what neither the belief nor the action did."""
+        """Return whether a change follows neither from the belief nor from the action."""
         action = self.action(action)
         known = {fact[1] for fact in before.facts if fact[0] in _HOLDS and len(fact) > 1}
         delta = diff(before, after)

@@ -77,10 +77,10 @@ class ALFWorldEnv(TextEnv):
     ## State facts
     ``exists(R) at(agent, R) seen(R) open(R) closed(R) in(O, R) near(O, R) holding(O) clean(O) hot(O)
     cool(O) sliced(O) lit(O)``: what follows from the text so far, by `ALFWorldCanonicalizer`.
-    `engine_facts` tells what is true beyond that.
+    `engine_facts` has what is true beyond that.
 
     ## Known deviations from upstream
-    Deviations from upstream: ``terminated`` and ``truncated`` are told apart; an episode ends when it
+    Deviations from upstream: ``terminated`` and ``truncated`` are distinguished; an episode ends when it
     is won (TextWorld goes on); facts are beliefs; `domain_randomization` is not offered.
     Quirks of upstream that are kept: one cannot go to a receptacle at one's own location, nor to
     any other that shares it; clean, heat and cool need the appliance to be here, its door does not

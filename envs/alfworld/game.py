@@ -69,7 +69,7 @@ _GOALS = tuple(
 
 @dataclass(frozen=True)
 class Problem:
-    """One game as its file tells it.
+    """One game as its file describes it.
 
     Attributes:
         facts: The initial facts, lower case, with the file's own ids.
@@ -233,7 +233,7 @@ class Game:
     """The fixed side of one game, in display names.
 
     Args:
-        problem: What the file tells.
+        problem: The content of the file.
         dialect: Whether things are "moved" or "put".
 
     Raises:

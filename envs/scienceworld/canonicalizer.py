@@ -482,7 +482,7 @@ class ScienceWorldCanonicalizer:
     def reveals(
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
     ) -> bool:
-        """Return whether a change tells what neither the belief, nor time, nor the action did."""
+        """Return whether a change follows neither from the belief, nor from time, nor from the action."""
         later = Belief(before.facts)
         pass_time(later)
         aged = later.facts()

@@ -105,7 +105,7 @@ class ScienceWorldEnv(TextEnv):
     ticks is over after ten times ``wait``); the simulator's reset is never used (after a gold path
     it works that out again each time); score and reward are in 0..1, and a failure has score 0, not
     -100; looks, inventories and lists of actions are not fetched at each step; ``terminated`` and
-    ``truncated`` are told apart. Upstream lists the actions at each step, and to name things in that
+    ``truncated`` are distinguished. Upstream lists the actions at each step, and to name things in that
     list it draws from the random numbers that bees, animals and genes draw from: its list changes the
     world. Here the list is drawn aside: it is a function of the world, and asking changes nothing. In
     tasks with such creatures episodes may therefore differ from upstream's, as those differ among
@@ -311,7 +311,7 @@ class ScienceWorldEnv(TextEnv):
         return (outcome.score, outcome.success) == (max(0, points) / 100, points >= 100)
 
     def extras(self, observation: str = "") -> dict[str, Any]:
-        """Return what is told beside `Info` of an observation alone, a predicted one too."""
+        """Return the keys beside `Info` that an observation alone determines, a predicted one too."""
         return super().extras(observation) | {"choices": choices_of(observation)}
 
     def _info(self) -> dict[str, Any]:

@@ -170,7 +170,7 @@ class SearchQACanonicalizer:
     def reveals(
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
     ) -> bool:
-        """Return whether a search told what nobody could foresee: see `comap.envs.Revealer`.
+        """Return whether a search found what nobody could foresee: see `comap.envs.Revealer`.
 
         A query that the episode asked before repeats its list. A new one is foreseeable only where
         each title that it shows was named: by the question, the query or a text so far.

@@ -47,7 +47,7 @@ class SearchQAEnv(TextEnv):
     ``Unicode``: any text. ``<search>words</search>`` searches, ``<answer>words</answer>`` answers; with
     ``actions="react"`` ``search[words]`` and ``finish[words]``. Thoughts around them are welcome. Of
     several tags Search-R1's style takes the first, verl-agent's the first search. Any other text is
-    refused, takes a turn, and is told as ``info["invalid_action"]``.
+    refused, takes a turn, and sets ``info["invalid_action"]``.
 
     ## Observation Space
     ``Unicode``: at the start ``Question: ...``; after a search its passages between
@@ -71,7 +71,7 @@ class SearchQAEnv(TextEnv):
     ## Information
     See `comap.envs.Info`. ``score`` is 1 if the answer matches exactly, after the end; ``success`` the
     same. ``admissible_actions`` is None, since any search may be of use, or with
-    ``admissible_actions=True`` suggestions by question and belief. ``well_formed`` tells whether the
+    ``admissible_actions=True`` suggestions by question and belief. ``well_formed`` is whether the
     action kept the form; ``retrieved`` has the ids of the passages that the last search showed. Nothing
     in ``info`` comes from the golden answers before the end: see `wanted`.
 

@@ -58,7 +58,7 @@ class Retriever(Protocol):
 
 
 class CallableRetriever:
-    r"""A retriever made of any function: a search engine of yours, or a model that plays one.
+    r"""A retriever made of any function: your own search engine, or a model that plays one.
 
     Args:
         function: Called with the queries and `k`; returns for each query its passages, best first,

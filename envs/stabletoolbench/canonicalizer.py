@@ -311,7 +311,7 @@ class ToolCanonicalizer:
     def reveals(
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
     ) -> bool:
-        """Return whether a value was told that no text so far has: see `comap.envs.Revealer`."""
+        """Return whether a value appeared that no text so far has: see `comap.envs.Revealer`."""
         parts = [goal, action]
         for turn in history:
             parts += [turn.action or "", turn.observation]

@@ -165,7 +165,7 @@ class StableToolBenchEnv(TextEnv):
     responses and whatever else is configured. Generated tasks offer functions of thirteen small
     programs with state, in six categories: flights, hotels, orders, inventory, a calendar, contacts,
     files, exchange rates, a bank, weather, geography, music and a library. They have pages, want
-    identifiers looked up first, tell other units than those asked for, limit rates, and refuse what
+    identifiers looked up first, return other units than those asked for, limit rates, and refuse what
     conflicts; what calls change stays changed.
 
     ## Action Space
@@ -174,7 +174,7 @@ class StableToolBenchEnv(TextEnv):
     (``Action: name`` and ``Action Input: {...}``) or as ``name({...})``. Arguments are held against
     the function's JSON schema; texts that are numbers are taken for numbers where these are wanted,
     and numbers for texts. Other text, unknown functions and wrong arguments are answered with an
-    error, count as calls, and are told as ``info["invalid_action"]``. ``Finish`` takes
+    error, count as calls, and set ``info["invalid_action"]``. ``Finish`` takes
     ``return_type``, ``give_answer`` or ``give_up_and_restart``, and ``final_answer``.
 
     ## Observation Space
@@ -195,7 +195,7 @@ class StableToolBenchEnv(TextEnv):
 
     ## Information
     See `comap.envs.Info`. ``score`` is, after ``Finish``, the share of answer fields and changes that
-    are right, or what the judge says; ``success`` is a score of 1. ``tool_source`` tells which backend
+    are right, or what the judge says; ``success`` is a score of 1. ``tool_source`` is the backend that
     answered: ``local`` (a generated tool), ``cache``, ``live``, ``sim`` or ``none``; empty where none
     was asked. ``tool_status`` is ``ok`` or the kind of error, ``tool_faults`` what failed in backends.
     Records of episodes keep source and faults: see `comap.trajectory.Step.env_info`.
@@ -381,12 +381,12 @@ class StableToolBenchEnv(TextEnv):
         return write_call(FINISH, {"return_type": "give_answer", "final_answer": answer})
 
     def goal_reached(self, state: State) -> bool | None:
-        """Return whether the facts tell a right answer and changes; None for official queries."""
+        """Return whether the facts show a right answer and changes; None for official queries."""
         share = self.score_of(state)
         return None if share is None else share == 1.0
 
     def score_of(self, state: State) -> float | None:
-        """Return the share of a generated task that the facts tell to be right."""
+        """Return the share of a generated task that the facts show to be right."""
         task = None if self._session is None else self._session.task
         if task is None:
             return None

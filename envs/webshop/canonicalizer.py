@@ -35,7 +35,7 @@ class WebShopCanonicalizer:
       an exact click on a value that the page offers counts as choosing it, and choices hold until
       the item is left;
     * groups of options and their values look alike: the first part is a group, and so is each later
-      one that has a known name (``data/option_groups.json``, or one that a ``Selected`` part tells).
+      one that has a known name (``data/option_groups.json``, or one that a ``Selected`` part names).
       A group with an unknown name that comes second is taken for values of the first.
 
     In the mode ``text_rich`` upstream does not mark chosen values that are not plain ASCII; clicks
@@ -116,7 +116,7 @@ class WebShopCanonicalizer:
     def reveals(
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
     ) -> bool:
-        """Return whether a change tells what no page so far did: see `comap.envs.Revealer`."""
+        """Return whether a change is in no page so far: see `comap.envs.Revealer`."""
         earlier = [before]
         for turn in history:
             if turn.action is None:

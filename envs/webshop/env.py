@@ -140,8 +140,8 @@ class WebShopEnv(TextEnv):
     ## Action Space
     ``Unicode``: any text. ``search[words]`` on the search page, and ``click[x]``, where ``x`` is a
     button, an ASIN, or an option value of the page, in any case; where two option groups share a
-    value, ``click[group: value]`` tells them apart (the value alone selects the later group's). Any
-    other text changes nothing, shows the same page again, counts as a step, and is told as
+    value, ``click[group: value]`` distinguishes them (the value alone selects the later group's). Any
+    other text changes nothing, shows the same page again, counts as a step, and sets
     ``info["invalid_action"]``.
 
     ## Observation Space
@@ -198,10 +198,10 @@ class WebShopEnv(TextEnv):
 
     ## Known deviations from upstream
     With ``legacy=True``: ``<r>`` (random results) and ``<a>`` (a crash upstream) are words like others;
-    ``terminated`` and ``truncated`` are told apart; `admissible_actions` has a suggested search.
+    ``terminated`` and ``truncated`` are distinguished; `admissible_actions` has a suggested search.
     Otherwise, besides: one can search on the search page only; *Next >* is there only where a next
     page is; case and blanks of actions do not matter; ``<c>`` and ``<q>``, which give labels of the
-    reward away, are words like others; refused actions are told; nothing follows the purchase; what
+    reward away, are words like others; refused actions are reported; nothing follows the purchase; what
     is selected is shown. Prices and price caps are drawn once, when the catalogue is built, from a
     seed; upstream draws them anew in each process.
     Quirks of upstream that are kept: reviews are empty; *< Prev* on an item forgets its options;
@@ -215,7 +215,7 @@ class WebShopEnv(TextEnv):
             ``COMAP_HOME/webshop``.
         observation_mode: ``"text"`` or ``"text_rich"``.
         legacy: WebShop's own, looser rules: search from every page, pages of results without end,
-            refusals that nothing tells, steps after the purchase, pages to the byte.
+            refusals without a message, steps after the purchase, pages to the byte.
         show_attrs: Items have a page *Attributes*, which gives labels of the reward away.
         strict_options: The reward counts an option only where value and group are the goal's.
         goals: ``"synthetic"`` or ``"human"`` goals in the panel.
@@ -335,7 +335,7 @@ class WebShopEnv(TextEnv):
         return goal_reached(state)
 
     def score_of(self, state: State) -> float | None:
-        """Return the reward that the facts tell."""
+        """Return the reward that follows from the facts."""
         return score_of(state)
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:

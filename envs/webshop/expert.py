@@ -42,7 +42,7 @@ class ShopExpert:
         goal: What is wanted.
         catalog: The shop.
         legacy: Whether WebShop's own rules hold. By strict rules an option can also be chosen as
-            ``click[group: value]``, which tells groups that share a value apart.
+            ``click[group: value]``, which distinguishes groups that share a value.
 
     Example:
         >>> from comap.envs.webshop.generate import embedded_catalog

@@ -118,7 +118,7 @@ class CoMapTraining(SharedTraining):
     """Suffix rollouts of each branch."""
     suffix_temperature: float = 0.0
     """Temperature of their continuation policy; 0 is greedy. Small models that write actions freely
-    go round in circles when they are greedy: nothing then tells two actions apart."""
+    go round in circles when they are greedy: nothing then distinguishes two actions."""
     delta: float | None = None
     """By how much a return must be larger; None for 0 where returns are 0 or 1, else 0.05."""
     init_context: Literal["env", "wm", "mixed"] = "mixed"

@@ -70,17 +70,17 @@ def train(
     select: Select | None = None,
     reward: RewardFunction | None = None,
 ) -> Path:
-    """Train a policy by reinforcement learning, with PaW or without, or go on with a training.
+    """Train a policy by reinforcement learning, with PaW or without, or resume a training.
 
     Args:
         config: The settings.
         model: A folder of ``save_pretrained``, or a name on the hub; None to build a tiny one, which
             needs a warm-up.
         make_env: Makes an environment on a split; `comap.trainers.Environments` for search and warm-ups.
-        out: The training's folder; one that was begun there with the same settings is gone on with.
+        out: The training's folder; a training with the same settings there is resumed.
         tell: Callback for events.
         report_to: A tracker: tensorboard, trackio or wandb.
-        about: What else identifies the training: to go on with another is refused.
+        about: What else identifies the training: to resume another is refused.
         session: What to write down of this session: versions, hardware.
         server: URL of a vLLM server that samples; None to sample in this process.
         demos: File of demonstrations for the warm-up; None for the environment's own expert.
