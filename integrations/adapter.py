@@ -28,20 +28,12 @@ _T = TypeVar("_T")
 class Wording:
     """What is known about another environment; all fields are optional.
 
-    Attributes:
-        goal: The task in words, or a function of the first observation.
-        observe: Writes an observation as text.
-        act: Reads an action from text; ValueError or None for an invalid one.
-        admissible: The admissible actions, from the last text and the environment's ``info``.
-        legal: The admissible actions, from the facts; also in imagination.
-        success: Whether the task is solved, from the reward, ``terminated`` and ``info``; by default an
-            episode that terminates with a positive reward.
-        score: Progress from 0 to 1, from the facts.
-        reached: Whether the facts say that the task is solved, so that imagined episodes can succeed.
-        over: Whether the facts say that the episode is over.
-        refused: Whether a text says that the action was refused.
-        expert: An expert's action, from the facts.
-        refusal: The answer to an invalid action.
+    `goal` is the task in words, or a function of the first observation. `observe` writes an observation as
+    text; `act` reads an action from text, with ValueError for an invalid one, whose answer is `refusal`.
+    `admissible` lists actions from the last text and ``info``; `success` decides from the reward,
+    ``terminated`` and ``info`` (by default: terminated with a positive reward). The others see facts only, so
+    they hold in imagination too: `legal` actions, `score`, goal `reached`, episode `over`, the `expert`'s action.
+    `refused` says whether a text refuses the action.
     """
 
     goal: str | Callable[[str], str] = ""
