@@ -76,11 +76,6 @@ _WORDS = {
     "comap": "drafts an action, predicts what follows, and revises the draft if a gate opens",
     "react": "takes the first action that it thinks of, without a world model",
 }
-_FIRST_NOTE = (
-    "Changes: Delta-F1 of single predictions where something changes. Plans: of those that solve a task "
-    "in the world model, the share that solves it in the real environment too."
-)
-
 MOST = 8
 """The most tasks that each learned agent plays: less than half a minute of one core's work."""
 
@@ -441,7 +436,7 @@ class _Demo:
         }
         first, *further = _plots(results)
         sections = [
-            Section("", plots=[first], terms=_words_of(results), note=_FIRST_NOTE),
+            Section("", plots=[first], terms=_words_of(results), note=_note_of(results)),
             Section("All results", tables, further, folded=True),
             Section("What was measured", terms={"": summary}, folded=True),
         ]
@@ -461,6 +456,16 @@ def found_in(results: _Results) -> str:
         return f"{said}; no plan made in it succeeds, not even in imagination."
     held = f"{100 * plan.precision:.0f} %"
     return f"{said}; {held} of the plans made in it hold up in the real environment."
+
+
+def _note_of(results: _Results) -> str:
+    note = "Changes: Delta-F1 of single predictions where something changes."
+    if (plan := results.plans.get("retrieval")) is None:
+        return note
+    return (
+        f"{note} Plans: of those that solve a task in the world model ({plan.imagined.value * plan.n:.0f} "
+        f"of {plan.n} in retrieval's), the share that solves it in the real environment too."
+    )
 
 
 def _words_of(results: _Results) -> dict[str, dict[str, str]]:

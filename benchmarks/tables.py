@@ -197,6 +197,8 @@ def _draw(axes: Any, plot: Plot) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_axisbelow(True)
     axes.grid(axis="y")
+    if all(float(x).is_integer() for x in plot.positions):
+        axes.xaxis.get_major_locator().set_params(integer=True)
     if plot.labels is not None:
         axes.set_xticks(plot.positions, [one_line(label, 24) for label in plot.labels])
         if len(plot.labels) * max(map(len, plot.labels), default=0) > 60:  # they would touch

@@ -437,7 +437,7 @@ _CURVES = (
 )
 """What is drawn over rounds (CoMap, Figures 5 and 6) and over updates (PaW, Figures 5, 10 and 11)."""
 
-_SHARES = ("mean score", "mean over groups", "mean p", "selected by both")  # are from 0 to 1
+_SHARES = ("mean score", "mean over groups", "mean p", "selected by both", "share")  # of 1
 _MOST_FURTHER = 24  # plots of measures that are not known here
 
 
@@ -515,7 +515,8 @@ def _loss_plots(training: TrainingRecord) -> list[Plot]:
                 series.append(_series(f"{name} ({updates:,.0f} updates)", points))
                 before += updates
             title = f"{who.capitalize()}: {label}"
-            plots += _plot(title, f"updates of the {who}", "", series)
+            ylabel = "share" if metric == "label_accuracy" else ""
+            plots += _plot(title, f"updates of the {who}", ylabel, series)
     return plots
 
 

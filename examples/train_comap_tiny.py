@@ -64,7 +64,7 @@ def main() -> None:
         make_env,
         show_expert(make_env, config),
         options.out,
-        about={"preset": "tiny"},
+        about={"preset": "tiny", "model": {"name": "tiny"}},
         tell=lambda event: event["event"] == "stage" and print(event["number"], event["stage"]),
     )
     summary = training.run()

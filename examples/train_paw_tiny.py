@@ -56,7 +56,7 @@ def main() -> None:
             model=shipped_models().agent,
             make_env=Environments("comap/ALFWorld-v0", steps | {"source": "generated"}),
             out=options.out,
-            about={"preset": "tiny"},
+            about={"preset": "tiny", "model": {"name": "shipped:agent"}},
         )
     for line in (options.out / "metrics.jsonl").read_text("utf-8").splitlines():
         update = json.loads(line)

@@ -31,9 +31,9 @@ class Wording:
     `goal` is the task in words, or a function of the first observation. `observe` writes an observation as
     text; `act` reads an action from text, with ValueError for an invalid one, whose answer is `refusal`.
     `admissible` lists actions from the last text and ``info``; `success` decides from the reward,
-    ``terminated`` and ``info`` (by default: terminated with a positive reward). The others see facts only, so
-    they hold in imagination too: `legal` actions, `score`, goal `reached`, episode `over`, the `expert`'s action.
-    `refused` says whether a text refuses the action.
+    ``terminated`` and ``info`` (by default: terminated with a positive reward); `refused` decides from the
+    text. The others see only facts, so they hold in imagination too: `legal` actions, `score`, goal
+    `reached`, episode `over`, the `expert`'s action.
     """
 
     goal: str | Callable[[str], str] = ""

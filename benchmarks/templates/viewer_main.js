@@ -96,14 +96,16 @@ function onFilter() {
 // Both lists, and the step, follow the search as it goes on; where it was typed, the first hit is shown.
 async function startSearch(query, scope, isTyped = false) {
   let isToJump = isTyped && Boolean(query);
+  let jump = null;
   await lookFor(query, scope, (isOver) => {
     showList();
     const isKnown = isOver || search.done > state.episode; // whether the shown episode has a hit
     if (isToJump && isKnown && shown.length) {
       isToJump = false;
-      jumpToHit();
+      jump = jumpToHit();
     } else if (isOver && state.record) showEpisode();
   });
+  await jump;
   remember();
 }
 
@@ -116,12 +118,16 @@ function onSearch() {
 
 const isUnsearched = () => byId("search").value !== search.query || byId("scope").value !== search.scope;
 
-function onEnter(by) {
-  clearTimeout(typing);
-  return isUnsearched() ? searchNow() : moveHit(by);
-}
+const firstMark = () => document.querySelector("#detail mark.hit");
+const showMark = () => firstMark()?.scrollIntoView({ block: "center" });
 
-const showMark = (block) => document.querySelector("#detail mark.hit")?.scrollIntoView({ block });
+// Typing leaves the page where it is, so that the search field stays in sight; Enter goes to the hit.
+async function onEnter(by) {
+  clearTimeout(typing);
+  if (isUnsearched()) await searchNow();
+  else if (!firstMark() || firstMark().getBoundingClientRect().top < innerHeight) return moveHit(by);
+  showMark();
+}
 
 // The step's own hit, else the episode's first, else the first of the list.
 async function jumpToHit() {
@@ -132,7 +138,6 @@ async function jumpToHit() {
     if (!steps.has(state.step)) state.step = places[0];
     showEpisode();
   }
-  showMark("nearest"); // the search field stays in sight
 }
 
 // The next step that holds a hit: in this episode, else in the next one of the list.
@@ -149,7 +154,7 @@ async function moveHit(by) {
     const steps = search.found.get(target).places;
     await openEpisode(target, by > 0 ? steps[0] : steps[steps.length - 1]);
   }
-  showMark("center");
+  showMark();
 }
 
 // ---- Links: #episode/step, and what was filtered and looked for

@@ -38,7 +38,7 @@ async function lookFor(query, scope, onProgress) {
   Object.assign(search, { query, scope, pattern: patternOf(query), found: new Map(), done: 0, damaged: 0 });
   if (!search.pattern) return onProgress(true);
   let since = performance.now();
-  let told = since;
+  let drawn = since;
   let ahead = [];
   for (const { number } of entries) {
     if (number % AHEAD === 0) ahead = entries.slice(number, number + AHEAD).map((entry) => episodeOf(entry.number).catch(() => null));
@@ -50,7 +50,7 @@ async function lookFor(query, scope, onProgress) {
     search.done++;
     const now = performance.now();
     if (now - since < AT_A_TIME) continue;
-    if (now - told > 250) onProgress(false), (told = now);
+    if (now - drawn > 250) onProgress(false), (drawn = now);
     await new Promise((resume) => setTimeout(resume));
     if (run !== search.running) return;
     since = performance.now();
@@ -70,8 +70,8 @@ function searchWords() {
     for (const [scope, count] of hits.scopes) scopes.set(scope, (scopes.get(scope) || 0) + count);
   }
   const where = SCOPES.filter((scope) => scopes.has(scope)).map((scope) => `${scope} ${scopes.get(scope).toLocaleString("en")}`);
-  const told = `${plural(total, "hit")} in ${plural(episodes, "episode")}`;
+  const words = `${plural(total, "hit")} in ${plural(episodes, "episode")}`;
   const going = search.done < entries.length ? ` (searching: ${search.done} of ${entries.length})` : "";
   const damaged = search.damaged ? ` (${plural(search.damaged, "episode")} could not be unpacked)` : "";
-  return told + going + damaged + (where.length ? ` · ${where.join(", ")}` : "");
+  return words + going + damaged + (where.length ? ` · ${where.join(", ")}` : "");
 }

@@ -1,4 +1,4 @@
-// ---- Part 7: what was behind an action: gates, what the environment told, notes, language models
+// ---- Part 7: what was behind an action: gates, what the environment reported, notes, language models
 
 // What is open stays open from step to step; a hit of the search opens what holds it.
 const open = { beliefs: false, gates: true, told: true, notes: false, calls: true, prompt: false, settings: false };
@@ -86,7 +86,7 @@ function legend() {
   return list;
 }
 
-// The tokens of a reply; the mouse, or the arrow keys where they have the focus, tell each one's value.
+// The tokens of a reply; the mouse, or the arrow keys where they have the focus, show each one's value.
 function tokenView(record, call) {
   const values = call.logprobs;
   const words = call.pieces ? call.pieces.map((piece) => textOf(record, piece)) : values.map((_, i) => `#${call.ids ? call.ids[i] : i + 1}`);
@@ -99,7 +99,7 @@ function tokenView(record, call) {
     if (!call.pieces) line.append(" ");
   });
   let current = -1;
-  const tell = (i) => {
+  const point = (i) => {
     const spans = line.querySelectorAll(".token");
     if (spans[current]) spans[current].classList.remove("current");
     current = i;
@@ -108,16 +108,16 @@ function tokenView(record, call) {
   };
   line.tabIndex = 0;
   line.setAttribute("role", "group");
-  line.setAttribute("aria-label", "Tokens of the reply; arrow keys tell each one's probability");
+  line.setAttribute("aria-label", "Tokens of the reply; arrow keys show each one's probability");
   readout.setAttribute("aria-live", "polite");
-  line.addEventListener("mouseover", (event) => event.target.dataset.at && tell(Number(event.target.dataset.at)));
-  line.addEventListener("focus", () => words.length && tell(Math.max(current, 0)));
+  line.addEventListener("mouseover", (event) => event.target.dataset.at && point(Number(event.target.dataset.at)));
+  line.addEventListener("focus", () => words.length && point(Math.max(current, 0)));
   line.addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!by) return;
     event.preventDefault();
     event.stopPropagation();
-    tell(Math.max(0, Math.min(words.length - 1, current + by)));
+    point(Math.max(0, Math.min(words.length - 1, current + by)));
   });
   const mean = values.reduce((sum, value) => sum + value, 0) / Math.max(values.length, 1);
   readout.append(`${plural(words.length, "token")}, on average ${percent(mean)} (log-probability ${decimal(mean, 3)})`);

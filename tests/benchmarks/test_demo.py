@@ -71,7 +71,10 @@ def test_the_demo_writes_everything_and_repeats_itself(tmp_path, monkeypatch, ca
     out = tmp_path / "first"
     assert main(["demo", "--out", str(out), *SMALL]) == 0
     found, said = results(out), capsys.readouterr().out
-    share, plan = found["one_step"]["all"]["retrieval"]["nonempty_mean"], found["plans"]["retrieval"]
+    share, plan = (
+        found["one_step"]["all"]["retrieval"]["nonempty_mean"],
+        found["plans"]["retrieval"],
+    )
     sentence = f"The retrieval world model predicts {100 * share:.0f} % of the changes; "
     assert sentence in said and said.rstrip().endswith(f"report: {out / 'report.html'}")
     if plan["imagined"]["value"]:
@@ -92,7 +95,9 @@ def test_the_demo_writes_everything_and_repeats_itself(tmp_path, monkeypatch, ca
     learner = RetrievalWorldModel(out / "retrieval.jsonl")
     assert len(learner) == found["counts"]["training transitions"]
     page = (out / "report.html").read_text("utf-8")
-    assert sentence in page[: page.index("<img")] and "<table>" not in page[: page.index("<details>")]
+    assert (
+        sentence in page[: page.index("<img")] and "<table>" not in page[: page.index("<details>")]
+    )
     assert "Delta-F1" in page and "http://" not in page.replace("http://www.w3.org", "")
 
     second = tmp_path / "second"

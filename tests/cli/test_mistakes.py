@@ -88,7 +88,7 @@ MISTAKES = [
     ("run --agent raect", "did you mean 'react'"),
     ("run --agent random --decoding free", "--decoding"),
     ("run --agent react --decoding fre", "masked"),
-    ("run --agent random --keep all", "expected one of replies, prompts, tokens"),
+    ("run --agent random --keep all", "expected one of auto, replies, prompts, tokens"),
     ("run --agent react --max-length long", "--max-length"),
     ("view", "RUNS"),
     ("train comap", "add --model"),

@@ -121,6 +121,35 @@ def test_a_language_agent_and_world_model(tmp_path, capsys):
     assert {t.world_model for t in episodes(tmp_path / "dream")} == {"LanguageWorldModel"}
 
 
+def test_prompts_of_small_runs_are_recorded_and_an_older_run_stays_as_it_was(
+    tmp_path, capsys, monkeypatch
+):
+    pytest.importorskip("torch")
+    words = ["--agent", "react", "--model", "tiny", "--tiny-parameters", "200000", "--prompts"]
+    words += ["brief", "--decoding", "masked", "--env-option", "max_episode_steps=1"]
+
+    def has_prompts(folder):
+        (kept,) = {step.calls[0].messages is not None for t in episodes(folder) for step in t.steps}
+        assert json.loads((folder / "run.json").read_text())["keep"] == ("replies", "prompts")[kept]
+        return kept
+
+    older, small, large = (tmp_path / name for name in ("older", "small", "large"))
+    assert run(*words, "--out", str(older), "--keep", "replies") == 0
+    (older / "summary.json").unlink()
+    whole = (older / "trajectories.jsonl").read_bytes()
+    (older / "trajectories.jsonl").write_bytes(whole[: whole.index(b"\n") + 1])
+    assert run(*words, "--out", str(older)) == 0 and not has_prompts(older)
+    assert (older / "trajectories.jsonl").read_bytes() == whole
+    assert main(["verify", str(older)]) == 0
+    assert run(*words, "--out", str(older), "--keep", "tokens") == 2
+    assert "keep: 'replies' there, 'tokens' now" in capsys.readouterr().err
+    assert run(*words, "--out", str(small)) == 0 and has_prompts(small)
+    assert main(["verify", str(small)]) == 0
+    monkeypatch.setattr("comap.cli.run._SMALL", 3)
+    assert run(*words, "--out", str(large)) == 0 and not has_prompts(large)
+    assert run(*words, "--out", str(small)) == 0, "what a run was begun with counts"
+
+
 def test_failed_episodes_are_told_and_are_a_failure_if_there_are_no_others(
     tmp_path, capsys, monkeypatch
 ):
