@@ -215,14 +215,14 @@ class Doctor(Command):
     def _extras() -> Iterator[tuple[bool, str, str]]:
         packages: dict[str, list[str]] = {}
         for text in _requirements():
-            extra = re.search(r"""extra == ["']([\w-]+)["']""", text)
-            if extra and extra[1] not in _DEVELOPMENT:
-                packages.setdefault(extra[1], []).append(re.split(r"[^\w.-]", text)[0])
+            found = re.search(r"""extra == ["']([\w-]+)["']""", text)
+            if found and found[1] not in _DEVELOPMENT:
+                packages.setdefault(found[1], []).append(re.split(r"[^\w.-]", text)[0])
         for extra, names in packages.items():
             missing = [name for name in names if _version(name) is None]
             advice = str(MissingExtra.of(extra, "")).partition("run: ")[2]
-            found = f"lacks {', '.join(missing)}; run: {advice}" if missing else ", ".join(names)
-            yield not missing, f"extra {extra}", found
+            lacks = f"lacks {', '.join(missing)}; run: {advice}"
+            yield not missing, f"extra {extra}", lacks if missing else ", ".join(names)
 
     @staticmethod
     def _data() -> Iterator[tuple[bool, str, str]]:

@@ -102,7 +102,8 @@ class Command:
 
     def options(self) -> dict[str, Any]:
         """Return all options but ``out``, for ``run.json``: without secrets and folders of this machine."""
-        return public_options({k: v for k, v in written(self).items() if k != "out"})
+        kept = {name: value for name, value in written(self).items() if name != "out"}
+        return {name: public_options(value, name) for name, value in kept.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
