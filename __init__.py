@@ -52,9 +52,8 @@ if TYPE_CHECKING or not _AS_COMMAND:
 else:  # ``comap --version`` does without Gymnasium, whose import takes most of its time
 
     def __getattr__(name: str) -> object:
-        modules = ("errors", "facts", "metrics", "trajectory") if name in __all__ else ()
-        for module in (import_module(f"{__name__}.{one}") for one in modules):
-            if hasattr(module, name):
+        for part in ("errors", "facts", "metrics", "trajectory") if name in __all__ else ():
+            if hasattr(module := import_module(f"{__name__}.{part}"), name):
                 return getattr(module, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -77,21 +77,14 @@ def public_words(words: Sequence[str]) -> list[str]:
     return shown
 
 
-def public_options(value: Any, name: str = "") -> Any:
-    """Return a command's options, as JSON data, without secrets, and of machine paths the last name."""
+def public_option(value: Any, name: str) -> Any:
+    """Return an option's value, as JSON data, without secrets, and of machine paths the last name."""
     if isinstance(value, Mapping):
-        return {key: public_options(part, f"{name}.{key}") for key, part in value.items()}
+        return {key: public_option(part, f"{name}.{key}") for key, part in value.items()}
     if isinstance(value, list):
-        return [public_options(part, name) for part in value]
-    if not isinstance(value, str):
-        return value
-    return public_words([f"--{name.strip('.')}={value}"])[0].partition("=")[2]
-
-
-def is_hidden(value: Any) -> bool:
-    """Return whether `public_options` took something out of an option's value."""
-    text = json.dumps(value)
-    return HIDDEN in text or ".../" in text
+        return [public_option(part, name) for part in value]
+    is_text = isinstance(value, str)
+    return public_words([f"--{name}={value}"])[0].partition("=")[2] if is_text else value
 
 
 def _public_value(text: str, secret: bool) -> str:

@@ -32,7 +32,7 @@ def circumstances(packages: Iterable[str] = ()) -> dict[str, Any]:
         "versions": {
             "comap": __version__,
             "python": platform.python_version(),
-            **{name: _version(name) for name in packages},
+            **{name: version(name) for name in packages},
         },
         "hardware": {
             "cpu": _cpu_model(),
@@ -59,7 +59,7 @@ def write_result(path: Path, result: object) -> None:
         file.write((json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-def _version(package: str) -> str | None:
+def version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from ..envs.registry import env_class
 from ..errors import DataNotFound, OptionError
 from ..jsonl import replacing_file
 from ..trainers.setup import Environments
-from ..trajectory import Trajectory, read_trajectories
+from ..trajectory import read_trajectories
 from .options import WORD, Command, EnvOptions
 from .run import check_out
 
@@ -33,15 +32,12 @@ Type an action, or its number in the list of: actions
 
 @dataclass(frozen=True, kw_only=True)
 class PlayByHand(EnvOptions):
-    """Play a task yourself, in the terminal: observations, and the facts that each action changes.
-
-    Besides actions you can type: facts, actions, undo, quit. A number selects an action of the list.
-    """
+    """Play a task yourself, in the terminal: observations, and the facts that each action changes."""
 
     example: ClassVar[str] = "comap play --env comap/ALFWorld-v0"
 
     split: str | None = None
-    """Split (default: the environment's hardest for tests)."""
+    """Split (default: the environment's hardest test split)."""
     task: str | None = None
     """Id of the task (default: one that the seed selects)."""
     seed: int = 0
@@ -106,11 +102,10 @@ class _Game:
             print(f"the environment failed: {self.info['error']}")
 
     def undo(self) -> None:
-        if not self.before:
-            print("there is no action to take back")
-            return
-        moment, self.total = self.before.pop()
-        observation, self.info = restore(self.env, moment)
+        observation = "there is no action to take back"
+        if self.before:
+            moment, self.total = self.before.pop()
+            observation, self.info = restore(self.env, moment)
         print(observation)
 
 
@@ -137,34 +132,19 @@ class Export(Command):
         check_out(self.out, is_file=True)
         if self.out.exists():
             raise OptionError(f"expected a new file as --out, found {self.out}; name another")
-        rows = self._rows()
-        if not len(rows):
+        path = self.source / TRAJECTORIES if self.source.is_dir() else self.source
+        wanted = (one for one in read_trajectories(path) if one.success or not self.successes)
+        found = [one for one in wanted if one.steps]
+        if not found:
             kind = "successful episodes" if self.successes else "episodes"
-            raise DataNotFound(f"expected {kind} with steps in {self.source}, found none")
-        self.out.parent.mkdir(parents=True, exist_ok=True)
+            raise DataNotFound(f"expected {kind} with steps in {path}, found none")
+        rows: Any = to_sharegpt(found) if self.to == "sharegpt" else to_dataset(found)
         with replacing_file(self.out) as file:
             if self.to == "parquet":
                 from pyarrow import parquet
 
                 parquet.write_table(rows.data.table, file)
             else:
-                for row in rows:
-                    file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+                file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in rows)
         print(f"{self.out}: {len(rows):,} rows, one for each episode")
         return 0
-
-    def _rows(self) -> Any:
-        if self.to == "sharegpt":
-            return to_sharegpt(one for one in self._episodes() if one.steps)
-        return to_dataset(self._episodes())
-
-    def _episodes(self) -> Iterator[Trajectory]:
-        source = self.source
-        path = source / TRAJECTORIES if source.is_dir() else source
-        if not path.is_file():
-            raise DataNotFound(
-                f"expected a folder of comap run or a file of trajectories, found none in {source}"
-            )
-        for trajectory in read_trajectories(path):
-            if trajectory.success or not self.successes:
-                yield trajectory

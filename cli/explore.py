@@ -11,7 +11,7 @@ import sys
 import textwrap
 import webbrowser
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, fields
 from importlib import metadata
 from typing import Any, ClassVar
@@ -22,6 +22,7 @@ import gymnasium
 from .. import __version__
 from ..agents.create import AGENTS, agent_class, agent_options
 from ..agents.parsing import env_name
+from ..benchmarks.record import version
 from ..envs import TextEnv
 from ..envs.registry import env_class, registered
 from ..envs.storage import data_path
@@ -31,12 +32,11 @@ from ..trainers.setup import Environments
 from .options import WORD, Command, described, flag, leaves, paragraphs
 from .run import Play
 
-_COLUMNS = 100
-_DEVELOPMENT = ("all", "docs", "lint", "test")
-"""Extras that no user needs."""
+_DEVELOPMENT = ("all", "docs", "lint", "test")  # extras that no user needs
 _GET = {
     "alfworld": "run: comap data get alfworld",
     "scienceworld": "the simulator has its own tasks; only ETO's splits need files",
+    "stabletoolbench": "put the official files there, or name their folder by --data-dir",
     "webshop": "run: comap data build webshop",
     "searchqa": "run: comap data build searchqa",
 }
@@ -64,13 +64,11 @@ _WORLD_MODELS = {
 def print_names(title: str, rows: Iterable[tuple[str, str]]) -> None:
     """Print names and what they mean, in two columns."""
     known = list(rows)
-    width = max((len(name) for name, _ in known if len(name) <= 26), default=0) + 2
-    print(f"{title}:")
+    width = max((len(name) for name, _ in known if len(name) <= 26), default=0) + 4
+    print(f"\n{title}:")
     for name, text in known:
-        lines = textwrap.wrap(text, _COLUMNS - width - 2, break_on_hyphens=False) or [""]
-        lines = ["", *lines] if len(name) > width - 2 else lines
-        for left, line in zip((name, *[""] * len(lines)), lines, strict=False):
-            print(f"  {left:<{width}}{line}".rstrip())
+        indents = {"initial_indent": f"  {name:<{width - 2}}", "subsequent_indent": " " * width}
+        print(textwrap.fill(text, 100, break_on_hyphens=False, **indents))
 
 
 def _summary(made: type[Any]) -> str:
@@ -105,35 +103,28 @@ class Envs(Command):
             print("\nto describe one: comap envs ID")
             return 0
         cls, env_id = env_class(self.env), registered(self.env)
-        print(f"{env_id}: {_summary(cls)}\n")
+        print(f"{env_id}: {_summary(cls)}")
         make = Environments(self.env)
         with closing(make(None)) as env:
             panel = env.get_wrapper_attr("tasks")
             print_names("splits", self._splits(make, cls, panel))
             options = {**dict(_options_of(cls)), **dict(_options_of(TextEnv))}
-            print()
             print_names("options, for --env-option NAME=VALUE or gymnasium.make", options.items())
             folder = data_path(env_name(env_id))
             sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
             found = f"{len(sizes):,} files, {sum(sizes) / 1e6:,.1f} MB" if sizes else "none"
             print(f"\ndata in {folder}: {found}\n")
-            try:
-                observation, info = env.reset(seed=0)
-            except CoMapError as error:
-                print(f"a task: {error}")
-                return 0
+            observation, info = env.reset(seed=0)
         print(f"a task: {info['task']}\ngoal: {info['goal']}\n\n{observation}")
-        print(f"\nto play it: comap play --env {self.env} --split {info['split']}")
+        split = f" --split {info['split']}" if cls.takes("split") else ""
+        print(f"\nto play it: comap play --env {self.env}{split}")
         return 0
 
     @staticmethod
     def _splits(make: Environments, cls: type[TextEnv], panel: Any) -> Iterator[tuple[str, str]]:
         for split in panel.splits if cls.takes("split") else ():
-            try:
-                with closing(make(split)) as env:
-                    text = f"{len(env.get_wrapper_attr('tasks')):,} tasks"
-            except CoMapError as error:
-                text = str(error)
+            with closing(make(split)) as env:
+                text = f"{len(env.get_wrapper_attr('tasks')):,} tasks"
             yield split, text + (" (for tests)" if split in cls.test_splits else "")
         if not cls.takes("split"):
             yield panel.split, f"{len(panel):,} tasks"
@@ -157,16 +148,12 @@ class Agents(Command):
         print(f"{self.agent}: {_summary(made)}")
         if settings is not None:
             names = {part.name: f"{Play.prefix}{part.name}" for part in fields(Play)}
-            print()
-            print_names(
-                f"settings, options of comap run --agent {self.agent}",
-                (
-                    (flag(names.get(path[-1], path[-1])), described(text, hint, value))
-                    for path, hint, text, value in leaves(settings())
-                ),
-            )
+            rows = [
+                (flag(names.get(path[-1], path[-1])), described(text, hint, value))
+                for path, hint, text, value in leaves(settings())
+            ]
+            print_names(f"settings, options of comap run --agent {self.agent}", rows)
         if options := list(_options_of(made)):
-            print()
             print_names("options, for --agent-option NAME=VALUE", options)
         return 0
 
@@ -177,21 +164,15 @@ class Models(Command):
 
     def run(self) -> int:
         envs = ", ".join(SHIPPED)
-        print_names(
-            "language models, for --model", ((k, v.format(envs=envs)) for k, v in _MODELS.items())
-        )
-        print()
+        known = {name: text.format(envs=envs) for name, text in _MODELS.items()}
+        print_names("language models, for --model", known.items())
         print_names("world models, for --world-model", _WORLD_MODELS.items())
         return 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Doctor(Command):
-    """Check this machine: versions, extras, data, Java, GPU and browser.
-
-    Each line says what was found and, where something is lacking, what to do. Nothing has to be there: the
-    environments play generated tasks without any extra but ScienceWorld's.
-    """
+    """Check this machine: versions, extras, data, Java, GPU and browser, and say what to do."""
 
     example: ClassVar[str] = "comap doctor"
 
@@ -208,18 +189,17 @@ class Doctor(Command):
         yield True, "Python", f"{platform.python_version()}, {sys.executable}"
         yield True, "comap", __version__
         for name in _VERSIONS:
-            version = _version(name)
-            yield version is not None, name, version or "not installed; see the extras"
+            yield version(name) is not None, name, version(name) or "not installed; see the extras"
 
     @staticmethod
     def _extras() -> Iterator[tuple[bool, str, str]]:
         packages: dict[str, list[str]] = {}
-        for text in _requirements():
+        for text in metadata.requires("comap") or () if version("comap") else ():
             found = re.search(r"""extra == ["']([\w-]+)["']""", text)
             if found and found[1] not in _DEVELOPMENT:
                 packages.setdefault(found[1], []).append(re.split(r"[^\w.-]", text)[0])
         for extra, names in packages.items():
-            missing = [name for name in names if _version(name) is None]
+            missing = [name for name in names if version(name) is None]
             advice = str(MissingExtra.of(extra, "")).partition("run: ")[2]
             lacks = f"lacks {', '.join(missing)}; run: {advice}"
             yield not missing, f"extra {extra}", lacks if missing else ", ".join(names)
@@ -233,10 +213,7 @@ class Doctor(Command):
                 name = env_name(env_id)
                 folder = data_path(name)
                 has = is_installed(name) if name in catalogue() else folder.is_dir()
-                how = _GET.get(
-                    name, "put the official files there, or name their folder by --data-dir"
-                )
-                lacking = f"not in {folder}; {how}"
+                lacking = f"not in {folder}; {_GET[name]}"
                 yield has, f"data {name}", str(folder) if has else lacking
 
     @staticmethod
@@ -250,12 +227,11 @@ class Doctor(Command):
         except CoMapError as error:
             yield False, "Java", str(error)
         yield _gpu()
-        try:
-            browser = getattr(webbrowser.get(), "name", "the default one")
-            advice = "no display: copy the pages of comap view to another machine"
-            yield has_display(), "browser", browser if has_display() else advice
-        except webbrowser.Error:
-            yield False, "browser", "none; copy the pages of comap view to a machine that has one"
+        browser = ""
+        with suppress(webbrowser.Error):
+            browser = getattr(webbrowser.get(), "name", "") if has_display() else ""
+        advice = "none, or no display; copy the pages of comap view to another machine"
+        yield bool(browser), "browser", browser or advice
 
 
 def _gpu() -> tuple[bool, str, str]:
@@ -264,23 +240,7 @@ def _gpu() -> tuple[bool, str, str]:
         return False, "GPU", "no NVIDIA driver; models run on the CPU"
     query = [program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
-    found = "; ".join(done.stdout.split("\n")).strip("; ")
-    if done.returncode or not found:
-        return False, "GPU", f"nvidia-smi failed: {' '.join((done.stderr or done.stdout).split())}"
-    if "+cpu" in (_version("torch") or ""):
+    found = "; ".join((done.stdout + done.stderr).strip().splitlines())
+    if "+cpu" in (version("torch") or ""):
         return False, "GPU", f"{found}, but torch is built for the CPU; install torch with CUDA"
-    return True, "GPU", found
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _requirements() -> list[str]:
-    try:
-        return metadata.requires("comap") or []
-    except metadata.PackageNotFoundError:  # a folder on the path
-        return []
+    return done.returncode == 0, "GPU", found

@@ -56,10 +56,7 @@ COMMANDS = {
     "hub push": ("serve:Push", "push trajectories or models to the Hub"),
     "hub load": ("serve:Load", "load what comap pushed to the Hub"),
 }
-FOR_MAINTAINERS = (
-    "bench shipped",
-    "bench noise-gradients",
-)
+FOR_MAINTAINERS = ("bench shipped", "bench noise-gradients")
 """Commands that only ``--help-all`` lists."""
 
 _INSTEAD = {

@@ -27,7 +27,7 @@ import jsonargparse
 import yaml  # type: ignore[import-untyped]
 
 from ..errors import OptionError, suggest
-from ..redaction import is_hidden, public_options
+from ..redaction import HIDDEN, public_option
 
 C = TypeVar("C", bound="Command")
 
@@ -39,17 +39,9 @@ WORD: Mapping[str, Any] = MappingProxyType({"word": True})
 SETTINGS: Mapping[str, Any] = MappingProxyType({"settings": True})
 """Metadata of the field ``config``, which holds the settings and is no option itself."""
 
-SHORT_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "agent": "-a",
-        "env": "-e",
-        "episodes": "-n",
-        "model": "-m",
-        "out": "-o",
-        "seed": "-s",
-        "world_model": "-w",
-    }
-)
+SHORT_NAMES = {"episodes": "-n"} | {
+    name: f"-{name[0]}" for name in ("agent", "env", "model", "out", "seed", "world_model")
+}
 """Fields that have a short name, the same in all commands."""
 
 _WORDS = {"concurrency": "live"}  # what the command line calls a field, where not by its name
@@ -102,8 +94,7 @@ class Command:
 
     def options(self) -> dict[str, Any]:
         """Return all options but ``out``, for ``run.json``: without secrets and folders of this machine."""
-        kept = {name: value for name, value in written(self).items() if name != "out"}
-        return {name: public_options(value, name) for name, value in kept.items()}
+        return {k: public_option(v, k) for k, v in written(self).items() if k != "out"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -534,7 +525,7 @@ def _read_config(path: Path, command: type[Command], given: set[str]) -> dict[st
             )
     found = {name: value for name, value in read.items() if flag(name) not in given}
     for name, value in found.items() if is_record else ():
-        if is_hidden(value):
+        if HIDDEN in str(value) or ".../" in str(value):
             raise OptionError(
                 f"expected {flag(name)}, found none: {path} does not record folders of a machine and "
                 f"secrets ({value!r:.80}); add the option"

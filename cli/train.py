@@ -70,9 +70,8 @@ class Training(EnvOptions):
 
     @classmethod
     def wrote(cls, record: Mapping[str, Any]) -> bool:
-        described = record.get("described")
-        method = described.get("method", "comap") if isinstance(described, Mapping) else None
-        return bool(record["format"] == FORMAT and method == cls.method)
+        described: Any = record.get("described") if record["format"] == FORMAT else None
+        return isinstance(described, dict) and described.get("method", "comap") == cls.method
 
     @property
     def folder(self) -> Path:

@@ -157,7 +157,7 @@ Judging: TypeAlias = Callable[[str, str, Sequence[Done]], float]
 
 
 class StableToolBenchEnv(TextEnv):
-    """Tool use as in StableToolBench (Guo et al. 2024), with tools of our own where no data is here.
+    """Tool use as in StableToolBench (Guo et al. 2024), with generated tools where no data is here.
 
     ## Description
     A question is to be answered by calling functions, which answer with an error and a response, and

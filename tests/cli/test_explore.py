@@ -137,7 +137,7 @@ def test_what_cannot_be_exported_is_refused(played, tmp_path, monkeypatch):
     assert code == 2 and "expected a new file as --out" in errors and out.read_text() == "mine"
     out.unlink()
     code, _, errors = say("export", str(tmp_path), *words[2:])
-    assert code == 2 and "comap run" in errors and not out.exists()
+    assert code == 2 and "trajectories.jsonl" in errors and not out.exists()
     random = tmp_path / "random"
     assert run("--agent", "random", "--out", str(random), "--max-episode-steps", "2") == 0
     code, _, errors = say("export", str(random), *words[2:], "--successes")

@@ -122,11 +122,19 @@ def own(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("env", ["own/Lamps-v0", "own/Lake-v0"])
-def test_ones_own_environment_is_played_and_verified(own, env, capsys):
+def test_ones_own_environment_is_played_and_verified(own, env, capsys, monkeypatch):
     words = ["run", "--env", f"{own}:{env}", "--agent", "random", "--out", "run", "--episodes", "2"]
     assert main(words) == 0
     assert {one.env_id for one in episodes(Path("run"))} == {env}
     assert main(["verify", "run"]) == 0, "its module is imported in this process"
+    for name in ("own/Lamps-v0", "own/Lake-v0"):
+        gymnasium.registry.pop(name)
+    del sys.modules[own]
+    code, told, _ = say("envs", f"{own}:{env}")
+    assert code == 0 and "splits:\n" in told and "max_text_length" in told
+    hint = told.strip().rpartition("to play it: comap ")[2]
+    monkeypatch.setattr("builtins.input", lambda prompt: "quit")
+    assert main(hint.split()) == 0
     for name in ("own/Lamps-v0", "own/Lake-v0"):
         gymnasium.registry.pop(name)
     del sys.modules[own]
