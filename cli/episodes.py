@@ -68,8 +68,7 @@ class _Game:
             try:
                 line = input("\n> ").strip()
             except EOFError:
-                print()
-                break
+                line = "quit"
             if line == "quit":
                 break
             if line:

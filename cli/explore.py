@@ -67,8 +67,8 @@ def print_names(title: str, rows: Iterable[tuple[str, str]]) -> None:
     width = max((len(name) for name, _ in known if len(name) <= 26), default=0) + 4
     print(f"\n{title}:")
     for name, text in known:
-        indents = {"initial_indent": f"  {name:<{width - 2}}", "subsequent_indent": " " * width}
-        print(textwrap.fill(text, 100, break_on_hyphens=False, **indents))
+        begin, indent = f"  {name:<{width - 2}}", " " * width
+        print(textwrap.fill(text, 100, initial_indent=begin, subsequent_indent=indent))
 
 
 def _summary(made: type[Any]) -> str:
@@ -163,8 +163,7 @@ class Models(Command):
     """List the language models and the world models that commands take."""
 
     def run(self) -> int:
-        envs = ", ".join(SHIPPED)
-        known = {name: text.format(envs=envs) for name, text in _MODELS.items()}
+        known = {name: text.format(envs=", ".join(SHIPPED)) for name, text in _MODELS.items()}
         print_names("language models, for --model", known.items())
         print_names("world models, for --world-model", _WORLD_MODELS.items())
         return 0
