@@ -144,15 +144,15 @@ class Engine:
             cache.fill(row, len(prompts), path)
         return Rows(self, prompts, cache, [sum(count for _, count in path) for path in paths])
 
-    def additive(self, allowed: Any) -> Any:
-        """Return a mask that is 0 where `allowed` and hugely negative elsewhere."""
-        import torch
 
-        dtype = self.model.dtype
-        mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
-        # Eager attention looks at double precision in single; half of its range is far enough.
-        least = max(torch.finfo(dtype).min, torch.finfo(torch.float32).min) / 2
-        return mask.masked_fill_(~allowed, least)
+def additive(allowed: Any, dtype: Any) -> Any:
+    """Return a mask that is 0 where `allowed` and hugely negative elsewhere."""
+    import torch
+
+    mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
+    # Eager attention looks at double precision in single; half of its range is far enough.
+    least = max(torch.finfo(dtype).min, torch.finfo(torch.float32).min) / 2
+    return mask.masked_fill_(~allowed, least)
 
 
 @dataclass(slots=True)
@@ -213,7 +213,7 @@ class Rows:
         if allowed is not None or not whole or (first and count > 1):
             if allowed is None:
                 allowed = torch.arange(cache.upto, device=device) <= positions[:, :, None]
-            mask = self.engine.additive(allowed[:, None])
+            mask = additive(allowed[:, None], self.engine.model.dtype)
         return (model or self.engine.model)(
             input_ids=ids,
             position_ids=positions,
