@@ -28,6 +28,7 @@ CHAT_TEMPLATE = (
 )
 """One token opens a message, one closes it: short prompts are what small models can afford."""
 
+_ENTITY = r" ?[a-z]+ [0-9]+|"
 _PATTERN = r" ?[A-Za-z']+| ?[0-9]|[^\sA-Za-z0-9]|\s"
 
 
@@ -77,11 +78,12 @@ def build_tiny(
     vocabulary: int = 1024,
     max_length: int = 2048,
     dtype: str = "float64",
+    entities: bool = False,
 ) -> Path:
     torch = imported("torch", "building a tiny language model")
     transformers = imported("transformers", "building a tiny language model")
     check_choice("dtype", dtype, ("float32", "float64", "bfloat16"))
-    tokenizer = tokenizer_of(corpus, vocabulary, max_length)
+    tokenizer = tokenizer_of(corpus, vocabulary, max_length, entities)
     shape = shape_of(parameters, len(tokenizer))
     config = transformers.Qwen3Config(
         vocab_size=shape.vocabulary,
@@ -103,15 +105,23 @@ def build_tiny(
     return _saved(model, tokenizer, Path(directory), dtype)
 
 
-def tokenizer_of(corpus: Iterable[str], vocabulary: int = 1024, max_length: int = 2048) -> Any:
-    """Return a fast tokenizer whose tokens are the commonest words of a corpus."""
+def tokenizer_of(
+    corpus: Iterable[str],
+    vocabulary: int = 1024,
+    max_length: int = 2048,
+    entities: bool = False,
+) -> Any:
+    """Return a fast tokenizer whose tokens are the commonest words of a corpus.
+
+    With `entities`, a word and the number after it (``fridge 1``) are one token.
+    """
     transformers = imported("transformers", "building a tokenizer")
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     check_number("vocabulary", vocabulary, 320)
     split = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_PATTERN), "isolated"),
+            pre_tokenizers.Split(Regex(_ENTITY + _PATTERN if entities else _PATTERN), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -189,6 +199,8 @@ class SFTConfig:
     """Steps over which the learning rate rises."""
     seed: int = 0
     """Seed of the order of rows."""
+    prompts: bool = False
+    """Learn the prompts' tokens too, but for the first."""
 
 
 def encode_rows(tokenizer: Any, rows: Iterable[Row]) -> list[Encoded]:
@@ -232,6 +244,8 @@ def fine_tune(
     config = config or SFTConfig()
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_directory, trust_remote_code=False)
     encoded = encode_rows(tokenizer, rows)
+    if config.prompts:
+        encoded = [Encoded(row.prompt[:1], row.prompt[1:] + row.answer) for row in encoded]
     longest = max((len(row) for row in encoded), default=0)
     if not 0 < longest <= config.batch_tokens:
         found = f"one of {longest}" if encoded else "none"

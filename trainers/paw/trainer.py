@@ -116,6 +116,7 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         self.measures = Measures(self.accelerator, config.optimization)
         self.last_update: dict[str, Any] | None = None
         self._micro: dict[str, Any] | None = None
+        self._probabilities: list[Tensor] = []  # of this process's observed tokens in an update
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Do a whole update, except for the optimizer's last step, which transformers' loop does."""
@@ -249,6 +250,10 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
             wm_loss=self.functions.wm_loss,
         )
         self.measures.of_update(found, inputs, entropies.detach())
+        if found.observed is not None:
+            self._probabilities.append(
+                logps.detach()[inputs["observation_mask"].bool()].exp().cpu()
+            )
         return found.loss * self.accelerator.num_processes  # whose gradients are averaged
 
     def _read(self, model: Any, forest: Forest, *, entropy: bool) -> tuple[Tensor, Tensor]:
@@ -353,6 +358,10 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
     def _report(self, update: Update) -> None:
         line = {"update": update.number + 1, "rows": update.total, **update.metrics}
         line |= self.measures.means()
+        if self.config.paw:
+            of_tokens = torch.cat(gathered([torch.cat([torch.zeros(0), *self._probabilities])]))
+            line["wm_median"] = float(of_tokens.median()) if len(of_tokens) else None
+            self._probabilities.clear()
         if self.args.device.type == "cuda":
             line["peak_memory"] = torch.cuda.max_memory_allocated(self.args.device)
             torch.cuda.reset_peak_memory_stats(self.args.device)

@@ -45,6 +45,7 @@ PLAIN = COUNTED | {
 }
 OF_PAW = {
     *("wm_lambda", "wm_rows", "wm_loss", "wm_clipped_ratio", "wm_probability"),
+    *("wm_nll", "wm_median", "wm_moderate"),
     *("action_entropy", "entropy_correlation", "entropy_overlap"),
 }
 
