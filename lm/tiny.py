@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -127,12 +128,15 @@ def tokenizer_of(
     )
     counts: Counter[str] = Counter()
     for text in corpus:
-        counts.update(word for word, _ in split.pre_tokenize_str(text))
+        words = [word for word, _ in split.pre_tokenize_str(text)]
+        counts.update(words)
+        if entities:  # their parts too, for entities that are not in the corpus
+            counts.update(part for word in words for part in re.findall("\u0120?[^\u0120]+", word))
     tokens = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     known = set(tokens)
-    words = [word for word, count in counts.items() if count > 1 and word not in known]
-    words.sort(key=lambda word: (-counts[word], word))
-    tokens += words[: max(vocabulary - len(tokens), 0)]
+    common = [word for word, count in counts.items() if count > 1 and word not in known]
+    common.sort(key=lambda word: (-counts[word], word))
+    tokens += common[: max(vocabulary - len(tokens), 0)]
     inner = Tokenizer(
         models.WordPiece(  # greedy longest match; no mark on what continues a word
             {token: number for number, token in enumerate(tokens)},
