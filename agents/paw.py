@@ -12,8 +12,8 @@ from ..lm import Completion, Generate, Message
 from ..lm.prompts import OVERHEAD, cut_text
 from .base import Decision, Reply, Request, View
 from .config import AgentConfig
-from .parsing import env_name, read_tags
-from .prompting import fill, seed_for
+from .parsing import clean_action, env_name, parse_action, read_tags
+from .prompting import converse, fill, seed_for
 from .react import ReActAgent
 
 _OWN = ("alfworld", "webshop", "searchqa")  # environments that have prompts of their own
@@ -148,6 +148,7 @@ def _newest(lines: Sequence[str], room: int, view: View, *, keep_one: bool) -> l
 
 
 _KEY = "paw conversation"  # in a view's memory
+_LONGEST_RAW = 200  # characters of a reply without an action, for the environment to refuse
 _LEAST = 16  # tokens of an observation: what has less room ends the episode
 
 
@@ -166,7 +167,8 @@ class Conversation:
         """Return the conversation that asks for the next action; None where it has become too long."""
         known = view.memory.get(_KEY)
         if not isinstance(known, cls) or (known.step, known.trial) != (view.step, view.trial):
-            return cls(tagged_prompt(view, config), step=view.step, trial=view.trial)
+            first = converse if config.prompts == "brief" else tagged_prompt
+            return cls(first(view, config), step=view.step, trial=view.trial)
         room = config.max_length - config.draft_tokens - known.size - 2 * OVERHEAD
         shown = cut_text(_shown(view), config.observation_tokens, view.count_tokens)
         if view.count_tokens(shown) > room:
@@ -198,7 +200,8 @@ class PaWConfig(AgentConfig):
     """How PaW's agent asks. The defaults are those of its rollouts in ALFWorld.
 
     Of ``decoding`` and ``examples`` only the defaults are allowed; `ReActAgent` has the others. With
-    ``prompts="brief"`` the agent asks as `ReActAgent` does, for small models that cannot write tags.
+    ``prompts="brief"`` the agent asks as `ReActAgent` does, for small models that cannot write tags; with
+    ``context="concat"`` too, the first message is the first observation and the task.
 
     Example:
         >>> PaWConfig(temperature=0.4).history_turns
@@ -240,8 +243,11 @@ use the agent 'react'
                     f"expected {name}={value!r} for the agent 'paw', found {found!r}; use the agent "
                     "'react'"
                 )
-        if brief and self.context == "concat":
-            raise OptionError("context='concat' goes with prompts='standard' only, found 'brief'")
+        if self.context == "concat" and (self.state_text, self.form) != ("history", "asked"):
+            raise OptionError(
+                "expected state_text='history' and form='asked' with context='concat', found "
+                f"{self.state_text!r} and {self.form!r}"
+            )
         super().__post_init__()
         if self.max_length <= self.draft_tokens:
             raise OptionError(
@@ -285,7 +291,7 @@ class PaWAgent:
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Ask for a reply in tags, and read it."""
         config = self.config
-        if config.prompts == "brief":
+        if config.prompts == "brief" and config.context == "summary":
             return (yield from self._brief.decide(view))
         sampling = config.sampling(config.draft_tokens, (), seed_for(config, view, "act"))
         if config.context == "summary":
@@ -301,9 +307,15 @@ class PaWAgent:
             purpose="act",
             reply_ids=conversation.reply_ids,
         )
-        tags = read_tags(view.env_id, reply.text)
-        notes: dict[str, Any] = {"valid": tags.valid, "format": "tags"}
         if config.context == "concat":
             conversation.remember(view, reply)
+        if config.prompts == "brief":
+            found = parse_action(reply.text)
+            action = found or clean_action(reply.text)[:_LONGEST_RAW] or "..."
+            notes: dict[str, Any] = {"valid": found is not None}
+        else:
+            tags = read_tags(view.env_id, reply.text)
+            action, notes = tags.action, {"valid": tags.valid, "format": "tags"}
+        if config.context == "concat":
             notes["context"] = "concat"
-        return Decision(tags.action, notes=notes)
+        return Decision(action, notes=notes)

@@ -245,6 +245,8 @@ class TrainingDisplay(Display):
             label = self.label
             self.end()
             self.say(f"{label}: {stage_line(event['result'])}")
+        elif kind == "warning":
+            self.say(f"warning: {event['text']}")
         elif kind == "evaluation":
             self.begin(f"evaluation after update {event['update']}, {event['split']}")
         elif kind == "evaluated":

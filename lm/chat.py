@@ -145,6 +145,8 @@ class ChatTokenizer:
         self.end = self._end_of_message()
         self.ends = frozenset({self.end, *ends} | ({tokenizer.eos_token_id} - {None}))
         self.count = lru_cache(maxsize=8192)(lambda text: len(self.tokens([text])[0]))
+        self._text = lru_cache(maxsize=65_536)(self._text_of)
+        self._opening = lru_cache(maxsize=1024)(self._opening_of)
         self._skeleton = lru_cache(maxsize=1024)(self._control_tokens_of)
         self._turns: Turns | None = None
 
@@ -186,12 +188,17 @@ class ChatTokenizer:
         }
         return [key if isinstance(key, LanguageModelError) else found[key] for key in asked]
 
+    def _opening_of(self, head: tuple[Message, ...]) -> list[int]:
+        """Return the tokens of the messages before the first reply."""
+        (found,) = self._rendered([Generate(head)])
+        if isinstance(found, LanguageModelError):
+            raise found
+        return found
+
     def _continued(self, request: Generate) -> list[int] | LanguageModelError:
         try:
             head, later = conversation(self._checked(request.messages), request.reply_ids)
-            (found,) = self._rendered([Generate(head)])
-            if isinstance(found, LanguageModelError):
-                raise found
+            found = [*self._opening(head)]
             for reply, text, ids in later:
                 own, user = self.tokens([reply, self.turns.shown(text)])
                 if self._controls(user):
@@ -214,6 +221,9 @@ class ChatTokenizer:
 
     def text(self, tokens: Sequence[int], prefix: str = "") -> str:
         """Return the text of generated tokens that follow `prefix`, without control tokens."""
+        return self._text(tuple(tokens), prefix)
+
+    def _text_of(self, tokens: tuple[int, ...], prefix: str) -> str:
         if not prefix:
             return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
         # Some tokenizers drop the space before the first word of a text: here it is not the first.

@@ -6,13 +6,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import takewhile
 from random import Random
 from typing import Any
 
 from ..errors import LanguageModelError
 from .base import Sampling
+from .cache import PrefixTree, cache_class, common
 
 
 class TokenTrie:
@@ -64,49 +63,9 @@ def until_unique(sequences: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     return [one[: count + 1] for one, count in zip(whole, shared, strict=True)]
 
 
-_BLOCK = 64  # tokens by which the cache grows
 _WORTH_SHARING = 64  # tokens; one more pass costs about as much as a small model's token
 _LOGITS = 2**27  # the most logits of one pass: 134 million, which are 268 MB in bfloat16
 _SLICE = 2**24  # the most logits that are made single precision at a time
-
-
-@lru_cache(maxsize=1)
-def _layer_class() -> Any:
-    """Return a cache's layer that grows by blocks, and not with a copy for each token."""
-    from transformers.cache_utils import DynamicLayer
-
-    parent: Any = DynamicLayer
-
-    class BlockLayer(parent):  # type: ignore[misc]
-        """A layer whose `keys` and `values` are views of the used part of larger tensors."""
-
-        keys: Any
-        values: Any
-
-        def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
-            if not self.is_initialized:
-                self.lazy_initialization(key_states, value_states)
-                self._room = [key_states[:, :, :0], value_states[:, :, :0]]
-            used, new = self.get_seq_length(), key_states.shape[-2]
-            if used + new > self._room[0].shape[-2]:
-                size = used + new + _BLOCK
-                old = (self.keys, self.values) if used else (key_states, value_states)
-                self._room = [one.new_empty(*one.shape[:2], size, one.shape[3]) for one in old]
-                for room, one in zip(self._room, old, strict=True):
-                    room[:, :, :used] = one[:, :, :used]
-            self._room[0][:, :, used : used + new] = key_states
-            self._room[1][:, :, used : used + new] = value_states
-            self.keys, self.values = (room[:, :, : used + new] for room in self._room)
-            # What was just computed is laid out better for attention than the view of it.
-            return (self.keys, self.values) if used else (key_states, value_states)
-
-        def batch_select_indices(self, indices: Any) -> None:
-            if self.get_seq_length():
-                used = self.get_seq_length()
-                self._room = [room.index_select(0, indices) for room in self._room]
-                self.keys, self.values = (room[:, :, :used] for room in self._room)
-
-    return BlockLayer
 
 
 def chunks(lengths: Sequence[int], rows: int, tokens: int) -> list[list[int]]:
@@ -130,7 +89,9 @@ class Engine:
     device: Any
     rows: int
     tokens: int
+    tree: PrefixTree = field(default_factory=lambda: PrefixTree(0))
     short_of_memory: bool = False
+    spare: dict[int, Any] = field(default_factory=dict)
 
     def run(self, lengths: Sequence[int], work: Callable[[list[int]], Sequence[Any]]) -> list[Any]:
         """Return what `work` returns for all items, in chunks that are halved when memory is short.
@@ -148,7 +109,7 @@ class Engine:
                     results[i] = result
                 continue
             except torch.OutOfMemoryError:
-                pass  # handled below, where the error's frames no longer hold tensors
+                self.tree.clear()  # the rest is below, where no frame of the error holds tensors
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
             if len(chunk) == 1:
@@ -169,38 +130,109 @@ class Engine:
             waiting += [chunk[half:], chunk[:half]]
         return results
 
-    def pad(self, prompts: Sequence[Sequence[int]]) -> tuple[Any, Any, Any]:
-        """Return prompts as one batch, padded on the left."""
+    def begin(self, prompts: Sequence[Sequence[int]], more: int) -> Rows:
+        """Return the beginning of prompts: what is known of them, and what is to be read.
+
+        Args:
+            prompts: Tokens; of each at least the last one will be read.
+            more: How many slots each row needs beside its prompt.
+        """
+        layers = self.model.config.get_text_config(decoder=True).num_hidden_layers
+        cache = cache_class()(layers, max(map(len, prompts)) + more, self.spare)
+        paths = [self.tree.find(prompt[:-1]) for prompt in prompts]
+        for row, path in enumerate(paths):
+            cache.fill(row, len(prompts), path)
+        return Rows(self, prompts, cache, [sum(count for _, count in path) for path in paths])
+
+
+def additive(allowed: Any, dtype: Any) -> Any:
+    """Return a mask that is 0 where `allowed` and hugely negative elsewhere."""
+    import torch
+
+    mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
+    # Eager attention looks at double precision in single; half of its range is far enough.
+    least = max(torch.finfo(dtype).min, torch.finfo(torch.float32).min) / 2
+    return mask.masked_fill_(~allowed, least)
+
+
+@dataclass(slots=True)
+class Rows:
+    """Prompts of any lengths in one batch, and the cache of what was read of them."""
+
+    engine: Engine
+    prompts: Sequence[Sequence[int]]
+    cache: Any
+    known: list[int]
+
+    def rest(self) -> tuple[Any, Any, Any]:
+        """Return what is to be read, padded on the left: tokens, positions, and which are tokens."""
         import torch
 
-        width = max(len(prompt) for prompt in prompts)
+        device = self.engine.device
+        parts = [prompt[known:] for prompt, known in zip(self.prompts, self.known, strict=True)]
+        width = max(map(len, parts))
         ids = torch.tensor(
-            [[0] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=self.device
+            [[0] * (width - len(part)) + list(part) for part in parts], device=device
         )
-        lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
-        positions = torch.arange(width, device=self.device) + (lengths - width)[:, None]
-        return ids, positions.clamp(min=0), positions >= 0
+        lengths = torch.tensor([[len(prompt)] for prompt in self.prompts], device=device)
+        positions = torch.arange(width, device=device) + lengths - width
+        return ids, positions, positions >= torch.tensor(self.known, device=device)[:, None]
 
-    def additive(self, allowed: Any) -> Any:
-        """Return a mask that is 0 where `allowed` and hugely negative elsewhere."""
+    def read(
+        self,
+        ids: Any,
+        positions: Any,
+        valid: Any,
+        *,
+        slots: Any = None,
+        allowed: Any = None,
+        model: Any = None,
+        **options: Any,
+    ) -> Any:
+        """Return what the model (or its `base_model`) computes for the next tokens.
+
+        Slots are where they go, if not to their positions, and `allowed` which slots each one sees,
+        if not all up to its own.
+        """
         import torch
 
-        dtype = self.model.dtype
-        mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
-        # Eager attention looks at double precision in single; half of its range is far enough.
-        least = max(torch.finfo(dtype).min, torch.finfo(torch.float32).min) / 2
-        return mask.masked_fill_(~allowed, least)
+        cache, device = self.cache, self.engine.device
+        slots = positions if slots is None else slots
+        ends = slots.masked_fill(~valid, -1)
+        cache.upto = max(int(ends.max()) + 1, cache.upto)
+        first, count = int(slots[0, 0]), slots.shape[1]
+        alike = bool(valid.all()) and bool((slots == slots[:1]).all())
+        if alike and count == int(slots[0, -1]) - first + 1:
+            cache.slots = slice(first, first + count)
+        else:
+            cache.slots = slots.masked_fill(~valid, cache.room - 1)
+            cache.numbers = torch.arange(len(slots), device=device)[:, None]
+        positions = positions.clamp(min=0)
+        mask = None
+        whole = alike and cache.upto == first + count  # all slots are seen, or the model is causal
+        if allowed is not None or not whole or (first and count > 1):
+            if allowed is None:
+                allowed = torch.arange(cache.upto, device=device) <= positions[:, :, None]
+            mask = additive(allowed[:, None], self.engine.model.dtype)
+        return (model or self.engine.model)(
+            input_ids=ids,
+            position_ids=positions,
+            attention_mask=mask,
+            past_key_values=cache,
+            use_cache=True,
+            **options,
+        )
 
-    def causal(self, valid: Any, before: int = 0) -> Any:
-        """Return the mask of padded prompts, or None where none is needed."""
-        if not before and bool(valid.all()):
-            return None
+    def select(self, numbers: Sequence[int]) -> None:
+        """Keep some rows, also several times."""
         import torch
 
-        width = valid.shape[1]
-        earlier = torch.ones(width, width, dtype=torch.bool, device=self.device).tril_()
-        seen = torch.nn.functional.pad(earlier & valid[:, None, :], (before, 0), value=True)
-        return self.additive(seen[:, None])
+        self.cache.select(torch.tensor(numbers, device=self.engine.device))
+        self.prompts = [self.prompts[number] for number in numbers]
+
+    def keep(self, row: int, tokens: Sequence[int]) -> None:
+        """Keep what was computed for a row's first tokens."""
+        self.engine.tree.add(tokens, lambda start, end: self.cache.states(row, start, end))
 
 
 @dataclass(slots=True, eq=False)
@@ -241,89 +273,66 @@ class Row:
 def decode(engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
     import torch
 
-    active = list(rows)
-    for row in active:
+    for row in rows:
         row.restart()
-    logits, cache, valid, lengths = _read(engine, active)
-    padded = not bool(valid.all())
-    if padded:
-        room = max(row.limit for row in rows)
-        generated = torch.ones(len(rows), room, dtype=torch.bool, device=engine.device)
-        mask = engine.additive(torch.cat([valid, generated], 1))[:, None, None]
-    seen = valid.shape[1]
+    device, active, batch = (
+        engine.device,
+        list(rows),
+        list(range(len(rows))),
+    )  # numbers in the batch
+    logits, begun = _read(engine, rows)
     while True:
         tokens, logprobs = _choose(logits, active)
         for row, token, logprob in zip(active, tokens, logprobs, strict=True):
             row.push(token, logprob)
-        keep = [i for i, row in enumerate(active) if not row.finish]
-        if not keep:
+        for number, row in zip(batch, active, strict=True):
+            if row.finish:
+                begun.keep(number, [*row.prompt, *row.tokens[:-1]])
+        left = [i for i, row in enumerate(active) if not row.finish]
+        if not left:
+            engine.tree.shrink()
             return rows
-        if len(keep) < len(active):
-            index = torch.tensor(keep, device=engine.device)
-            cache.batch_select_indices(index)
-            lengths = lengths[index]
-            mask = mask[index] if padded else None
-            active = [active[i] for i in keep]
-            tokens = [tokens[i] for i in keep]
-        seen += 1
-        logits = engine.model(
-            input_ids=torch.tensor(tokens, device=engine.device)[:, None],
-            position_ids=lengths[:, None],
-            attention_mask=mask[..., :seen] if padded else None,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits[:, -1]
-        lengths = lengths + 1
+        active, batch = [active[i] for i in left], [batch[i] for i in left]
+        size = len(begun.prompts)
+        if 2 * len(batch) <= size:  # a copy of what is left costs less than to carry the others on
+            begun.select(batch)
+            size, batch = len(batch), list(range(len(batch)))
+        ids, positions = [0] * size, [-1] * size
+        for number, row in zip(batch, active, strict=True):
+            ids[number], positions[number] = row.tokens[-1], len(row.prompt) + len(row.tokens) - 1
+        places = torch.tensor(positions, device=device)[:, None]
+        given = torch.tensor(ids, device=device)[:, None]
+        logits = begun.read(given, places, places >= 0, logits_to_keep=1).logits[:, -1]
+        if len(batch) < size:
+            logits = logits[torch.tensor(batch, device=device)]
 
 
-def _read(engine: Engine, rows: Sequence[Row]) -> tuple[Any, Any, Any, Any]:
-    """Return the first logits, the cache, where there are tokens, and the lengths of the prompts."""
-    import torch
-    from transformers.cache_utils import Cache
-
+def _read(engine: Engine, rows: Sequence[Row]) -> tuple[Any, Rows]:
+    """Return the first logits after each row's prompt, and the batch."""
     number: dict[tuple[int, ...], int] = {}
     which = [number.setdefault(tuple(row.prompt), len(number)) for row in rows]
     prompts = list(number)
-    layers = engine.model.config.get_text_config(decoder=True).num_hidden_layers
-    cache = Cache(layers=[_layer_class()() for _ in range(layers)])  # all attend to everything
-    if shared := _shared_beginning(prompts):  # it is read once, for the cache of every row
-        engine.model(
-            input_ids=torch.tensor([prompts[0][:shared]], device=engine.device),
-            position_ids=torch.arange(shared, device=engine.device)[None],
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        cache.batch_select_indices(
-            torch.zeros(len(prompts), dtype=torch.long, device=engine.device)
-        )
-    ids, positions, valid = engine.pad([prompt[shared:] for prompt in prompts])
-    positions = positions + shared
-    mask = engine.causal(valid, shared)
-    valid = torch.nn.functional.pad(valid, (shared, 0), value=True)
-    logits = engine.model(
-        input_ids=ids,
-        position_ids=positions,
-        attention_mask=mask,
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
-    ).logits[:, -1]
+    if shared := _shared_beginning(prompts):  # it is read once, for all rows
+        start = prompts[0][:shared]
+        if sum(count for _, count in engine.tree.find(start)) < shared - 1:
+            alone = engine.begin([start], 0)
+            alone.read(*alone.rest(), logits_to_keep=1)
+            alone.keep(0, start)
+    begun = engine.begin(prompts, max(row.limit for row in rows))
+    logits = begun.read(*begun.rest(), logits_to_keep=1).logits[:, -1]
     if len(number) < len(rows):
-        index = torch.tensor(which, device=engine.device)
-        cache.batch_select_indices(index)
-        logits, positions, valid = logits[index], positions[index], valid[index]
-    return logits, cache, valid, positions[:, -1] + 1
+        import torch
+
+        logits = logits[torch.tensor(which, device=engine.device)]
+        begun.select(which)
+    return logits, begun
 
 
 def _shared_beginning(prompts: Sequence[tuple[int, ...]]) -> int:
     """Return how many tokens all of some prompts begin with, if it is worth reading them apart."""
     if len(prompts) < 2:
         return 0
-    # What the first and the last in order share, all between them share.
-    pairs = zip(min(prompts), max(prompts), strict=False)
-    alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    alike = common(min(prompts), max(prompts))  # what the first and the last share, all share
     shared = min(alike, min(map(len, prompts)) - 1)  # each has a token of its own left to read
     return shared if shared >= _WORTH_SHARING else 0
 
@@ -455,48 +464,47 @@ def _pass(engine: Engine, items: Sequence[Branches]) -> list[list[float]]:
         return torch.tensor(rows, device=engine.device)
 
     inner = [item.trie.inner()[1:] for item in items]
-    ids, positions, valid = engine.pad([item.prompt for item in items])
     nodes = max(map(len, inner))
+    begun = engine.begin([item.prompt for item in items], nodes)
+    ids, positions, valid = begun.rest()
+    more: dict[str, Any] = {}
     if nodes:
         tokens = [[it.trie.tokens[n] for n in some] for it, some in zip(items, inner, strict=True)]
         depths = [[it.trie.depths[n] for n in some] for it, some in zip(items, inner, strict=True)]
+        more["allowed"] = _tree_mask(engine, positions, items, inner)
+        last, numbers = positions[:, -1:], torch.arange(nodes, device=engine.device)
+        more["slots"] = torch.cat([positions, last + 1 + numbers], 1)
+        counts = torch.tensor([[len(some)] for some in inner], device=engine.device)
+        valid = torch.cat([valid, numbers < counts], 1)
         ids = torch.cat([ids, padded(tokens)], 1)
-        after = positions[:, -1:] + padded(depths)
-        mask = _tree_mask(engine, valid, items, inner, nodes)
-        positions = torch.cat([positions, after], 1)
-    else:
-        mask = engine.causal(valid)
-    logits = engine.model(
-        input_ids=ids,
-        position_ids=positions,
-        attention_mask=mask,
-        use_cache=False,
-        logits_to_keep=nodes + 1,
-    ).logits[:, -(nodes + 1) :]
-    return _gathered(logits, items, inner)
+        positions = torch.cat([positions, last + padded(depths)], 1)
+    logits = begun.read(ids, positions, valid, logits_to_keep=nodes + 1, **more).logits
+    for row, item in enumerate(items):
+        begun.keep(row, item.prompt)
+    engine.tree.shrink()
+    return _gathered(logits[:, -(nodes + 1) :], items, inner)
 
 
 def _tree_mask(
-    engine: Engine, valid: Any, items: Sequence[Branches], inner: list[list[int]], nodes: int
+    engine: Engine, positions: Any, items: Sequence[Branches], inner: list[list[int]]
 ) -> Any:
-    """Return the mask: prompts are causal; a node sees the prompt, its ancestors and itself."""
+    """Return which slots are seen: prompts are causal; a node sees prompt, ancestors and itself."""
     import numpy as np
     import torch
 
-    rows, width = valid.shape
-    ancestors = np.zeros((rows, nodes, nodes), dtype=bool)
-    for seen, item, some in zip(ancestors, items, inner, strict=True):
+    lengths = [len(item.prompt) for item in items]
+    upto = max(length + len(some) for length, some in zip(lengths, inner, strict=True))
+    allowed = np.zeros((len(items), max(map(len, inner)), upto), dtype=bool)
+    for seen, item, some, length in zip(allowed, items, inner, lengths, strict=True):
         column = {node: index for index, node in enumerate(some)}
+        seen[:, :length] = True
         for index, node in enumerate(some):
             parent = column.get(item.trie.parents[node])
             if parent is not None:
                 seen[index] = seen[parent]
-            seen[index, index] = True
-    size = width + nodes
-    allowed = torch.ones(rows, size, size, dtype=torch.bool, device=engine.device).tril_()
-    allowed[:, :, :width] &= valid[:, None, :]
-    allowed[:, width:, width:] = torch.from_numpy(ancestors).to(engine.device)
-    return engine.additive(allowed[:, None])
+            seen[index, length + index] = True
+    causal = torch.arange(upto, device=engine.device) <= positions.clamp(min=0)[:, :, None]
+    return torch.cat([causal, torch.from_numpy(allowed).to(engine.device)], 1)
 
 
 def _gathered(logits: Any, items: Sequence[Branches], inner: list[list[int]]) -> list[list[float]]:
@@ -526,9 +534,10 @@ def _single(values: Any) -> Any:
 
 def last_hidden(engine: Engine, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
     """Return the last layer's hidden state, normed, at the last token of each prompt."""
-    ids, positions, valid = engine.pad(prompts)
-    states = engine.model.base_model(
-        input_ids=ids, position_ids=positions, attention_mask=engine.causal(valid), use_cache=False
-    ).last_hidden_state
+    begun = engine.begin(prompts, 0)
+    states = begun.read(*begun.rest(), model=engine.model.base_model).last_hidden_state
+    for row, prompt in enumerate(prompts):
+        begun.keep(row, prompt)
+    engine.tree.shrink()
     found: list[list[float]] = states[:, -1].float().tolist()
     return found

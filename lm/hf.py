@@ -26,6 +26,7 @@ from .base import (
     Usage,
     WordProbabilities,
 )
+from .cache import PrefixTree
 from .chat import ChatTokenizer
 from .decode import (
     Branches,
@@ -92,6 +93,8 @@ class HFLanguageModel(BaseLanguageModel):
         batch_tokens: The most tokens of a batch, padding and answers included.
         batch_rows: The most sequences of a batch.
         max_length: The most tokens of prompt and answer together, if less than the model's own.
+        cache_mb: Megabytes of keys and values that are kept from one call to the next, for prompts that
+            begin like earlier ones; 0 keeps none. Answers do not depend on it.
         name: How results shall call this model; else the last part of `model`.
         revision: Which version of a model on the hub: a branch, tag or commit.
 
@@ -121,6 +124,7 @@ class HFLanguageModel(BaseLanguageModel):
         batch_tokens: int = 16_384,
         batch_rows: int = 64,
         max_length: int | None = None,
+        cache_mb: int = 1000,
         name: str | None = None,
         revision: str | None = None,
     ) -> None:
@@ -130,7 +134,7 @@ class HFLanguageModel(BaseLanguageModel):
         loaded = load_model(source, revision, where, dtype)
         self._source = source.name if isinstance(source, Path) else source
         self._revision = None if isinstance(source, Path) else revision
-        self._set_up(loaded, tokenizer, batch_tokens, batch_rows, max_length)
+        self._set_up(loaded, tokenizer, batch_tokens, batch_rows, max_length, cache_mb)
         self.name = name or self._source.rpartition("/")[2]
         for key, directory in (adapters or {}).items():
             self.add_adapter(key, directory)
@@ -147,6 +151,7 @@ class HFLanguageModel(BaseLanguageModel):
         batch_tokens: int = 16_384,
         batch_rows: int = 64,
         max_length: int | None = None,
+        cache_mb: int = 1000,
         name: str = "model",
     ) -> HFLanguageModel:
         """Return a language model around one that is in memory, such as one in training.
@@ -160,6 +165,7 @@ class HFLanguageModel(BaseLanguageModel):
             batch_tokens: As of the class.
             batch_rows: As of the class.
             max_length: As of the class.
+            cache_mb: As of the class.
             name: How results call it.
 
         Raises:
@@ -167,18 +173,25 @@ class HFLanguageModel(BaseLanguageModel):
         """
         made = cls.__new__(cls)
         made._source, made._revision, made.name = name, None, name
-        made._set_up(model, tokenizer, batch_tokens, batch_rows, max_length)
+        made._set_up(model, tokenizer, batch_tokens, batch_rows, max_length, cache_mb)
         made._adapters.check(adapter)
         made.adapter = adapter
         return made
 
     def _set_up(
-        self, model: Any, tokenizer: Any, batch_tokens: int, batch_rows: int, max_length: int | None
+        self,
+        model: Any,
+        tokenizer: Any,
+        batch_tokens: int,
+        batch_rows: int,
+        max_length: int | None,
+        cache_mb: int,
     ) -> None:
         sizes = {"batch_tokens": batch_tokens, "batch_rows": batch_rows, "max_length": max_length}
         for what, value in sizes.items():
             if value is not None:
                 check_number(what, value)
+        check_number("cache_mb", cache_mb, 0)
         self._adapters = Adapters(model)
         base = self._adapters.base
         known = [limit for limit in (context_of(base.config), max_length) if limit]
@@ -189,6 +202,8 @@ class HFLanguageModel(BaseLanguageModel):
         check_usable(tokenizer, base)
         self._chat = ChatTokenizer(tokenizer, ends_of(base))
         self._engine = Engine(base, base.device, batch_rows, batch_tokens)
+        self._cache_mb, self._weights = cache_mb, 0
+        self._trees: dict[str | None, PrefixTree] = {}
         self._lock = threading.RLock()
 
     @property
@@ -272,6 +287,7 @@ class HFLanguageModel(BaseLanguageModel):
                     replies[i] = error
             for adapter, indices in groups.items():
                 with self._adapters.using(adapter), self._ready():
+                    self._engine.tree = self._tree_of(adapter)
                     some = [items[i] for i in indices]
                     computed = _computed(self._engine, type(requests[0]), some)
                 for i, result in zip(indices, computed, strict=True):
@@ -279,6 +295,22 @@ class HFLanguageModel(BaseLanguageModel):
             replies = [replies[i] for i in leader]
             self._record(replies)
             return replies
+
+    def _tree_of(self, adapter: str | None) -> PrefixTree:
+        """Return what is known of earlier prompts: nothing, once the weights have changed."""
+        import torch
+
+        weights = list(self._adapters.base.parameters())
+        some = [one.detach().reshape(-1)[:: one.numel() // 8 + 1].double() for one in weights]
+        values = torch.cat(some).tolist()  # what writes to `data` leaves no mark of it
+        now = hash((*values, *((one.data_ptr(), one._version) for one in weights)))
+        if now != self._weights:
+            self._weights, self._trees = now, {}
+        if adapter not in self._trees:
+            self._trees[adapter] = PrefixTree(0)
+            for tree in self._trees.values():
+                tree.limit = self._cache_mb * 1_000_000 // len(self._trees)
+        return self._trees[adapter]
 
     @contextmanager
     def _ready(self) -> Iterator[None]:

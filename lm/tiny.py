@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -28,6 +29,7 @@ CHAT_TEMPLATE = (
 )
 """One token opens a message, one closes it: short prompts are what small models can afford."""
 
+_ENTITY = r" ?[a-z]+ [0-9]+|"
 _PATTERN = r" ?[A-Za-z']+| ?[0-9]|[^\sA-Za-z0-9]|\s"
 
 
@@ -77,11 +79,12 @@ def build_tiny(
     vocabulary: int = 1024,
     max_length: int = 2048,
     dtype: str = "float64",
+    entities: bool = False,
 ) -> Path:
     torch = imported("torch", "building a tiny language model")
     transformers = imported("transformers", "building a tiny language model")
     check_choice("dtype", dtype, ("float32", "float64", "bfloat16"))
-    tokenizer = tokenizer_of(corpus, vocabulary, max_length)
+    tokenizer = tokenizer_of(corpus, vocabulary, max_length, entities)
     shape = shape_of(parameters, len(tokenizer))
     config = transformers.Qwen3Config(
         vocab_size=shape.vocabulary,
@@ -103,26 +106,37 @@ def build_tiny(
     return _saved(model, tokenizer, Path(directory), dtype)
 
 
-def tokenizer_of(corpus: Iterable[str], vocabulary: int = 1024, max_length: int = 2048) -> Any:
-    """Return a fast tokenizer whose tokens are the commonest words of a corpus."""
+def tokenizer_of(
+    corpus: Iterable[str],
+    vocabulary: int = 1024,
+    max_length: int = 2048,
+    entities: bool = False,
+) -> Any:
+    """Return a fast tokenizer whose tokens are the commonest words of a corpus.
+
+    With `entities`, a word and the number after it (``fridge 1``) are one token.
+    """
     transformers = imported("transformers", "building a tokenizer")
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     check_number("vocabulary", vocabulary, 320)
     split = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_PATTERN), "isolated"),
+            pre_tokenizers.Split(Regex(_ENTITY + _PATTERN if entities else _PATTERN), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     counts: Counter[str] = Counter()
     for text in corpus:
-        counts.update(word for word, _ in split.pre_tokenize_str(text))
+        words = [word for word, _ in split.pre_tokenize_str(text)]
+        counts.update(words)
+        if entities:  # their parts too, for entities that are not in the corpus
+            counts.update(part for word in words for part in re.findall("\u0120?[^\u0120]+", word))
     tokens = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     known = set(tokens)
-    words = [word for word, count in counts.items() if count > 1 and word not in known]
-    words.sort(key=lambda word: (-counts[word], word))
-    tokens += words[: max(vocabulary - len(tokens), 0)]
+    common = [word for word, count in counts.items() if count > 1 and word not in known]
+    common.sort(key=lambda word: (-counts[word], word))
+    tokens += common[: max(vocabulary - len(tokens), 0)]
     inner = Tokenizer(
         models.WordPiece(  # greedy longest match; no mark on what continues a word
             {token: number for number, token in enumerate(tokens)},
@@ -189,6 +203,8 @@ class SFTConfig:
     """Steps over which the learning rate rises."""
     seed: int = 0
     """Seed of the order of rows."""
+    prompts: bool = False
+    """Learn the prompts' tokens too, but for the first."""
 
 
 def encode_rows(tokenizer: Any, rows: Iterable[Row]) -> list[Encoded]:
@@ -232,6 +248,8 @@ def fine_tune(
     config = config or SFTConfig()
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_directory, trust_remote_code=False)
     encoded = encode_rows(tokenizer, rows)
+    if config.prompts:
+        encoded = [Encoded(row.prompt[:1], row.prompt[1:] + row.answer) for row in encoded]
     longest = max((len(row) for row in encoded), default=0)
     if not 0 < longest <= config.batch_tokens:
         found = f"one of {longest}" if encoded else "none"

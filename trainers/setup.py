@@ -8,7 +8,7 @@ import lzma
 import random
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -16,7 +16,7 @@ from typing import Any
 
 import gymnasium
 
-from ..agents import Decision, ExpertAgent, Reply, Request, View, run_episode
+from ..agents import Agent, Decision, ExpertAgent, RandomAgent, Reply, Request, View, run_episode
 from ..agents.create import tiny_folder
 from ..envs import TextEnv
 from ..envs.registry import not_ours, registered
@@ -25,12 +25,14 @@ from ..trajectory import Trajectory
 from .config import SharedTraining
 from .processes import is_first, own_device, wait, world_size
 from .roles import Roles, student_of
+from .sft import ASIDE
 from .stages import Tell
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "gymnasium", "numpy")
 """What a training's folder names the versions of."""
 
 _LONG = 200  # steps that a demonstration may take
+_STRAYS = 0.2
 _FOLDERS = ("data_dir",)  # options that say where something is on this machine
 _FORM = (
     "Reflection:",
@@ -89,6 +91,7 @@ def show_expert(
     config: SharedTraining,
     file: Path | None = None,
     tell: Tell = lambda event: None,
+    side_steps: float = 0.0,
 ) -> list[Trajectory]:
     """Return the demonstrations of a training: the environment's own expert's, or a file's.
 
@@ -98,6 +101,7 @@ def show_expert(
         file: JSON lines of commands, plain or .xz, such as the trajectories of a run; None to ask the
             environment's own expert.
         tell: Callback for events.
+        side_steps: The share of the expert's own episodes that have side steps; see `StrayingExpert`.
 
     Raises:
         DataNotFound: The file has no demonstration of these tasks.
@@ -121,7 +125,8 @@ def show_expert(
             tasks = [tasks[rng.randrange(low, high)] for low, high in pairwise(bounds)]
         for done, task in enumerate(tasks, 1):
             if file is None:
-                found += expert_demonstrations(env, [task])
+                strays = random.Random(f"{config.seed}\n{task}").random() < side_steps
+                found += expert_demonstrations(env, [task], StrayingExpert() if strays else None)
             else:
                 found += filter(_succeeds, demonstrations(env, [(task, plans[task])]))
             tell({"event": "demonstration", "done": done, "of": len(tasks), "won": len(found)})
@@ -187,11 +192,25 @@ def demonstrations(
         yield run_episode(env, _Player(commands), task=task)
 
 
+class StrayingExpert:
+    """The environment's expert, which takes a random action in a fifth of its steps, noted `ASIDE`."""
+
+    name = "expert"
+
+    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+        rng = random.Random(f"stray\n{view.task}\n{view.step}".encode("utf-8", "replace"))
+        if rng.random() < _STRAYS:
+            decision = yield from RandomAgent(mixed=0.3).decide(view)
+            return replace(decision, notes={ASIDE: True})
+        return Decision(view.expert_action())
+
+
 def expert_demonstrations(
-    env: gymnasium.Env[str, str], tasks: Iterable[str]
+    env: gymnasium.Env[str, str], tasks: Iterable[str], expert: Agent | None = None
 ) -> Iterator[Trajectory]:
     """Let the environment's expert play tasks, and yield the trajectories of those that it solves."""
-    yield from filter(_succeeds, (run_episode(env, ExpertAgent(), task=task) for task in tasks))
+    player = expert or ExpertAgent()
+    yield from filter(_succeeds, (run_episode(env, player, task=task) for task in tasks))
 
 
 def _succeeds(shown: Trajectory) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -286,9 +287,35 @@ def test_it_plays_search_qa() -> None:
     assert short.error is None and 1 <= len(short.steps) < 4  # it gave up, which is no fault
 
 
+def test_a_brief_conversation_goes_on_with_bare_observations() -> None:
+    """Its first message is the first observation with the task; replies are as they were written."""
+    make = partial(gym.make, "comap/ALFWorld-v0", source="generated", max_episode_steps=3)
+    agent = create_agent("paw", prompts="brief", context="concat", draft_tokens=16)
+
+    class Replying(HashedModel):  # type: ignore[misc, valid-type]
+        """Says one thing after the other."""
+
+        texts = ("Action: look", "go to shelf 1", "Action: inventory")
+
+        def _one(self, request: Any) -> Completion:
+            said = sum(one.role == "assistant" for one in request.messages)
+            return Completion(self.texts[said], None, None, "stop", 0, 0)
+
+    lm = Replying()
+    task = make().unwrapped.tasks.ids[0]  # type: ignore[attr-defined]
+    (episode,) = run_episodes(make, agent, [task], lm=lm, keep="tokens")
+    assert [step.action for step in episode.steps] == ["look", "go to shelf 1", "inventory"]
+    assert [step.notes["valid"] for step in episode.steps] == [True, False, True]
+    first, second, third = (step.calls[0].messages or () for step in episode.steps)
+    assert first[0][1].startswith(episode.observation) and episode.goal in first[0][1]
+    told = ("user", episode.steps[0].observation)
+    assert second == (*first, ("assistant", "Action: look"), told)
+    assert third[:-2] == second
+
+
 def test_brief_prompts_are_those_of_react() -> None:
-    with pytest.raises(OptionError, match="context='concat' goes with"):
-        create_agent("paw", prompts="brief", context="concat")
+    with pytest.raises(OptionError, match="form='asked' with context='concat'"):
+        create_agent("paw", prompts="brief", context="concat", form="given")
     brief = {"prompts": "brief", "state_text": "belief", "form": "given", "history_turns": 2}
     talks = [
         converse_with(create_agent(name, **brief), home(), ["look"]) for name in ("paw", "react")

@@ -81,8 +81,9 @@ def test_an_answer_depends_neither_on_its_batch_nor_on_the_order(folder):
 
 
 @pytest.mark.parametrize("shared", [40, 64, 90])
-def test_a_common_beginning_is_read_once_and_changes_nothing(lm, monkeypatch, shared):
+def test_a_common_beginning_is_read_once_and_changes_nothing(folder, monkeypatch, shared):
     """Also where a prompt is the beginning of another, and where prompts are of one length."""
+    lm = HFLanguageModel(folder, device="cpu", cache_mb=0)
     beginning = "go " * shared
     tails = ["", "to", "to cabinet", "to shelf 2 and", "take", "take"]
     sampling = Sampling(max_new_tokens=6)

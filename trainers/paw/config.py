@@ -161,9 +161,19 @@ class Warmup:
     """Highest learning rate; it rises at first and then falls to 0."""
     warmup_batch_tokens: int = 2048
     """Tokens of an update."""
+    warmup_observations: bool = False
+    """Learn all tokens of the demonstrations, observations too, not replies alone. Needs context=concat.
+    PaW's loss has next to no gradient where observations are improbable."""
+    side_steps: float = 0.0
+    """Share of the demonstrations in which the expert now and then does something else, which shows what
+    refused actions and empty places look like."""
 
     def __post_init__(self) -> None:
-        ranges = {"warmup_tokens": Range(0), "warmup_batch_tokens": Range(1)}
+        ranges = {
+            "warmup_tokens": Range(0),
+            "warmup_batch_tokens": Range(1),
+            "side_steps": Range(0, 1),
+        }
         check_fields(self, {**ranges, "warmup_rate": Range(0, above=True)}, "warmup.")
 
 

@@ -116,6 +116,10 @@ class ObservationLosses:
     rows: Tensor  # the losses, through which gradients flow
     clipped: Tensor  # tokens that have p > rho, whatever the loss
     probability: Tensor  # the sum of the tokens' probabilities
+    nll: Tensor  # the sum of their negative log-likelihoods, in nats
+    moderate: (
+        Tensor  # tokens whose p is from .01 to rho: where cmae has a gradient, which is p (1 - p)
+    )
     tokens: Tensor  # how many tokens there are, |o|
 
 
@@ -144,6 +148,8 @@ def observation_losses(
         rows=losses.masked_fill(~learned, 0.0).sum(-1) / tokens.clamp(min=1),
         clipped=above.sum(-1),
         probability=p.detach().masked_fill(~observed, 0.0).sum(-1),
+        nll=-logps.detach().sum(-1),
+        moderate=(observed & ~above & (p.detach() >= 0.01)).sum(-1),
         tokens=tokens,
     )
 
@@ -289,6 +295,8 @@ class Measures:
             self.add("wm_loss", observed.rows.detach().sum(), (observed.tokens > 0).sum())
             self.add("wm_clipped_ratio", observed.clipped.sum(), count)
             self.add("wm_probability", observed.probability.detach().sum(), count)
+            self.add("wm_nll", observed.nll.sum(), count)
+            self.add("wm_moderate", observed.moderate.sum(), count)
 
     def means(self) -> dict[str, float | None]:
         """Return the means, None of nothing, and start anew; all processes must call this."""

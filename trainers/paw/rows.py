@@ -59,10 +59,18 @@ class PaWRow:
     episode_length: int = 0
     success: bool = False
 
-    def sizes(self, observed: bool) -> tuple[int, int]:
-        """Return the tokens of the prompt, and of what a forward pass reads after it."""
-        tail = len(self.header_ids) + len(self.observation_ids) + len(self.footer_ids)
-        return len(self.prompt_ids), len(self.response_ids) + (tail if observed else 0)
+    def tokens(self, observed: bool) -> tuple[int, ...]:
+        """Return all that a forward pass reads."""
+        tail = (*self.header_ids, *self.observation_ids, *self.footer_ids) if observed else ()
+        return (*self.prompt_ids, *self.response_ids, *tail)
+
+    def marks(self, observed: bool) -> tuple[list[int], list[int]]:
+        """Return what is scored after the prompt: 1 at the response's and at the observation's tokens."""
+        size = len(self.response_ids)
+        shown = len(self.observation_ids) if observed else 0
+        before = len(self.header_ids) if shown else 0
+        action = [1] * size + [0] * (before + shown)
+        return action, [0] * (size + before) + [1] * shown
 
 
 class TurnTokenizer(ChatTokenizer):
@@ -280,77 +288,40 @@ def deal(positions: NDArray[np.int64], total: int, size: int | None, seed: int) 
     ]
 
 
-def micro_batches(
-    rows: Sequence[int],
-    sizes: Sequence[tuple[int, int]],
-    max_rows: int | None,
-    max_tokens: int | None,
-) -> list[tuple[int, ...]]:
-    """Return rows in micro-batches of like lengths, the widest first; each has one row at least.
-
-    `sizes` are the tokens of each row's prompt, padded on the left, and of what follows it.
-    """
-    found: list[tuple[int, tuple[int, ...]]] = []
-    pending = [sorted(rows)] if rows else []
-    while pending:
-        some = pending.pop()
-        lengths = [[sizes[row][side] for row in some] for side in (0, 1)]
-        width = max(lengths[0]) + max(lengths[1])
-        room = len(some) if max_rows is None else max_rows
-        if max_tokens is not None:
-            room = max(min(room, max_tokens // max(width, 1)), 1)
-        spreads = [max(side) - min(side) for side in lengths]
-        if len(some) <= room or not any(spreads):
-            for part in np.array_split(some, -(-len(some) // room)):
-                micro = tuple(map(int, part))
-                widest = sum(max(sizes[row][side] for row in micro) for side in (0, 1))
-                found.append((-widest, micro))
-            continue
-        side = 0 if spreads[0] > spreads[1] else 1
-        some.sort(key=lambda row: (-sizes[row][side], row))
-        pending += [sorted(some[len(some) // 2 :]), sorted(some[: len(some) // 2])]
-    return [micro for _, micro in sorted(found)]
-
-
-def collate(
-    rows: Sequence[PaWRow], observed: Sequence[bool], pad: int, device: Any = "cpu"
-) -> dict[str, Tensor]:
-    """Return rows as tensors: prompts padded on the left, what follows them on the right.
+def micro_batch(
+    rows: Sequence[PaWRow], observed: Sequence[bool], model: Any, device: Any = "cpu"
+) -> dict[str, Any]:
+    """Return rows as a forward pass reads them; those of an episode share what they have in common.
 
     Returns:
-        ``prompt_ids`` and ``prompt_mask`` (B, P); ``completion_ids``, ``completion_mask`` (1 for
-        tokens of the response), ``seen_mask`` (1 for all that is no padding) and ``observation_mask``
-        (1 for scored tokens of the observation), all (B, C) and of 64-bit integers.
+        ``forest``: the model's inputs; ``completion_mask`` (1 for tokens of the response) and
+        ``observation_mask`` (1 for scored tokens of the observation), (B, C) and of 64-bit integers.
     """
     import torch
 
-    prompts = [row.prompt_ids for row in rows] or [(pad,)]
-    completions, actions, scored = [], [], []
-    for row, shown in zip(rows, observed, strict=True):
-        tail = (row.header_ids, row.observation_ids, row.footer_ids) if shown else ((), (), ())
-        completions.append((*row.response_ids, *tail[0], *tail[1], *tail[2]))
-        actions.append((1,) * len(row.response_ids))
-        scored.append((0,) * (len(row.response_ids) + len(tail[0])) + (1,) * len(tail[1]))
-    if not rows:
-        completions, actions, scored = [(pad,)], [()], [()]
-    width = max(1, *map(len, completions))  # a model reads one token at least
+    from ..trees import plant
 
-    def right(lines: Sequence[Sequence[int]], filler: int) -> list[list[int]]:
-        return [[*line, *[filler] * (width - len(line))] for line in lines]
-
-    def left(lines: Sequence[Sequence[int]], filler: int) -> list[list[int]]:
-        widest = max(map(len, lines))
-        return [[*[filler] * (widest - len(line)), *line] for line in lines]
-
-    columns = {
-        "prompt_ids": left(prompts, pad),
-        "prompt_mask": left([(1,) * len(ids) for ids in prompts], 0),
-        "completion_ids": right(completions, pad),
-        "completion_mask": right(actions, 0),
-        "seen_mask": right([(1,) * len(ids) for ids in completions], 0),
-        "observation_mask": right(scored, 0),
-    }
-    return {name: torch.tensor(value, device=device) for name, value in columns.items()}
+    marks = [row.marks(shown) for row, shown in zip(rows, observed, strict=True)] or [([0], [0])]
+    width = max(1, *(len(actions) for actions, _ in marks))
+    scored = [
+        [(len(row.prompt_ids) + n, n) for n, (a, o) in enumerate(zip(*both, strict=True)) if a or o]
+        for row, both in zip(rows, marks, strict=False)
+    ]
+    forest = plant(
+        [row.tokens(shown) for row, shown in zip(rows, observed, strict=True)],
+        [row.trajectory for row in rows],
+        scored,
+        width,
+        model=model,
+        device=device,
+    )
+    masks = [
+        [[*line, *[0] * (width - len(line))] for line in lines]
+        for lines in zip(*marks, strict=True)
+    ]
+    names = ("completion_mask", "observation_mask")
+    tensors = (torch.tensor(mask, device=device) for mask in masks)
+    return {"forest": forest, **dict(zip(names, tensors, strict=True))}
 
 
 def padded(values: Sequence[Tensor], width: int, device: Any) -> Tensor:

@@ -32,9 +32,11 @@ from ...agents.run import writing
 from ...errors import DataCorrupt, OptionError
 from ...lm.chat import ChatTokenizer
 from ..processes import gathered, part_at_exit
+from ..row_trainer import add_hidden_forward
 from ..run_folder import last_checkpoint, mark_complete, read_weights, write_weights
+from ..trees import Forest, grouped, token_scores
 from .advantages import gae, gigpo_advantages, grpo_advantages, rloo_advantages, row_returns, whiten
-from .config import PaWTraining
+from .config import PaWTraining, PolicyOptimization
 from .losses import (
     Measures,
     ObservationLoss,
@@ -48,7 +50,7 @@ from .losses import (
     select_rows,
     value_loss,
 )
-from .rows import MiniBatch, PaWRow, collate, deal, micro_batches, padded
+from .rows import MiniBatch, PaWRow, deal, micro_batch, padded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +107,16 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         """Store what an update needs; called once, by `make_trainer`."""
         self.config, self.roll_out, self.tell, self.critic = config, roll_out, tell, critic
         self.functions = functions
-        self.pad = int(self.processing_class.pad_token_id)
+        self.base = self.accelerator.unwrap_model(self.model)
+        if hasattr(self.base, "get_base_model"):  # adapters are around it
+            self.base = self.base.get_base_model()
+        for model in filter(None, (self.base, self.ref_model)):
+            add_hidden_forward(self.accelerator.unwrap_model(model))
         self.chat = ChatTokenizer(self.processing_class)
         self.measures = Measures(self.accelerator, config.optimization)
         self.last_update: dict[str, Any] | None = None
         self._micro: dict[str, Any] | None = None
+        self._probabilities: list[Tensor] = []  # of this process's observed tokens in an update
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Do a whole update, except for the optimizer's last step, which transformers' loop does."""
@@ -167,10 +174,16 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         """Deal the rows; every process has as many micro-batches as every other."""
         rows, limits = update.rows, self.config.optimization
         seed = self.config.seed + update.number
-        sizes = [row.sizes(bool(shown)) for row, shown in zip(rows, update.selected, strict=True)]
+        read = [row.tokens(bool(shown)) for row, shown in zip(rows, update.selected, strict=True)]
         batches = []
         for part in deal(update.positions, update.total, limits.mini_batch_rows, seed):
-            micro = micro_batches(part, sizes, limits.micro_batch_rows, limits.micro_batch_tokens)
+            micro = grouped(
+                part,
+                [rows[index].trajectory for index in part],
+                [read[index] for index in part],
+                limits.micro_batch_rows,
+                limits.micro_batch_tokens,
+            )
             tokens = sum(len(rows[index].response_ids) for index in part)
             everyone = gathered([(len(micro), len(part), tokens)])
             micro += [()] * (max(counts[0] for counts in everyone) - len(micro))
@@ -192,7 +205,7 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         """Return a micro-batch in the form of TRL's losses."""
         rows, device = [update.rows[index] for index in indices], self.args.device
         shown = [bool(update.selected[index]) for index in indices]
-        inputs: dict[str, Any] = collate(rows, shown, self.pad, device)
+        inputs: dict[str, Any] = micro_batch(rows, shown, self.base, device)
         mask = inputs["completion_mask"]
 
         def of_tokens(values: Sequence[Tensor]) -> Tensor:
@@ -222,9 +235,7 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         """Return a micro-batch's part of its mini-batch's loss, from one forward pass."""
         config = self.config
-        logps, entropies = self._read(
-            model, inputs, (inputs["prompt_mask"], inputs["seen_mask"]), entropy=True
-        )
+        logps, entropies = self._read(model, inputs["forest"], entropy=True)
         found = objective(
             config,
             logps=logps,
@@ -239,26 +250,22 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
             wm_loss=self.functions.wm_loss,
         )
         self.measures.of_update(found, inputs, entropies.detach())
+        if found.observed is not None:
+            self._probabilities.append(
+                logps.detach()[inputs["observation_mask"].bool()].exp().cpu()
+            )
         return found.loss * self.accelerator.num_processes  # whose gradients are averaged
 
-    def _read(
-        self, model: Any, batch: Mapping[str, Any], masks: Sequence[Any], *, entropy: bool
-    ) -> tuple[Any, Any]:
-        """Return the log-probability of each token after the prompt, and its distribution's entropy."""
-        with _scored_positions_only():
-            found = self._get_per_token_logps_and_entropies(
-                model,
-                torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
-                torch.cat(list(masks), dim=1),
-                batch["completion_ids"].size(1),
-                compute_entropy=entropy,
-            )
-        return found[0], found[1]
+    def _read(self, model: Any, forest: Forest, *, entropy: bool) -> tuple[Tensor, Tensor]:
+        """Return the log-probability of each scored token, and its distribution's entropy."""
+        scores = token_scores(forest, self.config.agent.temperature or 1.0, entropy=entropy)
+        found: tuple[Tensor, Tensor] = model(**forest.inputs, then=scores)
+        return found
 
     def _teach(self, critic: Critic, batch: MiniBatch, micro: Mapping[str, Any]) -> None:
         critic.train()
         mask, clip = micro["completion_mask"], self.config.advantages.value_clip
-        error = value_loss(critic(dict(micro)), micro["values"], micro["targets"], mask, clip)
+        error = value_loss(critic(micro["forest"]), micro["values"], micro["targets"], mask, clip)
         (error * self.accelerator.num_processes / max(batch.tokens, 1)).backward()
         self.measures.add("value_loss", error.detach(), mask.sum())
 
@@ -290,19 +297,13 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> tuple[list[Tensor], list[Tensor] | None]:
         """Return log-probabilities and entropies (T,) of each row's response."""
         limits = self.config.optimization
-        sizes = [row.sizes(False) for row in rows]
         logps: dict[int, Tensor] = {}
         entropies: dict[int, Tensor] = {}
         was_training = model.training
         model.eval()
         with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            for micro in micro_batches(
-                range(len(rows)), sizes, limits.micro_batch_rows, limits.micro_batch_tokens
-            ):
-                some = [rows[index] for index in micro]
-                batch = collate(some, [False] * len(some), self.pad, self.args.device)
-                masks = (batch["prompt_mask"], batch["seen_mask"])
-                output = self._read(model, batch, masks, entropy=entropy)
+            for micro, batch in responses(rows, limits, self.base, self.args.device):
+                output = self._read(model, batch["forest"], entropy=entropy)
                 for line, index in enumerate(micro):
                     size = len(rows[index].response_ids)
                     logps[index] = output[0][line, :size].clone()
@@ -338,7 +339,7 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
     def _value(self, update: Update, critic: Critic) -> None:
         """Fill in PPO's values, advantages and value targets."""
         config, rows = self.config, update.rows
-        values = critic.values(rows, self.pad)
+        values = critic.values(rows)
         sizes = [len(row.response_ids) for row in rows]
         width = max(sizes, default=1)
         mask = padded([torch.ones(size) for size in sizes], width, "cpu")
@@ -357,6 +358,10 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
     def _report(self, update: Update) -> None:
         line = {"update": update.number + 1, "rows": update.total, **update.metrics}
         line |= self.measures.means()
+        if self.config.paw:
+            of_tokens = torch.cat(gathered([torch.cat([torch.zeros(0), *self._probabilities])]))
+            line["wm_median"] = float(of_tokens.median()) if len(of_tokens) else None
+            self._probabilities.clear()
         if self.args.device.type == "cuda":
             line["peak_memory"] = torch.cuda.max_memory_allocated(self.args.device)
             torch.cuda.reset_peak_memory_stats(self.args.device)
@@ -595,18 +600,15 @@ class _Watch(TrainerCallback):  # type: ignore[misc]
         self._trainer.tell(line)
 
 
-@contextmanager
-def _scored_positions_only() -> Iterator[None]:
-    """Make TRL compute logits at the scored positions only, on a CPU too (there it is only for GPUs)."""
-    before: Any = getattr(utils, "_use_triton", None)
-    if before is None:
-        yield
-        return
-    utils._use_triton = lambda device: device.type == "cpu" or before(device)
-    try:
-        yield
-    finally:
-        utils._use_triton = before
+def responses(
+    rows: Sequence[PaWRow], limits: PolicyOptimization, model: Any, device: Any
+) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+    """Yield micro-batches that score responses alone: the rows' numbers, and what is read."""
+    sequences, keys = [row.tokens(False) for row in rows], [row.trajectory for row in rows]
+    most = limits.micro_batch_rows, limits.micro_batch_tokens
+    for micro in grouped(range(len(rows)), keys, sequences, *most):
+        some = [rows[index] for index in micro]
+        yield micro, micro_batch(some, [False] * len(some), model, device)
 
 
 def _total(value: Tensor) -> Tensor:
@@ -639,26 +641,21 @@ class Critic(torch.nn.Module):  # type: ignore[misc]
             weight_decay=self._limits.weight_decay,
         )
 
-    def forward(self, batch: dict[str, Tensor]) -> Tensor:
-        """Return values (B, C) of the tokens of the completions in `collate`'s tensors."""
-        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-        mask = torch.cat([batch["prompt_mask"], batch["seen_mask"]], dim=1)
-        hidden = self.backbone(input_ids=ids, attention_mask=mask).last_hidden_state
-        width = batch["completion_ids"].size(1)
-        values: Tensor = self.head(hidden[:, -width - 1 : -1].to(self.head.weight.dtype))
-        return values.squeeze(-1).float()
+    def forward(self, forest: Forest) -> Tensor:
+        """Return values (B, C) of the scored tokens."""
+        hidden = self.backbone(**forest.inputs, use_cache=False).last_hidden_state
+        tree, before, _, row, column = forest.wanted
+        values = self.head(hidden[tree, before].to(self.head.weight.dtype)).squeeze(-1).float()
+        return values.new_zeros(forest.shape).index_put((row, column), values)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def values(self, rows: Sequence[PaWRow], pad: int) -> list[Tensor]:
+    def values(self, rows: Sequence[PaWRow]) -> list[Tensor]:
         """Return the values (T,) of each row's response."""
         self.eval()
-        max_rows, max_tokens = self._limits.micro_batch_rows, self._limits.micro_batch_tokens
-        sizes = [row.sizes(False) for row in rows]
         found: dict[int, Tensor] = {}
-        for micro in micro_batches(range(len(rows)), sizes, max_rows, max_tokens):
-            some = [rows[index] for index in micro]
-            values = self(collate(some, [False] * len(some), pad, self.head.weight.device))
-            for index, line in zip(micro, values, strict=True):
+        device = self.head.weight.device
+        for micro, batch in responses(rows, self._limits, self.backbone, device):
+            for index, line in zip(micro, self(batch["forest"]), strict=False):
                 found[index] = line[: len(rows[index].response_ids)].clone()
         return [found[index] for index in range(len(rows))]
 

@@ -31,7 +31,13 @@ from ..tracking import tracked
 from .config import PaWTraining
 from .rollouts import groups_of, roll_out, rollout_metrics
 from .rows import PaWRow, RewardFunction, Serializer
-from .zerosearch import SearchTraining, check_search, open_simulator, tagged_rows, warm_up
+from .zerosearch import (
+    SearchTraining,
+    check_search,
+    conversation_rows,
+    open_simulator,
+    warm_up,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -43,6 +49,7 @@ EVALUATIONS = "evaluations.jsonl"
 FAULTS = "faults.jsonl"
 """The file of episodes that a fault ended, in rollouts."""
 
+_LEAST_MODERATE = 0.05
 _EVALUATIONS = "evaluations"
 _PARAMETERS = 500_000
 _ADAPTER = "default"  # what peft calls the adapter that a trainer makes
@@ -248,8 +255,20 @@ class _Training:
 
     def _record(self, metrics: Mapping[str, Any]) -> None:
         """Write down what an update was like."""
+        config = self.config
         line = {**self._metrics, **metrics}
         line["seconds_rollout"] -= self._evaluating
+        share = line.get("wm_moderate")
+        if line["update"] == 1 and share is not None and share < _LEAST_MODERATE:
+            found = (
+                f"{line['wm_median']:.1e}; {100 * share:.1f} % of the observations' tokens have p"
+            )
+            text = (
+                f"PaW has nearly no gradient here: median p is {found} from .01 to rho "
+                f"({config.loss.rho:g}); start from a model that has learned observations "
+                "(warmup_observations, side_steps)"
+            )
+            self.tell({"event": "warning", "text": text})
         self.journal.add(METRICS, line)
         self.tell({"event": "update", "of": self.updates, **line})
 
@@ -353,6 +372,11 @@ def warmed_up(
             "expected prompts='brief' with warmup_tokens, since demonstrations have actions and no "
             f"thoughts in tags, found {prompts!r}; give a model that can write tags, or brief"
         )
+    if config.warmup.warmup_observations and config.agent.context != "concat":
+        raise OptionError(
+            "expected context='concat' with warmup_observations, whose conversations hold observations, "
+            f"found {config.agent.context!r}"
+        )
     if model is not None and not Path(model).is_dir():
         raise OptionError(
             f"expected the folder of a model with warmup_tokens, found {str(model)!r:.120}; give a "
@@ -377,12 +401,13 @@ def _warm_up(
     demos: str | Path | None,
 ) -> None:
     """Fine-tune a model on demonstrations, into a folder, whole or not at all."""
-    shown = show_expert(make_env, config, demos and Path(demos), tell)  # type: ignore[arg-type]
-    agent = config.acting()
-    if agent.prompts == "brief":
+    strays, whole = config.warmup.side_steps, config.warmup.warmup_observations
+    file, agent = demos and Path(demos), config.acting()
+    shown = show_expert(make_env, config, file, tell, strays)  # type: ignore[arg-type]
+    if agent.prompts == "brief" and agent.context == "summary":
         rows = [Row(one.messages, one.text) for one in imitation_samples(shown, agent)]
     else:
-        rows = list(tagged_rows(shown, agent, base))
+        rows = list(conversation_rows(shown, agent, base, every=not whole))
     warm_up(base, target, rows, config.warmup.warmup_tokens, config, "warmup", tell)
 
 

@@ -32,9 +32,10 @@ from ...lm.chat import ChatTokenizer
 from ...lm.create import create_language_model
 from ...lm.prompts import fill_template
 from ...lm.tiny import Row, SFTConfig, build_tiny, fine_tune
-from ...trajectory import Trajectory
+from ...trajectory import Step, Trajectory
 from ..processes import is_first, wait
 from ..setup import Environments
+from ..sft import is_shown
 from ..stages import MakeEnv, Tell
 from .config import PaWTraining, ZeroSearch
 
@@ -334,6 +335,7 @@ def warm_up(
     sft = SFTConfig(
         tokens=tokens,
         seed=config.seed,
+        prompts=config.warmup.warmup_observations,
         batch_tokens=config.warmup.warmup_batch_tokens,
         learning_rate=config.warmup.warmup_rate,
     )
@@ -382,10 +384,7 @@ def queries_of(question: Question) -> dict[str, tuple[str, ...]]:
 def check_search(config: PaWTraining, make_env: MakeEnv, simulator: object) -> None:
     """Refuse settings for search QA in other environments, and a simulated engine without a model."""
     simulated, f1 = config.engine == "simulated", config.reward == "f1"
-    concat = config.agent.context == "concat"
-    names = (
-        ["engine='simulated'"] * simulated + ["reward='f1'"] * f1 + ["context='concat'"] * concat
-    )
+    names = ["engine='simulated'"] * simulated + ["reward='f1'"] * f1
     if names:
         if isinstance(make_env, Environments):
             env_id = make_env.env_id
@@ -479,15 +478,24 @@ class SearchTraining:
             self._spare = None
 
 
-def tagged_rows(
-    demonstrations: Iterable[Trajectory], config: PaWConfig, model: str | Path
+def conversation_rows(
+    demonstrations: Iterable[Trajectory],
+    config: PaWConfig,
+    model: str | Path,
+    *,
+    every: bool = True,
 ) -> Iterator[Row]:
-    """Yield a row for each step of demonstrations in search QA: the agent's prompt, a reply in tags."""
+    """Yield a row for each step of demonstrations that is to be copied: the agent's prompt, its reply.
+
+    In search QA replies have tags. Without `every`, only an episode's last row is yielded: where the
+    context is concat, it has the whole episode.
+    """
     from ...lm.load import load_tokenizer
 
     agent, chat = PaWAgent(config), ChatTokenizer(load_tokenizer(Path(model), None))
     for demonstration in demonstrations:
         memory: dict[str, Any] = {}
+        row: Row | None = None
         for view, _, step in views_of(demonstration, chat.count):
             deciding = agent.decide(replace(view, memory=memory))
             try:
@@ -497,12 +505,7 @@ def tagged_rows(
                     f"expected a demonstration that fits into {config.max_length} tokens, found a "
                     f"longer one (task {demonstration.task!r:.80}); raise max_length"
                 ) from None
-            move = read_move(step.action)
-            if not move.kind:
-                raise DataCorrupt(
-                    f"expected a search or an answer in tags, found {step.action!r:.80}"
-                )
-            text = f"<think>{_THOUGHTS[move.kind]}</think><{move.kind}>{move.text}</{move.kind}>"
+            text = _reply_text(step, config)
             (prompt,), (tokens,) = chat.prompts([request]), chat.tokens([text])
             if isinstance(prompt, LanguageModelError):
                 raise prompt
@@ -511,4 +514,17 @@ def tagged_rows(
                 deciding.send(
                     Completion(text, ids, prompt_tokens=len(prompt), completion_tokens=len(ids))
                 )
-            yield Row(request.messages, text, request.reply_ids)
+            row = Row(request.messages, text, request.reply_ids)
+            if every and is_shown(step):
+                yield row
+        if row is not None and not every:
+            yield row
+
+
+def _reply_text(step: Step, config: PaWConfig) -> str:
+    if config.prompts == "brief":
+        return f"Action: {step.action}"
+    move = read_move(step.action)
+    if not move.kind:
+        raise DataCorrupt(f"expected a search or an answer in tags, found {step.action!r:.80}")
+    return f"<think>{_THOUGHTS[move.kind]}</think><{move.kind}>{move.text}</{move.kind}>"

@@ -84,7 +84,7 @@ def test_what_a_setting_cannot_be_is_refused_by_name(kind, name):
         ({"warmup_ratio": 0.1}, "constant_with_warmup"),
         ({"state_text": "belief"}, "expected state_text='history'"),
         ({"form": "given"}, "expected form='asked'"),
-        ({"prompts": "brief", "context": "concat"}, "prompts='standard'"),
+        ({"prompts": "brief", "context": "concat", "form": "given"}, "form='asked'"),
         ({"prompts": "brief", "entropy_span": "action_tag"}, "prompts='standard'"),
     ],
 )

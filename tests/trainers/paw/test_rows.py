@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from itertools import chain
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,10 +18,9 @@ from comap.lm.tiny import tokenizer_of
 from comap.trainers.paw.rows import (
     PaWRow,
     Serializer,
-    collate,
     deal,
     fault_of,
-    micro_batches,
+    micro_batch,
     observed_text,
     overlapping,
 )
@@ -30,6 +30,7 @@ pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
 ENV, SHOP, SEARCH = "comap/ALFWorld-v0", "comap/WebShop-v0", "comap/SearchQA-v0"
+MODEL = SimpleNamespace(dtype=torch.float64)
 TEXTS = ["You open shelf 1.", "Nothing happens.", "You win. It is dark."]
 
 
@@ -261,29 +262,6 @@ def test_a_mini_batch_has_the_same_rows_however_many_processes_share_them(
     assert len(alone) == wanted and (size is None or max(sizes) <= size)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30)), min_size=1, max_size=40),
-    st.data(),
-    st.none() | st.integers(1, 6),
-    st.none() | st.integers(1, 90),
-)
-def test_micro_batches_have_each_row_once_and_keep_to_their_limits(
-    sizes, data, most_rows, most_tokens
-):
-    rows = data.draw(st.lists(st.sampled_from(range(len(sizes))), unique=True))
-    found = micro_batches(rows, sizes, most_rows, most_tokens)
-    assert sorted(row for micro in found for row in micro) == sorted(rows)
-    assert all(found), "none is empty"
-    assert found == micro_batches(rows[::-1], sizes, most_rows, most_tokens)
-    widths = []
-    for micro in found:
-        assert most_rows is None or len(micro) <= most_rows
-        width = sum(max(sizes[row][side] for row in micro) for side in (0, 1))
-        assert most_tokens is None or len(micro) * width <= most_tokens or len(micro) == 1
-        widths.append(width)
-    assert widths == sorted(widths, reverse=True)
-
-
 IDS = st.lists(st.integers(1, 99), max_size=6).map(tuple)
 
 
@@ -302,43 +280,30 @@ def drawn_row(draw):
     )
 
 
-def read(line, mask):
-    """Return the tokens that a mask marks."""
-    return tuple(token for token, on in zip(line.tolist(), mask.tolist(), strict=True) if on)
-
-
 @given(st.lists(st.tuples(drawn_row(), st.booleans()), min_size=1, max_size=5))
 def test_masks_mark_responses_and_observations_and_nothing_else(given_rows):
     rows, shown = [row for row, _ in given_rows], [shows for _, shows in given_rows]
-    found = collate(rows, shown, 0)
+    found = micro_batch(rows, shown, MODEL)
+    tree, _, tokens, row_numbers, columns = found["forest"].wanted
+    assert not tree.any(), "the rows of an episode are one tree"
     for number, (row, shows) in enumerate(given_rows):
-        line = {name: column[number] for name, column in found.items()}
-        assert read(line["prompt_ids"], line["prompt_mask"]) == row.prompt_ids
-        assert line["prompt_mask"].tolist() == sorted(line["prompt_mask"].tolist()), "on the left"
-        assert read(line["completion_ids"], line["completion_mask"]) == row.response_ids
-        observation = row.observation_ids if shows else ()
-        assert read(line["completion_ids"], line["observation_mask"]) == observation
-        tail = (*row.header_ids, *row.observation_ids, *row.footer_ids) if shows else ()
-        assert read(line["completion_ids"], line["seen_mask"]) == (*row.response_ids, *tail)
-        seen = line["seen_mask"].tolist()
-        assert seen == sorted(seen, reverse=True), "padding is on the right"
-        assert not (line["completion_mask"] & line["observation_mask"]).any()
-        unscored = line["seen_mask"] - line["completion_mask"] - line["observation_mask"]
-        template = (*row.header_ids, *row.footer_ids) if shows else ()
-        assert read(line["completion_ids"], unscored) == template
-    for name, column in found.items():
-        assert column.dtype == torch.int64, name
-        assert column.shape[0] == len(rows) and column.shape[1] >= 1
-        if name.endswith("_ids"):
-            unseen = found[name.replace("_ids", "_mask").replace("completion", "seen")] == 0
-            assert bool((column[unseen] == 0).all())
+        here = row_numbers == number
+        told = dict(zip(columns[here].tolist(), tokens[here].tolist(), strict=True))
+        responses = found["completion_mask"][number].nonzero()[:, 0].tolist()
+        assert tuple(told[column] for column in responses) == row.response_ids
+        observed = found["observation_mask"][number].nonzero()[:, 0].tolist()
+        wanted = row.observation_ids if shows else ()
+        assert tuple(told[column] for column in observed) == wanted
+        assert sorted(told) == sorted(responses + observed), "nothing else is scored"
+    for name in ("completion_mask", "observation_mask"):
+        assert found[name].shape == found["forest"].shape and found[name].dtype == torch.int64
 
 
 def test_no_rows_are_one_row_that_carries_no_loss():
-    found = collate([], [], 7)
-    assert found["prompt_ids"].tolist() == found["completion_ids"].tolist() == [[7]]
-    assert found["prompt_mask"].tolist() == found["seen_mask"].tolist() == [[1]], "it can be read"
-    assert not found["completion_mask"].any() and not found["observation_mask"].any()
+    found = micro_batch([], [], MODEL)
+    assert found["forest"].wanted.shape == (5, 0) and found["forest"].shape == (1, 1)
+    assert found["forest"].inputs["input_ids"].shape == (1, 1), "it can be read"
+    assert found["completion_mask"].tolist() == found["observation_mask"].tolist() == [[0]]
 
 
 def test_a_token_is_marked_if_a_character_of_it_is():

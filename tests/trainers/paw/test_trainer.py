@@ -158,6 +158,19 @@ def by_hand(config, model, tmp_path):
     return {name: weight.grad for name, weight in policy.named_parameters()}
 
 
+def apart_in_tensors(rows):
+    """Rows as TRL has them: each by itself, prompts padded on the left and responses on the right."""
+    wide, long = (max(len(getattr(row, n)) for row in rows) for n in ("prompt_ids", "response_ids"))
+    prompts, masks, replies = [], [], []
+    for row in rows:
+        pad = wide - len(row.prompt_ids)
+        prompts.append([0] * pad + list(row.prompt_ids))
+        masks.append([0] * pad + [1] * len(row.prompt_ids))
+        replies.append([*row.response_ids, *[0] * (long - len(row.response_ids))])
+    names = ("prompt_ids", "prompt_mask", "completion_ids")
+    return {n: torch.tensor(v) for n, v in zip(names, (prompts, masks, replies), strict=True)}
+
+
 @pytest.mark.parametrize("algorithm", ["grpo", "rloo", "gigpo"])
 def test_without_paw_the_loss_is_trls(algorithm, model, tmp_path):
     """The policy is not the reference any more, and TRL's own correction of the KL term is off."""
@@ -198,8 +211,9 @@ def test_without_paw_the_loss_is_trls(algorithm, model, tmp_path):
     for rows in trainer._mini_batches(update)[0].micro:
         inputs = trainer._tensors(update, trainer._mini_batches(update)[0], rows)
         ours = trainer._compute_loss(trainer.model, inputs)
+        as_trl = {**inputs, **apart_in_tensors([update.rows[row] for row in rows])}
         theirs = stock._compute_loss(
-            policy, {**inputs, "num_items_in_batch": torch.tensor(float(inputs["tokens"]))}
+            policy, {**as_trl, "num_items_in_batch": torch.tensor(float(inputs["tokens"]))}
         )
         assert float(ours) == pytest.approx(float(theirs), rel=1e-5, abs=1e-6)
         for part in (ours, theirs):

@@ -45,6 +45,7 @@ PLAIN = COUNTED | {
 }
 OF_PAW = {
     *("wm_lambda", "wm_rows", "wm_loss", "wm_clipped_ratio", "wm_probability"),
+    *("wm_nll", "wm_median", "wm_moderate"),
     *("action_entropy", "entropy_correlation", "entropy_overlap"),
 }
 
@@ -106,7 +107,7 @@ def trained(out, config, model, **more):
     from comap.trainers.paw import trainer
 
     run = Run(out)
-    roll_out, collate, run_to = training.roll_out, trainer.collate, stages.run_to
+    roll_out, batch, run_to = training.roll_out, trainer.micro_batch, stages.run_to
 
     def watched(*args, **options):
         run.order.append("roll out")
@@ -118,7 +119,7 @@ def trained(out, config, model, **more):
 
     def collated(rows, shown, *args):
         run.shown.extend(shown)
-        return collate(rows, shown, *args)
+        return batch(rows, shown, *args)
 
     def evaluated(*args, **options):
         run.order.append("evaluate")
@@ -130,7 +131,7 @@ def trained(out, config, model, **more):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "roll_out", watched)
         patch.setattr(stages, "run_to", evaluated)
-        patch.setattr(trainer, "collate", collated)
+        patch.setattr(trainer, "micro_batch", collated)
         patch.setattr(Policy, "synchronize", lambda policy: run.order.append("send"))
         given = {"make_env": ENV, "out": out, "device": "cpu", "tell": tell, **more}
         assert train(config, model=model, **given) == out / "models" / "agent"

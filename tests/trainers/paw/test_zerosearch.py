@@ -32,9 +32,9 @@ from comap.trainers.paw.zerosearch import (
     SearchTraining,
     SimulatedSearch,
     check_search,
+    conversation_rows,
     lessons,
     read_documents,
-    tagged_rows,
 )
 from comap.trainers.setup import Environments, expert_demonstrations, tiny_for_training
 from comap.trajectory import read_trajectories
@@ -249,7 +249,7 @@ def test_an_answer_is_worth_its_f1():
 
 
 def test_other_environments_have_none_of_it():
-    changes = ({"agent.context": "concat"}, {"reward": "f1"}, {"engine": "simulated"})
+    changes = ({"reward": "f1"}, {"engine": "simulated"})
     for change in changes:
         ((name, value),) = change.items()
         simulator = "tiny" if "engine" in change else None
@@ -419,7 +419,7 @@ def test_demonstrations_in_tags_go_on_token_for_token(base):
     chat = ChatTokenizer(tokenizer)
     for context in ("concat", "summary"):
         agent = PaWConfig(context=context, max_length=2048, draft_tokens=64)
-        rows = list(tagged_rows(shown, agent, base))
+        rows = list(conversation_rows(shown, agent, base))
         actions = [row.answer.partition("</think>")[2] for row in rows]
         assert actions == [step.action for step in shown[0].steps]
         assert len(rows) == 4

@@ -1,0 +1,206 @@
+"""Keys and values of tokens that were read before, so that only what follows them is read.
+
+A tree keeps what a model computed for the tokens of earlier prompts and replies (as SGLang's
+RadixAttention does, Zheng et al., 2024): a conversation that grows, its branches, and prompts with a
+common beginning share what they have in common, and a shorter prompt uses the beginning of a longer one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import takewhile
+from typing import Any, TypeAlias
+
+States: TypeAlias = list[Any]
+"""Keys and values of some tokens of one sequence: two tensors ``(layers, heads, tokens, size)``."""
+
+
+class Node:
+    """Some tokens in a row, and what a model computed for them after those of its parents."""
+
+    __slots__ = ("children", "parent", "states", "tokens", "used")
+
+    def __init__(self, tokens: tuple[int, ...], states: States, parent: Node | None, used: int):
+        self.tokens, self.states, self.parent, self.used = tokens, states, parent, used
+        self.children: dict[int, Node] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes of the states."""
+        return sum(one.nbytes for one in self.states)
+
+
+class PrefixTree:
+    """What a model computed for earlier tokens; the parts that were used least recently go first.
+
+    Args:
+        limit: The most bytes that it keeps from one call to the next.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all: the weights have changed, or memory is short."""
+        self._root, self._clock, self.size = Node((), [], None, 0), 0, 0
+
+    def find(self, tokens: Sequence[int]) -> list[tuple[Node, int]]:
+        """Return the nodes that hold the longest known beginning, each with how many of its tokens."""
+        self._clock += 1
+        node, done, path = self._root, 0, list[tuple[Node, int]]()
+        while done < len(tokens) and (child := node.children.get(tokens[done])):
+            alike = common(child.tokens, tokens[done : done + len(child.tokens)])
+            child.used = self._clock
+            path.append((child, alike))
+            done += alike
+            if alike < len(child.tokens):
+                break
+            node = child
+        return path
+
+    def add(self, tokens: Sequence[int], copy: Callable[[int, int], States]) -> None:
+        """Keep tokens; `copy` returns the states of those from one number to another."""
+        path = self.find(tokens)
+        done = sum(count for _, count in path)
+        if done == len(tokens):
+            return
+        parent = self._root
+        if path:
+            parent, count = path[-1]
+            if count < len(parent.tokens):
+                parent = self._split(parent, count)
+        states = copy(done, len(tokens))
+        child = Node(tuple(tokens[done:]), states, parent, self._clock)
+        parent.children[tokens[done]] = child
+        self.size += child.size
+
+    def _split(self, node: Node, count: int) -> Node:
+        """Cut a node in two, and return the first part, which takes its place."""
+        assert node.parent is not None
+        before = [one[:, :, :count].clone() for one in node.states]
+        first = Node(node.tokens[:count], before, node.parent, node.used)
+        node.parent.children[node.tokens[0]] = first
+        node.states = [one[:, :, count:].clone() for one in node.states]
+        node.tokens, node.parent = node.tokens[count:], first
+        first.children[node.tokens[0]] = node
+        return first
+
+    def shrink(self) -> None:
+        """Forget leaves, the least recently used first, until the rest keeps to the limit."""
+        if self.size <= self.limit:
+            return
+        while self.size > 0.9 * self.limit:
+            leaves = sorted(self._leaves(self._root), key=lambda node: node.used)
+            for leaf in leaves:
+                if self.size <= 0.9 * self.limit:
+                    break
+                assert leaf.parent is not None
+                del leaf.parent.children[leaf.tokens[0]]
+                self.size -= leaf.size
+
+    def _leaves(self, root: Node) -> Iterator[Node]:
+        waiting = [root]
+        while waiting:
+            node = waiting.pop()
+            waiting += node.children.values()
+            if not node.children and node is not root:
+                yield node
+
+
+def common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return with how many equal tokens two texts begin."""
+    if tuple(one) == tuple(other):
+        return len(one)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+@lru_cache(maxsize=1)
+def cache_class() -> Any:
+    """Return the class of a batch's cache, which transformers' models write and read."""
+    from transformers.cache_utils import Cache, DynamicLayer
+
+    layer: Any = DynamicLayer
+
+    class SlotLayer(layer):  # type: ignore[misc]
+        """A layer of `RowCache`."""
+
+        def __init__(self, cache: Any, number: int) -> None:
+            super().__init__()
+            self.cache, self.number = cache, number
+
+        def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+            new, cache = (key_states, value_states), self.cache
+            if not cache.rooms:
+                cache.rooms = [
+                    cache.new_room(n, one, *one.shape[:2], one.shape[3])
+                    for n, one in enumerate(new)
+                ]
+            rooms = [room[self.number] for room in cache.rooms]
+            for room, one in zip(rooms, new, strict=True):
+                if isinstance(cache.slots, slice):
+                    room[:, :, cache.slots] = one
+                else:
+                    room[cache.numbers, :, cache.slots] = one.transpose(1, 2)
+            if cache.slots == slice(0, cache.upto):  # all there is: laid out better than the room
+                return new
+            return rooms[0][:, :, : cache.upto], rooms[1][:, :, : cache.upto]
+
+        def get_seq_length(self) -> int:
+            slots = self.cache.slots
+            return int(slots.start if isinstance(slots, slice) else self.cache.upto)
+
+        def get_mask_sizes(self, *_: Any) -> tuple[int, int]:
+            return int(self.cache.upto), 0
+
+    class RowCache(Cache):  # type: ignore[misc]
+        """Rows of any lengths side by side: what is at position n of a row is in its slot n.
+
+        Attributes:
+            room: How many slots each row has. The last is never read: padding goes there.
+            rooms: Keys and values, two tensors ``(layers, rows, heads, slots, size)``.
+            slots: Where the next tokens go: a slice, or a tensor ``(rows, tokens)``.
+            upto: The slots before this one are read.
+        """
+
+        def __init__(self, layers: int, room: int, spare: dict[int, Any]) -> None:
+            self.room, self.upto, self.spare = room + 1, 0, spare
+            self.rooms: list[Any] = []
+            self.slots: Any = slice(0, 0)
+            self.numbers: Any = None
+            super().__init__(layers=[SlotLayer(self, number) for number in range(layers)])
+
+        def new_room(self, which: int, like: Any, *shape: int) -> Any:
+            """Return memory without NaN. On a CPU it is that of the call before: fresh pages are slow."""
+            shape = (len(self.layers), *shape[:2], self.room, shape[2])
+            if like.device.type != "cpu":
+                return like.new_zeros(shape)
+            flat, size = self.spare.get(which), math.prod(shape)
+            if flat is None or flat.numel() < size or flat.dtype != like.dtype:
+                flat = self.spare[which] = like.new_zeros(size + size // 4)
+            return flat[:size].view(shape)
+
+        def fill(self, row: int, rows: int, path: Sequence[tuple[Node, int]]) -> None:
+            """Copy known states into a row, from its start."""
+            start = 0
+            for node, count in path:
+                if not self.rooms:
+                    self.rooms = [
+                        self.new_room(n, one, rows, one.shape[1], one.shape[3])
+                        for n, one in enumerate(node.states)
+                    ]
+                for room, one in zip(self.rooms, node.states, strict=True):
+                    room[:, row, :, start : start + count] = one[:, :, :count]
+                start += count
+
+        def states(self, row: int, start: int, end: int) -> States:
+            """Return a copy of a row's states from one slot to another."""
+            return [room[:, row, :, start:end].clone() for room in self.rooms]
+
+        def select(self, indices: Any) -> None:
+            """Keep some rows, also several times."""
+            self.rooms = [room.index_select(1, indices) for room in self.rooms]
+
+    return RowCache

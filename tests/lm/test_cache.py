@@ -1,0 +1,137 @@
+"""What is known of earlier prompts is not read again, and answers are as without."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from comap.lm import Encode, Generate, HFLanguageModel, Message, NextWord, Sampling, Score  # noqa: E402
+from comap.lm.cache import PrefixTree  # noqa: E402
+
+TEXTS = ("go to shelf 2", "take apple 1", "You see a cabinet 1", "open it", "nothing")
+
+
+def opened(folder, **options):
+    return HFLanguageModel(folder, device="cpu", **options)
+
+
+def play(lm, episodes=6, turns=5):
+    """Growing conversations with branches: drafts of several seeds, scores, words and states."""
+    draw, found = random.Random(3), []
+    talks = [(Message("user", f"task {i}: {draw.choice(TEXTS)}"),) for i in range(episodes)]
+    for turn in range(turns):
+        asked = [
+            Generate(talk, Sampling(draw.choice([2, 5, 9]), draw.choice([0.0, 1.0]), seed=seed))
+            for talk in talks
+            for seed in range(2)
+        ]
+        replies = lm.generate(asked)
+        found += [
+            (one.text, one.token_ids, [round(x, 9) for x in one.logprobs], one.prompt_tokens)
+            for one in replies
+        ]
+        scores = lm.score([Score(talk, TEXTS[:3]) for talk in talks])
+        found += [[round(x, 9) for tokens in one.logprobs for x in tokens] for one in scores]
+        words = lm.words([NextWord(talk, (" go", " take")) for talk in talks[::2]])
+        found += [[round(x, 9) for x in one.probabilities] for one in words]
+        found += [[round(x, 5) for x in one.vector] for one in lm.encode([Encode(talks[turn])])]
+        for i, reply in enumerate(replies[::2]):
+            told = Message("user", f"{draw.choice(TEXTS)} {turn}")
+            talks[i] = (*talks[i], Message("assistant", reply.text or "..."), told)
+    return found
+
+
+@pytest.mark.parametrize("rows", [1, 4, 64])
+def test_answers_are_the_same_with_any_memory_of_earlier_prompts(folder, rows):
+    expected = play(opened(folder, cache_mb=0))
+    assert play(opened(folder, batch_rows=rows)) == expected
+    assert play(opened(folder, batch_rows=rows, cache_mb=1)) == expected, "some of it was dropped"
+
+
+def test_only_what_is_new_is_read(folder, monkeypatch):
+    lm, read = opened(folder), []
+    forward = type(lm.model).forward
+
+    def counting(self, *args, **options):
+        read.append(options["input_ids"].shape[1])
+        return forward(self, *args, **options)
+
+    monkeypatch.setattr(type(lm.model), "forward", counting)
+    talk = (Message("user", "go to shelf 2 " * 12),)
+    (reply,) = lm.generate([Generate(talk, Sampling(6))])
+    first, read[:] = read[0], []
+    more = (*talk, Message("assistant", reply.text), Message("user", "You see nothing"))
+    lm.generate([Generate(more, Sampling(6))])
+    assert first > 40 and read[0] < 25
+    read[:] = []
+    lm.generate([Generate(talk, Sampling(6, temperature=1.0, seed=4))])  # a branch: rewound
+    assert read[0] == 1
+
+
+def test_new_weights_forget_what_the_old_ones_computed(folder):
+    lm = opened(folder)
+    request = Generate((Message("user", "go to shelf 2"),), Sampling(8))
+    before = lm.generate([request])[0]
+    with torch.no_grad():
+        for weight in lm.model.parameters():
+            weight.mul_(-1)
+    after = lm.generate([request])[0]
+    fresh = HFLanguageModel.from_model(lm.model, lm.tokenizer, cache_mb=0).generate([request])[0]
+    assert after.logprobs == pytest.approx(fresh.logprobs) != pytest.approx(before.logprobs)
+
+
+def test_each_adapter_has_its_own_memory(folder):
+    peft = pytest.importorskip("peft")
+    lm = opened(folder)
+    lm.add_adapter("other", peft.LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM"))
+    with torch.no_grad():
+        for name, weight in lm.model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(generator=torch.Generator().manual_seed(0))
+    talk = (Message("user", "go to shelf 2 and take apple 1"),)
+    alone = {}
+    for adapter in (None, "other"):
+        fresh = HFLanguageModel.from_model(lm.model, lm.tokenizer, cache_mb=0)
+        alone[adapter] = fresh.generate([Generate(talk, Sampling(8), adapter=adapter)])[0]
+    assert alone[None].logprobs != pytest.approx(alone["other"].logprobs)
+    for adapter in (None, "other", None):
+        found = lm.generate([Generate(talk, Sampling(8), adapter=adapter)])[0]
+        assert found.logprobs == pytest.approx(alone[adapter].logprobs)
+
+
+def test_a_tree_keeps_to_its_limit_and_drops_what_was_used_least_recently():
+    def states(start, end):
+        return [torch.arange(start, end).double()[None, None, :, None]] * 2
+
+    tree = PrefixTree(limit=100 * 16)
+    for first in range(20):
+        tree.add([first, *range(1, 10)], states)
+        tree.find([0, 1, 2, 3])  # the first is used again and again
+        tree.shrink()
+        assert tree.size <= tree.limit
+    assert sum(count for _, count in tree.find([0, *range(1, 10)])) == 10
+    assert tree.find([1, *range(1, 10)]) == []
+
+
+def test_a_tree_holds_the_states_of_each_token_once_however_texts_branch():
+    draw = random.Random(0)
+    tree, texts = PrefixTree(limit=10**9), []
+
+    def states(start, end):
+        return [torch.arange(start, end).double()[None, None, :, None]] * 2
+
+    for _ in range(200):
+        stem = draw.choice(texts)[: draw.randrange(12)] if texts else []
+        texts.append(stem + [draw.randrange(3) for _ in range(draw.randrange(1, 8))])
+        tree.add(texts[-1], states)
+    for text in texts:
+        path = tree.find(text)
+        assert [token for node, count in path for token in node.tokens[:count]] == text
+        kept = torch.cat([node.states[0][0, 0, :count, 0] for node, count in path])
+        assert kept.tolist() == list(range(len(text)))
+    different = {tuple(text[:n]) for text in texts for n in range(1, len(text) + 1)}
+    assert tree.size == 16 * len(different)

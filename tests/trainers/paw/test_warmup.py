@@ -1,0 +1,91 @@
+"""What a policy learns before its first update: replies alone, or whole conversations with side steps."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("trl")
+
+from comap.agents.paw import PaWConfig
+from comap.errors import OptionError
+from comap.lm.tiny import SFTConfig, build_tiny, encode_rows, fine_tune, tokenizer_of
+from comap.trainers import Environments, train_paw
+from comap.trainers.config import SharedTraining
+from comap.trainers.paw.config import preset
+from comap.trainers.paw.zerosearch import conversation_rows
+from comap.trainers.setup import show_expert
+from comap.trainers.sft import ASIDE
+
+ENV = Environments("comap/ALFWorld-v0", {"source": "generated", "difficulty": "easy"})
+BRIEF = PaWConfig(prompts="brief", context="concat", max_length=1500, draft_tokens=12)
+
+
+@pytest.fixture(scope="module")
+def shown():
+    config = SharedTraining(demonstrations=8)
+    return show_expert(ENV, config, side_steps=0.5)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory, shown):
+    texts = [step.observation for one in shown for step in one.steps]
+    folder = tmp_path_factory.mktemp("models") / "base"
+    return build_tiny(folder, texts, parameters=200_000, vocabulary=400, dtype="float32")
+
+
+def test_some_demonstrations_have_side_steps_and_all_succeed(shown):
+    aside = [sum(bool(step.notes.get(ASIDE)) for step in one.steps) for one in shown]
+    assert any(aside) and not all(aside) and all(one.success for one in shown)
+
+
+def test_side_steps_are_shown_and_not_copied(shown, base):
+    rows = list(conversation_rows(shown, BRIEF, base))
+    kept = [step.action for one in shown for step in one.steps if not step.notes.get(ASIDE)]
+    assert [row.answer for row in rows] == [f"Action: {action}" for action in kept]
+    last = [one.steps[-1] for one in shown]
+    whole = list(conversation_rows(shown, BRIEF, base, every=False))
+    assert [row.answer for row in whole] == [f"Action: {step.action}" for step in last]
+    for row, episode in zip(whole, shown, strict=True):
+        told = [message.content for message in row.messages if message.role == "user"]
+        assert told[1:] == [step.observation for step in episode.steps[:-1]]
+
+
+def test_observations_are_learned_where_that_is_asked_for(shown, base, tmp_path):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    rows = list(conversation_rows(shown, BRIEF, base, every=False))
+    encoded = encode_rows(AutoTokenizer.from_pretrained(base), rows)
+
+    def nll(folder):
+        """Mean over the first 60 tokens, most of which are the room's."""
+        model, found = AutoModelForCausalLM.from_pretrained(folder), []
+        for row in encoded:
+            ids = torch.tensor([(*row.prompt, *row.answer)])[:, :60]
+            with torch.no_grad():
+                found.append(float(model(input_ids=ids, labels=ids).loss))
+        return sum(found) / len(found)
+
+    losses = {}
+    for prompts in (False, True):
+        sft = SFTConfig(tokens=30_000, prompts=prompts, batch_tokens=1024, warmup_steps=5)
+        fine_tune(base, tmp_path / str(prompts), rows, sft)
+        losses[prompts] = nll(tmp_path / str(prompts))
+    assert losses[True] < losses[False] - 1.5
+
+
+def test_observations_need_a_conversation(tmp_path):
+    config = preset("tiny", warmup_observations=True)
+    with pytest.raises(OptionError, match="expected context='concat' with warmup_observations"):
+        train_paw(config, model=None, make_env=ENV, out=tmp_path)
+
+
+def test_an_entity_can_be_one_token():
+    texts = ["You open fridge 1 and see mug 12. Take mug 12 from fridge 1."] * 3
+    plain, entities = (tokenizer_of(texts, 400, entities=one) for one in (False, True))
+    text = "You see mug 12 and fridge 7."
+    words = entities.tokenize(text)
+    assert [word.replace("\u0120", " ") for word in words[:3]] == ["You", " see", " mug 12"]
+    for one in (plain, entities):
+        assert one.decode(one(text)["input_ids"]) == text
+    assert len(words) < len(plain.tokenize(text))
