@@ -53,8 +53,12 @@ class State:
     def __post_init__(self) -> None:
         given: Any = self.facts
         if type(given) is not frozenset:
-            found = given if isinstance(given, str) else list(given)
-            if isinstance(found, str) or not all(isinstance(fact, tuple | list) for fact in found):
+            is_facts = isinstance(given, Iterable) and not isinstance(given, str)
+            found = list(given) if is_facts else given
+            if not is_facts or not all(
+                isinstance(fact, tuple | list) and all(isinstance(part, str) for part in fact)
+                for fact in found
+            ):
                 raise FactSyntaxError(
                     "expected facts, tuples such as ('in', 'apple 1', 'fridge 1'), found "
                     f"{found!r:.120}; State.from_text reads text"

@@ -97,7 +97,9 @@ def scan(
     try:
         file = path.open("rb")
     except OSError as error:
-        raise DataNotFound(f"expected {expected} in {path}, found: {error.strerror}") from error
+        raise DataNotFound(
+            f"expected {expected} in {path}, found: {error.strerror}; give an existing file"
+        ) from error
     with file:
         file.seek(start)
         for number, line in enumerate(file, before + 1):
@@ -108,9 +110,16 @@ def scan(
             except _UNREADABLE as error:
                 if not line.endswith(b"\n"):
                     return  # torn
+                why = (
+                    str(error)
+                    if isinstance(error, ValueError)
+                    else f"{type(error).__name__}: {error}"
+                )
+                why = "no text" if isinstance(error, UnicodeDecodeError) else why
+                remedy = f"give another file, or {remedy}" if number == 1 else remedy
                 raise DataCorrupt(
                     f"expected {expected} in line {number} of {path}, found something else "
-                    f"({type(error).__name__}: {error}); {remedy}"
+                    f"({why}); {remedy}"
                 ) from error
             start = end
 

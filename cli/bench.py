@@ -40,6 +40,7 @@ class Demo(Command):
     def run(self) -> int:
         from ..benchmarks.demo import run_demo
 
+        check_out(Path(self.config.out))
         print(f"\nreport: {run_demo(self.config)}")
         return 0
 

@@ -68,7 +68,8 @@ _OWN = ("tiny", "shipped", _SHIPPED_AGENT, _SHIPPED_WORLD)
 _WORLDS = ("noisy", "null", "oracle", "retrieval", *_OWN)
 _COMAP = ("comap", "comap-selective")
 _PROMPTS = ("prompts", "state_text", "history_turns")
-_LEAST = {"concurrency": 1, "episodes": 1, "fit_tasks": 1, "horizon": 1, "real_every": 1, "seed": 0}
+_LEAST = dict.fromkeys(("concurrency", "episodes", "fit_tasks", "horizon", "real_every"), 1)
+_LEAST |= {"max_episode_steps": 1, "seed": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +198,7 @@ class Models:
         options = self._options
         is_main = options.model in (None, spec)  # what the options of models are about
         is_bare = (
-            spec not in _OWN and kind_of(spec) == "local" and not Path(spec).expanduser().is_dir()
+            spec not in _OWN and kind_of(spec) == "local" and not Path(spec).expanduser().exists()
         )
         base_url = options.base_url if is_main or is_bare else None
         if base_url is None:
@@ -488,6 +489,10 @@ class Play(ModelOptions):
             tasks = [line.strip() for line in lines if line.strip()]
             if not tasks:
                 raise DataNotFound(f"expected a task on each line of {self.tasks[0]}, found none")
+        elif len(tasks) == 1 and Path(tasks[0]).suffix and tasks[0] not in known:
+            raise DataNotFound(
+                f"expected task ids or a file of them, found no file {tasks[0]!r:.120}"
+            )
         for task in sorted(set(tasks) - set(known)):
             env.reset(options={"task": task})  # says what is wrong with it
         return tasks or known
@@ -559,6 +564,7 @@ class View(Command):
     def run(self) -> int:
         from ..benchmarks.view import show, view_run
 
+        check_out(self.out, is_file=True)
         page = view_run(self.runs, self.out, self.episodes)
         opened = self.open and show(page)
         hint = "" if opened or not self.open else " (no display: open it yourself)"
@@ -616,6 +622,8 @@ class Verify(Command):
         for text in self.data_dir:
             name, equals, folder = text.partition("=")
             folders |= {name: folder} if equals and name.startswith("comap/") else {"": text}
+        if lacking := [folder for folder in folders.values() if not Path(folder).is_dir()]:
+            raise DataNotFound(f"expected folders as --data-dir, found none at {lacking[0]}")
         result = verify(
             str(self.results),
             sample=sample,

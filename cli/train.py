@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from ..envs.registry import env_class, own_function
 from ..errors import MissingExtra, OptionError
+from ..jsonl import read_json
 from ..lm.create import kind_of
 from ..trainers.baselines.config import baseline_preset
 from ..trainers.comap.config import preset
@@ -115,6 +116,12 @@ class Training(EnvOptions):
             if find_spec(package) is None:
                 raise MissingExtra.of("viz", "reporting a training")
         check_out(self.out)
+        record = self.out / "run.json"
+        if record.is_file() and "described" not in read_json(record):
+            raise OptionError(
+                f"expected a new folder or one of comap train as --out, found the run of another command "
+                f"in {self.out}; give another"
+            )
         check_tracker(self.report_to)
         if self.needs_model and self.model is None and not self.preset.startswith(TINY):
             raise OptionError(

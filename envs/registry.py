@@ -38,7 +38,14 @@ def env_class(env_id: str) -> type[TextEnv]:
     Its attributes say what the environment has: `TextEnv.test_splits`, `TextEnv.slow` and so on. Ask
     once, where an id comes in, and hand the class on. See `registered`.
     """
-    cls = class_of(registered(env_id))
+    name = registered(env_id)
+    try:
+        cls = class_of(name)
+    except (AttributeError, ImportError) as error:
+        raise OptionError(
+            f"expected the class of the environment {name!r} at {gymnasium.spec(name).entry_point}, "
+            f"found {type(error).__name__}: {error}; mend its registration"
+        ) from error
     return cls if cls is not None and issubclass(cls, TextEnv) else TextEnv
 
 
@@ -51,8 +58,9 @@ def registered(env_id: str) -> str:
         gymnasium.spec(name)
     except gymnasium.error.Error as error:
         namespaces = "comap/", f"{name.partition('/')[0]}/"
-        known = {_bare(one): one for one in gymnasium.registry if one.startswith(namespaces)}
-        close = difflib.get_close_matches(_bare(name), known, n=1)
+        ids = [*gymnasium.registry][:: -1 if colon else 1]  # a module's own come last
+        known = {_bare(one): one for one in ids if colon or one.startswith(namespaces)}
+        close = difflib.get_close_matches(_bare(name), known, n=1, cutoff=0.7)
         hint = f"did you mean {known[close[0]]!r}?" if close else suggest("", known.values())
         raise type(error)(
             f"expected an environment, found {env_id!r:.120}; {hint} (your own: 'module:id', with the "
@@ -95,15 +103,21 @@ def own_function(path: str) -> Callable[..., Any]:
 
 def _own_part(path: str, kind: str, example: str, fits: Callable[[object], bool]) -> Any:
     module, _, name = path.rpartition(":")
-    part = getattr(own_module(module, f"defines {name!r}"), name, None)
+    there = vars(own_module(module, f"defines {name!r}"))
+    part = there.get(name)
     if not fits(part):
         found = f"no attribute {name!r}" if part is None else type(part).__name__
-        raise OptionError(f"expected a {kind} as 'module:{example}', found {found} in {module}")
+        hint = suggest(name, [key for key in there if key[0] != "_" and fits(there[key])])
+        raise OptionError(
+            f"expected a {kind} as 'module:{example}', found {found} in {module}; {hint}"
+        )
     return part
 
 
 def not_ours(found: str, purpose: str = "") -> str:
-    """Return what to say of an environment that is none of comap's."""
+    """Return what to say of an environment that is none of comap's; `found` names its class."""
+    if found == "str":
+        return "expected an environment, found text; make it first: gymnasium.make('comap/ALFWorld-v0')"
     return (
         f"expected an environment of comap (comap.envs.TextEnv){purpose}, found {found}; make one of a "
         "Gymnasium environment with comap.integrations.adapter.adapt"

@@ -19,7 +19,7 @@ import gymnasium
 from ..agents import Decision, ExpertAgent, Reply, Request, View, run_episode
 from ..agents.create import tiny_folder
 from ..envs import TextEnv
-from ..envs.registry import not_ours, registered
+from ..envs.registry import class_of, not_ours, registered
 from ..errors import CoMapError, DataCorrupt, DataNotFound, OptionError, needs_extra, suggest
 from ..trajectory import Trajectory
 from .config import SharedTraining
@@ -58,6 +58,9 @@ class Environments:
         except (CoMapError, gymnasium.error.Error):
             raise
         except (ImportError, TypeError, ValueError) as error:
+            cls = class_of(self.env_id)
+            if cls is not None and not issubclass(cls, TextEnv):
+                raise OptionError(not_ours(repr(self.env_id))) from None
             given = f" with {dict(self.options)}" if self.options else ""
             raise OptionError(
                 f"cannot make the environment {self.env_id!r}{given}: {error}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,6 +55,11 @@ def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
         cls = own_class(target)
     except OptionError as error:
         raise WorldModelError(str(error)) from error
+    known = inspect.signature(cls).parameters
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in known.values())
+    if not takes_all and (wrong := [one for one in arguments if one not in known]):
+        hint = suggest(wrong[0], known) if known else "it has no options"
+        raise WorldModelError(f"the world model {name!r} has no option {wrong[0]!r}; {hint}")
     try:
         made = cls(**arguments)
     except CoMapError:
