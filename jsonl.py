@@ -97,9 +97,7 @@ def scan(
     try:
         file = path.open("rb")
     except OSError as error:
-        raise DataNotFound(
-            f"expected {expected} in {path}, found: {error.strerror}; give an existing file"
-        ) from error
+        raise DataNotFound(f"expected {expected} in {path}, found: {error.strerror}") from error
     with file:
         file.seek(start)
         for number, line in enumerate(file, before + 1):
@@ -110,16 +108,10 @@ def scan(
             except _UNREADABLE as error:
                 if not line.endswith(b"\n"):
                     return  # torn
-                why = (
-                    str(error)
-                    if isinstance(error, ValueError)
-                    else f"{type(error).__name__}: {error}"
-                )
-                why = "no text" if isinstance(error, UnicodeDecodeError) else why
                 remedy = f"give another file, or {remedy}" if number == 1 else remedy
                 raise DataCorrupt(
                     f"expected {expected} in line {number} of {path}, found something else "
-                    f"({why}); {remedy}"
+                    f"({type(error).__name__}: {error}); {remedy}"
                 ) from error
             start = end
 

@@ -75,16 +75,14 @@ def create_agent(name: str, **options: Any) -> Agent:
         raise
     except Exception as error:  # of a class of the user's own
         raise OptionError(
-            f"expected options that make the agent {name!r}, found {options!r:.200}: "
-            f"{type(error).__name__}: {error}; give others (on the command line: --agent-option "
-            "NAME=VALUE), or mend the class"
+            f"expected options of the agent {name!r}, found {options!r:.200}: {error}; give others (on "
+            "the command line: --agent-option NAME=VALUE), or mend its class"
         ) from error
     if not (
         callable(getattr(agent, "decide", None)) and isinstance(getattr(agent, "name", 0), str)
     ):
         raise OptionError(
-            "expected an agent, a class with the text 'name' and the method 'decide', found "
-            f"{made.__name__}; add what it lacks"
+            f"expected an agent, with 'name' and 'decide', found {made.__name__}; add them"
         )
     check_settings(agent)
     return agent

@@ -171,8 +171,7 @@ def stream_episodes(
         raise OptionError(f"tasks must be a list of task ids, not {tasks!r:.80}")
     if not callable(make_env):
         raise OptionError(
-            f"make_env must be a function that makes an environment, not {type(make_env).__name__}; "
-            "give lambda: gymnasium.make(ID)"
+            f"make_env must be a function, not {make_env!r:.80}; give lambda: make(ID)"
         )
     seeds = [seed] * len(tasks) if seed is None or isinstance(seed, int) else list(seed)
     if len(seeds) != len(tasks):

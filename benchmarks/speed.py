@@ -169,10 +169,8 @@ def _in_process(job: Mapping[str, Any]) -> Any:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(part for part in path if part)},
     )
     if done.returncode:
-        why = done.stderr.strip().splitlines()[-1:]
-        raise EngineError(
-            f"expected measurements of {job['target']}, found a failed process: {why}"
-        )
+        why = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+        raise EngineError(f"expected measurements of {job['target']}, found a failure: {why}")
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -63,10 +63,7 @@ FOR_MAINTAINERS = (
 """Commands that only ``--help-all`` lists."""
 
 _INSTEAD = {
-    **dict.fromkeys(
-        ("train ppo", "train grpo", "train gigpo", "train rloo"),
-        "it is an algorithm of comap train paw, for its option --algorithm",
-    ),
+    **dict.fromkeys(("train ppo", "train grpo"), "give it to comap train paw as --algorithm"),
     "train webevolver": "its policy and world model are those of comap train sft --train-world-model, and "
     "comap run --agent webevolver looks ahead with them",
 }

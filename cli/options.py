@@ -171,14 +171,11 @@ class Options(jsonargparse.ArgumentParser):
             self.add_argument(f"--{_dashed(name)}", action="store_true", help=argparse.SUPPRESS)
         self.description = "\n\n".join(filter(None, (self.description, command.note(said))))
         hidden = any(action.help == argparse.SUPPRESS for action in self._actions[:-4])
-        self.epilog = "\n\n".join(
-            [
-                *([f"example: {command.example}"] if command.example else []),
-                "--config FILE reads options from a YAML or JSON file, or from a run.json; --print-config "
-                "prints all options as such a file"
-                + ("; --help-all explains all options." if hidden else "."),
-            ]
-        )
+        self.epilog = f"example: {command.example}\n\n" if command.example else ""
+        self.epilog += (
+            "--config FILE reads options from a YAML or JSON file, or from a run.json; --print-config "
+            "prints all options as such a file"
+        ) + ("; --help-all explains all options." if hidden else ".")
         positions = [self._position(part) for part in self.own.values() if "word" in part.metadata]
         self.usage = " ".join([prog, *positions, "[options]"])
 
@@ -240,10 +237,8 @@ class Options(jsonargparse.ArgumentParser):
             yield word
 
     def _unknown(self, name: str) -> str:
-        options = sorted(o[2:] for o in self._option_string_actions if o.startswith("--"))
-        close = suggest(name.lstrip("-"), options)
-        hint = f"; {close}".replace("mean '", "mean '--") if close[:3] == "did" else ""
-        return f"there is no option {name}{hint}"
+        close = suggest(name, (one for one in self._option_string_actions if one[:2] == "--"))
+        return f"there is no option {name}" + (f"; {close}" if close[:3] == "did" else "")
 
     def _position(self, part: Any) -> str:
         several = " ..." if get_origin(self.hints[part.name]) is tuple else ""
@@ -300,11 +295,8 @@ class Options(jsonargparse.ArgumentParser):
         flags = [dest] if word else [flag(name) for name in (dest, short) if name]
         flags += [f"--{dest}"] if dest in _WORDS else []
         flags += [SHORT_NAMES[dest]] if dest in SHORT_NAMES and not word else []
-        kind: dict[str, Any] = {
-            "help": described(help_text, hint, default).replace("%", "%%")
-            if shown
-            else argparse.SUPPRESS
-        }
+        help_text = described(help_text, hint, default).replace("%", "%%")
+        kind: dict[str, Any] = {"help": help_text if shown else argparse.SUPPRESS}
         if hint in (Pairs, Texts):
             self.pairs[dest] = hint
             kind |= {"action": "extend", "nargs": "+", "type": str, "metavar": "NAME=VALUE"}
@@ -529,10 +521,7 @@ def _read_config(path: Path, command: type[Command], given: set[str]) -> dict[st
             f"{getattr(error, 'strerror', None) or error}; --print-config prints such a file"
         ) from error
     if not isinstance(read, dict):
-        raise OptionError(
-            f"expected options and their values in {path}, found {read!r:.40}; --print-config prints "
-            "such a file"
-        )
+        raise OptionError(f"expected options in {path}, found {read!r:.40}; see --print-config")
     is_record = "format" in read and "sessions" in read
     if is_record:
         try:

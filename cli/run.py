@@ -68,8 +68,7 @@ _OWN = ("tiny", "shipped", _SHIPPED_AGENT, _SHIPPED_WORLD)
 _WORLDS = ("noisy", "null", "oracle", "retrieval", *_OWN)
 _COMAP = ("comap", "comap-selective")
 _PROMPTS = ("prompts", "state_text", "history_turns")
-_LEAST = dict.fromkeys(("concurrency", "episodes", "fit_tasks", "horizon", "real_every"), 1)
-_LEAST |= {"max_episode_steps": 1, "seed": 0}
+_COUNTS = ("concurrency", "episodes", "fit_tasks", "horizon", "max_episode_steps", "real_every")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,10 +386,11 @@ class Play(ModelOptions):
         """Return what is run: environment, tasks, agent and models."""
         from ..agents.run import Run
 
-        for name, least in _LEAST.items():
+        check_number("--seed", self.seed, 0)
+        for name in _COUNTS:
             value, option = getattr(self, name), flag(name)
             if value is not None:
-                check_number(option, value, least)
+                check_number(option, value)
             if name in ("horizon", "real_every") and value is not None and not self.imagined:
                 raise OptionError(f"{option} is about imagined episodes; add --imagined")
         cls, chosen = env_class(self.env), self._with_shipped()
@@ -490,9 +490,7 @@ class Play(ModelOptions):
             if not tasks:
                 raise DataNotFound(f"expected a task on each line of {self.tasks[0]}, found none")
         elif len(tasks) == 1 and Path(tasks[0]).suffix and tasks[0] not in known:
-            raise DataNotFound(
-                f"expected task ids or a file of them, found no file {tasks[0]!r:.120}"
-            )
+            raise DataNotFound(f"expected task ids or a file of them, found no {tasks[0]!r:.80}")
         for task in sorted(set(tasks) - set(known)):
             env.reset(options={"task": task})  # says what is wrong with it
         return tasks or known
@@ -522,6 +520,14 @@ class Play(ModelOptions):
             lost=self.lost,
             gpus=self.worker_gpus,
         )
+
+
+def check_report(out: Path) -> None:
+    """Refuse a folder that cannot be written, or a report that could not be made, before any work."""
+    for package in ("jinja2", "matplotlib"):
+        if find_spec(package) is None:
+            raise MissingExtra.of("viz", "the report")
+    check_out(out)
 
 
 def check_out(out: Path | None, *, is_file: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -47,7 +46,7 @@ class Address(Command):
         except OSError as error:
             raise OptionError(
                 f"cannot listen on {self.host} port {self.port}: {error.strerror or error}; choose "
-                f"another {'--host' if isinstance(error, socket.gaierror) else '--port'}"
+                "another --port or --host"
             ) from error
         print(f"serving {server.base}{route}", flush=True)
         with stopped_by_ctrl_c():

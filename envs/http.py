@@ -89,9 +89,7 @@ def read_token(path: str | os.PathLike[str] | None = None) -> str | None:
         try:
             found = Path(path).read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise OptionError(
-                f"expected a file with a token, found {path}: {error}; write one there"
-            ) from error
+            raise OptionError(f"expected a file with a token: {error}; write one there") from error
     if not found and path is None:
         return None
     if not (found.isascii() and found.isprintable() and found) or " " in found:

@@ -38,14 +38,10 @@ def env_class(env_id: str) -> type[TextEnv]:
     Its attributes say what the environment has: `TextEnv.test_splits`, `TextEnv.slow` and so on. Ask
     once, where an id comes in, and hand the class on. See `registered`.
     """
-    name = registered(env_id)
     try:
-        cls = class_of(name)
+        cls = class_of(registered(env_id))
     except (AttributeError, ImportError) as error:
-        raise OptionError(
-            f"expected the class of the environment {name!r} at {gymnasium.spec(name).entry_point}, "
-            f"found {type(error).__name__}: {error}; mend its registration"
-        ) from error
+        raise OptionError(f"expected the class of {env_id!r}, found: {error}; mend that") from error
     return cls if cls is not None and issubclass(cls, TextEnv) else TextEnv
 
 
@@ -58,7 +54,7 @@ def registered(env_id: str) -> str:
         gymnasium.spec(name)
     except gymnasium.error.Error as error:
         namespaces = "comap/", f"{name.partition('/')[0]}/"
-        ids = [*gymnasium.registry][:: -1 if colon else 1]  # a module's own come last
+        ids = reversed(gymnasium.registry)  # a module's own first
         known = {_bare(one): one for one in ids if colon or one.startswith(namespaces)}
         close = difflib.get_close_matches(_bare(name), known, n=1, cutoff=0.7)
         hint = f"did you mean {known[close[0]]!r}?" if close else suggest("", known.values())
@@ -115,12 +111,10 @@ def _own_part(path: str, kind: str, example: str, fits: Callable[[object], bool]
 
 
 def not_ours(found: str, purpose: str = "") -> str:
-    """Return what to say of an environment that is none of comap's; `found` names its class."""
-    if found == "str":
-        return "expected an environment, found text; make it first: gymnasium.make('comap/ALFWorld-v0')"
+    """Return what to say of an environment that is none of comap's."""
     return (
-        f"expected an environment of comap (comap.envs.TextEnv){purpose}, found {found}; make one of a "
-        "Gymnasium environment with comap.integrations.adapter.adapt"
+        f"expected an environment of comap (comap.envs.TextEnv){purpose}, found {found}; make it with "
+        "gymnasium.make, and others fit for comap with comap.integrations.adapter.adapt"
     )
 
 

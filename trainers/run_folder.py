@@ -111,9 +111,6 @@ class StageFolder:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 
 
-_BEFORE = {"run.json", "lock", "journal.jsonl", "model"}  # there before any training: it may change
-
-
 class RunFolder:
     """The folder of a training."""
 
@@ -165,8 +162,8 @@ class RunFolder:
                     f"expected a training of comap in {path}, found something else ({error}); begin "
                     "anew in another folder"
                 ) from error
-            begun = {one.name for one in self.path.iterdir()} - _BEFORE
-            if differing and begun:
+            made = {one.name for one in self.path.iterdir()} - {"lock", "journal.jsonl", "model"}
+            if differing and made > {path.name}:
                 raise OptionError(
                     f"expected to go on with the training in {self.path}, found other settings "
                     f"({differing}); give the settings that are there, or begin anew in another folder"

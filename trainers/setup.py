@@ -58,8 +58,7 @@ class Environments:
         except (CoMapError, gymnasium.error.Error):
             raise
         except (ImportError, TypeError, ValueError) as error:
-            cls = class_of(self.env_id)
-            if cls is not None and not issubclass(cls, TextEnv):
+            if not issubclass(class_of(self.env_id) or TextEnv, TextEnv):
                 raise OptionError(not_ours(repr(self.env_id))) from None
             given = f" with {dict(self.options)}" if self.options else ""
             raise OptionError(

@@ -115,11 +115,9 @@ def ask(model: WorldModel, queries: Sequence[Query]) -> list[Prediction]:
     predictions = model.predict(queries)
     name = type(model).__name__
     if not isinstance(predictions, list | tuple) or len(predictions) != len(queries):
-        is_list = isinstance(predictions, list | tuple)
-        count = f"{len(predictions)} of them" if is_list else f"{predictions!r:.80}"
         raise WorldModelError(
-            f"expected a list of {len(queries)} predictions from {name}.predict, found {count}; return "
-            "a Prediction for each query"
+            f"expected a list of {len(queries)} predictions, one for each query, from {name}.predict, "
+            f"found {predictions!r:.80}; return Predictions"
         )
     for prediction in predictions:
         if not isinstance(prediction, Prediction) or not isinstance(prediction.observation, str):

@@ -55,11 +55,6 @@ def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
         cls = own_class(target)
     except OptionError as error:
         raise WorldModelError(str(error)) from error
-    known = inspect.signature(cls).parameters
-    takes_all = any(one.kind is one.VAR_KEYWORD for one in known.values())
-    if not takes_all and (wrong := [one for one in arguments if one not in known]):
-        hint = suggest(wrong[0], known) if known else "it has no options"
-        raise WorldModelError(f"the world model {name!r} has no option {wrong[0]!r}; {hint}")
     try:
         made = cls(**arguments)
     except CoMapError:
@@ -67,6 +62,6 @@ def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
     except Exception as error:
         raise WorldModelError(
             f"cannot make the world model {name!r} from {arguments!r:.200}: "
-            f"{type(error).__name__}: {error}"
+            f"{type(error).__name__}: {error}; its options: {', '.join(inspect.signature(cls).parameters)}"
         ) from error
     return checked(made)

@@ -109,11 +109,11 @@ def train(
     """
     with needs_extra("train", "reinforcement learning"):
         import trl  # noqa: F401
-    for name, given, kind in (("config", config, PaWTraining), ("make_env", make_env, Callable)):
+    for given, kind in ((config, PaWTraining), (make_env, Callable), (reward or len, Callable)):
         if not isinstance(given, kind):  # type: ignore[arg-type]
-            raise OptionError(f"expected {name} to be a {kind.__name__}, found {given!r:.60}")
-    if not callable(reward or len):
-        raise OptionError(f"expected reward to be a function of an episode, found {reward!r:.60}")
+            raise OptionError(
+                f"expected a {kind.__name__} for train_paw, found {given!r:.50}; give one"
+            )
     check_search(config, make_env, simulator)
     if advantage is not None and config.algorithm == "ppo":
         raise OptionError(
