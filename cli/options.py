@@ -190,6 +190,7 @@ class Options(jsonargparse.ArgumentParser):
             message += f"; for example: {self.made.example}" if self.made.example else ""
         if strange := re.match(r"Option '([\w.-]+)' is not accepted", message):  # of --config
             message = self._unknown(flag(strange[1]))
+        message = message.replace("expected one argument", "expected a value after it, found none")
         if message.startswith("unrecognized arguments: "):
             rest = message.partition(": ")[2]
             message = f"expected '{self.usage}' and no more, found {rest!r:.80}; leave it out"
@@ -237,8 +238,11 @@ class Options(jsonargparse.ArgumentParser):
             yield word
 
     def _unknown(self, name: str) -> str:
-        close = suggest(name, (one for one in self._option_string_actions if one[:2] == "--"))
-        return f"there is no option {name}" + (f"; {close}" if close[:3] == "did" else "")
+        close = suggest(
+            name.lstrip("-"), (o[2:] for o in self._option_string_actions if o[:2] == "--")
+        )
+        hint = close.replace("'", "'--", 1) if close[:3] == "did" else "see --help-all"
+        return f"there is no option {name}; {hint}"
 
     def _position(self, part: Any) -> str:
         several = " ..." if get_origin(self.hints[part.name]) is tuple else ""

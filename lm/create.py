@@ -94,7 +94,7 @@ def kind_of(spec: str, base_url: str | None = None) -> Literal["local", "remote"
     """Return which kind of model `spec` describes: options of one kind mean nothing to another."""
     spec = spec.strip()
     if not spec:
-        raise OptionError("expected the name of a language model, found an empty text")
+        raise OptionError("expected the name of a language model, found none or an empty text")
     if base_url is not None or spec.startswith(_URLS):
         return "remote"
     return "replay" if spec.startswith(_REPLAY) else "local"

@@ -70,7 +70,7 @@ def load_transitions(path: Path) -> list[Transition]:
         return [transition_from_json(json.loads(line)) for line in lines]
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise DataCorrupt(
-            f"expected transitions in {path}, found another file ({type(error).__name__}: {error}); "
+            f"expected transitions in {path}, found something else ({type(error).__name__}: {error}); "
             "write one with comap score world-model --save-transitions"
         ) from error
 

@@ -28,7 +28,7 @@ MISTAKES = [
     ("demo --train-tasks many", "expected a whole number or none as --train-tasks"),
     ("demo --train-task 3", "did you mean '--train-tasks'?"),
     ("demo --seed 1e3", "expected a whole number as --seed"),
-    ("demo --seed", "--seed: expected one argument"),
+    ("demo --seed", "--seed: expected a value after it"),
     ("data get", "required: DATA_SET"),
     ("hub push model a b", "expected one of trajectories, models"),
     ("--print-completion ksh", "there is no shell 'ksh'"),
