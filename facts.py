@@ -53,11 +53,14 @@ class State:
     def __post_init__(self) -> None:
         given: Any = self.facts
         if type(given) is not frozenset:
-            found = given if isinstance(given, str) else list(given)
-            if isinstance(found, str) or not all(isinstance(fact, tuple | list) for fact in found):
+            found = list(given) if isinstance(given, Iterable) else [given]
+            facts = [one for one in found if isinstance(one, tuple | list)]
+            if len(facts) < len(found) or not all(
+                isinstance(part, str) for one in facts for part in one
+            ):
                 raise FactSyntaxError(
                     "expected facts, tuples such as ('in', 'apple 1', 'fridge 1'), found "
-                    f"{found!r:.120}; State.from_text reads text"
+                    f"{given if isinstance(given, str) else found!r:.120}; State.from_text reads text"
                 )
             object.__setattr__(self, "facts", frozenset(map(tuple, found)))
 

@@ -97,7 +97,8 @@ def scan(
     try:
         file = path.open("rb")
     except OSError as error:
-        raise DataNotFound(f"expected {expected} in {path}, found: {error.strerror}") from error
+        why = f"found: {error.strerror}; name another file"
+        raise DataNotFound(f"expected {expected} in {path}, {why}") from error
     with file:
         file.seek(start)
         for number, line in enumerate(file, before + 1):
@@ -108,9 +109,12 @@ def scan(
             except _UNREADABLE as error:
                 if not line.endswith(b"\n"):
                     return  # torn
+                remedy = f"give another file, or {remedy}" if number == 1 else remedy
+                is_text = not isinstance(error, UnicodeDecodeError)
+                why = f"{type(error).__name__}: {error}" if is_text else "binary data"
                 raise DataCorrupt(
                     f"expected {expected} in line {number} of {path}, found something else "
-                    f"({type(error).__name__}: {error}); {remedy}"
+                    f"({why}); {remedy}"
                 ) from error
             start = end
 

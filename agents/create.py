@@ -14,7 +14,7 @@ import gymnasium
 
 from ..envs import TextEnv, state_text
 from ..envs.registry import env_class, own_class
-from ..errors import OptionError, needs_extra, suggest
+from ..errors import CoMapError, OptionError, needs_extra, suggest
 from ..jsonl import replacing_file
 from ..trajectory import Trajectory, Turn
 from .base import Agent
@@ -71,14 +71,19 @@ def create_agent(name: str, **options: Any) -> Agent:
             chosen = {key: value for key, value in options.items() if key in settings}
             arguments["config"] = config(**chosen)
         agent: Agent = made(**arguments)
-    except TypeError as error:
+    except CoMapError:
+        raise
+    except Exception as error:  # of a class of the user's own
         raise OptionError(
-            f"expected options of the agent {name!r}, found {options!r:.200}: {error}"
+            f"expected options of the agent {name!r}, found {options!r:.200}: {error}; give others (on "
+            "the command line: --agent-option NAME=VALUE), or mend its class"
         ) from error
     if not (
         callable(getattr(agent, "decide", None)) and isinstance(getattr(agent, "name", 0), str)
     ):
-        raise OptionError(f"expected an agent, with 'name' and 'decide', found {made.__name__}")
+        raise OptionError(
+            f"expected an agent, with 'name' and 'decide', found {made.__name__}; add them"
+        )
     check_settings(agent)
     return agent
 

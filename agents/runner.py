@@ -167,8 +167,12 @@ def stream_episodes(
             one cannot: see `check_capabilities`.
     """
     check_number("concurrency", concurrency)
-    if isinstance(tasks, str):
-        raise OptionError(f"tasks must be a list of task ids, not the text {tasks!r:.80}")
+    if isinstance(tasks, str) or not hasattr(tasks, "__len__"):
+        raise OptionError(f"tasks must be a list of task ids, not {tasks!r:.80}")
+    if not callable(make_env):
+        raise OptionError(
+            f"make_env must be a function, not {make_env!r:.80}; give lambda: make(ID)"
+        )
     seeds = [seed] * len(tasks) if seed is None or isinstance(seed, int) else list(seed)
     if len(seeds) != len(tasks):
         raise OptionError(f"expected one seed for each of {len(tasks)} tasks, found {len(seeds)}")
@@ -193,6 +197,8 @@ def player_for(agent: Agent, lm: LanguageModel | None, keep: Keep = "replies") -
     """Return who plays: the agent with its language model, once both fit each other."""
     if lm is not None and (isinstance(lm, type) or not isinstance(lm, LanguageModel)):
         raise OptionError(f"expected a language model (comap.lm.LanguageModel), found {lm!r:.80}")
+    if isinstance(agent, type) or not callable(getattr(agent, "decide", None)):
+        raise OptionError(f"expected an agent, found {agent!r:.80}; make one: create_agent(NAME)")
     check_choice("keep", keep, get_args(Keep))
     check_capabilities(agent, lm)
     return Player(agent, lm, keep, settings_of(agent, lm))

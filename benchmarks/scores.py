@@ -84,7 +84,7 @@ def read_answers(
     """Return the answers in a folder or file: of a run of comap, or in the reference's format."""
     path = Path(path)
     if not path.exists():
-        raise DataNotFound(f"expected answers at {path}, found nothing there")
+        raise DataNotFound(f"expected answers at {path}, found nothing there; name a folder")
     home = comap_home() / "stabletoolbench" if data_dir is None else Path(data_dir)
     if data_dir is not None and not (home / _QUERIES).is_dir():
         raise DataNotFound(

@@ -80,15 +80,15 @@ def run(
     progress: Callable[[str], object] = lambda line: None,
 ) -> dict[str, Any]:
     """Measure a target and return the result, as written to `out`."""
-    from ..errors import MissingExtra, OptionError, suggest
+    from ..errors import MissingExtra, OptionError, check_number, suggest
     from .record import circumstances, spread, write_result
 
     if target not in TARGETS:
         raise OptionError(
             f"there is nothing to measure named {target!r:.40}; {suggest(target, TARGETS)}"
         )
-    if processes < 1 or (episodes is not None and episodes < 1):
-        raise OptionError(f"expected counts of at least 1, found {episodes=}, {processes=}")
+    check_number("--processes", processes)
+    check_number("--episodes", 1 if episodes is None else episodes)
     result: dict[str, Any] = {"benchmark": "speed", "target": target, "processes": processes}
     result |= circumstances(PACKAGES)
     known = TARGETS[target]
@@ -164,12 +164,13 @@ def _in_process(job: Mapping[str, Any]) -> Any:
     done = subprocess.run(
         [sys.executable, __file__],
         input=json.dumps(job),
-        stdout=subprocess.PIPE,
+        capture_output=True,
         encoding="utf-8",
         env={**os.environ, "PYTHONPATH": os.pathsep.join(part for part in path if part)},
     )
     if done.returncode:
-        raise EngineError(f"expected measurements of {job['target']}, found a failed process")
+        why = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+        raise EngineError(f"expected measurements of {job['target']}, found a failure: {why}")
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -297,7 +297,7 @@ def _find_files(results: Path) -> list[Path]:
     if results.is_file():
         return [results]
     if not results.is_dir():
-        raise DataNotFound(f"expected results at {results}, found nothing there")
+        raise DataNotFound(f"expected results at {results}, found nothing there; name a run")
     found = sorted(path for path in results.rglob(TRAJECTORIES) if path.is_file())
     if not found:
         raise DataNotFound(

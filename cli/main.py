@@ -60,8 +60,9 @@ FOR_MAINTAINERS = ("bench shipped", "bench noise-gradients")
 """Commands that only ``--help-all`` lists."""
 
 _INSTEAD = {
+    **dict.fromkeys(("train ppo", "train grpo"), "give it to comap train paw as --algorithm"),
     "train webevolver": "its policy and world model are those of comap train sft --train-world-model, and "
-    "comap run --agent webevolver looks ahead with them"
+    "comap run --agent webevolver looks ahead with them",
 }
 _OPTIONS = ("--help", "--version", "--print-completion", "--traceback")
 _MORE = """\
@@ -218,7 +219,9 @@ def _refuse(kind: str, name: str, known: Sequence[str], instead: str | None = No
     """Say that there is no such command or option, and what is meant perhaps."""
     from ..errors import OptionError, suggest
 
-    hint = instead or suggest(name, known)
+    *group, last = name.split()
+    hint = instead or suggest(last, [one.split()[-1] for one in known])
+    hint = hint if instead else hint.replace(" '", " '" + "".join(f"{part} " for part in group))
     return _complain(OptionError(f"there is no {kind} {name!r}; {hint} (comap --help lists all)"))
 
 

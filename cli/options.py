@@ -162,14 +162,11 @@ class Options(jsonargparse.ArgumentParser):
             self.add_argument(f"--{_dashed(name)}", action="store_true", help=argparse.SUPPRESS)
         self.description = "\n\n".join(filter(None, (self.description, command.note(said))))
         hidden = any(action.help == argparse.SUPPRESS for action in self._actions[:-4])
-        self.epilog = "\n\n".join(
-            [
-                *([f"example: {command.example}"] if command.example else []),
-                "--config FILE reads options from a YAML or JSON file, or from a run.json; --print-config "
-                "prints all options as such a file"
-                + ("; --help-all explains all options." if hidden else "."),
-            ]
-        )
+        self.epilog = f"example: {command.example}\n\n" if command.example else ""
+        self.epilog += (
+            "--config FILE reads options from a YAML or JSON file, or from a run.json; --print-config "
+            "prints all options as such a file"
+        ) + ("; --help-all explains all options." if hidden else ".")
         positions = [self._position(part) for part in self.own.values() if "word" in part.metadata]
         self.usage = " ".join([prog, *positions, "[options]"])
 
@@ -179,8 +176,15 @@ class Options(jsonargparse.ArgumentParser):
         action = next((a for a in self._actions if wrong and a.dest == wrong[1]), None)
         if message.startswith("the following"):
             for one in self._actions:
-                flag = next(iter(one.option_strings), one.dest.upper())
-                message = re.sub(rf"(: |, ){one.dest}\b", rf"\1{flag}", message)
+                name = next(iter(one.option_strings), one.dest.upper())
+                message = re.sub(rf"(: |, ){one.dest}\b", rf"\1{name}", message)
+            message += f"; for example: {self.made.example}" if self.made.example else ""
+        if strange := re.match(r"Option '([\w.-]+)' is not accepted", message):  # of --config
+            message = self._unknown(flag(strange[1]))
+        message = message.replace("expected one argument", "expected a value after it, found none")
+        if message.startswith("unrecognized arguments: "):
+            rest = message.partition(": ")[2]
+            message = f"expected '{self.usage}' and no more, found {rest!r:.80}; leave it out"
         message = re.sub(r"^(argument --[\w.-]+)\S*:", r"\1:", message)  # without its other names
         if action is not None:
             value = re.findall(r"(?:Got value|Given value|Value not boolean): (.*)", message)
@@ -214,10 +218,7 @@ class Options(jsonargparse.ArgumentParser):
         for word in words:
             name, equals, value = word.partition("=")
             if re.match("--?[a-zA-Z]", name) and name not in known:
-                options = sorted(o[2:] for o in known if o.startswith("--"))
-                close = suggest(name.lstrip("-"), options)
-                hint = f"; {close}".replace("mean '", "mean '--") if close[:3] == "did" else ""
-                self.say(f"there is no option {name}{hint}")
+                self.say(self._unknown(name))
             action = known.get(name if equals else before)
             kind = "" if action is None else getattr(action, "kind", "")
             if kind.endswith("or none") and action is not None and action.type is not _text_or_none:
@@ -226,6 +227,13 @@ class Options(jsonargparse.ArgumentParser):
                 word = f"{name}={value}" if equals else value
             before = word
             yield word
+
+    def _unknown(self, name: str) -> str:
+        close = suggest(
+            name.lstrip("-"), (o[2:] for o in self._option_string_actions if o[:2] == "--")
+        )
+        hint = close.replace("'", "'--", 1) if close[:3] == "did" else "see --help-all"
+        return f"there is no option {name}; {hint}"
 
     def _position(self, part: Any) -> str:
         several = " ..." if get_origin(self.hints[part.name]) is tuple else ""
@@ -282,11 +290,8 @@ class Options(jsonargparse.ArgumentParser):
         flags = [dest] if word else [flag(name) for name in (dest, short) if name]
         flags += [f"--{dest}"] if dest in _WORDS else []
         flags += [SHORT_NAMES[dest]] if dest in SHORT_NAMES and not word else []
-        kind: dict[str, Any] = {
-            "help": described(help_text, hint, default).replace("%", "%%")
-            if shown
-            else argparse.SUPPRESS
-        }
+        help_text = described(help_text, hint, default).replace("%", "%%")
+        kind: dict[str, Any] = {"help": help_text if shown else argparse.SUPPRESS}
         if hint in (Pairs, Texts):
             self.pairs[dest] = hint
             kind |= {"action": "extend", "nargs": "+", "type": str, "metavar": "NAME=VALUE"}
@@ -507,11 +512,11 @@ def _read_config(path: Path, command: type[Command], given: set[str]) -> dict[st
         read = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise OptionError(
-            f"expected YAML or JSON in the file of --config, found another text or none in {path}: "
-            f"{error}; --print-config prints such a file"
+            f"expected YAML or JSON in the file of --config, found in {path}: "
+            f"{getattr(error, 'strerror', None) or error}; --print-config prints such a file"
         ) from error
     if not isinstance(read, dict):
-        raise OptionError(f"expected options and their values in {path}, found {read!r:.40}")
+        raise OptionError(f"expected options in {path}, found {read!r:.40}; see --print-config")
     is_record = "format" in read and "sessions" in read
     if is_record:
         try:

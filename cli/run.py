@@ -69,7 +69,7 @@ _WORLDS = ("noisy", "null", "oracle", "retrieval", *_OWN)
 _COMAP = ("comap", "comap-selective")
 _PROMPTS = ("prompts", "state_text", "history_turns")
 _SMALL = 100  # tasks: of so many the prompts are recorded, unless --keep says what is
-_LEAST = {"concurrency": 1, "episodes": 1, "fit_tasks": 1, "horizon": 1, "real_every": 1, "seed": 0}
+_COUNTS = ("concurrency", "episodes", "fit_tasks", "horizon", "max_episode_steps", "real_every")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +198,7 @@ class Models:
         options = self._options
         is_main = options.model in (None, spec)  # what the options of models are about
         is_bare = (
-            spec not in _OWN and kind_of(spec) == "local" and not Path(spec).expanduser().is_dir()
+            spec not in _OWN and kind_of(spec) == "local" and not Path(spec).expanduser().exists()
         )
         base_url = options.base_url if is_main or is_bare else None
         if base_url is None:
@@ -388,10 +388,11 @@ class Play(ModelOptions):
         """Return what is run: environment, tasks, agent and models."""
         from ..agents.run import Run
 
-        for name, least in _LEAST.items():
+        check_number("--seed", self.seed, 0)
+        for name in _COUNTS:
             value, option = getattr(self, name), flag(name)
             if value is not None:
-                check_number(option, value, least)
+                check_number(option, value)
             if name in ("horizon", "real_every") and value is not None and not self.imagined:
                 raise OptionError(f"{option} is about imagined episodes; add --imagined")
         cls, chosen = env_class(self.env), self._with_shipped()
@@ -499,6 +500,8 @@ class Play(ModelOptions):
             tasks = [line.strip() for line in lines if line.strip()]
             if not tasks:
                 raise DataNotFound(f"expected a task on each line of {self.tasks[0]}, found none")
+        elif len(tasks) == 1 and Path(tasks[0]).suffix and tasks[0] not in known:
+            raise DataNotFound(f"expected task ids or a file of them, found no {tasks[0]!r:.80}")
         for task in sorted(set(tasks) - set(known)):
             env.reset(options={"task": task})  # says what is wrong with it
         return tasks or known
@@ -528,6 +531,14 @@ class Play(ModelOptions):
             lost=self.lost,
             gpus=self.worker_gpus,
         )
+
+
+def check_report(out: Path) -> None:
+    """Refuse a folder that cannot be written, or a report that could not be made, before any work."""
+    for package in ("jinja2", "matplotlib"):
+        if find_spec(package) is None:
+            raise MissingExtra.of("viz", "the report")
+    check_out(out)
 
 
 def check_out(out: Path | None, *, is_file: bool = False) -> None:
@@ -570,6 +581,7 @@ class View(Command):
     def run(self) -> int:
         from ..benchmarks.view import show, view_run
 
+        check_out(self.out, is_file=True)
         page = view_run(self.runs, self.out, self.episodes)
         opened = self.open and show(page)
         hint = "" if opened or not self.open else " (no display: open it yourself)"
@@ -627,6 +639,8 @@ class Verify(Command):
         for text in self.data_dir:
             name, equals, folder = text.partition("=")
             folders |= {name: folder} if equals and name.startswith("comap/") else {"": text}
+        if lacking := [folder for folder in folders.values() if not Path(folder).is_dir()]:
+            raise DataNotFound(f"expected folders as --data-dir, found none at {lacking[0]}")
         result = verify(
             str(self.results),
             sample=sample,

@@ -46,7 +46,7 @@ class Address(Command):
         except OSError as error:
             raise OptionError(
                 f"cannot listen on {self.host} port {self.port}: {error.strerror or error}; choose "
-                "another --port"
+                "another --port or --host"
             ) from error
         print(f"serving {server.base}{route}", flush=True)
         with stopped_by_ctrl_c():
@@ -112,7 +112,7 @@ class Environments(Address):
             return self.serve(agentgym_app(sessions, host=self.host, token=token), "")
         if len(offered.env_ids) > 1:
             raise OptionError(
-                f"--style {self.style} serves one environment, found {len(offered.env_ids)}"
+                f"--style {self.style} serves one environment, found {len(offered.env_ids)}; name one"
             )
         if self.stdio:
             with stopped_by_ctrl_c():
@@ -194,7 +194,7 @@ class Tools(Address):
         folder = self.data_dir
         if folder is not None and not (folder / CACHE_FOLDER).is_dir():
             raise OptionError(
-                f"--data-dir must have a folder {CACHE_FOLDER}, found none in {folder}"
+                f"--data-dir must have a folder {CACHE_FOLDER}, found none in {folder}; name another"
             )
         backends = open_chain(folder, self.live_url, self.simulator, self.overlay, self.timeout)
         tools = VirtualTools(backends, self.seed if self.generated else None)

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ..envs.registry import env_class, own_function
-from ..errors import MissingExtra, OptionError
+from ..errors import OptionError
+from ..jsonl import read_json
 from ..lm.create import kind_of
 from ..trainers.baselines.config import baseline_preset
 from ..trainers.comap.config import preset
@@ -23,7 +23,7 @@ from ..trainers.run_folder import FORMAT
 from ..trainers.setup import Environments
 from ..trainers.stages import Tell
 from .options import SETTINGS, EnvOptions
-from .run import check_out
+from .run import check_report
 
 TINY = "tiny"
 """The name of a small model that is built in a training's folder."""
@@ -110,10 +110,12 @@ class Training(EnvOptions):
         """Refuse what cannot be trained, before anything is loaded."""
         from ..trainers.tracking import check_tracker
 
-        for package in ("jinja2", "matplotlib"):
-            if find_spec(package) is None:
-                raise MissingExtra.of("viz", "reporting a training")
-        check_out(self.out)
+        check_report(self.out)
+        record = self.out / "run.json"
+        if record.is_file() and "described" not in read_json(record):
+            raise OptionError(
+                f"expected a training in --out, found another run in {self.out}; give another"
+            )
         check_tracker(self.report_to)
         if self.needs_model and self.model is None and not self.preset.startswith(TINY):
             raise OptionError(

@@ -280,8 +280,8 @@ def find(data_set: str | DataSet) -> DataSet:
     known = catalogue()
     if data_set not in known:
         raise OptionError(
-            f"expected the name of a data set, found {data_set!r}; "
-            f"{suggest(data_set, known)} (all: comap data list)"
+            f"expected the name of a data set to download, found {data_set!r}; "
+            f"{suggest(data_set, known)} (all: comap data list; webshop, searchqa: comap data build)"
         )
     return known[data_set]
 

@@ -76,7 +76,7 @@ def check_exposure(host: str, token: str | None) -> None:
         )
     if token is None and not is_loopback(host):
         raise OptionError(
-            f"other machines can reach {host}: expected a token that requests must tell, found "
+            f"other machines can reach {host}: expected a token that requests must send, found "
             f"none; leave --no-token out, give a file with one (--token-file) or set {_TOKEN_VARIABLE}"
         )
 
@@ -89,12 +89,13 @@ def read_token(path: str | os.PathLike[str] | None = None) -> str | None:
         try:
             found = Path(path).read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise OptionError(f"expected a file with a token, found {path} ({error})") from error
+            raise OptionError(f"expected a file with a token: {error}; write one there") from error
     if not found and path is None:
         return None
     if not (found.isascii() and found.isprintable() and found) or " " in found:
         raise OptionError(
-            "expected a token of plain characters without blanks, found something else"
+            f"expected a token of plain characters without blanks in {path or _TOKEN_VARIABLE}, found "
+            "something else; write one there"
         )
     return found
 

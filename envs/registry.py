@@ -38,7 +38,10 @@ def env_class(env_id: str) -> type[TextEnv]:
     Its attributes say what the environment has: `TextEnv.test_splits`, `TextEnv.slow` and so on. Ask
     once, where an id comes in, and hand the class on. See `registered`.
     """
-    cls = class_of(registered(env_id))
+    try:
+        cls = class_of(registered(env_id))
+    except (AttributeError, ImportError) as error:
+        raise OptionError(f"expected the class of {env_id!r}, found: {error}; mend that") from error
     return cls if cls is not None and issubclass(cls, TextEnv) else TextEnv
 
 
@@ -51,8 +54,9 @@ def registered(env_id: str) -> str:
         gymnasium.spec(name)
     except gymnasium.error.Error as error:
         namespaces = "comap/", f"{name.partition('/')[0]}/"
-        known = {_bare(one): one for one in gymnasium.registry if one.startswith(namespaces)}
-        close = difflib.get_close_matches(_bare(name), known, n=1)
+        ids = reversed(gymnasium.registry)  # a module's own first
+        known = {_bare(one): one for one in ids if colon or one.startswith(namespaces)}
+        close = difflib.get_close_matches(_bare(name), known, n=1, cutoff=0.7)
         hint = f"did you mean {known[close[0]]!r}?" if close else suggest("", known.values())
         raise type(error)(
             f"expected an environment, found {env_id!r:.120}; {hint} (your own: 'module:id', with the "
@@ -95,18 +99,22 @@ def own_function(path: str) -> Callable[..., Any]:
 
 def _own_part(path: str, kind: str, example: str, fits: Callable[[object], bool]) -> Any:
     module, _, name = path.rpartition(":")
-    part = getattr(own_module(module, f"defines {name!r}"), name, None)
+    there = vars(own_module(module, f"defines {name!r}"))
+    part = there.get(name)
     if not fits(part):
         found = f"no attribute {name!r}" if part is None else type(part).__name__
-        raise OptionError(f"expected a {kind} as 'module:{example}', found {found} in {module}")
+        hint = suggest(name, [key for key in there if key[0] != "_" and fits(there[key])])
+        raise OptionError(
+            f"expected a {kind} as 'module:{example}', found {found} in {module}; {hint}"
+        )
     return part
 
 
 def not_ours(found: str, purpose: str = "") -> str:
     """Return what to say of an environment that is none of comap's."""
     return (
-        f"expected an environment of comap (comap.envs.TextEnv){purpose}, found {found}; make one of a "
-        "Gymnasium environment with comap.integrations.adapter.adapt"
+        f"expected an environment of comap (comap.envs.TextEnv){purpose}, found {found}; make it with "
+        "gymnasium.make, and others fit for comap with comap.integrations.adapter.adapt"
     )
 
 

@@ -302,7 +302,7 @@ def _fetched(
     """Give a repository's files, checked, and a new folder that takes the place of `out` at the end."""
     target, local = Path(out), _folder_of(source)
     if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
-        raise OptionError(f"expected no folder yet, or an empty one, at {target}, found something")
+        raise OptionError(f"expected no folder, or an empty one, at {target}; give another one")
     with tempfile.TemporaryDirectory(prefix="comap-hub-") as home:
         files, commit = Path(home, "files"), ""
         if local is None:

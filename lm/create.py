@@ -62,7 +62,7 @@ def create_language_model(
         'Qwen/Qwen3-8B'
     """
     given = {name: value for name, value in options.items() if value is not None}
-    spec = spec.strip()
+    spec = str(spec or "").strip()
     kind = kind_of(spec, base_url)
     if kind == "remote":
         model = spec
@@ -94,7 +94,7 @@ def kind_of(spec: str, base_url: str | None = None) -> Literal["local", "remote"
     """Return which kind of model `spec` describes: options of one kind mean nothing to another."""
     spec = spec.strip()
     if not spec:
-        raise OptionError("expected the name of a language model, found an empty text")
+        raise OptionError("expected the name of a language model, found none or an empty text")
     if base_url is not None or spec.startswith(_URLS):
         return "remote"
     return "replay" if spec.startswith(_REPLAY) else "local"
@@ -108,7 +108,7 @@ def _made(
     known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
     if wrong := [name for name in options if name not in known]:
         raise OptionError(
-            f"the language model {spec!r:.80} has no option {wrong[0]!r}; it has {', '.join(known)}"
+            f"the language model {spec!r:.80} has no option {wrong[0]!r}; {suggest(wrong[0], known)}"
         )
     try:
         made: LanguageModel = kind(*arguments, **options)

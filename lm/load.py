@@ -47,7 +47,7 @@ def source_of(model: str | Path) -> str | Path:
     if folder.is_dir():
         _check_folder(folder)
         return folder
-    if isinstance(model, Path) or folder.is_absolute() or not _HUB_NAME.fullmatch(model):
+    if isinstance(model, Path) or folder.exists() or not _HUB_NAME.fullmatch(model):
         raise LanguageModelError(
             f"expected a folder with a model, found none at {str(model)!r}; give the folder that "
             "save_pretrained wrote, or the name of a model on the hub (Qwen/Qwen3-4B)"

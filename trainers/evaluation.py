@@ -58,8 +58,8 @@ def load_transitions(path: Path) -> list[Transition]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise DataNotFound(
-            f"cannot read transitions at {path}: {error.strerror}; write them with "
-            "comap.trainers.evaluation.save_transitions"
+            f"expected transitions at {path}, found: {error.strerror}; write some with comap score "
+            "world-model --save-transitions"
         ) from error
     try:
         head = json.loads(lines.pop(0) if lines else b"")
@@ -70,8 +70,8 @@ def load_transitions(path: Path) -> list[Transition]:
         return [transition_from_json(json.loads(line)) for line in lines]
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise DataCorrupt(
-            f"expected transitions in {path}, found something else ({type(error).__name__}: "
-            f"{error}); write the file again"
+            f"expected transitions in {path}, found something else ({type(error).__name__}: {error}); "
+            "write one with comap score world-model --save-transitions"
         ) from error
 
 

@@ -162,7 +162,8 @@ class RunFolder:
                     f"expected a training of comap in {path}, found something else ({error}); begin "
                     "anew in another folder"
                 ) from error
-            if differing:
+            made = {one.name for one in self.path.iterdir()} - {"lock", "journal.jsonl", "model"}
+            if differing and made > {path.name}:
                 raise OptionError(
                     f"expected to go on with the training in {self.path}, found other settings "
                     f"({differing}); give the settings that are there, or begin anew in another folder"

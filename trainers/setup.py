@@ -19,7 +19,7 @@ import gymnasium
 from ..agents import Agent, Decision, ExpertAgent, RandomAgent, Reply, Request, View, run_episode
 from ..agents.create import tiny_folder
 from ..envs import TextEnv
-from ..envs.registry import not_ours, registered
+from ..envs.registry import class_of, not_ours, registered
 from ..errors import CoMapError, DataCorrupt, DataNotFound, OptionError, needs_extra, suggest
 from ..trajectory import Trajectory
 from .config import SharedTraining
@@ -60,6 +60,8 @@ class Environments:
         except (CoMapError, gymnasium.error.Error):
             raise
         except (ImportError, TypeError, ValueError) as error:
+            if not issubclass(class_of(self.env_id) or TextEnv, TextEnv):
+                raise OptionError(not_ours(repr(self.env_id))) from None
             given = f" with {dict(self.options)}" if self.options else ""
             raise OptionError(
                 f"cannot make the environment {self.env_id!r}{given}: {error}"

@@ -93,14 +93,14 @@ def checked(model: object) -> WorldModel:
     if isinstance(model, WorldModel) and not isinstance(model, type):
         return model
     raise WorldModelError(
-        "expected a world model (an object with predict(queries), an id or a config), "
-        f"found {model!r:.120}"
+        "expected a world model (an object with the method predict(queries), an id or a config), found "
+        f"{model if isinstance(model, type) else type(model).__name__!r}; add the method, or make an object"
     )
 
 
 def text_env(env: gymnasium.Env[str, str]) -> TextEnv:
     """Return the environment of comap beneath an environment's wrappers."""
-    inner = env.unwrapped
+    inner = getattr(env, "unwrapped", env)
     if isinstance(inner, TextEnv):
         return inner
     raise WorldModelError(not_ours(type(inner).__name__, " to look ahead in"))
@@ -115,9 +115,9 @@ def ask(model: WorldModel, queries: Sequence[Query]) -> list[Prediction]:
     predictions = model.predict(queries)
     name = type(model).__name__
     if not isinstance(predictions, list | tuple) or len(predictions) != len(queries):
-        count = f"{len(predictions)} of them" if hasattr(predictions, "__len__") else "no list"
         raise WorldModelError(
-            f"expected a list of {len(queries)} predictions from {name}.predict, found {count}"
+            f"expected a list of {len(queries)} predictions, one for each query, from {name}.predict, "
+            f"found {predictions!r:.80}; return Predictions"
         )
     for prediction in predictions:
         if not isinstance(prediction, Prediction) or not isinstance(prediction.observation, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,6 +62,6 @@ def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
     except Exception as error:
         raise WorldModelError(
             f"cannot make the world model {name!r} from {arguments!r:.200}: "
-            f"{type(error).__name__}: {error}"
+            f"{type(error).__name__}: {error}; its options: {', '.join(inspect.signature(cls).parameters)}"
         ) from error
     return checked(made)

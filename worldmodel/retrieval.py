@@ -170,7 +170,7 @@ class RetrievalWorldModel:
                 raise ValueError(f"{total} of {self._size} transitions")
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             raise DataCorrupt(
-                f"expected a saved retrieval world model at {path}, found something else ({error}); "
+                f"expected a saved retrieval world model at {path}, found another file; "
                 "write one with RetrievalWorldModel.save"
             ) from error
         self._path, self._tidy = path, False

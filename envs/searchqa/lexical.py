@@ -112,7 +112,7 @@ def write_passages(folder: Path, corpus: Path, progress: Listener) -> dict[str, 
                     ) from None
             (total,) = draft.execute("SELECT count(*) FROM given").fetchone()
             if not total:
-                raise DataCorrupt(f"expected passages in {corpus}, found none")
+                raise DataCorrupt(f"expected passages in {corpus}, found none; name another")
             store.execute(
                 "CREATE TABLE passages (row INTEGER PRIMARY KEY, id TEXT, title TEXT, text TEXT)"
             )

@@ -255,7 +255,7 @@ def test_wrong_options_are_told_up_front() -> None:
     }.items():
         with pytest.raises(OptionError, match=told):
             run_episodes(short, RandomAgent(), TASKS[:2], **options)  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="not the text"):
+    with pytest.raises(OptionError, match="must be a list of task ids"):
         run_episodes(short, RandomAgent(), TASKS[0])
     with pytest.raises(OptionError, match="make a new environment each time"):
         run_episodes(lambda: env, Thinker(), TASKS[:2], lm=ScriptedLM())

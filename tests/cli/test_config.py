@@ -77,7 +77,7 @@ def test_folders_and_secrets_are_asked_for_again(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[1, 2]", "expected options and their values"),
+        ("[1, 2]", "expected options in"),
         ("episods: 3", "episods"),
         ("episodes: many", "a whole number or none as --episodes"),
         ('{"format": "comap run 1", "sessions": [{}]}', "of Python"),

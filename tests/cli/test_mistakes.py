@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import shutil
 import socket
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +36,7 @@ MISTAKES = [
     ("demo --train-tasks many", "expected a whole number or none as --train-tasks"),
     ("demo --train-task 3", "did you mean '--train-tasks'?"),
     ("demo --seed 1e3", "expected a whole number as --seed"),
-    ("demo --seed", "--seed: expected one argument"),
+    ("demo --seed", "--seed: expected a value after it"),
     ("data get", "required: DATA_SET"),
     ("hub push model a b", "expected one of trajectories, models"),
     ("--print-completion ksh", "there is no shell 'ksh'"),
@@ -138,3 +146,126 @@ def test_a_mistake_is_told_in_a_line_before_any_work(words, told, tmp_path, caps
     assert line.startswith("comap") and told in line and "from the hub" not in said.out
     made = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert made - {"broken.json"} <= {"lock", "journal.jsonl", "plan.json"}
+
+
+FOUND = json.loads(Path(__file__).with_name("mistakes.json").read_text("utf-8"))
+"""Mistakes as a new user makes them, in `world`, and what their messages must have."""
+ANSWERS = {
+    "html": (200, "<html>It works</html>"),
+    "key": (401, '{"error": {"message": "wrong key"}}'),
+    "none": (404, '{"detail": "Not Found"}'),
+    "list": (200, "[]"),
+    "other": (404, '{"error": {"message": "The model `m` does not exist"}}'),
+}
+FILES: dict[str, str | bytes] = {
+    "noimport.py": "import not_a_package\n",
+    "syntax.py": "def f(:\n",
+    "broken.json": '{"a": ',
+    "list.json": "[1, 2]",
+    "empty.json": "",
+    "empty.jsonl": "",
+    "unknown.yaml": "episods: 3\n",
+    "wrongtype.yaml": "episodes: many\n",
+    "binary.bin": bytes(range(256)) * 4,
+    "binary.jsonl": bytes(range(256)) * 4,
+    "tasks.txt": "generated/none\n",
+    "foreign.jsonl": '{"text": "hello"}\n',
+    "corpus.jsonl": '{"id": "0", "contents": "Ada\\nAda was a mathematician."}\n',
+    "emptymodel/config.json": "{}",
+    "own.py": """
+import gymnasium
+class NoDecide:
+    name = "x"
+class NoPredict:
+    pass
+class Needs:
+    name = "n"
+    def __init__(self, k): pass
+    def decide(self, view): yield
+class Raises:
+    name = "r"
+    def __init__(self): raise ValueError("no k")
+    def decide(self, view): yield
+class Wrong:
+    name = "wrong"
+    def decide(self, view): return "look"
+class WrongWM:
+    def predict(self, queries): return "x"
+def function(episode): return 1.0
+number = 3
+gymnasium.register("mine/Plain-v0", "gymnasium.envs.classic_control.cartpole:CartPoleEnv")
+gymnasium.register("mine/Gone-v0", "own:Gone")
+""",
+}
+
+
+class Nonsense(BaseHTTPRequestHandler):
+    """A server that is no model's, in several ways."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        status, body = ANSWERS[self.path.split("/")[1]]
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *about: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int, int]]:
+    """A folder with files of all kinds and two runs, a server's port, and a port in use."""
+    folder = tmp_path_factory.mktemp("world")
+    (folder / "emptymodel").mkdir()
+    (folder / "empty").mkdir()
+    for name, content in FILES.items():
+        content = content.encode() if isinstance(content, str) else content
+        (folder / name).write_bytes(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        small = "--episodes 2 --env-option source=generated --out run1"
+        assert main(shlex.split(f"run --agent random {small}")) == 0
+        assert (
+            main(shlex.split("run --agent expert --episodes 2 --env comap/WebShop-v0 --out shop"))
+            == 0
+        )
+        for name in ("cutrun", "norecord", "badrecord"):
+            shutil.copytree("run1", name)
+        text = Path("run1/trajectories.jsonl").read_text("utf-8")
+        Path("cutrun/trajectories.jsonl").write_text(text[: len(text) // 2], "utf-8")
+        Path("norecord/run.json").unlink()
+        Path("badrecord/run.json").write_text('{"format": 1', "utf-8")
+        with (
+            ThreadingHTTPServer(("127.0.0.1", 0), Nonsense) as server,
+            socket.create_server(("127.0.0.1", 0)) as used,
+        ):
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield folder, server.server_address[1], used.getsockname()[1]
+            server.shutdown()
+
+
+@pytest.mark.parametrize("row", FOUND, ids=[row.get("command") or row["python"] for row in FOUND])
+def test_what_a_newcomer_does_wrong_is_explained(row, world, capsys, monkeypatch):
+    pytest.importorskip("trl")
+    folder, port, used = world
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    if "python" in row:
+        with monkeypatch.context() as patch, pytest.raises(Exception) as caught:
+            patch.setitem(sys.modules, "torch", sys.modules.get("torch"))
+            exec(row["python"], {})
+        said = f"{type(caught.value).__name__}: {caught.value}"
+    else:
+        words = row["command"].replace("PORT", str(port)).replace("USED", str(used))
+        if words.startswith("without "):
+            lacking, _, words = words.removeprefix("without ").partition(": ")
+            monkeypatch.setitem(sys.modules, lacking, None)
+        assert main(shlex.split(words)) == row["exit"] != 0
+        output = capsys.readouterr()
+        said = output.err or output.out
+        assert "Traceback" not in said
+    said = " ".join(said.split()).replace(f"{folder}/", "")
+    assert [part for part in row["message"] if part not in said.replace(str(used), "USED")] == []

@@ -401,7 +401,7 @@ def test_ones_own_class_and_nested_models() -> None:
         ("orcale", "did you mean 'oracle'"),
         (None, "expected a world model's id or config, found None"),
         ({"model": "null"}, "no world model None"),
-        ({"id": "null", "tex": "x"}, "unexpected keyword argument 'tex'"),
+        ({"id": "null", "tex": "x"}, "its options: text"),
         ({"id": "noisy", "error_rate": "much"}, "cannot make the world model 'noisy'"),
         ({"id": "noisy", "model": {"id": "nosiy"}}, "did you mean 'noisy'"),
         ("comap.worldmodel:Missing", "no attribute 'Missing'"),

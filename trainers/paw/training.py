@@ -116,6 +116,13 @@ def train(
     """
     with needs_extra("train", "reinforcement learning"):
         import trl  # noqa: F401
+    functions = {"make_env": make_env, "reward": reward or len}
+    if wrong := [f"{name}={one!r:.50}" for name, one in functions.items() if not callable(one)]:
+        raise OptionError(f"expected a function, found {wrong[0]}; give one")
+    if not isinstance(config, PaWTraining):
+        raise OptionError(
+            f"expected a PaWTraining, found config={config!r:.50}; use paw_preset(NAME)"
+        )
     check_search(config, make_env, simulator)
     if advantage is not None and config.algorithm == "ppo":
         raise OptionError(
