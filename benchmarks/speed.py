@@ -50,10 +50,7 @@ TARGETS: Mapping[str, Target] = {
         env="comap/ScienceWorld-v0",
         split="test",
         options={"task_limits": False},
-        ways={
-            "ours": {"backend": "jpype"},
-            "with admissible actions": {"backend": "jpype", "admissible_actions": True},
-        },
+        ways={"ours": {}, "with admissible actions": {"admissible_actions": True}},
         peer="scienceworld",
         episodes=8,
         steps=30,
@@ -64,7 +61,7 @@ TARGETS: Mapping[str, Target] = {
     "stabletoolbench": Target(env="comap/StableToolBench-v0", split="train", episodes=100),
     "searchqa": Target(env="comap/SearchQA-v0", split="test", episodes=200),
 }
-PACKAGES = ("gymnasium", "numpy", "alfworld", "textworld", "scienceworld", "JPype1")
+PACKAGES = ("gymnasium", "numpy", "alfworld", "textworld", "scienceworld")
 _WARM = 2  # episodes that are played first, so that no measured one pays for imports
 
 
