@@ -294,7 +294,7 @@ def _start(*words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-PARTS: dict[str, Callable[[float, int, Callable[[str], object]], dict[str, Any]]]
+PARTS: Mapping[str, Callable[..., dict[str, Any]]]
 PARTS = {"actions": run_actions, "engines": run_engines, "load": run_load}
 
 

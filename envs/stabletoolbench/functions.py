@@ -91,7 +91,6 @@ class Offer:
     about: str
     parameters: Mapping[str, Any]
     tool_title: str = ""
-    api_title: str = ""
 
     def schema(self) -> dict[str, Any]:
         """Return the function as OpenAI's interface wants it."""
@@ -176,7 +175,6 @@ def _offer(api: Mapping[str, Any]) -> Offer:
         about,
         _schema(required, optional),
         tool,
-        title,
     )
 
 
