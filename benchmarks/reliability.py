@@ -311,7 +311,9 @@ def run_reliability(
     for name in parts or ():
         if name not in PARTS:
             raise OptionError(f"there is no part {name!r:.80}; {suggest(name, PARTS)}")
-    before = read_json(out) if out is not None and out.exists() else {"benchmark": "reliability"}
+    before: dict[str, Any] = {"benchmark": "reliability", "parts": {}}
+    if out is not None and out.exists():
+        before = read_json(out)
     if before.get("benchmark") != "reliability":
         raise DataCorrupt(
             f"expected figures of comap bench reliability in {out}, found those of "
@@ -324,7 +326,7 @@ def run_reliability(
         found[name]["seconds_taken"] = round(time.monotonic() - begun, 1)
         found[name]["load_average"] = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
         if out is not None:
-            write_result(out, _record(before.get("parts", {}) | found))
+            write_result(out, _record(before["parts"] | found))
     return _record(found)
 
 
