@@ -55,12 +55,7 @@ class Unicode(gymnasium.Space[str]):
         return False
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
-        """Return a random text of 1 to 16 letters, digits and blanks.
-
-        Args:
-            mask: Not used; Gymnasium passes it.
-            probability: Not used; Gymnasium passes it.
-        """
+        """Return a random text of 1 to 16 letters, digits and blanks; the arguments do nothing."""
         length = int(self.np_random.integers(1, min(16, self.max_length) + 1))
         picks = self.np_random.integers(0, len(_SAMPLE_ALPHABET), size=length)
         return "".join(_SAMPLE_ALPHABET[pick] for pick in picks)

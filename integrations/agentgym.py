@@ -25,15 +25,6 @@ def agentgym_app(sessions: Sessions, *, host: str = "127.0.0.1", token: str | No
     ``POST /create`` with ``{"env", "options"}`` opens an environment and returns its ``id``; ``/reset``
     takes it with ``task``, ``data_idx`` or ``seed``, ``/step`` with ``action``, ``/close`` alone; ``GET``
     ``/observation``, ``/available_actions`` and ``/detail`` take ``?id=``.
-
-    Args:
-        sessions: The environments that clients may open.
-        host: Where it will be served; other addresses than this machine's own want a token.
-        token: What requests must have, as ``Authorization: Bearer TOKEN``.
-
-    Raises:
-        OptionError: Other machines can reach `host`, and there is no token.
-        MissingExtra: Starlette is not installed.
     """
 
     def answer(method: str, path: str, asked: Any) -> Any:

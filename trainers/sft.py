@@ -109,11 +109,7 @@ def transition_samples(
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineTraining(SharedTraining):
-    """How a baseline is trained; the defaults are those of the preset ``paper``.
-
-    Raises:
-        OptionError: A value is none of those allowed, or out of range.
-    """
+    """How a baseline is trained; the defaults are those of the preset ``paper``."""
 
     method: ClassVar[str] = ""
     """What `comap train` calls it."""

@@ -62,19 +62,7 @@ def identified(
 
 
 class StagedTraining(ABC):
-    """A training in a folder, stage by stage.
-
-    Args:
-        config: The settings.
-        roles: The models.
-        make_env: Makes an environment on a split.
-        demos: The expert's episodes.
-        out: The training's folder.
-        about: What else identifies the training: to resume with another is refused.
-        session: What to write down of this session: versions, hardware.
-        tell: Callback for events.
-        report_to: A tracker: tensorboard, trackio or wandb.
-    """
+    """A training in a folder, stage by stage; to resume it with another `about` is refused."""
 
     config: Any
     saved: tuple[str, ...] = ("agent",)
@@ -118,13 +106,7 @@ class StagedTraining(ABC):
         """Write what else than the roles' models the agent needs into a folder."""
 
     def run(self) -> dict[str, Any]:
-        """Do all stages that are not done, and return the summary that is written to the folder.
-
-        Raises:
-            OptionError: The folder is another training's, in use or cannot be written, or a setting
-                does not fit the models or the environment.
-            DataCorrupt: The folder's files are not what they should be.
-        """
+        """Do all stages that are not done, and return the summary that is written to the folder."""
         described = self.described()
         with (
             RunFolder(self.out).open(described, self.session) as folder,

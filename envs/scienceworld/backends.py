@@ -1,26 +1,20 @@
-"""The two ways to run the simulator, and the pool of idle simulators.
-
-`Py4JSimulator` starts a JVM for each environment and calls it over a local socket. `JPypeSimulator` runs
-one JVM in this process, with a class loader for each environment.
-"""
+"""`Simulator`: a JVM for each environment, called over a local socket; and the pool of idle ones."""
 
 from __future__ import annotations
 
-import functools
+import json
 import os
 import socket
 import subprocess
 import tempfile
 import threading
 import weakref
-from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any
 
 from ...errors import EngineError, OptionError, needs_extra
 from .simulator import (
     FLAGS,
     Java,
-    Simulator,
     classpath,
     clean_environment,
     find_java,
@@ -32,11 +26,11 @@ HEAP = "-Xmx256m"
 
 _START_SECONDS, _ANSWER_SECONDS = 60.0, 300.0
 _INTERFACE = "scienceworld.runtime.pythonapi.PythonInterface"
-_LIVE: weakref.WeakSet[Py4JSimulator] = weakref.WeakSet()
+_LIVE: weakref.WeakSet[Simulator] = weakref.WeakSet()
 
 
-class Py4JSimulator(Simulator):
-    """A simulator in a JVM of its own."""
+class Simulator:
+    """The object ``PythonInterface`` of ScienceWorld's jar, in a JVM of its own."""
 
     def __init__(self, java: Java):
         self.alive, self.process = False, os.getpid()
@@ -61,11 +55,12 @@ class Py4JSimulator(Simulator):
         return self._jvm.pid
 
     def call(self, method: str, *arguments: str | int | bool) -> Any:
+        """Return what a method of the simulator returns: a text, a number, a truth value or None."""
         self.check()
         return self._guarded(self._server, method, *arguments)
 
     def texts(self, method: str) -> tuple[str, ...]:
-        """See `Simulator.texts`: the list is joined over there, and comes as one text."""
+        """Return what a method that lists texts returns: it is joined over there, and comes as one."""
         self.check()
         listed = self._guarded(self._server, method)
         joined: str = self._guarded("z:java.lang.String", "join", "\n", listed)
@@ -73,6 +68,7 @@ class Py4JSimulator(Simulator):
         return tuple(joined.split("\n")) if joined else ()
 
     def draw(self, *, aside: bool) -> None:
+        """Have the simulator draw random numbers from a fresh source, or again from the world's."""
         self.check()
         if aside:
             self._guarded(self._own_source, "setSeed", 0)
@@ -84,6 +80,40 @@ class Py4JSimulator(Simulator):
         _LIVE.discard(self)
         self._abandon()
         self._end()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it runs, and belongs to this process."""
+        return self.alive and self.process == os.getpid()
+
+    def load(self, task: str, variation: int, simplification: str, gold: bool = False) -> None:
+        if answer := self.call("load", task, variation, simplification, gold):
+            raise EngineError(
+                f"expected the task {task}/{variation} to load, found {answer!r:.300}"
+            )
+
+    def valid(self) -> tuple[str, ...]:
+        """Return the actions that can be carried out now, sorted."""
+        self.draw(aside=True)
+        listed = self.texts("getValidActionObjectCombinations")
+        self.draw(aside=False)
+        return tuple(sorted(set(listed)))
+
+    def tree(self) -> dict[str, Any]:
+        """Return all objects of the world, nested as they contain each other."""
+        tree: dict[str, Any] = json.loads(self.call("getObjectTree", ""))
+        return tree
+
+    def check(self) -> None:
+        if self.process != os.getpid():
+            raise EngineError(
+                "expected a simulator of this process, found one of the process that this one was "
+                "forked from; call env.reset(), or make the environment in this process"
+            )
+        if not self.alive:
+            raise EngineError(
+                "expected a running simulator, found one that ended; call env.reset()"
+            )
 
     def _abandon(self) -> None:
         """Close this process's ends of everything that leads to the JVM."""
@@ -182,7 +212,7 @@ class _Reference:
 
 def _start(java: Java, errors: IO[bytes]) -> subprocess.Popen[bytes]:
     """Start the JVM; it tells its port and its token on standard output."""
-    with needs_extra("scienceworld", "the backend 'py4j'"):
+    with needs_extra("scienceworld", "ScienceWorld's simulator"):
         from py4j.java_gateway import find_jar_path
     jar = simulator_jar()
     jars = os.pathsep.join((find_jar_path(), *map(str, classpath(jar))))
@@ -270,281 +300,22 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)
 
 
-Handles: TypeAlias = dict[str, Any]
-"""A Java method handle for each name in `METHODS`; ``"source"`` and ``"set source"`` for the source
-of random numbers; ``"forget"`` to be called at the end; and the class ``"loader"`` itself, which
-nothing else may hold."""
-
-METHODS = {
-    "load": ("text", "text", "number", "text", "truth"),
-    "step": ("text", "text"),
-    "getObjectTree": ("text", "text"),
-    "freeActionLook": ("text",),
-    "freeActionInventory": ("text",),
-    "getTaskDescription": ("text",),
-    "getGoalProgressStr": ("text",),
-    "getScore": ("fraction",),
-    "getCompleted": ("truth",),
-    "getNumMoves": ("boxed number",),
-    "getTaskNames": ("list",),
-    "getTaskMaxVariations": ("number", "text"),
-    "getVariationsTrain": ("list",),
-    "getVariationsDev": ("list",),
-    "getVariationsTest": ("list",),
-    "getGoldActionSequence": ("list",),
-    "getValidActionObjectCombinations": ("list",),
-}
-
-
-def bound_handles(jpype: Any, loader: Any, type_ids: Path) -> Handles:
-    """Make a simulator from a loader's classes and return handles that call it."""
-    tools = _Tools(jpype, loader)
-    tools.read_type_ids(type_ids)
-    box = jpype.java.util.concurrent.atomic.AtomicReference()
-    put = tools.method(box.getClass(), "set", "none", "any").bindTo(box)
-    get = tools.method(box.getClass(), "get", "any").bindTo(box)
-    cls = loader.loadClass(_INTERFACE)
-    make = tools.lookup.findConstructor(cls, tools.shape("none")).asType(tools.shape("any"))
-    tools.quietly(tools.handles.filterReturnValue(make, put))
-    simulator = get.asType(tools.shape(cls))
-    bound: Handles = {"forget": tools.forgetting(), "loader": loader} | tools.random_source()
-    for name, types in METHODS.items():
-        handle = tools.method(cls, name, *types)
-        if types[0] == "list":
-            handle = tools.joined(handle)
-        bound[name] = tools.handles.collectArguments(handle, 0, simulator)
-    return bound
-
-
-class _Tools:
-    """Java's own classes for method handles."""
-
-    def __init__(self, jpype: Any, loader: Any):
-        lang = jpype.java.lang
-        self.jpype, self.loader, self.lang = jpype, loader, lang
-        self.handles, self._method_type = lang.invoke.MethodHandles, lang.invoke.MethodType
-        self.lookup = self.handles.publicLookup()
-        self._types = {
-            "any": lang.Object.class_,
-            "class": lang.Class.class_,
-            "none": lang.Void.TYPE,
-            "text": lang.String.class_,
-            "number": lang.Integer.TYPE,
-            "boxed number": lang.Integer.class_,
-            "truth": lang.Boolean.TYPE,
-            "fraction": lang.Double.TYPE,
-            "list": jpype.java.util.List.class_,
-        }
-
-    def shape(self, returned: Any, *taken: Any) -> Any:
-        """Return the type of a method from the types, or their names, of what it has to do with."""
-        first, *rest = (self._types[t] if isinstance(t, str) else t for t in (returned, *taken))
-        return self._method_type.methodType(first, self.jpype.JArray(self.lang.Class)(rest))
-
-    def method(self, cls: Any, name: str, *types: Any) -> Any:
-        """Return the handle of a method; its first argument is the object."""
-        return self.lookup.findVirtual(cls, name, self.shape(*types))
-
-    def joined(self, handle: Any) -> Any:
-        """Return a handle that joins the list of texts that another one returns, a line each."""
-        iterable = self.lang.Iterable.class_
-        letters = self.lang.CharSequence.class_
-        shape = self.shape("text", letters, iterable)
-        join = self.lookup.findStatic(self.lang.String.class_, "join", shape)
-        join = self.handles.insertArguments(join, 0, "\n")
-        taken = list(handle.type().parameterArray())
-        return self.handles.filterReturnValue(handle.asType(self.shape(iterable, *taken)), join)
-
-    def quietly(self, make: Any) -> None:
-        """Call a handle while standard output leads nowhere: this copy of Scala keeps that for good."""
-        system = self.lang.System
-        out = system.out
-        system.setOut(self.jpype.java.io.PrintStream(os.devnull))
-        try:
-            self.lang.Class.forName("scala.Console$", True, self.loader)
-            make.invokeWithArguments()
-        finally:
-            system.setOut(out)
-
-    def read_type_ids(self, table: Path) -> None:
-        module = self._module("util.UniqueTypeID$")
-        cls = module.type().returnType()
-        field = cls.getDeclaredField("lut")
-        field.setAccessible(True)
-        reading = self.method(cls, "load", field.getType(), "text")
-        reading = self.handles.insertArguments(
-            self.handles.collectArguments(reading, 0, module), 0, str(table)
-        )
-        setting = self.handles.collectArguments(self.lookup.unreflectSetter(field), 0, module)
-        self.quietly(self.handles.collectArguments(setting, 0, reading))
-
-    def random_source(self) -> Handles:
-        """Return handles that get and set the source of Scala's one generator of random numbers."""
-        module = self._module("scala.util.Random$")
-        general = self.loader.loadClass("scala.util.Random")
-        field = general.getDeclaredField("self")
-        field.setAccessible(True)
-        module = module.asType(self.shape(general))
-        getting, setting = self.lookup.unreflectGetter(field), self.lookup.unreflectSetter(field)
-        return {
-            "source": self.handles.collectArguments(getting, 0, module),
-            "set source": self.handles.collectArguments(setting, 0, module),
-        }
-
-    def forgetting(self) -> Any:
-        """Return a handle that makes Java's own classes forget this copy of Scala."""
-        module = self._module("scala.reflect.ClassTag$")
-        field = module.type().returnType().getDeclaredField("cache")
-        field.setAccessible(True)
-        getting = self.handles.collectArguments(self.lookup.unreflectGetter(field), 0, module)
-        remove = self.method(self.lang.ClassValue.class_, "remove", "none", "class")
-        getting = getting.asType(self.shape(self.lang.ClassValue.class_))
-        remove = self.handles.collectArguments(remove, 0, getting)
-        names = ("Boolean", "Byte", "Character", "Short", "Integer", "Long", "Float", "Double")
-        boxes = [getattr(self.lang, name) for name in names]
-        known = [self.lang.String.class_, self.lang.Object.class_]
-        known += [it for box in boxes for it in (box.class_, box.TYPE)]
-        arrays = [self.lang.reflect.Array.newInstance(it, 0).getClass() for it in known]
-        void = self.lang.Void
-        known += [*arrays, void.class_, void.TYPE]
-        parts = [self.handles.insertArguments(remove, 0, it) for it in known]
-        return functools.reduce(self.handles.foldArguments, parts)
-
-    def _module(self, name: str) -> Any:
-        cls = self.loader.loadClass(name)
-        return self.lookup.findStaticGetter(cls, "MODULE$", cls)
-
-
-_HEAP = ("-Xms32m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30")
-_OURS = "-Xrs"  # signals stay Python's; else the JVM takes SIGTERM, and crashes in JPype's clean-up
-_NATIVE = "--enable-native-access=ALL-UNNAMED"  # else newer Javas warn of JPype
-_owner: int | None = None
-
-
-class JPypeSimulator(Simulator):
-    """A simulator in the JVM of this process."""
-
-    def __init__(self, java: Java):
-        self.alive, self.process = False, os.getpid()
-        self._jpype = jpype = _jvm(java)
-        jar = simulator_jar()
-        urls = [jpype.java.io.File(str(it)).toURI().toURL() for it in classpath(jar)]
-        # Not below the class path of the JVM: what others have put there is none of our business.
-        parent = jpype.java.lang.ClassLoader.getSystemClassLoader().getParent()
-        loader = jpype.java.net.URLClassLoader(urls, parent)
-        try:
-            self._handles = bound_handles(jpype, loader, jar.with_name("object_type_ids.tsv"))
-        except jpype.JException as error:
-            loader.close()
-            raise EngineError(f"expected the simulator to start, found {error}") from error
-        self._world_source = self._handles["source"].invokeWithArguments()
-        self._own_source = jpype.java.util.Random()
-        self._unload = weakref.finalize(self, _unload, jpype, self._handles, self.process)
-        self._unload.atexit = False
-        self.alive = True
-
-    def call(self, method: str, *arguments: str | int | bool) -> Any:
-        answer = self._invoke(method, *arguments)
-        kinds: dict[str, Any] = {"text": str, "truth": bool, "fraction": float}
-        return None if answer is None else kinds.get(METHODS[method][0], int)(answer)
-
-    def texts(self, method: str) -> tuple[str, ...]:
-        """See `Simulator.texts`: the list comes as one text."""
-        joined = str(self._invoke(method))
-        return tuple(joined.split("\n")) if joined else ()
-
-    def draw(self, *, aside: bool) -> None:
-        if aside:
-            self._own_source.setSeed(0)
-        self._invoke("set source", self._own_source if aside else self._world_source)
-
-    def close(self) -> None:
-        """Have the simulator and its classes unloaded; the JVM stays. See `Simulator.close`."""
-        self.alive = False
-        self._unload()
-
-    def _invoke(self, method: str, *arguments: Any) -> Any:
-        self.check()
-        # JPype takes int for Long.
-        boxed = [self._jpype.JInt(it) if type(it) is int else it for it in arguments]
-        try:
-            return self._handles[method].invokeWithArguments(*boxed)
-        except self._jpype.JException as error:
-            self.alive = False
-            raise EngineError(
-                f"expected the simulator to answer {method!r}, found {error}"
-            ) from error
-
-
-def _unload(jpype: Any, handles: Handles, owner: int) -> None:
-    """Drop everything that leads to a simulator's classes, and have Java collect them."""
-    if os.getpid() == owner and jpype.isJVMStarted():
-        handles["forget"].invokeWithArguments()
-        handles.pop("loader").close()
-        handles.clear()
-        jpype.java.lang.System.gc()
-
-
-def _jvm(java: Java) -> Any:
-    """Return the module jpype; its JVM runs, and is fit for the simulator."""
-    global _owner
-    with needs_extra("scienceworld", "the backend 'jpype'"):
-        import jpype
-        import jpype.imports  # makes jpype.java
-    if not jpype.isJVMStarted():
-        try:
-            flags = (*FLAGS, *_HEAP, _OURS, *([_NATIVE] if java.version >= 22 else []))
-            jpype.startJVM(str(java.library), *flags, convertStrings=False, interrupt=False)
-        except Exception as error:
-            raise EngineError(
-                f"expected the JVM {java.library} to start in this process, found {error}; "
-                "use backend='py4j'"
-            ) from error
-        _owner = os.getpid()
-    if _owner not in (None, os.getpid()):
-        raise EngineError(
-            "expected a JVM of this process, found one of the process that this one was forked "
-            "from, which cannot be used; use backend='py4j', or start processes by context='spawn'"
-        )
-    _let_python_collect_by_itself(jpype)
-    hashes = {jpype.java.lang.System.identityHashCode(jpype.java.lang.Object()) for _ in range(2)}
-    if len(hashes) > 1:
-        raise EngineError(
-            "expected a JVM with -XX:hashCode=2, found that other code has started one without; "
-            f"start it with {' '.join(FLAGS[:2])}, or use backend='py4j'"
-        )
-    return jpype
-
-
-def _let_python_collect_by_itself(jpype: Any) -> None:
-    """Keep JPype from starting Python's garbage collector after each of Java's collections."""
-    queue = jpype.JClass("org.jpype.ref.JPypeReferenceQueue")
-    if "sentinel" not in {str(it.getName()) for it in queue.class_.getDeclaredFields()}:
-        return  # another JPype: it may be slow, but it works
-    field = queue.class_.getDeclaredField("sentinel")
-    field.setAccessible(True)
-    reference = jpype.java.lang.ref
-    kept = reference.PhantomReference(jpype.java.lang.Object.class_, reference.ReferenceQueue())
-    field.set(queue.getInstance(), kept)
-
-
-BACKENDS = {"py4j": Py4JSimulator, "jpype": JPypeSimulator}
-_idle: list[tuple[tuple[str, str | None], Simulator]] = []
+_idle: list[tuple[str | None, Simulator]] = []
 _kept = 0
 
 
-def make_simulator(backend: str, java: str | None = None) -> Simulator:
+def make_simulator(java: str | None = None) -> Simulator:
     """Return a simulator: one that waits, or else a new one."""
-    for index, (kind, simulator) in enumerate(_idle):
-        if kind == (backend, java) and simulator.usable:
+    for index, (its_java, simulator) in enumerate(_idle):
+        if its_java == java and simulator.usable:
             del _idle[index]
             return simulator
-    return BACKENDS[backend](find_java(java))
+    return Simulator(find_java(java))
 
 
-def hand_back(simulator: Simulator, backend: str, java: str | None) -> None:
+def hand_back(simulator: Simulator, java: str | None) -> None:
     """Close a simulator, or let it wait for its next use, if `keep_idle` says so."""
-    _idle.append(((backend, java), simulator))
+    _idle.append((java, simulator))
     _shrink()
 
 

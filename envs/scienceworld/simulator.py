@@ -1,86 +1,24 @@
-"""`Simulator`, the interface of both backends; the Java that they run, and faster classes for it."""
+"""The Java that simulators run on, and faster classes for them."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import re
 import shutil
 import struct
 import subprocess
-import sys
 import tempfile
 import zipfile
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from ...errors import DataNotFound, EngineError, MissingExtra, OptionError
 from ..storage import comap_home
-
-
-class Simulator(ABC):
-    """One simulator: the object ``PythonInterface`` of ScienceWorld's jar, in some JVM."""
-
-    alive: bool
-    process: int
-
-    @abstractmethod
-    def call(self, method: str, *arguments: str | int | bool) -> Any:
-        """Return what a method of the simulator returns: a text, a number, a truth value or None."""
-
-    @abstractmethod
-    def texts(self, method: str) -> tuple[str, ...]:
-        """Return what a method that returns a list of texts returns."""
-
-    @abstractmethod
-    def draw(self, *, aside: bool) -> None:
-        """Have the simulator draw random numbers from a fresh source, or again from the world's."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of everything that belongs to this simulator alone; any number of times."""
-
-    @property
-    def usable(self) -> bool:
-        """Whether it runs, and belongs to this process."""
-        return self.alive and self.process == os.getpid()
-
-    def load(self, task: str, variation: int, simplification: str, gold: bool = False) -> None:
-        if answer := self.call("load", task, variation, simplification, gold):
-            raise EngineError(
-                f"expected the task {task}/{variation} to load, found {answer!r:.300}"
-            )
-
-    def valid(self) -> tuple[str, ...]:
-        """Return the actions that can be carried out now, sorted."""
-        self.draw(aside=True)
-        listed = self.texts("getValidActionObjectCombinations")
-        self.draw(aside=False)
-        return tuple(sorted(set(listed)))
-
-    def tree(self) -> dict[str, Any]:
-        """Return all objects of the world, nested as they contain each other."""
-        tree: dict[str, Any] = json.loads(self.call("getObjectTree", ""))
-        return tree
-
-    def check(self) -> None:
-        if self.process != os.getpid():
-            raise EngineError(
-                "expected a simulator of this process, found one of the process that this one was "
-                "forked from; call env.reset(), or make the environment in this process"
-            )
-        if not self.alive:
-            raise EngineError(
-                "expected a running simulator, found one that ended; call env.reset()"
-            )
-
 
 FLAGS = (
     "-XX:+UnlockExperimentalVMOptions",
@@ -89,7 +27,7 @@ FLAGS = (
     "-XX:MaxNewSize=16m",  # else it grows with the number of environments, and gains nothing
     "-XX:-UsePerfData",  # leaves no files behind
 )
-"""What every JVM of ours is started with; the heap's size depends on the backend."""
+"""What every JVM of ours is started with."""
 
 _OLDEST = 8
 _ADVICE = 'run: pip install -e ".[scienceworld]" (it brings a Java of its own)'
@@ -101,17 +39,6 @@ class Java:
 
     executable: Path
     version: int
-
-    @property
-    def library(self) -> Path:
-        """The JVM as a shared library, for JPype."""
-        home = self.executable.resolve().parent.parent
-        names = {"win32": "jvm.dll", "darwin": "libjvm.dylib"}
-        name = names.get(sys.platform, "libjvm.so")
-        for folder in ("lib/server", "bin/server", "jre/lib/server", "jre/lib/amd64/server"):
-            if (home / folder / name).is_file():
-                return home / folder / name
-        raise EngineError(f"expected {name} in {home / 'lib' / 'server'}, found none; {_ADVICE}")
 
 
 def find_java(path: str | os.PathLike[str] | None = None) -> Java:

@@ -9,16 +9,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ...errors import DataCorrupt, check_choice, needs_extra
+from ...errors import DataCorrupt, needs_extra
 from .calls import NotJSON, read_json_text
 
 MAX_NAME = 64
 """The most characters of a function's name: OpenAI allows no more."""
 
-_OTHER = {
-    "strict": re.compile("[^\u4e00-\u9fa5a-zA-Z0-9_]"),
-    "reference": re.compile("[^\u4e00-\u9fa5a-zA-Z0-9_^]"),  # a slip of upstream's keeps "^"
-}
+_OTHER = re.compile("[^\u4e00-\u9fa5a-zA-Z0-9_]")
 _NOT_OPENAI = re.compile("[^a-zA-Z0-9_]")
 _RUNS = re.compile("__+")
 _RESERVED = frozenset(("from", "class", "return", "false", "true", "id", "and"))
@@ -26,9 +23,9 @@ _LONGEST_PART = 200
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
 
 
-def standard(name: str, compat: str = "strict") -> str:
+def standard(name: str) -> str:
     """Return a name in ToolBench's standard form."""
-    text = _RUNS.sub("_", _OTHER[compat].sub("_", name)).lower().strip("_")
+    text = _RUNS.sub("_", _OTHER.sub("_", name)).lower().strip("_")
     return f"get_{text}" if text[:1].isdigit() else text
 
 
@@ -54,12 +51,8 @@ def file_part(name: str) -> str | None:
     return name
 
 
-COMPAT = ("strict", "reference")
-"""How functions are made: with upstream's defects mended, or with them."""
-
 FINISH = "Finish"
 _LONGEST = 256
-_REFERENCE_TYPES = {"NUMBER": "integer", "STRING": "string", "BOOLEAN": "boolean"}
 _TYPES = {
     "number": "number",
     "float": "number",
@@ -98,7 +91,6 @@ class Offer:
     about: str
     parameters: Mapping[str, Any]
     tool_title: str = ""
-    api_title: str = ""
 
     def schema(self) -> dict[str, Any]:
         """Return the function as OpenAI's interface wants it."""
@@ -113,22 +105,18 @@ class Offer:
 FINISH_OFFER = Offer(FINISH, "", "", FINISH, _FINISH_ABOUT, _FINISH_SCHEMA)
 
 
-def functions(query_record: Mapping[str, Any], compat: str = "strict") -> list[dict[str, Any]]:
+def functions(query_record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the functions of a query, ``Finish`` last, as OpenAI's function schemas.
 
-    With ``compat="strict"`` required and optional parameters are shown in every case, ``NUMBER`` is a
-    number, names are unique, and only keys of JSON schemas occur. With ``compat="reference"``
-    ``required`` begins with an empty name, optional parameters are lost where there are no required
-    ones, numbers are integers, names may occur twice, and there are the keys ``optional`` and
-    ``example_value``. Descriptions are in words of our own in both.
+    Required and optional parameters are shown in every case, ``NUMBER`` is a number, names are unique,
+    and only keys of JSON schemas occur; upstream's ``required`` begins with an empty name, it loses
+    optional parameters where there are no required ones, and takes numbers for integers.
 
     Args:
         query_record: A query as the official files have it, with its ``api_list``.
-        compat: ``"strict"`` or ``"reference"``.
 
     Raises:
         DataCorrupt: The record is not what it should be.
-        OptionError: There is no such `compat`.
 
     Example:
         >>> api = {"category_name": "Food", "tool_name": "Cocktails", "api_name": "By ID",
@@ -140,12 +128,11 @@ def functions(query_record: Mapping[str, Any], compat: str = "strict") -> list[d
         ('by_id_for_cocktails', {'is_id': {'type': 'number', 'description': 'Its number', \
 'examples': [7]}}, 'Finish')
     """
-    return [offer.schema() for offer in (*offers(query_record, compat), FINISH_OFFER)]
+    return [offer.schema() for offer in (*offers(query_record), FINISH_OFFER)]
 
 
-def offers(query_record: Mapping[str, Any], compat: str = "strict") -> tuple[Offer, ...]:
+def offers(query_record: Mapping[str, Any]) -> tuple[Offer, ...]:
     """Return a query's functions without ``Finish``, with what each stands for: see `functions`."""
-    check_choice("compat", compat, COMPAT)
     listed = query_record.get("api_list") if isinstance(query_record, Mapping) else None
     if not isinstance(listed, list):
         raise DataCorrupt(
@@ -157,14 +144,14 @@ def offers(query_record: Mapping[str, Any], compat: str = "strict") -> tuple[Off
     taken: set[str] = {FINISH}
     for api in listed:
         try:
-            offer = _offer(api, compat)
+            offer = _offer(api)
         except (KeyError, TypeError, AttributeError) as error:
             raise DataCorrupt(
                 f"expected an API of a query with names, description and parameters, found "
                 f"{api!r:.120} ({type(error).__name__}: {error}); is the file whole?"
             ) from error
         name, number = offer.name, 2
-        while compat == "strict" and name in taken:
+        while name in taken:
             name = offer.name[: MAX_NAME - len(f"_{number}")] + f"_{number}"
             number += 1
         taken.add(name)
@@ -172,39 +159,26 @@ def offers(query_record: Mapping[str, Any], compat: str = "strict") -> tuple[Off
     return tuple(found)
 
 
-def named(listed: Iterable[Offer], name: str, compat: str) -> Offer | None:
-    """Return the function of a name; upstream takes any end of a name for it."""
-    found = next((offer for offer in listed if offer.name == name), None)
-    if found is None and compat == "reference":
-        found = next((offer for offer in listed if offer.name.endswith(name)), None)
-    return found
-
-
-def _offer(api: Mapping[str, Any], compat: str) -> Offer:
+def _offer(api: Mapping[str, Any]) -> Offer:
     tool, title = str(api["tool_name"]), str(api["api_name"])
-    name = f"{changed(standard(title, compat))}_for_{standard(tool, compat)}"[-MAX_NAME:]
-    if compat == "strict":  # upstream lets Chinese characters and "^" pass, which OpenAI refuses
-        name = _NOT_OPENAI.sub("_", name)
+    name = f"{changed(standard(title))}_for_{standard(tool)}"[-MAX_NAME:]
+    name = _NOT_OPENAI.sub("_", name)  # upstream lets Chinese characters pass, which OpenAI refuses
     about = str(api.get("api_description") or "").strip()
-    if about and title:
-        about = about.replace(title, name) if compat == "reference" else about
     about = f"{tool}: {about[:_LONGEST]}" if about else f"{tool}: {title}"
     required = list(api.get("required_parameters") or ())
     optional = list(api.get("optional_parameters") or ())
-    parameters = (_reference if compat == "reference" else _strict)(required, optional)
     return Offer(
         name,
         str(api["category_name"]),
-        standard(tool, compat),
-        changed(standard(title, compat)),
+        standard(tool),
+        changed(standard(title)),
         about,
-        parameters,
+        _schema(required, optional),
         tool,
-        title,
     )
 
 
-def _strict(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, Any]:
+def _schema(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     needed: list[str] = []
     for index, parameter in enumerate((*required, *optional)):
@@ -222,22 +196,6 @@ def _strict(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, Any]:
         if index < len(required):
             needed.append(name)
     return {"type": "object", "properties": properties, "required": needed}
-
-
-def _reference(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, Any]:
-    properties: dict[str, Any] = {}
-    names: dict[str, list[str]] = {"required": [""], "optional": [""]}
-    for kind, listed in (("required", required), ("optional", optional if required else ())):
-        for parameter in listed:
-            name = changed(standard(str(parameter["name"]), "reference"))
-            properties[name] = {
-                "type": _REFERENCE_TYPES.get(str(parameter.get("type")), "string"),
-                "description": str(parameter.get("description") or "")[:_LONGEST],
-            }
-            if str(parameter.get("default", "")):
-                properties[name]["example_value"] = parameter["default"]
-            names[kind].append(name)
-    return {"type": "object", "properties": properties, **names}
 
 
 def signature(offer: Offer) -> str:

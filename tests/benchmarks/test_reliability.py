@@ -10,8 +10,7 @@ from functools import partial
 import pytest
 
 from comap.benchmarks import reliability
-from comap.benchmarks.reliability import environments
-from comap.benchmarks.reliability.environments import growth_mb, in_processes, play
+from comap.benchmarks.reliability import growth_mb, held_mb, in_processes, play
 from comap.cli import main
 from comap.envs.alfworld.engine import NativeEngine
 from comap.errors import OptionError
@@ -49,11 +48,11 @@ def test_growth_is_that_of_the_second_half():
 
 
 def test_memory_follows_what_is_held():
-    if not (before := environments.held_mb()):
+    if not (before := held_mb()):
         pytest.skip("this system does not say")
     with mmap.mmap(-1, 64 * 2**20) as held:  # an array could get memory that was held before
         held.write(b"\1" * len(held))
-        assert environments.held_mb()[0] - before[0] > 32
+        assert held_mb()[0] - before[0] > 32
 
 
 def test_a_process_that_dies_is_a_finding():
@@ -68,9 +67,8 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     def part(lost, scale, seed, progress):
         return {"counts": {}, "lost": lost, "losses": ["a run"] * lost}
 
-    monkeypatch.setattr(environments, "run_actions", partial(part, 0))
-    monkeypatch.setattr(environments, "run_load", partial(part, 1))
-    monkeypatch.setattr(reliability, "PARTS", {"actions": "environments", "load": "environments"})
+    stand_ins = {"actions": partial(part, 0), "load": partial(part, 1)}
+    monkeypatch.setattr(reliability, "PARTS", stand_ins)
     result = tmp_path / "reliability.json"
     words = ["bench", "reliability", "--scale", "0.1", "--out", str(tmp_path)]
     assert main([*words, "--parts", "actions"]) == 0

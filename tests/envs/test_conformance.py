@@ -62,9 +62,8 @@ REACT: dict[str, Any] = {
 TestSearchQA = suite("SearchQA", 500, source="generated")
 TestSearchQAInReAct = suite("SearchQA", source="generated", **REACT)
 
-REFERENCE: dict[str, Any] = {
+SCHEMAS: dict[str, Any] = {
     "split": "G3_instruction",
-    "compat": "reference",
     "functions_as": "json",
     "max_observation_length": 128,
 }
@@ -74,7 +73,7 @@ TestOfficialTools = suite(
 )
 
 
-class TestReferenceTools(suite("StableToolBench", source="generated", **REFERENCE)):
+class TestToolsAsSchemas(suite("StableToolBench", source="generated", **SCHEMAS)):
     def policy(self, observation: str, info: dict[str, Any], rng: random.Random) -> str:
         """Call functions by names of their own, since no actions are listed."""
         return rng.choice(('{"name": "s", "arguments": {"page": 1}}', "list", "Action: cancel"))

@@ -24,13 +24,7 @@ class ToolError(Exception):
 
 
 class Marks(NamedTuple):
-    """A moment of a `Ledger`; nothing in it changes.
-
-    Attributes:
-        changes: New and changed rows, by table and id.
-        clock: The number of calls so far.
-        uses: When a limited tool was used, by its name.
-    """
+    """A moment of a `Ledger`; nothing in it changes."""
 
     changes: tuple[tuple[tuple[str, str], tuple[tuple[str, Any], ...]], ...]
     clock: int
@@ -38,18 +32,7 @@ class Marks(NamedTuple):
 
 
 class Ledger:
-    """Tables that are never changed, and changes beside them.
-
-    Args:
-        tables: By name.
-
-    Example:
-        >>> ledger = Ledger({"flight": {"FL-1": {"seats": 3}}})
-        >>> ledger.put("flight", "FL-1", seats=2)
-        [{'table': 'flight', 'id': 'FL-1', 'set': {'seats': 2}}]
-        >>> ledger.row("flight", "FL-1")["seats"], ledger.changed_cells()
-        (2, {('flight', 'FL-1', 'seats'): 2})
-    """
+    """Tables that are never changed, and changes beside them."""
 
     def __init__(self, tables: Mapping[str, Table]):
         self.tables = tables
@@ -58,11 +41,6 @@ class Ledger:
         self._uses: dict[str, tuple[int, ...]] = {}
 
     def row(self, table: str, key: str) -> Row:
-        """Return a row.
-
-        Raises:
-            ToolError: There is none of this id.
-        """
         found = self.changes.get((table, key)) or self.tables[table].get(key)
         if found is None:
             raise not_found(table, key)
@@ -93,11 +71,7 @@ class Ledger:
         return f"{letters}-{len(self.tables[table]) + added + 1}"
 
     def limit(self, tool: str, most: int, window: int) -> None:
-        """Count a use of a tool that allows so many in so many calls.
-
-        Raises:
-            ToolError: There were as many already.
-        """
+        """Count a use of a tool that allows so many in so many calls, or refuse it."""
         recent = tuple(at for at in self._uses.get(tool, ()) if self.clock - at < window)
         if len(recent) >= most:
             raise ToolError(f"Rate limit: {most} requests to {tool} in {window} calls; try again")
@@ -123,14 +97,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Something to be done with apps.
-
-    Attributes:
-        wording: Which of the wordings in ``data/queries.json`` ask for it.
-        slots: What is filled into them.
-        calls: What solves it, in order.
-        answer: The fields of the right final answer.
-    """
+    """Something to be done with apps: a wording in ``data/queries.json``, and the calls that solve it."""
 
     wording: str
     slots: Mapping[str, Any]
@@ -301,11 +268,7 @@ def listed(rows: Rows, fields: str) -> list[dict[str, Any]]:
 
 
 def matching(ledger: Ledger, table: str, column: str, text: str, what: str = "") -> Rows:
-    """Return the rows with a text in a column, in any case.
-
-    Raises:
-        ToolError: There are none.
-    """
+    """Return the rows with a text in a column, in any case, or refuse where there are none."""
     wanted = " ".join(text.lower().split())
     found = [item for item in ledger.rows(table) if item[1][column].lower() == wanted]
     if not found:

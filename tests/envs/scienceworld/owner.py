@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -93,59 +92,6 @@ def forking_and_interrupted() -> None:
         told["interrupted"] = transcript(env)
     say(told)
     env.close()
-
-
-def waiting() -> None:
-    """Wait for signals, with a JVM in this process."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who has nohup before it would ignore that
-    env = started(backend="jpype")
-    say(os.getpid())
-    while True:
-        env.step("look around")
-        env.reset(options=TASK)
-
-
-def jpype_side() -> None:
-    """What the backend jpype does, alone, beside another, when closed, and in a forked child."""
-
-    first, second = make(backend="jpype"), make(backend="jpype", simplification="")
-    told = {"alone": transcript(first)}
-    mixed = [record(*first.reset(options=TASK))]
-    second.reset(options={"task": "boil/2"})
-    for action in ACTIONS:
-        second.step("look around")
-        mixed.append(record(*first.step(action)))
-    told["mixed"] = mixed
-    told["tree"] = sorted(map(list, first.unwrapped.engine_facts()))
-    import jpype
-
-    loading = jpype.java.lang.management.ManagementFactory.getClassLoadingMXBean()
-    first.close()
-    second.close()
-    for _ in range(50):  # Java's compilers may hold on to what they are at
-        if loading.getUnloadedClassCount() > 2000:
-            break
-        time.sleep(0.1)
-        jpype.java.lang.System.gc()
-    told["classes"] = [int(loading.getLoadedClassCount()), int(loading.getUnloadedClassCount())]
-    told["reopened"] = transcript(first)
-    told["child"] = in_a_child(first)
-    told["folder"] = [path.name for path in Path.cwd().iterdir()]
-    first.close()
-    say(told)
-
-
-def strange_jvm() -> None:
-    """A JVM that other code has started, without our flags."""
-    import jpype
-
-    from comap.envs.scienceworld.simulator import find_java
-
-    jpype.startJVM(str(find_java().library))
-    try:
-        started(backend="jpype")
-    except Exception as error:
-        say(f"{type(error).__name__}: {error}")
 
 
 def both_sides() -> None:

@@ -150,36 +150,6 @@ def test_a_closed_environment_hands_its_jvm_on_or_ends_it(simulator: None) -> No
     assert table.read_bytes() == before, "none of the files of the package is changed"
 
 
-def test_both_backends_tell_the_same_and_jpype_frees_what_is_closed(
-    owner: Any, simulator: None
-) -> None:
-    pytest.importorskip("jpype", reason="JPype1 is not installed")
-    env: Any = gym.make("comap/ScienceWorld-v0")
-    whole = fresh_transcript(env)
-    tree = sorted(map(list, env.unwrapped.engine_facts()))
-    env.close()
-    told = line(owner("jpype_side"))
-    assert told["alone"] == told["mixed"] == told["reopened"] == whole
-    assert told["tree"] == tree
-    loaded, unloaded = told["classes"]
-    assert unloaded > 2 * 1000 and loaded < 2500, "two copies of the simulator must be unloaded"
-    assert "forked" in told["child"]["error"] and "backend='py4j'" in told["child"]["again"]
-    assert told["folder"] == []
-
-
-def test_signals_end_a_process_with_a_jvm_like_any_other(owner: Any, tmp_path: Path) -> None:
-    waiting = owner("waiting")
-    os.kill(line(waiting), signal.SIGTERM)
-    assert waiting.wait(PATIENCE) == -signal.SIGTERM
-    assert not list(tmp_path.glob("hs_err*"))  # what a JVM writes that crashes
-
-
-def test_a_jvm_of_other_code_is_refused(owner: Any) -> None:
-    pytest.importorskip("jpype", reason="JPype1 is not installed")
-    told = line(owner("strange_jvm"))
-    assert told.startswith("EngineError") and "-XX:hashCode=2" in told
-
-
 def test_our_texts_scores_and_numbers_of_actions_are_upstreams(owner: Any) -> None:
     pytest.importorskip("scienceworld", reason="scienceworld is not installed")
     options = "-XX:+UnlockExperimentalVMOptions -XX:hashCode=2 -Xmx512m -XX:+UseSerialGC"

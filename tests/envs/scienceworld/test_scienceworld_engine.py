@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from comap.envs.scienceworld.backends import Simulator
 from comap.envs.scienceworld.engine import ScienceWorldEngine
-from comap.envs.scienceworld.simulator import Simulator
 from comap.errors import EngineError, SnapshotError
 
 

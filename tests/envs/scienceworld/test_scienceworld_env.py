@@ -166,7 +166,7 @@ def test_simplifications_of_one_episode_do_not_reach_the_next(simulator: None) -
 
 
 def test_the_table_of_tasks_is_the_simulators(simulator: None) -> None:
-    asked: Any = make_simulator("py4j")
+    asked: Any = make_simulator()
     assert set(asked.texts("getTaskNames")) == set(task_table())
     for name, row in task_table().items():
         assert asked.call("getTaskMaxVariations", name) == row["variations"], name

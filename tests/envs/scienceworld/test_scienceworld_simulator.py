@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,13 +100,6 @@ def test_a_missing_package_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(java, "find_spec", lambda name: spec)
     with pytest.raises(DataNotFound, match=r"scienceworld\.jar"):
         simulator_jar()
-
-
-def test_a_missing_jpype_is_told(simulator: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jpype", None)
-    env = gym.make("comap/ScienceWorld-v0", backend="jpype")
-    with pytest.raises(MissingExtra, match="backend 'jpype'"):
-        env.reset(seed=0)
 
 
 def test_variables_that_change_a_jvm_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,16 @@ It prints how many lists of things it compared and how long the longest was;
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
 from typing import Any
 
+import jpype
+import jpype.imports  # makes jpype.java
+
 import comap  # noqa: F401
-from comap.envs.scienceworld.backends import _jvm, bound_handles
-from comap.envs.scienceworld.simulator import classpath, find_java, simulator_jar
+from comap.envs.scienceworld.simulator import FLAGS, classpath, find_java, simulator_jar
 
 SIZES = (5, 40, 700)
 TRUTHS = (True, False)
@@ -21,17 +25,15 @@ TRUTHS = (True, False)
 class World:
     """Things of one copy of the simulator's classes."""
 
-    def __init__(self, jpype: Any, jars: list[Any]):
+    def __init__(self, jars: list[Any]):
         urls = [jpype.java.io.File(str(it)).toURI().toURL() for it in jars]
         parent = jpype.java.lang.ClassLoader.getSystemClassLoader().getParent()
         self.loader = jpype.java.net.URLClassLoader(urls, parent)
-        bound_handles(jpype, self.loader, simulator_jar().with_name("object_type_ids.tsv"))
-        self.jpype = jpype
         self.thing = self.named("scienceworld.struct.EnvObject")
         self.parser = getattr(self.named("scienceworld.input.InputParser$"), "MODULE$")
 
     def named(self, name: str) -> Any:
-        return self.jpype.JClass(name, loader=self.loader)
+        return jpype.JClass(name, loader=self.loader)
 
     def made(self, size: int, seed: int) -> list[Any]:
         """Return things in, beside and behind each other; the first holds the others."""
@@ -94,11 +96,14 @@ KINDS = ("Battery", "ElectricBuzzer", "Wire")
 
 
 def main() -> None:
-    jpype = _jvm(find_java())
     jar = simulator_jar()
+    shutil.copy(jar.with_name("object_type_ids.tsv"), ".")  # it reads its table of types here
+    home = find_java().executable.resolve().parent.parent
+    jpype.startJVM(str(home / "lib" / "server" / "libjvm.so"), *FLAGS, convertStrings=False)
+    jpype.java.lang.System.setOut(jpype.java.io.PrintStream(os.devnull))
     jars = classpath(jar)
     assert len(jars) == 2, "expected the known simulator"
-    worlds = [World(jpype, list(it)) for it in ((jar,), jars)]
+    worlds = [World(list(it)) for it in ((jar,), jars)]
     compared, longest = 0, 0
     for size in SIZES:
         for seed in range(2 if size < 500 else 1):

@@ -1,8 +1,4 @@
-"""A million actions, hostile ones among them, sixty-four environments for an hour, and killed processes.
-
-What all parts share is here as well: findings, processes of their own, memory, hostile texts. Whole runs
-are killed at random moments: each resumes, and records the same bytes.
-"""
+"""``comap bench reliability``: hostile actions, load and killed runs, and what is lost by them."""
 
 from __future__ import annotations
 
@@ -28,11 +24,14 @@ from typing import Any
 
 import gymnasium
 
-from ...agents.run import TRAJECTORIES
-from ...envs.conformance.suite import check_info
-from ...envs.registry import class_of
-from ...facts import State, diff
-from ..tables import one_line
+from ..agents.run import TRAJECTORIES
+from ..envs.conformance.suite import check_info
+from ..envs.registry import class_of
+from ..errors import DataCorrupt, OptionError, suggest
+from ..facts import State, diff
+from ..jsonl import read_json
+from .record import circumstances, write_result
+from .tables import one_line
 
 ENVIRONMENTS: Mapping[str, tuple[int, int]] = {
     "comap/ALFWorld-v0": (400_000, 10),
@@ -41,21 +40,13 @@ ENVIRONMENTS: Mapping[str, tuple[int, int]] = {
     "comap/SearchQA-v0": (130_000, 6),
     "comap/ScienceWorld-v0": (20_000, 1),  # its simulator is some hundred times slower
 }
-"""How many actions the part `actions` takes at scale 1, and how many environments each of the two processes
-of the part `load` plays."""
+"""Actions of the part `actions` at scale 1; environments in each of the two processes of `load`."""
 
-LOAD_SECONDS = 3600.0
-"""How long the part `load` lasts at scale 1."""
-
-MOST_GROWTH_MB = 24.0
-"""By how much a process may grow over the second half of its work."""
-
-KILLS = 60
-
+_LOAD_SECONDS, _KILLS = 3600.0, 60  # at scale 1
+_MOST_GROWTH_MB = 24.0  # of a process over the second half of its work
 _FIXED = ("look", "inventory", "search[red shoes]", "<search>a town</search>", "Finish")
 _SAMPLES = 40
 _RUN = ("run", "--agent", "random", "--env-option", "source=generated", "--episodes", "12")
-_GENERATED: dict[str, Any] = {"id": "comap/ALFWorld-v0", "source": "generated"}
 
 
 class Findings:
@@ -86,14 +77,6 @@ class Findings:
         counted["reported"] = dict(sorted(self.reported.items()))
         return counted | {"lost": self.lost, "losses": self.losses}
 
-    def check_memory(self, samples: Sequence[float], what: str) -> None:
-        """Record what a process held, in MB at equal intervals, and whether that grew too much."""
-        growth = growth_mb(samples)
-        self.figures["memory_growth_mb"] = growth
-        self.figures["memory_most_mb"] = round(max(samples, default=0.0), 1)
-        grown = f"{what}: memory grew by {growth} MB over the second half"
-        self.check(growth is None or growth <= MOST_GROWTH_MB, grown)
-
 
 def growth_mb(samples: Sequence[float]) -> float | None:
     """Return by how much memory grew over the second half of the samples, by linear regression."""
@@ -104,9 +87,10 @@ def growth_mb(samples: Sequence[float]) -> float | None:
     return round(slope * (len(half) - 1), 2)
 
 
-def held_mb(process: int | None = None) -> list[float]:
+def held_mb() -> list[float]:
+    """Return how much memory this process has; nothing where the system does not say."""
     with suppress(OSError):  # as Linux has it
-        pages = Path(f"/proc/{process or 'self'}/statm").read_text("ascii").split()[1]
+        pages = Path("/proc/self/statm").read_text("ascii").split()[1]
         return [int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20]
     return []
 
@@ -242,7 +226,10 @@ def play(
             samples += held_mb()
     for player in players:
         player.env.close()
-    found.check_memory(samples, ", ".join(counts))
+    growth = growth_mb(samples)
+    grown = f"{', '.join(counts)}: memory grew by {growth} MB over the second half"
+    found.check(growth is None or growth <= _MOST_GROWTH_MB, grown)
+    found.figures["memory_growth_mb"] = growth
     found.figures["seconds"] = round(time.monotonic() - begun, 2)
     return found.plain()
 
@@ -262,7 +249,7 @@ def run_actions(scale: float, seed: int, progress: Callable[[str], object]) -> d
 
 def run_load(scale: float, seed: int, progress: Callable[[str], object]) -> dict[str, Any]:
     """Play 64 environments in two processes, each on a core."""
-    found, seconds = Findings(), max(3.0, LOAD_SECONDS * scale)
+    found, seconds = Findings(), max(3.0, _LOAD_SECONDS * scale)
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     counts = {env_id: count for env_id, (_, count) in ENVIRONMENTS.items()}
     calls = [(counts, seed + n, False, math.inf, seconds, cores[n : n + 1]) for n in range(2)]
@@ -275,39 +262,75 @@ def run_load(scale: float, seed: int, progress: Callable[[str], object]) -> dict
 
 
 def run_engines(scale: float, seed: int, progress: Callable[[str], object]) -> dict[str, Any]:
-    """Kill runs and return what was found."""
+    """Kill runs at random moments, go on with each, and compare its record with a whole one's."""
     found, rng = Findings(), random.Random(seed)
-    kills = max(1, round(KILLS * scale))
-    for _ in range(kills):
-        kill_run(found, rng)
-    progress(f"runs: {kills} killed, {found.lost} lost")
+    for _ in range(max(1, round(_KILLS * scale))):
+        with tempfile.TemporaryDirectory() as folder:
+            whole, shaken = Path(folder, "whole"), Path(folder, "shaken")
+            begun = time.monotonic()
+            _start(*_RUN, "--out", str(whole)).wait()
+            took, kept = time.monotonic() - begun, 0
+            for kills_left in range(20, -1, -1):
+                process = _start(*_RUN, "--live", str(rng.choice((1, 4))), "--out", str(shaken))
+                try:
+                    process.wait(took * rng.uniform(0.05, 1.0) if kills_left else None)
+                    break
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+                found.counts["runs killed"] += 1
+                record = shaken / TRAJECTORIES
+                before, kept = kept, record.read_bytes().count(b"\n") if record.exists() else 0
+                found.check(kept >= before, f"of {before} recorded episodes {kept} were left")
+            same = (whole / TRAJECTORIES).read_bytes() == (shaken / TRAJECTORIES).read_bytes()
+            found.check(same, "a run that was killed and went on recorded something else")
+            found.counts["runs completed"] += 1
+    progress(f"runs: {found.counts['runs killed']} killed, {found.lost} lost")
     return found.plain()
-
-
-def kill_run(found: Findings, rng: random.Random) -> None:
-    """Kill a run at random moments, go on with it, and compare its record with a whole one's."""
-    with tempfile.TemporaryDirectory() as folder:
-        whole, shaken = Path(folder, "whole"), Path(folder, "shaken")
-        begun = time.monotonic()
-        _start(*_RUN, "--out", str(whole)).wait()
-        took, kept = time.monotonic() - begun, 0
-        for kills_left in range(20, -1, -1):
-            process = _start(*_RUN, "--live", str(rng.choice((1, 4))), "--out", str(shaken))
-            try:
-                process.wait(took * rng.uniform(0.05, 1.0) if kills_left else None)
-                break
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            found.counts["runs killed"] += 1
-            record = shaken / TRAJECTORIES
-            before, kept = kept, record.read_bytes().count(b"\n") if record.exists() else 0
-            found.check(kept >= before, f"of {before} recorded episodes {kept} were left")
-        same = (whole / TRAJECTORIES).read_bytes() == (shaken / TRAJECTORIES).read_bytes()
-        found.check(same, "a run that was killed and went on recorded something else")
-        found.counts["runs completed"] += 1
 
 
 def _start(*words: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "comap", *words]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+PARTS: Mapping[str, Callable[..., dict[str, Any]]]
+PARTS = {"actions": run_actions, "engines": run_engines, "load": run_load}
+
+
+def run_reliability(
+    scale: float = 1.0,
+    parts: Sequence[str] | None = None,
+    seed: int = 0,
+    out: Path | None = None,
+    progress: Callable[[str], object] = lambda line: None,
+) -> dict[str, Any]:
+    """Run parts and return what they found; write it after each part, beside parts that `out` has."""
+    if not 0 < scale <= 100:
+        raise OptionError(f"--scale must be above 0 and at most 100, not {scale!r}")
+    for name in parts or ():
+        if name not in PARTS:
+            raise OptionError(f"there is no part {name!r:.80}; {suggest(name, PARTS)}")
+    before: dict[str, Any] = {"benchmark": "reliability", "parts": {}}
+    if out is not None and out.exists():
+        before = read_json(out)
+    if before.get("benchmark") != "reliability":
+        raise DataCorrupt(
+            f"expected figures of comap bench reliability in {out}, found those of "
+            f"{before.get('benchmark')!r:.40}; name another folder"
+        )
+    found: dict[str, Any] = {}
+    for name in PARTS if parts is None else parts:
+        begun = time.monotonic()
+        found[name] = PARTS[name](scale, seed, progress) | {"scale": scale, "seed": seed}
+        found[name]["seconds_taken"] = round(time.monotonic() - begun, 1)
+        found[name]["load_average"] = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+        if out is not None:
+            write_result(out, _record(before["parts"] | found))
+    return _record(found)
+
+
+def _record(parts: Mapping[str, Any]) -> dict[str, Any]:
+    record = {"benchmark": "reliability", "parts": dict(parts)}
+    lost = {"lost": sum(part["lost"] for part in parts.values())}
+    return record | lost | circumstances(("gymnasium", "numpy"))
