@@ -66,7 +66,7 @@ $(VENV)/.docs: $(VENV)/.venv pyproject.toml constraints.txt
 # those tests skip, saying so.
 $(VENV)/.textworld: $(VENV)/.test
 	$(PIP) "alfworld==0.4.2" "textworld==1.7.0" \
-	  || echo "TextWorld could not be installed: its parity tests will be skipped"
+	  || echo "the TextWorld engine could not be installed: its parity tests will be skipped"
 	touch $@
 
 clean:

@@ -16,7 +16,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -180,13 +179,11 @@ def _work(job: Mapping[str, Any]) -> Any:
         return _plan(target, job["data_dir"], job["episodes"] or target.episodes)
     if job["way"] == "scienceworld":
         return _measure(_UpstreamScienceWorld(), job["plan"], 4, opened=0.0)
-    if job["way"] == "TextWorld":  # it remembers nothing: once is enough
-        with tempfile.TemporaryDirectory() as folder:
-            upstream = _UpstreamALFWorld(job["plan"], job["data_dir"], Path(folder))
-            return _measure(upstream, job["plan"], 1, opened=0.0)
     before = _cpu_seconds()
-    env = _made(target, job["data_dir"], **target.ways[job["way"]])
-    return _measure(env, job["plan"], target.passes, opened=_cpu_seconds() - before)
+    options = {"engine": "textworld"} if job["way"] == "TextWorld" else target.ways[job["way"]]
+    env = _made(target, job["data_dir"], **options)
+    passes = 1 if job["way"] == "TextWorld" else target.passes  # it remembers nothing
+    return _measure(env, job["plan"], passes, opened=_cpu_seconds() - before)
 
 
 def _made(target: Target, data_dir: str | None, **options: Any) -> Any:
@@ -247,38 +244,6 @@ def _measure(env: Any, plan: Plan, passes: int, opened: float) -> dict[str, Any]
     again = statistics.median(means[1:] or means)
     reset = resets / passes / len(plan)
     return {"open": opened, "reset": reset, "first": means[0], "again": again, "texts": texts}
-
-
-class _UpstreamALFWorld:
-    """TextWorld with alfworld's demangler, behind `reset` and `step`."""
-
-    def __init__(self, plan: Plan, data_dir: str | None, folder: Path):
-        textworld = importlib.import_module("textworld")
-        pddl = importlib.import_module("textworld.envs.pddl")
-        upstream = importlib.import_module("alfworld.agents.environment.alfred_tw_env")
-        wanted = textworld.EnvInfos(feedback=True, admissible_commands=True, facts=True, won=True)
-        self._env = upstream.AlfredDemangler(pddl.PddlEnv(wanted), shuffle=False)
-        ours = importlib.import_module("comap.envs.alfworld")
-        self._files: dict[str, Path] = {}
-        for task, _ in plan:
-            if data_dir is not None:
-                self._files[task] = Path(data_dir, "json_2.1.1", task, "game.tw-pddl")
-            else:  # generated/SPLIT/DIFFICULTY/SEED-NUMBER
-                _, split, difficulty, numbers = task.split("/")
-                seed, number = map(int, numbers.split("-"))
-                game = ours.generate(split, number, seed, difficulty)
-                self._files[task] = ours.write_game(game, folder)
-
-    def reset(self, options: Mapping[str, str]) -> tuple[str, Any]:
-        self._env.load(json.loads(self._files[options["task"]].read_bytes()))
-        return str(self._env.reset()["feedback"]), None
-
-    def step(self, action: str) -> tuple[str, Any]:
-        state, *rest = self._env.step(action)
-        return str(state["feedback"]), rest
-
-    def close(self) -> None:
-        """Leave it: it ends with this process."""
 
 
 class _UpstreamScienceWorld:

@@ -81,6 +81,10 @@ class NativeEngine:
         self._commands: dict[str, _Command] | None = None
         self._admissible: tuple[str, ...] = ()
 
+    def native(self) -> NativeEngine:
+        """Return this engine; the other one returns a native one in its state."""
+        return self
+
     def act(self, command: str) -> tuple[str, bool]:
         """Take one command and return the answer and whether it was a command at all."""
         command = command.strip()
@@ -349,3 +353,29 @@ class NativeEngine:
         self.contents = {place: list(things) for place, things in saved["contents"].items()}
         self.location, self.held = saved["location"], saved["held"]
         self._forget()
+
+    def adopt(self, facts: frozenset[Fact]) -> None:
+        """Go to the state that another engine's facts describe; for planning, not for playing on."""
+        contents: dict[str, list[str]] = {place: [] for place in self.contents}
+        self.start()
+        for name in _DYNAMIC_ONE.values():
+            getattr(self, name).clear()
+        self.around, self.held = set(), None
+        for predicate, *names in facts:
+            if predicate in _DYNAMIC_ONE:
+                getattr(self, _DYNAMIC_ONE[predicate]).add(names[0])
+            elif predicate == "atlocation":
+                self.location = names[1]
+            elif predicate == "holds":
+                self.held = names[1]
+            elif predicate == "inreceptacle":
+                contents[names[1]].append(names[0])
+            elif predicate == "objectatlocation":
+                self.around.add((names[0], names[1]))
+        for things in contents.values():
+            things.sort(key=self.game.order.__getitem__)
+        self.contents = contents
+        self._forget()
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to let go of."""

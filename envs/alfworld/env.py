@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from ...errors import check_choice
+from ...errors import OptionError, check_choice
 from ...facts import Fact, State
 from ..base import Outcome, TextEnv
 from ..panel import Panel
 from .canonicalizer import ALFWorldCanonicalizer, admissible_of
 from .describe import narrate
 from .engine import NativeEngine
+from .engines import ENGINES, Engine, make_engine
 from .expert import explore, plan
 from .game import Game
 from .goal import DIALECTS, NOTHING_HAPPENS, Dialect, Goal
@@ -29,7 +30,7 @@ class ALFWorldEnv(TextEnv):
     The agent stands in a room, finds things, opens and closes receptacles, carries one thing at a
     time, cleans, heats, cools, slices, and turns lamps on, to reach a goal such as "put a clean mug
     in coffeemachine". There are six families of goals. The native engine reads the official
-    ``game.tw-pddl`` files and answers as TextWorld does, to the byte.
+    ``game.tw-pddl`` files and answers as the TextWorld engine does, to the byte.
 
     ## Action Space
     ``Unicode``: any text. Commands are ``go to R``, ``open R``, ``close R``, ``take O from R``,
@@ -92,6 +93,7 @@ class ALFWorldEnv(TextEnv):
         split: ``"train"``, ``"valid_seen"``, ``"valid_unseen"`` or (official only) ``"valid_train"``.
         data_dir: Folder that holds ``json_2.1.1``; None looks in ``COMAP_HOME/alfworld`` and in
             ``ALFWORLD_DATA``.
+        engine: ``"native"``, or ``"textworld"`` for the upstream engine (extra ``alfworld``).
         dialect: ``"move"`` (alfworld 0.4) or ``"put"`` (up to 0.3; agents of that time expect it).
         expert: What `expert_action` knows: ``"plan"`` everything, ``"explore"`` what was observed.
         source: ``"auto"``, ``"official"`` or ``"generated"`` games.
@@ -121,6 +123,7 @@ class ALFWorldEnv(TextEnv):
         *,
         split: str = "train",
         data_dir: str | os.PathLike[str] | None = None,
+        engine: str = "native",
         dialect: Dialect = "move",
         expert: str = "plan",
         source: str = "auto",
@@ -130,10 +133,13 @@ class ALFWorldEnv(TextEnv):
     ):
         super().__init__(**common)
         check_choice("dialect", dialect, DIALECTS)
+        check_choice("engine", engine, ENGINES)
         check_choice("expert", expert, _EXPERTS)
+        if engine != "native" and dialect != "move":
+            raise OptionError("engine='textworld' has no other dialect than 'move'")
         self._source = open_source(split, data_dir, source, difficulty, generator_seed)
-        self._dialect, self._expert = dialect, expert
-        self._engine: NativeEngine | None = None
+        self._engine_name, self._dialect, self._expert = engine, dialect, expert
+        self._engine: Engine | None = None
         self._spoken: Goal | None = None
         self.canonicalizer = ALFWorldCanonicalizer(dialect)
 
@@ -153,7 +159,7 @@ class ALFWorldEnv(TextEnv):
 
     def settings(self) -> dict[str, str]:
         """Return engine and dialect."""
-        return {"engine": "native", "dialect": self._dialect}
+        return {"engine": self._engine_name, "dialect": self._dialect}
 
     def fingerprint(self) -> dict[str, str]:
         """Return the settings, which games these are, and a hash of their bytes."""
@@ -200,13 +206,16 @@ class ALFWorldEnv(TextEnv):
         return observation.lstrip().startswith(NOTHING_HAPPENS)
 
     def close(self) -> None:
-        """Let go of the game."""
-        self._engine = None
+        """Let go of the engine."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
 
     def _open(self, task: str) -> tuple[str, str, Outcome]:
-        game = self._source.game(task, self._dialect)
+        game, path = self._source.game(task, self._dialect)
         if self._engine is None or self._engine.game is not game:
-            self._engine = NativeEngine(game)
+            self.close()
+            self._engine = make_engine(self._engine_name, game, path)
         observation = self._engine.start()
         self._spoken = Goal.from_sentence(game.problem.task)
         return self._source.split, game.problem.task, self._tell(observation, True)
@@ -233,11 +242,11 @@ class ALFWorldEnv(TextEnv):
         met, total = self._playing().conditions()
         return (outcome.score, outcome.success) == (met / total, met == total)
 
-    def _playing(self) -> NativeEngine:
+    def _playing(self) -> Engine:
         if self._engine is None:
             self._refuse_step()
         return self._engine
 
     def native_engine(self) -> NativeEngine:
-        """Return the engine, in the state of this game. For checks, not for agents."""
-        return self._playing()
+        """Return a native engine in the state of this game. For checks, not for agents."""
+        return self._playing().native()

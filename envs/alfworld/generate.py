@@ -265,7 +265,7 @@ def panel(
 
 
 def write_game(game: GeneratedGame, directory: Path) -> Path:
-    """Write a game as ``game.tw-pddl`` in the official layout, for TextWorld and alfworld.
+    """Write a game as ``game.tw-pddl`` in the official layout, for the TextWorld engine.
 
     Domain and grammar are those of the installed alfworld package, which is not imported.
 
@@ -301,7 +301,7 @@ def _upstream_texts() -> tuple[str, str]:
     """Return upstream's PDDL domain and its grammar."""
     spec = importlib.util.find_spec("alfworld")
     if spec is None or not spec.submodule_search_locations:
-        raise MissingExtra.of("alfworld", "writing games for TextWorld")
+        raise MissingExtra.of("alfworld", "writing games for the TextWorld engine")
     data = Path(spec.submodule_search_locations[0]) / "data"
     domain, grammar = (
         (data / name).read_text(encoding="utf-8") for name in ("alfred.pddl", "alfred.twl2")

@@ -82,7 +82,7 @@ class OfficialGames:
     def panel(self) -> Panel:
         return _official_panel(self.root, self.split)
 
-    def game(self, task: str, dialect: Dialect) -> Game:
+    def game(self, task: str, dialect: Dialect) -> tuple[Game, Path | None]:
         if task not in _members(self.root, self.split):
             raise self.panel().missing(task)
         path = self.root.joinpath(*task.split("/"), _FILE)
@@ -91,7 +91,7 @@ class OfficialGames:
             version = (status.st_mtime_ns, status.st_size)
         except OSError:
             version = (0, 0)
-        return _official_game(path, dialect, version)
+        return _official_game(path, dialect, version), path
 
     def fingerprint(self) -> dict[str, str]:
         here = self.panel()
@@ -115,8 +115,8 @@ class GeneratedGames:
         """Return the default tasks of the split; any other number can be asked for by its id."""
         return _panel(self.split, self.seed, self.difficulty)
 
-    def game(self, task: str, dialect: Dialect) -> Game:
-        return _generated_game(task, dialect)
+    def game(self, task: str, dialect: Dialect) -> tuple[Game, Path | None]:
+        return _generated_game(task, dialect), None
 
     def fingerprint(self) -> dict[str, str]:
         return {"games": f"generated {self.difficulty}, seed {self.seed}", "data": "generated"}

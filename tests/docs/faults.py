@@ -48,7 +48,7 @@ def forgotten_import(folder: Path) -> None:
 
 
 def missing_extra(folder: Path) -> None:
-    raise MissingExtra.of("alfworld", "writing games for TextWorld")
+    raise MissingExtra.of("alfworld", "the TextWorld engine")
 
 
 def snapshot_of_another(folder: Path) -> None:

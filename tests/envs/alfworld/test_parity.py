@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import threading
 
 import pytest
 
 from comap.envs.alfworld.engine import NativeEngine
+from comap.envs.alfworld.engines import make_engine
 from comap.envs.alfworld.game import Game, read_game
 from comap.envs.alfworld.generate import generate, write_game
 from comap.envs.alfworld.goal import Goal
-from comap.envs.conformance.transcripts import load
 from comap.envs.data import verify
 from comap.envs.generated import Draws
+from comap.errors import OptionError, SnapshotError
 
 PARTS = 6
 OFFICIAL = {
@@ -84,7 +85,7 @@ def upstream(request, tmp_path):
     """A function that opens a game by its name with TextWorld."""
     pytest.importorskip("textworld", reason="the upstream engine (textworld) is not installed")
     pytest.importorskip("alfworld", reason="alfworld owns the domain and the grammar")
-    engine = load(f"{Path(__file__).with_name('textworld_engine.py')}:TextWorldEngine")
+    opened = []
 
     def open_game(name):
         if name in GENERATED:
@@ -93,9 +94,12 @@ def upstream(request, tmp_path):
         else:
             root = request.getfixturevalue("official").root
             path = root / "train" / OFFICIAL[name] / "game.tw-pddl"
-        return Game(read_game(path)), engine(path)
+        opened.append(make_engine("textworld", Game(read_game(path)), path))
+        return opened[-1]
 
-    return open_game
+    yield open_game
+    for engine in opened:
+        engine.close()
 
 
 def side_steps(engine, command, draws):
@@ -122,13 +126,14 @@ def side_steps(engine, command, draws):
 
 @pytest.mark.parametrize("name", [*OFFICIAL, *GENERATED])
 def test_textworld_plays_it_alike(upstream, name):
-    game, theirs = upstream(name)
-    ours = NativeEngine(game)
+    theirs = upstream(name)
+    ours = NativeEngine(theirs.game)
     draws = Draws("side steps", ours.game.problem.task)
 
     def alike(command):
         assert ours.act(command) == theirs.act(command), command
         assert seen(ours) == seen(theirs), command
+        assert ours.conditions() == theirs.conditions() and ours.facts() == theirs.facts(), command
 
     assert ours.start() == theirs.start()
     for command in ("look", "xyzzy", "", " inventory ", "help"):
@@ -139,3 +144,55 @@ def test_textworld_plays_it_alike(upstream, name):
         alike(command)
     alike("dance")
     assert ours.won()
+
+
+def test_snapshots_go_back_and_to_another_engine_of_the_game(upstream):
+    engine = upstream("two")
+    walkthrough = engine.game.problem.walkthrough
+    for command in ("nonsense", *walkthrough[:2]):
+        engine.act(command)
+    there, saved = seen(engine), engine.save()
+    engine.act(walkthrough[2])
+    assert seen(engine) != there
+    engine.load(saved)
+    other = upstream("two")
+    other.load(saved)
+    assert seen(engine) == seen(other) == there and other.save() == saved
+    native = NativeEngine(engine.game).save()
+    for foreign, said in (
+        (saved | {"game": "0"}, "SHA-256"),
+        ({}, "SHA-256"),
+        (native, "another engine"),
+        (saved | {"answers": "0"}, "found others"),
+    ):
+        with pytest.raises(SnapshotError, match=said):
+            engine.load(foreign)
+
+
+def test_two_threads_do_not_mix(upstream):
+    failures = []
+
+    def play(name):
+        theirs = upstream(name)
+        ours = NativeEngine(theirs.game)
+        if ours.start() != theirs.start():
+            failures.append("start")
+        for command in ours.game.problem.walkthrough[:3]:
+            if ours.act(command) != theirs.act(command) or seen(ours) != seen(theirs):
+                failures.append(command)
+
+    threads = [threading.Thread(target=play, args=(name,)) for name in OFFICIAL]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_engines_are_chosen_by_name(upstream, tmp_path):
+    problem = upstream("easy").game.problem
+    assert make_engine("native", Game(problem)).name == "native"
+    with pytest.raises(OptionError, match="did you mean 'textworld'"):
+        make_engine("textwrld", Game(problem))
+    with pytest.raises(OptionError, match="'move' only"):
+        make_engine("textworld", Game(problem, "put"), tmp_path)
