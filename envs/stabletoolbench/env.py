@@ -29,7 +29,7 @@ from .canonicalizer import (
     read_observation,
     suggested,
 )
-from .functions import FINISH, FINISH_OFFER, Checker, Offer, coerced, offers
+from .functions import COMPAT, FINISH, FINISH_OFFER, Checker, Offer, coerced, named, offers
 from .tasks import GeneratedTask, cells, open_tasks
 
 _ACCEPTED = "Answer received."
@@ -79,10 +79,11 @@ class Session:
         self,
         offers: Sequence[Offer],
         chain: Chain,
+        compat: str = "strict",
         task: GeneratedTask | None = None,
         tools: GeneratedTools | None = None,
     ):
-        self.offers, self.chain = tuple(offers), chain
+        self.offers, self.chain, self.compat = tuple(offers), chain, compat
         self.task, self.tools = task, tools
         self.done: list[Done] = []
         self.finished = self.answer = ""
@@ -97,13 +98,14 @@ class Session:
             return self._refuse(call, f"Tool input parse error: {call.problem[:200]}")
         if call.name == FINISH:
             return self._finish(call)
-        offer = next((one for one in self.offers if one.name == call.name), None)
+        offer = named(self.offers, call.name, self.compat)
         if offer is None:
             return self._refuse(call, f"No such function name: {call.name[:_LONGEST_NAME]}")
-        arguments = coerced(offer, call.arguments)
-        if problem := self._checker.problem(offer, arguments):
+        strict = self.compat == "strict"
+        arguments = coerced(offer, call.arguments) if strict else call.arguments
+        if strict and (problem := self._checker.problem(offer, arguments)):
             return self._refuse(call, problem)
-        request = Request(offer.category, offer.tool, offer.api, arguments, offer, checked=True)
+        request = Request(offer.category, offer.tool, offer.api, arguments, offer, strict)
         hit, faults = self.chain.ask(request)
         kind = error_kind(hit.error)
         name = call.name[:_LONGEST_NAME]
@@ -224,13 +226,14 @@ class StableToolBenchEnv(TextEnv):
     what they returned and changed, identifiers seen, the budget, the answer.
 
     ## Known deviations from upstream
-    Functions are without upstream's defects (see `functions`); calls are matched by the whole name and
-    checked, where upstream takes any end of a name; observations stay JSON, where upstream cuts the
-    text. Descriptions and messages are in words of our own; giving up ends the episode, where upstream
-    may restart; nobody waits two seconds a call; ``max_calls`` counts calls, not nodes of a tree; the
-    cache is never written to, and finds equal arguments in any order; status codes are words. SoPR,
-    SoWR and process metrics are in `comap.envs.stabletoolbench.scoring`; numbers of other judges,
-    caches or simulators cannot be compared. Generated tasks are no part of StableToolBench.
+    With ``compat="strict"``: functions without upstream's defects (see `functions`); calls are matched
+    by the whole name and checked, where upstream takes any end of a name; observations stay JSON,
+    where upstream cuts the text. ``compat="reference"`` brings these back. In both: descriptions and
+    messages are in words of our own; giving up ends the episode, where upstream may restart; nobody
+    waits two seconds a call; ``max_calls`` counts calls, not nodes of a tree; the cache is never
+    written to, and finds equal arguments in any order; status codes are words. SoPR, SoWR and process
+    metrics are in `comap.envs.stabletoolbench.scoring`; numbers of other judges, caches or simulators
+    cannot be compared. Generated tasks are no part of StableToolBench.
 
     Args:
         split: See *Task panel*.
@@ -238,6 +241,7 @@ class StableToolBenchEnv(TextEnv):
             ``COMAP_HOME/stabletoolbench``.
         source: ``"auto"``, ``"official"``, ``"generated"``, or ``"mixed"``: generated ``train``, and
             official groups.
+        compat: ``"strict"`` or ``"reference"``, see *Known deviations*.
         max_calls: How many calls an episode has, ``Finish`` included.
         max_observation_length: See *Observation Space*.
         functions_as: ``"signatures"`` shows each function on a line, ``"json"`` its whole schema.
@@ -289,6 +293,7 @@ class StableToolBenchEnv(TextEnv):
         split: str = "train",
         data_dir: str | os.PathLike[str] | None = None,
         source: str = "auto",
+        compat: str = "strict",
         max_calls: int = 20,
         max_observation_length: int = 1024,
         functions_as: str = "signatures",
@@ -303,6 +308,7 @@ class StableToolBenchEnv(TextEnv):
         **common: Any,
     ):
         super().__init__(**common)
+        check_choice("compat", compat, COMPAT)
         check_choice("functions_as", functions_as, FORMATS)
         check_number("max_calls", max_calls, 1, 999_999)
         check_number("max_observation_length", max_observation_length, MIN_LENGTH, 30_000)
@@ -310,7 +316,7 @@ class StableToolBenchEnv(TextEnv):
         if judge is not None and not callable(judge):
             raise OptionError(f"judge must be callable or None, not {type(judge).__name__}")
         self._tasks = open_tasks(data_dir, split, source, generator_seed)
-        self._max_calls = max_calls
+        self._compat, self._max_calls = compat, max_calls
         self._limit = max_calls if self._limit is None else min(max_calls, self._limit)
         self._form, self._suggests, self._judge = functions_as, admissible_actions, judge
         self._backends = open_chain(
@@ -343,7 +349,7 @@ class StableToolBenchEnv(TextEnv):
     def settings(self) -> dict[str, str]:
         """Return what changes what is seen: rules, lengths, the backends."""
         return {
-            "compat": "strict",
+            "compat": self._compat,
             "max_calls": str(self._max_calls),
             "max_observation_length": str(self._longest),
             "functions_as": self._form,
@@ -425,11 +431,12 @@ class StableToolBenchEnv(TextEnv):
             tools = GeneratedTools(made.world.ledger())
         else:
             split, record = self._tasks.official(task)
-        listed = made.offers if made else offers(record)
+        strict = self._compat == "strict"
+        listed = made.offers if made and strict else offers(record, self._compat)
         goal = " ".join(str(record["query"]).split())
         text = first_observation(goal, listed, self._max_calls, self._form)
         chain = Chain([tools or self._recalled, *self._backends])
-        self._session = Session(listed, chain, made, tools)
+        self._session = Session(listed, chain, self._compat, made, tools)
         return split, goal, Outcome(text[: self._room])
 
     def _act(self, action: str) -> Outcome:
@@ -437,7 +444,7 @@ class StableToolBenchEnv(TextEnv):
         self._recalled.at(self._steps)
         reply = session.act(action)
         text = self._recalled.texts.get(self._steps) or observation_of(
-            reply.error, reply.response, self._longest
+            reply.error, reply.response, self._longest, self._compat
         )
         if session.finished:
             self._judged = self._judge_answer()

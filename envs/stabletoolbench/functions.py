@@ -9,13 +9,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ...errors import DataCorrupt, needs_extra
+from ...errors import DataCorrupt, check_choice, needs_extra
 from .calls import NotJSON, read_json_text
 
 MAX_NAME = 64
 """The most characters of a function's name: OpenAI allows no more."""
 
-_OTHER = re.compile("[^\u4e00-\u9fa5a-zA-Z0-9_]")
+_OTHER = {
+    "strict": re.compile("[^\u4e00-\u9fa5a-zA-Z0-9_]"),
+    "reference": re.compile("[^\u4e00-\u9fa5a-zA-Z0-9_^]"),  # a slip of upstream's keeps "^"
+}
 _NOT_OPENAI = re.compile("[^a-zA-Z0-9_]")
 _RUNS = re.compile("__+")
 _RESERVED = frozenset(("from", "class", "return", "false", "true", "id", "and"))
@@ -23,9 +26,9 @@ _LONGEST_PART = 200
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
 
 
-def standard(name: str) -> str:
+def standard(name: str, compat: str = "strict") -> str:
     """Return a name in ToolBench's standard form."""
-    text = _RUNS.sub("_", _OTHER.sub("_", name)).lower().strip("_")
+    text = _RUNS.sub("_", _OTHER[compat].sub("_", name)).lower().strip("_")
     return f"get_{text}" if text[:1].isdigit() else text
 
 
@@ -51,8 +54,12 @@ def file_part(name: str) -> str | None:
     return name
 
 
+COMPAT = ("strict", "reference")
+"""How functions are made: with upstream's defects mended, or with them."""
+
 FINISH = "Finish"
 _LONGEST = 256
+_REFERENCE_TYPES = {"NUMBER": "integer", "STRING": "string", "BOOLEAN": "boolean"}
 _TYPES = {
     "number": "number",
     "float": "number",
@@ -105,18 +112,22 @@ class Offer:
 FINISH_OFFER = Offer(FINISH, "", "", FINISH, _FINISH_ABOUT, _FINISH_SCHEMA)
 
 
-def functions(query_record: Mapping[str, Any]) -> list[dict[str, Any]]:
+def functions(query_record: Mapping[str, Any], compat: str = "strict") -> list[dict[str, Any]]:
     """Return the functions of a query, ``Finish`` last, as OpenAI's function schemas.
 
-    Required and optional parameters are shown in every case, ``NUMBER`` is a number, names are unique,
-    and only keys of JSON schemas occur; upstream's ``required`` begins with an empty name, it loses
-    optional parameters where there are no required ones, and takes numbers for integers.
+    With ``compat="strict"`` required and optional parameters are shown in every case, ``NUMBER`` is a
+    number, names are unique, and only keys of JSON schemas occur. With ``compat="reference"``
+    ``required`` begins with an empty name, optional parameters are lost where there are no required
+    ones, numbers are integers, names may occur twice, and there are the keys ``optional`` and
+    ``example_value``. Descriptions are in words of our own in both.
 
     Args:
         query_record: A query as the official files have it, with its ``api_list``.
+        compat: ``"strict"`` or ``"reference"``.
 
     Raises:
         DataCorrupt: The record is not what it should be.
+        OptionError: There is no such `compat`.
 
     Example:
         >>> api = {"category_name": "Food", "tool_name": "Cocktails", "api_name": "By ID",
@@ -128,11 +139,12 @@ def functions(query_record: Mapping[str, Any]) -> list[dict[str, Any]]:
         ('by_id_for_cocktails', {'is_id': {'type': 'number', 'description': 'Its number', \
 'examples': [7]}}, 'Finish')
     """
-    return [offer.schema() for offer in (*offers(query_record), FINISH_OFFER)]
+    return [offer.schema() for offer in (*offers(query_record, compat), FINISH_OFFER)]
 
 
-def offers(query_record: Mapping[str, Any]) -> tuple[Offer, ...]:
+def offers(query_record: Mapping[str, Any], compat: str = "strict") -> tuple[Offer, ...]:
     """Return a query's functions without ``Finish``, with what each stands for: see `functions`."""
+    check_choice("compat", compat, COMPAT)
     listed = query_record.get("api_list") if isinstance(query_record, Mapping) else None
     if not isinstance(listed, list):
         raise DataCorrupt(
@@ -144,14 +156,14 @@ def offers(query_record: Mapping[str, Any]) -> tuple[Offer, ...]:
     taken: set[str] = {FINISH}
     for api in listed:
         try:
-            offer = _offer(api)
+            offer = _offer(api, compat)
         except (KeyError, TypeError, AttributeError) as error:
             raise DataCorrupt(
                 f"expected an API of a query with names, description and parameters, found "
                 f"{api!r:.120} ({type(error).__name__}: {error}); is the file whole?"
             ) from error
         name, number = offer.name, 2
-        while name in taken:
+        while compat == "strict" and name in taken:
             name = offer.name[: MAX_NAME - len(f"_{number}")] + f"_{number}"
             number += 1
         taken.add(name)
@@ -159,26 +171,38 @@ def offers(query_record: Mapping[str, Any]) -> tuple[Offer, ...]:
     return tuple(found)
 
 
-def _offer(api: Mapping[str, Any]) -> Offer:
+def named(listed: Iterable[Offer], name: str, compat: str) -> Offer | None:
+    """Return the function of a name; upstream takes any end of a name for it."""
+    found = next((offer for offer in listed if offer.name == name), None)
+    if found is None and compat == "reference":
+        found = next((offer for offer in listed if offer.name.endswith(name)), None)
+    return found
+
+
+def _offer(api: Mapping[str, Any], compat: str) -> Offer:
     tool, title = str(api["tool_name"]), str(api["api_name"])
-    name = f"{changed(standard(title))}_for_{standard(tool)}"[-MAX_NAME:]
-    name = _NOT_OPENAI.sub("_", name)  # upstream lets Chinese characters pass, which OpenAI refuses
+    name = f"{changed(standard(title, compat))}_for_{standard(tool, compat)}"[-MAX_NAME:]
+    if compat == "strict":  # upstream lets Chinese characters and "^" pass, which OpenAI refuses
+        name = _NOT_OPENAI.sub("_", name)
     about = str(api.get("api_description") or "").strip()
+    if about and title:
+        about = about.replace(title, name) if compat == "reference" else about
     about = f"{tool}: {about[:_LONGEST]}" if about else f"{tool}: {title}"
     required = list(api.get("required_parameters") or ())
     optional = list(api.get("optional_parameters") or ())
+    parameters = (_reference if compat == "reference" else _strict)(required, optional)
     return Offer(
         name,
         str(api["category_name"]),
-        standard(tool),
-        changed(standard(title)),
+        standard(tool, compat),
+        changed(standard(title, compat)),
         about,
-        _schema(required, optional),
+        parameters,
         tool,
     )
 
 
-def _schema(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, Any]:
+def _strict(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     needed: list[str] = []
     for index, parameter in enumerate((*required, *optional)):
@@ -196,6 +220,22 @@ def _schema(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, Any]:
         if index < len(required):
             needed.append(name)
     return {"type": "object", "properties": properties, "required": needed}
+
+
+def _reference(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    names: dict[str, list[str]] = {"required": [""], "optional": [""]}
+    for kind, listed in (("required", required), ("optional", optional if required else ())):
+        for parameter in listed:
+            name = changed(standard(str(parameter["name"]), "reference"))
+            properties[name] = {
+                "type": _REFERENCE_TYPES.get(str(parameter.get("type")), "string"),
+                "description": str(parameter.get("description") or "")[:_LONGEST],
+            }
+            if str(parameter.get("default", "")):
+                properties[name]["example_value"] = parameter["default"]
+            names[kind].append(name)
+    return {"type": "object", "properties": properties, **names}
 
 
 def signature(offer: Offer) -> str:

@@ -62,8 +62,9 @@ REACT: dict[str, Any] = {
 TestSearchQA = suite("SearchQA", 500, source="generated")
 TestSearchQAInReAct = suite("SearchQA", source="generated", **REACT)
 
-SCHEMAS: dict[str, Any] = {
+REFERENCE: dict[str, Any] = {
     "split": "G3_instruction",
+    "compat": "reference",
     "functions_as": "json",
     "max_observation_length": 128,
 }
@@ -73,7 +74,7 @@ TestOfficialTools = suite(
 )
 
 
-class TestToolsAsSchemas(suite("StableToolBench", source="generated", **SCHEMAS)):
+class TestReferenceTools(suite("StableToolBench", source="generated", **REFERENCE)):
     def policy(self, observation: str, info: dict[str, Any], rng: random.Random) -> str:
         """Call functions by names of their own, since no actions are listed."""
         return rng.choice(('{"name": "s", "arguments": {"page": 1}}', "list", "Action: cancel"))

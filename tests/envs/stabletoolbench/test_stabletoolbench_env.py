@@ -227,6 +227,8 @@ def test_observations_stay_json_within_their_length(response, longest):
     assert json.loads(text)["truncated"] is True
     text = observation_of("e" * 900, response, longest)
     assert len(text) <= longest and set(json.loads(text)) == {"error", "response", "truncated"}
+    cut = observation_of("", response, longest, "reference")
+    assert cut.endswith("...") and len(cut) == longest + 3
 
 
 def test_official_queries_are_played(official):

@@ -32,8 +32,8 @@ def queries(official):
     return [record for group in found for record in group.values()]
 
 
-def of(*apis):
-    return functions({"api_list": list(apis)})
+def of(*apis, compat="strict"):
+    return functions({"api_list": list(apis)}, compat)
 
 
 def test_all_official_queries_have_sound_functions(queries):
@@ -64,20 +64,27 @@ def test_names_are_those_of_reference_answers(official, queries):
     for path in files:
         told = json.loads(path.read_bytes())["answer_generation"]["function"]
         record = by_id[int(path.name.partition("_")[0])]
-        made = functions(record)
-        assert [one["name"] for one in made] == [one["name"] for one in told]
-        for ours, theirs in zip(made[:-1], told, strict=False):
-            names = list(ours["parameters"]["properties"])
-            given = list(theirs["parameters"]["properties"])
-            assert names == given or not given
+        for compat in ("strict", "reference"):
+            made = functions(record, compat)
+            assert [one["name"] for one in made] == [one["name"] for one in told]
+            for ours, theirs in zip(made[:-1], told, strict=False):
+                names = list(ours["parameters"]["properties"])
+                given = list(theirs["parameters"]["properties"])
+                assert names == given or (compat == "strict" and not given)
 
 
-def test_defects_are_mended():
+def test_defects_are_mended_and_there_on_request():
     only_optional = kit.api("List", optional=[("Page", "NUMBER", 1.5), ("id",)])
     assert list(of(only_optional)[0]["parameters"]["properties"]) == ["page", "is_id"]
+    lost = of(only_optional, compat="reference")[0]["parameters"]
+    assert lost["properties"] == {} and lost["required"] == [""]
     both = kit.api("Get", required=[("q", "NUMBER", 7)], optional=[("from", "ENUM")])
-    mended = of(both)[0]["parameters"]
+    mended, kept = (of(both, compat=compat)[0]["parameters"] for compat in ("strict", "reference"))
     assert mended["required"] == ["q"] and mended["properties"]["q"]["type"] == "number"
+    assert kept["required"] == ["", "q"] and kept["optional"] == ["", "is_from"]
+    assert kept["properties"]["q"] == {"type": "integer", "description": "", "example_value": 7}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"q": 7}, kept)
     jsonschema.validate({"q": 7.5}, mended)
 
 
