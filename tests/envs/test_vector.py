@@ -1,10 +1,7 @@
-"""Vector environments: failures cost one episode, and so does a process that dies."""
+"""Vector environments: a failure costs one episode."""
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from comap.envs import Info
 from comap.envs.conformance.transcripts import load
-from comap.errors import EngineError, OptionError
+from comap.errors import OptionError
 
 TOYS = str(Path(__file__).with_name("toys.py"))
 make = load(f"{TOYS}:make")
@@ -139,84 +136,3 @@ def test_autoreset_modes(vector: Any, asynchronous: bool, mode: AutoresetMode) -
         envs.reset(options={"tasks": ["toy/2", "toy/3"], "reset_mask": mask})
         infos = envs.reset(options={"reset_mask": ~mask})[1]
         assert envs.step(("look", "look"))[-1]["step"].tolist() == [1, 1]
-
-
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are killed by signals")
-
-
-def kill(envs: Any, index: int = 1) -> None:
-    process = envs.processes[index]
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
-
-
-def test_a_killed_process_ends_its_episode_and_no_other(vector: Any) -> None:
-    envs = vector()
-    envs.reset(options={"tasks": ["toy/0", "toy/1", "toy/2"]})
-    envs.step(LOOK)
-    kill(envs)
-    texts, rewards, ends, cuts, infos = envs.step(LOOK)
-    assert texts == ("Nothing changed.", "", "Nothing changed.")
-    assert (ends.any(), cuts.tolist(), rewards.tolist()) == (False, [False, True, False], [0.0] * 3)
-    assert "signal 9, SIGKILL" in infos["error"][1] and not infos["_error"][[0, 2]].any()
-    assert (list(infos["task"]), list(infos["step"])) == (["toy/0", "toy/1", "toy/2"], [2, 2, 2])
-    texts, _, _, cuts, infos = envs.step(LOOK)
-    assert texts[1].startswith("You see") and not cuts.any() and infos["step"].tolist() == [3, 0, 3]
-    texts = envs.step(LOOK)[0]
-    assert texts[1] == "Nothing changed."
-    _, infos = envs.reset(options={"task": "toy/3"})
-    assert list(infos["task"]) == ["toy/3"] * 3
-
-
-def test_what_a_new_process_draws_follows_from_the_seed(vector: Any) -> None:
-    drawn = []
-    for _ in range(2):
-        envs = vector()
-        envs.reset(seed=4)
-        tasks = []
-        for _ in range(2):
-            kill(envs)
-            envs.step(LOOK)
-            tasks.append(envs.step(LOOK)[-1]["task"][1])
-        drawn.append(tasks)
-    assert drawn[0] == drawn[1]
-
-
-def test_deaths_at_reset_between_episodes_and_at_calls(vector: Any) -> None:
-    envs = vector(max_episode_steps=1, max_concurrency=1)
-    kill(envs)
-    assert "error" not in envs.reset(seed=1)[1]
-    envs.step(LOOK)
-    kill(envs)
-    _, _, _, cuts, infos = envs.step(LOOK)
-    assert not cuts.any() and "error" not in infos, "between two episodes none is lost"
-    kill(envs)
-    assert envs.call("metadata")[1]["render_modes"] == ["ansi"]
-    _, _, _, cuts, infos = envs.step(LOOK)
-    assert cuts.all() and "SIGKILL" in infos["error"][1]
-    for _ in range(4):  # no permit was lost
-        envs.step(LOOK)
-    kill(envs)
-    envs.close()
-
-
-def test_a_process_that_dies_again_and_again_is_told(
-    vector: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    envs = vector()
-    envs.reset(seed=0)
-    replace = type(envs).replace
-
-    def dying(self: Any, index: int, working: bool) -> Any:
-        told = replace(self, index, working)
-        kill(self, index)
-        return told
-
-    monkeypatch.setattr(type(envs), "replace", dying)
-    kill(envs)
-    _, infos = envs.reset(options={"tasks": ["toy/0", "toy/1", "toy/2"]})
-    assert infos["task"][1] == "toy/1" and "SIGKILL" in infos["error"][1]
-    assert envs.step(LOOK)[3].tolist() == [False, True, False]
-    with pytest.raises(EngineError, match="environment 1"):
-        envs.call("metadata")
-    monkeypatch.undo()
