@@ -12,7 +12,7 @@ from ..agents.convert import to_dataset, to_sharegpt
 from ..agents.run import TRAJECTORIES
 from ..envs import restore, snapshot
 from ..envs.registry import env_class
-from ..errors import DataNotFound, OptionError
+from ..errors import DataNotFound, OptionError, needs_extra
 from ..jsonl import replacing_file
 from ..trainers.setup import Environments
 from ..trajectory import read_trajectories
@@ -110,10 +110,11 @@ class _Game:
 
 @dataclass(frozen=True, kw_only=True)
 class Export(Command):
-    """Convert recorded episodes to chat messages, to ShareGPT's format, or to a Parquet file.
+    """Convert recorded episodes to chat messages or to ShareGPT's format.
 
-    The file has a row for each episode: messages (JSON lines, the conversations that TRL trains on),
-    sharegpt (JSON lines) or parquet (the rows of messages). Rewards and facts stay in the run.
+    The file has a row for each episode: messages (the conversations that TRL trains on), sharegpt, or
+    parquet (messages as Parquet). It is Parquet if its name ends in .parquet, else JSON lines. Facts
+    and the rewards of steps stay in the run.
     """
 
     example: ClassVar[str] = "comap export runs/first --to messages --out first.jsonl"
@@ -139,10 +140,13 @@ class Export(Command):
             raise DataNotFound(f"expected {kind} with steps in {path}, found none")
         rows: Any = to_sharegpt(found) if self.to == "sharegpt" else to_dataset(found)
         with replacing_file(self.out) as file:
-            if self.to == "parquet":
-                from pyarrow import parquet
-
-                parquet.write_table(rows.data.table, file)
+            if self.to == "parquet" or self.out.suffix == ".parquet":
+                with needs_extra("train", "a Parquet file"):
+                    import pyarrow
+                    from pyarrow import parquet
+                is_list = isinstance(rows, list)
+                table = pyarrow.Table.from_pylist(rows) if is_list else rows.data.table
+                parquet.write_table(table, file)
             else:
                 file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in rows)
         print(f"{self.out}: {len(rows):,} rows, one for each episode")

@@ -137,6 +137,11 @@ class Offered:
         return dict(asked)
 
 
+def with_goal(observation: str, goal: str) -> str:
+    """Return a first observation as those read it who are told nothing else: with the goal in it."""
+    return observation if goal in observation else f"{observation}\n{goal}"
+
+
 class Session:
     """One environment that a client has open: `moment` is what its last `reset` or `step` returned.
 
@@ -182,7 +187,7 @@ class Session:
         observation, reward, terminated, truncated, info = self.moment
         admissible = info["admissible_actions"]
         message = {
-            "observation": observation,
+            "observation": observation if info["step"] else with_goal(observation, info["goal"]),
             "reward": reward,
             "done": terminated or truncated,
             "terminated": terminated,

@@ -11,7 +11,7 @@ import gymnasium
 from ..envs.panel import evenly
 from ..envs.registry import registered
 from ..errors import NoEpisode, OptionError, check_choice
-from .sessions import Worth, make_env, text_env_class
+from .sessions import Worth, make_env, text_env_class, with_goal
 
 _PROMPT = (
     "Solve the following task by calling the tools, one call at a time. The task is over when a tool "
@@ -34,7 +34,7 @@ class _Environment:
         self._reward, self._show = reward, show_actions
 
     def reset(self, **row: Any) -> str:
-        """Start the episode that a row of the data set names and return its first observation."""
+        """Start the episode that a row of the data set names; return its first observation and goal."""
         task, seed = row.get("task"), row.get("seed")
         if task is None and seed is None:
             raise OptionError(
@@ -44,7 +44,7 @@ class _Environment:
         options = None if task is None else {"task": task}
         observation, self.info = self.env.reset(seed=seed, options=options)
         self.total, self.over = 0.0, False
-        return self._shown(observation)
+        return self._shown(with_goal(observation, self.info["goal"]))
 
     def get_reward(self) -> float:
         """Return what the rollout is worth; 0 before the first `reset`."""

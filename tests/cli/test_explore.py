@@ -127,6 +127,9 @@ def test_episodes_are_exported(played, tmp_path, capsys):
         str(tmp_path / "new" / "parquet"), cache_dir=str(tmp_path)
     )
     assert table.to_list() == messages
+    out = tmp_path / "talks.parquet"
+    assert main(["export", str(played), "--to", "sharegpt", "--out", str(out)]) == 0
+    assert datasets.Dataset.from_parquet(str(out), cache_dir=str(tmp_path)).to_list() == talks
 
 
 def test_what_cannot_be_exported_is_refused(played, tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError, SnapshotError, WorldModelError
 from comap.facts import State
 from comap.integrations.adapter import Wording, adapt
+from comap.integrations.sessions import Session
 from comap.metrics import delta_f1_report
 from comap.spaces import Unicode
 from comap.worldmodel import ImaginedEnv, imagine
@@ -161,6 +162,16 @@ TABLE = {
     r"^You": "-seen(0)",
     "Nothing happens": (),
 }
+
+
+def test_those_who_read_only_texts_are_told_the_goal():
+    words = Wording(observe=str, act=int, goal="Reach cell 15.")
+    session = Session(
+        "", adapt(gym.make("FrozenLake-v1", is_slippery=False), {"0": "at(start)"}, words)
+    )
+    assert session.reset(seed=0)["observation"] == "0\nReach cell 15."
+    assert session.step("1")["observation"] == "4"
+    session.close()
 
 
 def test_a_table_of_patterns_reads_facts():
