@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -289,6 +290,8 @@ def _reply(player: Player, slot: EnvSlot, request: Any, calls: list[Call]) -> Ep
 
 def _question(slot: EnvSlot, request: Any) -> SlotRequest:
     if isinstance(request, Imagine):
+        if not all(isinstance(one, Imagined) for one in request.after):
+            raise InvalidAction(f"expected replies in Imagine.after, found {request.after!r:.80}")
         return slot.imagine_request(request)
     if isinstance(request, Probe):
         return ProbeRequest(slot, request.action)
@@ -483,6 +486,7 @@ def _review(
 
 def error_text(fault: Exception) -> str:
     """Return how records tell of a fault: its type and its message."""
+    logging.getLogger(__name__).debug("an episode failed", exc_info=fault)
     return f"{type(fault).__name__}: {fault}"
 
 

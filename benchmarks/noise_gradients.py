@@ -15,7 +15,7 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -30,7 +30,7 @@ from ..facts import Delta
 from ..lm.create import create_language_model, hush
 from ..lm.hf import HFLanguageModel
 from ..lm.load import ends_of
-from ..trainers.paw.rows import PaWRow, Serializer, collate, micro_batches, overlapping
+from ..trainers.paw.rows import PaWRow, Serializer, micro_batch, overlapping
 from ..trainers.setup import Environments
 from ..trajectory import Trajectory
 from .record import circumstances, write_result
@@ -127,9 +127,8 @@ def run(options: NoiseGradients) -> None:
     if not isinstance(lm, HFLanguageModel):
         raise OptionError(f"expected a model that runs in this process, found {lm.name!r}")
     found, counts = gather(options, agent, lm, kind, longest)
-    pad = lm.tokenizer.pad_token_id or 0
     rows = [one.row for one in found]
-    logprobs = observation_logprobs(lm.model, rows, batch_tokens=options.batch_tokens, pad=pad)
+    logprobs = observation_logprobs(lm.model, rows, batch_tokens=options.batch_tokens)
     noisy = [one.noisy for one in found]
     result = {
         "benchmark": "noise gradients",
@@ -221,28 +220,23 @@ def content_spans(delta: Delta, text: str) -> list[tuple[int, int]]:
 
 
 def observation_logprobs(
-    model: Any, rows: Sequence[PaWRow], *, batch_tokens: int = 16_384, pad: int = 0
+    model: Any, rows: Sequence[PaWRow], *, batch_tokens: int = 16_384
 ) -> list[list[float]]:
     """Return the log-probability of each observation token after all that comes before it."""
     import torch
 
+    from ..trainers.trees import grouped, token_scores
+
     found: list[list[float]] = [[] for _ in rows]
     wanted = [index for index, row in enumerate(rows) if row.observation_ids]
-    sizes = [row.sizes(True) for row in rows]
-    for micro in micro_batches(wanted, sizes, _ROWS, batch_tokens):
-        some = [rows[index] for index in micro]
-        batch = collate(some, [True] * len(some), pad, model.device)
-        mask = torch.cat([batch["prompt_mask"], batch["seen_mask"]], dim=1)
+    sequences = [rows[index].tokens(True) for index in wanted]
+    for micro in grouped(wanted, wanted, sequences, _ROWS, batch_tokens):
+        some = [replace(rows[index], trajectory=index) for index in micro]
+        batch = micro_batch(some, [True] * len(some), model, model.device)
         with torch.no_grad():
-            logits = model(
-                input_ids=torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
-                attention_mask=mask,
-                position_ids=(mask.cumsum(1) - 1).clamp(min=0),
-                use_cache=False,
-                logits_to_keep=batch["completion_ids"].size(1) + 1,
-            ).logits[:, :-1]
-        logits = logits if logits.dtype == torch.float64 else logits.float()
-        logps = logits.log_softmax(-1).gather(-1, batch["completion_ids"][..., None])[..., 0]
+            hidden = model.base_model(**batch["forest"].inputs, use_cache=False).last_hidden_state
+            scores = token_scores(batch["forest"], entropy=False)
+            logps, _ = scores(hidden, model.get_output_embeddings())
         for line, index in enumerate(micro):
             found[index] = logps[line][batch["observation_mask"][line].bool()].tolist()
             if np.isnan(found[index]).any():

@@ -155,7 +155,7 @@ class Models:
             made = {"id": spec, **options.world_model_option}
         elif spec == "retrieval":
             made = self._retrieval()
-        elif spec.endswith(".jsonl"):
+        elif spec.endswith(".jsonl") and not spec.startswith("replay:"):
             made = RetrievalWorldModel(spec)
         else:
             made = self._language_world_model(spec)

@@ -132,6 +132,11 @@ class AdaptedEnv(TextEnv):
             )
         self._name, self.adapted, self.canonicalizer = name, env, canonicalizer
         self._words = words or Wording()
+        if not isinstance(self._words, Wording):
+            raise OptionError(f"expected a Wording, found {type(words).__name__}")
+        space = getattr(env, "action_space", None)
+        if self._words.act is None and isinstance(space, gymnasium.spaces.Discrete):
+            raise OptionError(f"expected texts as actions, found {space}; give Wording(act=...)")
         self._seeds = {f"{_SPLIT}/{seed}": int(seed) for seed in seeds}
         self._panel = Panel.of(self._seeds, _SPLIT, [_SPLIT])
         self._own_limit = self._limit

@@ -118,9 +118,8 @@ def common(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 @lru_cache(maxsize=1)
-def cache_class() -> Any:
-    """Return the class of a batch's cache, which transformers' models write and read."""
-    from transformers.cache_utils import Cache, DynamicLayer
+def _layer_class() -> Any:
+    from transformers.cache_utils import DynamicLayer
 
     layer: Any = DynamicLayer
 
@@ -155,7 +154,17 @@ def cache_class() -> Any:
         def get_mask_sizes(self, *_: Any) -> tuple[int, int]:
             return int(self.cache.upto), 0
 
-    class RowCache(Cache):  # type: ignore[misc]
+    return SlotLayer
+
+
+@lru_cache(maxsize=1)
+def cache_class() -> Any:
+    """Return the class of a batch's cache, which transformers' models write and read."""
+    from transformers.cache_utils import Cache
+
+    parent: Any = Cache
+
+    class RowCache(parent):  # type: ignore[misc]
         """Rows of any lengths side by side: what is at position n of a row is in its slot n.
 
         Attributes:
@@ -170,7 +179,7 @@ def cache_class() -> Any:
             self.rooms: list[Any] = []
             self.slots: Any = slice(0, 0)
             self.numbers: Any = None
-            super().__init__(layers=[SlotLayer(self, number) for number in range(layers)])
+            super().__init__(layers=[_layer_class()(self, number) for number in range(layers)])
 
         def new_room(self, which: int, like: Any, *shape: int) -> Any:
             """Return memory without NaN. On a CPU it is that of the call before: fresh pages are slow."""

@@ -306,6 +306,7 @@ class HFLanguageModel(BaseLanguageModel):
         now = hash((*values, *((one.data_ptr(), one._version) for one in weights)))
         if now != self._weights:
             self._weights, self._trees = now, {}
+            self._engine.spare.clear()
         if adapter not in self._trees:
             self._trees[adapter] = PrefixTree(0)
             for tree in self._trees.values():

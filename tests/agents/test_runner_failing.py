@@ -135,7 +135,7 @@ def nonsense(request: Any) -> Generator[Any, Any, Decision]:
         (lambda: nonsense("look"), "expected a request"),
         (lambda: nonsense([Imagine("look"), None]), "expected a request"),
         (lambda: nonsense(Imagine(3)), "an action is text"),  # type: ignore[arg-type]
-        (lambda: nonsense(Imagine("look", after=(3,))), "Error"),  # type: ignore[arg-type]
+        (lambda: nonsense(Imagine("look", after=(3,))), "replies in Imagine.after"),  # type: ignore[arg-type]
     ],
     ids=range(10),
 )

@@ -158,11 +158,10 @@ def test_scores_are_those_of_one_row_at_a_time(lm):
         start = len(ids) - len(one.observation_ids)
         expected.append([float(told[i - 1, ids[i]]) for i in range(start, len(ids))])
     for batch_tokens in (1, 60, 16_384):
-        for pad in (0, 7):
-            found = observation_logprobs(lm.model, rows, batch_tokens=batch_tokens, pad=pad)
-            assert [len(values) for values in found] == [len(values) for values in expected]
-            for one_found, one_expected in zip(found, expected, strict=True):
-                np.testing.assert_allclose(one_found, one_expected, atol=1e-10)
+        found = observation_logprobs(lm.model, rows, batch_tokens=batch_tokens)
+        assert [len(values) for values in found] == [len(values) for values in expected]
+        for one_found, one_expected in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one_found, one_expected, atol=1e-10)
     assert found[2] == []
 
 
