@@ -102,6 +102,7 @@ def load_environment(
             [{"prompt": prompt, "answer": "", "info": info} for info in listed]
         )
 
+    make(split).close()  # a wrong split or option is refused now, not at the first rollout
     made: Any = _environment_class(vf)(
         make,
         reading,

@@ -1,4 +1,4 @@
-"""Servers of searches and tools: to other machines only with a token, which requests must tell."""
+"""Servers of searches and tools: to other machines only with a token, which requests must send."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from comap.envs.stabletoolbench.backends import VirtualTools, virtual_app
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_other_machines_need_a_token(kind, host, tmp_path, capsys):
     assert main(["serve", kind, "--host", host, "--port", "0", "--no-token"]) == 2
-    assert "expected a token that requests must tell, found none" in capsys.readouterr().err
+    assert "expected a token that requests must send, found none" in capsys.readouterr().err
     (tmp_path / "token").write_text("short")
     words = ["serve", kind, "--host", host, "--token-file", str(tmp_path / "token")]
     assert main(words) == 2

@@ -415,6 +415,6 @@ def test_other_files_are_refused(tmp_path, change, message):
     path.write_text("\n".join(change(lines)) + "\n", "utf-8")
     with pytest.raises(DataCorrupt) as caught:
         load_transitions(path)
-    assert message in str(caught.value) and "write the file again" in str(caught.value)
-    with pytest.raises(DataNotFound, match="save_transitions"):
+    assert message in str(caught.value) and "--save-transitions" in str(caught.value)
+    with pytest.raises(DataNotFound, match="--save-transitions"):
         load_transitions(tmp_path / "none.jsonl")

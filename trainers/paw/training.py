@@ -116,19 +116,8 @@ def train(
     """
     with needs_extra("train", "reinforcement learning"):
         import trl  # noqa: F401
-    functions = {"make_env": make_env, "reward": reward or len}
-    if wrong := [f"{name}={one!r:.50}" for name, one in functions.items() if not callable(one)]:
-        raise OptionError(f"expected a function, found {wrong[0]}; give one")
-    if not isinstance(config, PaWTraining):
-        raise OptionError(
-            f"expected a PaWTraining, found config={config!r:.50}; use paw_preset(NAME)"
-        )
+    _check_parts(config, make_env, advantage, reward)
     check_search(config, make_env, simulator)
-    if advantage is not None and config.algorithm == "ppo":
-        raise OptionError(
-            "expected no advantage with algorithm='ppo', whose advantages are of tokens by its critic; "
-            "use grpo"
-        )
     given = {"wm_loss": wm_loss, "advantage": advantage, "select": select}
     own = own_function(config.reward) if ":" in config.reward else None
     about = identified(about, config, make_env, {"name": Path(model or "tiny").name})
@@ -145,6 +134,20 @@ def train(
         training.functions, training.reward = given, reward or own or training.search.reward
         with closing(training.search):
             return training.run()
+
+
+def _check_parts(config: object, make_env: object, advantage: object, reward: object) -> None:
+    functions = {"make_env": make_env, "reward": reward or len}
+    if wrong := [f"{name}={one!r:.50}" for name, one in functions.items() if not callable(one)]:
+        raise OptionError(f"expected a function, found {wrong[0]}; give one")
+    if not isinstance(config, PaWTraining):
+        raise OptionError(
+            f"expected a PaWTraining, found config={config!r:.50}; use paw_preset(NAME)"
+        )
+    if advantage is not None and config.algorithm == "ppo":
+        raise OptionError(
+            "expected no advantage with algorithm='ppo', which has a critic's; use grpo"
+        )
 
 
 class _Training:
