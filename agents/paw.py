@@ -311,7 +311,7 @@ class PaWAgent:
             conversation.remember(view, reply)
         if config.prompts == "brief":
             found = parse_action(reply.text)
-            action = found or clean_action(reply.text)[:_LONGEST_RAW] or "..."
+            action = found or clean_action(reply.text[:_LONGEST_RAW]) or "..."
             notes: dict[str, Any] = {"valid": found is not None}
         else:
             tags = read_tags(view.env_id, reply.text)

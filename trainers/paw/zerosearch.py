@@ -52,7 +52,7 @@ _SENTENCE = re.compile(r"(?<=\.) ")
 _TITLED = re.compile(r"\([ \t]*Title:([^)]*)\)[ \t:.]*(.*)", re.DOTALL | re.IGNORECASE)
 _QUESTIONS = 400  # that lessons are made of
 _TRIES = 20  # other questions whose passages may serve as noise
-_SIZE = {"parameters": 500_000, "vocabulary": 2048}
+_SIZE: dict[str, Any] = {"parameters": 500_000, "vocabulary": 2048}
 _THOUGHTS = {"search": "I must look this up.", "answer": "I know enough now."}
 
 
