@@ -139,7 +139,7 @@ class Offered:
 
 def with_goal(observation: str, goal: str) -> str:
     """Return a first observation as those read it who are told nothing else: with the goal in it."""
-    return observation if goal in observation else f"{observation}\n{goal}"
+    return observation if (goal or "") in observation else f"{observation}\n{goal}"
 
 
 class Session:

@@ -200,7 +200,7 @@ def test_one_s_own_reward_trains_on_one_s_own_environment(own, capsys):
 def test_other_stacks_import_it_too(own):
     env_id = f"{own}:own/Lamps-v0"
     environment = environment_factory(env_id)()
-    assert environment.reset(**task_rows(env_id, 1)[0]) == "Dark."
+    assert environment.reset(**task_rows(env_id, 1)[0]).startswith("Dark.")
     assert type(environment).__name__ == "Lamps" and environment.act("light a") == "Lit a"
     offered = Offered([env_id, f"{own}:own/Lake-v0"])
     assert offered.env_ids == ("own/Lamps-v0", "own/Lake-v0")

@@ -12,7 +12,7 @@ import pytest
 from comap.agents.comap import CoMapConfig
 from comap.agents.create import create_agent
 from comap.benchmarks.training_record import play_command
-from comap.cli import train
+from comap.cli import run, train
 from comap.cli.main import understood
 from comap.envs.conformance.transcripts import load
 from comap.trainers.baselines.config import BASELINES, baseline_preset
@@ -128,8 +128,8 @@ def test_options_of_the_environment():
 
 
 def test_a_missing_extra_is_told_at_once(monkeypatch):
-    known = train.find_spec
-    monkeypatch.setattr(train, "find_spec", lambda n: None if n == "jinja2" else known(n))
+    known = run.find_spec
+    monkeypatch.setattr(run, "find_spec", lambda n: None if n == "jinja2" else known(n))
     for method in ("comap", "paw"):
         assert ".[viz]" in say("train", method, "--preset", "tiny")[2]
 

@@ -25,7 +25,7 @@ learning = load(f"{Path(__file__).parents[1] / 'learning.py'}:KIT")
 ITEM = {"index": torch.tensor([0])}
 KIT = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
 FEW = {
-    "sft": {"world_model": True},
+    "sft": {"train_world_model": True},
     "iwm": {"explored": 2, "alternatives": 2},
     "wkm": {},
     "itp": {
