@@ -12,7 +12,7 @@ import pytest
 from comap.agents.comap import CoMapConfig
 from comap.agents.create import create_agent
 from comap.benchmarks.training_record import play_command
-from comap.cli import run, train
+from comap.cli import run
 from comap.cli.main import understood
 from comap.envs.conformance.transcripts import load
 from comap.trainers.baselines.config import BASELINES, baseline_preset
