@@ -1,6 +1,6 @@
 """Rollouts and updates of a small model: CPU seconds, beside another checkout of comap.
 
-``python -m comap.benchmarks.rollouts MODEL --out FILE [--against FOLDER]``; the folder is one in
+``python tests/benchmarks/rollouts.py MODEL --out FILE [--against FOLDER]``; the folder is one in
 which another checkout lies as ``comap``. Each number is of a fresh process with one thread, and these take
 turns. The tasks are those of the pilot world: small generated rooms, 15 steps, prompts with the history.
 """
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    from .record import circumstances, write_result
+    from comap.benchmarks.record import circumstances, write_result
 
     ways = {"comap": ""} | ({"against": given.against} if given.against else {})
     jobs = [(name, job) for job in ("rollouts", "evaluation", "update") for name in ways]
@@ -81,14 +81,14 @@ def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def _play(model: str, number: int) -> dict[str, Any]:
-    """Play a number of held-out tasks once each."""
+    """Play a number of tasks once each."""
     from comap.agents import create_agent, run_episodes
     from comap.lm import HFLanguageModel
 
     lm = HFLanguageModel(model, device="cpu", batch_rows=128, batch_tokens=200_000)
     agent = create_agent("react", prompts="brief", form="given", draft_tokens=REPLY, **ASKS)
-    tasks = _make("valid_unseen").get_wrapper_attr("tasks").ids[:number]
-    make = partial(_make, "valid_unseen")
+    tasks = _make("train").get_wrapper_attr("tasks").ids[:number]
+    make = partial(_make, "train")
     seconds, played = _timed(lambda: run_episodes(make, agent, tasks, lm=lm, concurrency=128))
     actions = [[step.action for step in one.steps] for one in played]
     return {
@@ -135,7 +135,7 @@ def _work(job: str, model: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    if __package__:
-        main()
-    else:
+    if sys.argv[1:2] in (["rollouts"], ["evaluation"], ["update"]):
         print(json.dumps(_work(*sys.argv[1:])))
+    else:
+        main()
