@@ -17,6 +17,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType, NoneType
@@ -339,6 +340,7 @@ def flag(name: str) -> str:
     return f"--{_dashed(_WORDS.get(name, name))}"
 
 
+@cache  # it parses the source of the class
 def field_help(made: Any) -> dict[str, str]:
     """Return the docstring under each field of a dataclass and of those it inherits from."""
     help_text: dict[str, str] = {}
