@@ -15,7 +15,7 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -230,8 +230,10 @@ def observation_logprobs(
     found: list[list[float]] = [[] for _ in rows]
     wanted = [index for index, row in enumerate(rows) if row.observation_ids]
     sequences = [rows[index].tokens(True) for index in wanted]
-    for micro in grouped(wanted, wanted, sequences, _ROWS, batch_tokens):
-        some = [replace(rows[index], trajectory=index) for index in micro]
+    limits = {"hidden": 1, "max_rows": _ROWS, "max_tokens": batch_tokens}  # each row by itself
+    for trees in grouped(wanted, wanted, sequences, **limits):
+        micro = [index for tree in trees for index in tree]
+        some = [[rows[index]] for index in micro]
         batch = micro_batch(some, [True] * len(some), model, model.device)
         with torch.no_grad():
             hidden = model.base_model(**batch["forest"].inputs, use_cache=False).last_hidden_state

@@ -238,7 +238,10 @@ def _gpu() -> tuple[bool, str, str]:
     if program is None:
         return False, "GPU", "no NVIDIA driver; models run on the CPU"
     query = [program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
-    done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return False, "GPU", f"{program} does not answer ({error}); check the driver"
     found = "; ".join((done.stdout + done.stderr).strip().splitlines())
     if "+cpu" in (version("torch") or ""):
         return False, "GPU", f"{found}, but torch is built for the CPU; install torch with CUDA"

@@ -14,7 +14,7 @@ import json
 import re
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from functools import cache
@@ -340,8 +340,7 @@ def flag(name: str) -> str:
     return f"--{_dashed(_WORDS.get(name, name))}"
 
 
-@cache  # it parses the source of the class
-def field_help(made: Any) -> dict[str, str]:
+def _field_help(made: Any) -> dict[str, str]:
     """Return the docstring under each field of a dataclass and of those it inherits from."""
     help_text: dict[str, str] = {}
     for cls in reversed(made.__mro__):
@@ -351,6 +350,9 @@ def field_help(made: Any) -> dict[str, str]:
                 for part in docstring_parser.parse_from_object(cls).params
             }
     return {part.name: help_text.get(part.name, "") for part in fields(made)}
+
+
+field_help: Callable[[Any], dict[str, str]] = cache(_field_help)  # it parses a class's source
 
 
 def pairs(texts: Sequence[str], option: str, plain: bool = False) -> dict[str, Any]:

@@ -10,11 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import takewhile
 from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..errors import LanguageModelError
 
 States: TypeAlias = list[Any]
 """Keys and values of some tokens of one sequence: two tensors ``(layers, heads, tokens, size)``."""
+
+
+_SPARE = 2**28  # bytes of keys, or of values, that are kept for the next call
 
 
 class Node:
@@ -110,11 +116,11 @@ class PrefixTree:
                 yield node
 
 
-def common(one: Sequence[int], other: Sequence[int]) -> int:
+def common(one: Any, other: Any) -> int:
     """Return with how many equal tokens two texts begin."""
-    if tuple(one) == tuple(other):
-        return len(one)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    size = min(len(one), len(other))
+    unlike = np.flatnonzero(np.asarray(one)[:size] != np.asarray(other)[:size])
+    return int(unlike[0]) if len(unlike) else size
 
 
 @lru_cache(maxsize=1)
@@ -139,12 +145,18 @@ def _layer_class() -> Any:
                 ]
             rooms = [room[self.number] for room in cache.rooms]
             for room, one in zip(rooms, new, strict=True):
+                if (room.shape[1], room.shape[3]) != (one.shape[1], one.shape[3]):
+                    raise LanguageModelError(
+                        "expected a model whose layers have keys and values of one shape, found "
+                        f"{(room.shape[1], room.shape[3])} and {(one.shape[1], one.shape[3])} (heads, "
+                        "size); ask such a model on a server"
+                    )
                 if isinstance(cache.slots, slice):
                     room[:, :, cache.slots] = one
                 else:
                     room[cache.numbers, :, cache.slots] = one.transpose(1, 2)
-            if cache.slots == slice(0, cache.upto):  # all there is: laid out better than the room
-                return new
+            if isinstance(cache.slots, slice) and cache.slots == slice(0, cache.upto):
+                return new  # all there is, and laid out better than the room
             return rooms[0][:, :, : cache.upto], rooms[1][:, :, : cache.upto]
 
         def get_seq_length(self) -> int:
@@ -169,27 +181,33 @@ def cache_class() -> Any:
 
         Attributes:
             room: How many slots each row has. The last is never read: padding goes there.
+            known: How many slots of every row `fill` will fill.
             rooms: Keys and values, two tensors ``(layers, rows, heads, slots, size)``.
             slots: Where the next tokens go: a slice, or a tensor ``(rows, tokens)``.
             upto: The slots before this one are read.
         """
 
-        def __init__(self, layers: int, room: int, spare: dict[int, Any]) -> None:
-            self.room, self.upto, self.spare = room + 1, 0, spare
+        def __init__(self, layers: int, room: int, known: int, spare: dict[int, Any]) -> None:
+            self.room, self.upto, self.known, self.spare = room + 1, 0, known, spare
             self.rooms: list[Any] = []
             self.slots: Any = slice(0, 0)
             self.numbers: Any = None
             super().__init__(layers=[_layer_class()(self, number) for number in range(layers)])
 
         def new_room(self, which: int, like: Any, *shape: int) -> Any:
-            """Return memory without NaN. On a CPU it is that of the call before: fresh pages are slow."""
+            """Return zeros, but for slots that will be filled: a slot that is not seen may hold no NaN.
+
+            On a CPU it is the memory of the call before, if that is little: fresh pages are slow.
+            """
             shape = (len(self.layers), *shape[:2], self.room, shape[2])
-            if like.device.type != "cpu":
-                return like.new_zeros(shape)
             flat, size = self.spare.get(which), math.prod(shape)
+            if like.device.type != "cpu" or size * like.element_size() > _SPARE:
+                return like.new_zeros(shape)
             if flat is None or flat.numel() < size or flat.dtype != like.dtype:
-                flat = self.spare[which] = like.new_zeros(size + size // 4)
-            return flat[:size].view(shape)
+                flat = self.spare[which] = like.new_empty(size + size // 4)
+            room = flat[:size].view(shape)
+            room[:, :, :, self.known :] = 0
+            return room
 
         def fill(self, row: int, rows: int, path: Sequence[tuple[Node, int]]) -> None:
             """Copy known states into a row, from its start."""

@@ -138,11 +138,12 @@ class Engine:
             more: How many slots each row needs beside its prompt.
         """
         layers = self.model.config.get_text_config(decoder=True).num_hidden_layers
-        cache = cache_class()(layers, max(map(len, prompts)) + more, self.spare)
         paths = [self.tree.find(prompt[:-1]) for prompt in prompts]
+        known = [sum(count for _, count in path) for path in paths]
+        cache = cache_class()(layers, max(map(len, prompts)) + more, min(known), self.spare)
         for row, path in enumerate(paths):
             cache.fill(row, len(prompts), path)
-        return Rows(self, prompts, cache, [sum(count for _, count in path) for path in paths])
+        return Rows(self, prompts, cache, known)
 
 
 def additive(allowed: Any, dtype: Any) -> Any:

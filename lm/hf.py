@@ -301,12 +301,14 @@ class HFLanguageModel(BaseLanguageModel):
         import torch
 
         weights = list(self._adapters.base.parameters())
-        some = [one.detach().reshape(-1)[:: one.numel() // 8 + 1].double() for one in weights]
+        device = weights[0].device
+        some = [
+            one.detach().reshape(-1)[:: one.numel() // 8 + 1].to(device).float() for one in weights
+        ]
         values = torch.cat(some).tolist()  # what writes to `data` leaves no mark of it
         now = hash((*values, *((one.data_ptr(), one._version) for one in weights)))
         if now != self._weights:
             self._weights, self._trees = now, {}
-            self._engine.spare.clear()
         if adapter not in self._trees:
             self._trees[adapter] = PrefixTree(0)
             for tree in self._trees.values():

@@ -7,13 +7,15 @@ of separate passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..lm.cache import common
 from ..lm.decode import additive
 from .row_trainer import precise, recomputed
 
@@ -43,9 +45,7 @@ class Tree:
         before, path = np.zeros(0, np.int64), np.zeros(0, np.int64)
         for number in sorted(range(len(arrays)), key=lambda n: tuple(sequences[n])):
             tokens = arrays[number]
-            size = min(len(before), len(tokens))
-            unlike = np.flatnonzero(before[:size] != tokens[:size])
-            alike = int(unlike[0]) if len(unlike) else size
+            alike = common(before, tokens)
             start, end = len(self.ids), len(self.ids) + len(tokens) - alike
             if end > start:
                 self.ids += tokens[alike:].tolist()
@@ -79,28 +79,20 @@ class Forest:
     shape: tuple[int, int]
 
 
-def families(keys: Sequence[Any]) -> list[list[int]]:
-    """Return the numbers of the sequences of each key."""
-    found: dict[Any, list[int]] = {}
-    for number, key in enumerate(keys):
-        found.setdefault(key, []).append(number)
-    return list(found.values())
-
-
 def plant(
     sequences: Sequence[Sequence[int]],
-    keys: Sequence[Any],
+    trees: Sequence[Sequence[int]],
     scored: Sequence[Sequence[tuple[int, int]]],
     width: int,
     *,
     model: Any,
     device: Any,
 ) -> Forest:
-    """Return sequences as trees, those with the same key as one.
+    """Return sequences as trees, in tensors.
 
     Args:
         sequences: The tokens of each row.
-        keys: Which rows share a tree.
+        trees: The rows of each tree, by number; see `grouped`.
         scored: Of each row the places in its sequence of the tokens whose log-probabilities are wanted,
             each with its column in the result.
         width: The columns of the result.
@@ -109,24 +101,23 @@ def plant(
     """
     import torch
 
-    groups = families(keys) or [[]]
-    trees = [Tree([sequences[n] for n in group]) for group in groups]
-    size = max(1, *map(len, trees))
-    ids, places = np.zeros((2, len(trees), size), np.int64)
+    read = [Tree([sequences[n] for n in rows]) for rows in trees] or [Tree([])]
+    size = max(1, *map(len, read))
+    ids, places = np.zeros((2, len(read), size), np.int64)
     wanted: list[NDArray[np.int64]] = [np.zeros((5, 0), np.int64)]
-    for number, (tree, group) in enumerate(zip(trees, groups, strict=True)):
+    for number, (tree, rows) in enumerate(zip(read, trees, strict=False)):
         ids[number, : len(tree)], places[number, : len(tree)] = tree.ids, tree.depths
-        for row, path in zip(group, tree.paths, strict=True):
+        for row, path in zip(rows, tree.paths, strict=True):
             at, columns = np.array(scored[row], np.int64).reshape(-1, 2).T
             tokens = np.asarray(sequences[row], np.int64)[at]
             same = np.full_like(at, number), np.full_like(at, row)
             wanted.append(np.stack([same[0], path[at - 1], tokens, same[1], columns]))
     inputs = {"input_ids": torch.from_numpy(ids), "position_ids": torch.from_numpy(places)}
-    if all(tree.is_chain for tree in trees):
-        mask = np.arange(size) < np.array([[max(len(tree), 1)] for tree in trees])
+    if all(tree.is_chain for tree in read):
+        mask = np.arange(size) < np.array([[max(len(tree), 1)] for tree in read])
         inputs["attention_mask"] = torch.from_numpy(mask.astype(np.int64))
     else:
-        inputs["attention_mask"] = additive(torch.from_numpy(_seen(trees, size)), model.dtype)
+        inputs["attention_mask"] = additive(torch.from_numpy(_seen(read, size)), model.dtype)
     told = torch.from_numpy(np.concatenate(wanted, axis=1)).to(device)
     return Forest(
         {name: value.to(device) for name, value in inputs.items()},
@@ -179,37 +170,73 @@ def token_scores(
     return scores
 
 
+MicroBatch: TypeAlias = tuple[tuple[int, ...], ...]
+"""The rows of each tree of a micro-batch."""
+
+
 def grouped(
     numbers: Sequence[int],
     keys: Sequence[Any],
     sequences: Sequence[Sequence[int]],
+    *,
+    hidden: int,
     max_rows: int | None,
     max_tokens: int | None,
-) -> list[tuple[int, ...]]:
-    """Return rows in micro-batches: rows of a key together as far as limits allow, the widest first.
+) -> list[MicroBatch]:
+    """Return rows in micro-batches of trees, the widest first.
 
     Args:
         numbers: The rows.
-        keys: Of each of them, which rows share a tree.
+        keys: Of each of them, which rows may share a tree.
         sequences: The tokens of each of them.
+        hidden: The model's hidden size, on which depends whether a tree pays.
         max_rows: The most rows of a micro-batch.
-        max_tokens: The most tokens, padding included; a tree by itself may have more.
+        max_tokens: The most tokens, padding included; a row by itself may have more.
     """
-    units: list[tuple[int, list[int]]] = []
-    for family in families(keys):
-        most = max_rows or len(family)
-        for part in (family[start : start + most] for start in range(0, len(family), most)):
-            size = len(Tree([sequences[n] for n in part]))
-            units.append((size, [numbers[n] for n in part]))
-    units.sort(key=lambda unit: (-unit[0], unit[1]))
-    found: list[tuple[int, list[list[int]]]] = []
-    for size, part in units:
-        if found:
-            width, parts = found[-1]
-            rows_there = sum(map(len, parts)) + len(part)
-            fits = max_rows is None or rows_there <= max_rows
-            if fits and (max_tokens is None or width * (len(parts) + 1) <= max_tokens):
-                parts.append(part)
-                continue
-        found.append((size, [part]))
-    return [tuple(row for part in parts for row in part) for _, parts in found]
+    most = float(max_rows or math.inf), float(max_tokens or math.inf)
+    units = sorted(
+        (
+            (size, tuple(numbers[n] for n in tree))
+            for tree, size in _trees(keys, sequences, hidden, most)
+        ),
+        key=lambda unit: (-unit[0], unit[1]),
+    )
+    found: list[tuple[int, list[tuple[int, ...]]]] = []
+    for size, tree in units:
+        width, trees = found[-1] if found else (0, [])
+        rows, tokens = sum(map(len, trees)) + len(tree), width * (len(trees) + 1)
+        if trees and rows <= most[0] and tokens <= most[1]:
+            trees.append(tree)
+        else:
+            found.append((size, [tree]))
+    return [tuple(trees) for _, trees in found]
+
+
+def _trees(
+    keys: Sequence[Any],
+    sequences: Sequence[Sequence[int]],
+    hidden: int,
+    most: tuple[float, float],
+) -> Iterator[tuple[list[int], int]]:
+    """Yield the sequences of each tree, and how many tokens it has.
+
+    Sequences are read together where that costs less: in a layer, a token costs about as much as 6 hidden
+    pairs of tokens in its attention, and a tree has all pairs, not only those that see each other.
+    """
+    tree, size, before = list[int](), 0, None
+    for number in sorted(range(len(keys)), key=lambda n: (keys[n], tuple(sequences[n]))):
+        length = len(sequences[number])
+        alike = 0 if before is None else common(sequences[before], sequences[number])
+        grown = size + length - alike
+        pays = 6 * hidden * alike + length**2 >= grown**2 - size**2
+        fits = len(tree) < most[0] and grown <= most[1]
+        if before is not None and keys[before] == keys[number] and pays and fits:
+            tree.append(number)
+            size = grown
+        else:
+            if tree:
+                yield tree, size
+            tree, size = [number], length
+        before = number
+    if tree:
+        yield tree, size

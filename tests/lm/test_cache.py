@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from comap.errors import LanguageModelError  # noqa: E402
 from comap.lm import Encode, Generate, HFLanguageModel, Message, NextWord, Sampling, Score  # noqa: E402
 from comap.lm.cache import PrefixTree  # noqa: E402
 
@@ -70,6 +71,19 @@ def test_only_what_is_new_is_read(folder, monkeypatch):
     read[:] = []
     lm.generate([Generate(talk, Sampling(6, temperature=1.0, seed=4))])  # a branch: rewound
     assert read[0] == 1
+
+
+def test_a_damaged_answer_damages_no_later_one(folder):
+    """What is not a number stays out of the memory that the next call uses."""
+    lm = opened(folder)
+    talks = [(Message("user", "go to shelf 2 " * n),) for n in (1, 9, 3, 6)]
+    asked = [Generate(talk, Sampling(5)) for talk in talks]
+    expected = [reply.token_ids for reply in opened(folder).generate(asked)]
+    handle = lm.model.model.layers[0].register_forward_hook(lambda *_: _[2] * float("nan"))
+    assert all(isinstance(reply, LanguageModelError) for reply in lm.generate(asked[:2]))
+    handle.remove()
+    lm._trees.clear()  # damaged as they are: the weights' mark has not changed
+    assert [reply.token_ids for reply in lm.generate(asked)] == expected
 
 
 def test_new_weights_forget_what_the_old_ones_computed(folder):

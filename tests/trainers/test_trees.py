@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,8 +59,11 @@ def episodes(branching):
 def test_values_and_gradients_are_those_of_separate_passes(model, branching, key):
     rows = episodes(branching)
     scored = [[(n, n - begin) for n in range(begin, len(ids))] for _, ids, begin in rows]
-    keys = [episode if key == "episode" else 0 for episode, _, _ in rows]
-    forest = plant([ids for _, ids, _ in rows], keys, scored, 4, model=model, device="cpu")
+    numbers = range(len(rows))
+    trees = [numbers]
+    if key == "episode":
+        trees = [[n for n in numbers if rows[n][0] == episode] for episode in range(3)]
+    forest = plant([ids for _, ids, _ in rows], trees, scored, 4, model=model, device="cpu")
     read = forest.inputs["input_ids"].numel()
     assert read < sum(len(ids) for _, ids, _ in rows) / 1.5
     weights = torch.rand(2, *forest.shape, generator=torch.Generator().manual_seed(1)).double()
@@ -88,22 +89,43 @@ def test_values_and_gradients_are_those_of_separate_passes(model, branching, key
     assert float((shared - separate).norm() / separate.norm()) < 1e-9
 
 
-@given(SEQUENCES, st.data(), st.none() | st.integers(1, 4), st.none() | st.integers(1, 40))
+@given(
+    SEQUENCES,
+    st.data(),
+    st.none() | st.integers(1, 4),
+    st.none() | st.integers(1, 40),
+    st.sampled_from([1, 64, 4096]),
+)
 def test_micro_batches_have_each_row_once_and_keep_to_their_limits(
-    sequences, data, most_rows, most_tokens
+    sequences, data, most_rows, most_tokens, hidden
 ):
     keys = data.draw(st.lists(st.integers(0, 2), min_size=len(sequences), max_size=len(sequences)))
     numbers = list(range(100, 100 + len(sequences)))
-    found = grouped(numbers, keys, sequences, most_rows, most_tokens)
-    assert sorted(row for micro in found for row in micro) == numbers
+    given = {"hidden": hidden, "max_rows": most_rows, "max_tokens": most_tokens}
+    found = grouped(numbers, keys, sequences, **given)
+    assert sorted(row for micro in found for tree in micro for row in tree) == numbers
     widest = []
     for micro in found:
-        assert most_rows is None or len(micro) <= most_rows
-        own = Counter(keys[row - 100] for row in micro)
-        sizes = [
-            len(Tree([sequences[row - 100] for row in micro if keys[row - 100] == key]))
-            for key in own
-        ]
-        assert most_tokens is None or len(sizes) == 1 or len(sizes) * max(sizes) <= most_tokens
-        widest.append(max(sizes))
-    assert most_rows is not None or widest == sorted(widest, reverse=True)
+        assert most_rows is None or sum(map(len, micro)) <= most_rows
+        sizes = [len(Tree([sequences[row - 100] for row in tree])) for tree in micro]
+        alone = all(len(tree) == 1 for tree in micro) and len(micro) == 1
+        assert most_tokens is None or alone or len(sizes) * max(sizes) <= most_tokens
+        assert all(len({keys[row - 100] for row in tree}) == 1 for tree in micro)
+        widest.append(sizes[0])
+    assert widest == sorted(widest, reverse=True)
+
+
+def test_sequences_are_read_together_where_that_costs_less():
+    """Turns of a conversation always; prompts that share little of their length not."""
+    turns = [tuple(range(n)) for n in (50, 100, 150, 200)]
+    instructions = tuple(range(200))
+    apart = [(*instructions, *range(1000 * n, 1000 * n + 800)) for n in (1, 2, 3, 4)]
+
+    def trees(sequences, hidden):
+        given = {"hidden": hidden, "max_rows": None, "max_tokens": None}
+        (micro,) = grouped(range(4), [0] * 4, sequences, **given)
+        return sorted(map(len, micro))
+
+    assert trees(turns, 64) == [4]
+    assert trees(apart, 64) == [1, 1, 1, 1]
+    assert trees(apart, 8192)[-1] > 1, "a token of a large model costs more"

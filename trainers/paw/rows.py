@@ -19,6 +19,8 @@ from ...trajectory import Call, Step, Trajectory
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..trees import MicroBatch
+
 PURPOSES = ("act", "draft", "draft: retry")
 """What agents ask their language model for when they ask for an action."""
 
@@ -272,7 +274,7 @@ def overlapping(texts: Sequence[str], spans: Iterable[tuple[int, int]]) -> list[
 class MiniBatch:
     """What one step of the optimizer learns from: rows of this process, and counts over all."""
 
-    micro: tuple[tuple[int, ...], ...]
+    micro: tuple[MicroBatch, ...]
     rows: int
     tokens: int
 
@@ -289,9 +291,9 @@ def deal(positions: NDArray[np.int64], total: int, size: int | None, seed: int) 
 
 
 def micro_batch(
-    rows: Sequence[PaWRow], observed: Sequence[bool], model: Any, device: Any = "cpu"
+    trees: Sequence[Sequence[PaWRow]], observed: Sequence[bool], model: Any, device: Any = "cpu"
 ) -> dict[str, Any]:
-    """Return rows as a forward pass reads them; those of an episode share what they have in common.
+    """Return the rows of trees, B in all, as a forward pass reads them.
 
     Returns:
         ``forest``: the model's inputs; ``completion_mask`` (1 for tokens of the response) and
@@ -301,6 +303,8 @@ def micro_batch(
 
     from ..trees import plant
 
+    rows = [row for tree in trees for row in tree]
+    numbers = iter(range(len(rows)))
     marks = [row.marks(shown) for row, shown in zip(rows, observed, strict=True)] or [([0], [0])]
     width = max(1, *(len(actions) for actions, _ in marks))
     scored = [
@@ -309,7 +313,7 @@ def micro_batch(
     ]
     forest = plant(
         [row.tokens(shown) for row, shown in zip(rows, observed, strict=True)],
-        [row.trajectory for row in rows],
+        [[next(numbers) for _ in tree] for tree in trees],
         scored,
         width,
         model=model,

@@ -34,7 +34,7 @@ from ...lm.chat import ChatTokenizer
 from ..processes import gathered, part_at_exit
 from ..row_trainer import add_hidden_forward
 from ..run_folder import last_checkpoint, mark_complete, read_weights, write_weights
-from ..trees import Forest, grouped, token_scores
+from ..trees import Forest, MicroBatch, grouped, token_scores
 from .advantages import gae, gigpo_advantages, grpo_advantages, rloo_advantages, row_returns, whiten
 from .config import PaWTraining, PolicyOptimization
 from .losses import (
@@ -125,8 +125,8 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         batches = self._mini_batches(update)
         total = torch.zeros((), device=self.args.device)
         for number, batch in enumerate(batches):
-            for index, rows in enumerate(batch.micro):
-                self._micro = self._tensors(update, batch, rows)
+            for index, micro in enumerate(batch.micro):
+                self._micro = self._tensors(update, batch, micro)
                 is_last = index == len(batch.micro) - 1  # processes share the last one's gradients
                 with nullcontext() if is_last else self.accelerator.no_sync(model):
                     loss = super().training_step(model, self._micro, None)
@@ -181,8 +181,9 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
                 part,
                 [rows[index].trajectory for index in part],
                 [read[index] for index in part],
-                limits.micro_batch_rows,
-                limits.micro_batch_tokens,
+                hidden=self.base.config.get_text_config().hidden_size,
+                max_rows=limits.micro_batch_rows,
+                max_tokens=limits.micro_batch_tokens,
             )
             tokens = sum(len(rows[index].response_ids) for index in part)
             everyone = gathered([(len(micro), len(part), tokens)])
@@ -201,11 +202,12 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         self.optimizer.step()
         model.zero_grad()
 
-    def _tensors(self, update: Update, batch: MiniBatch, indices: Sequence[int]) -> dict[str, Any]:
+    def _tensors(self, update: Update, batch: MiniBatch, micro: MicroBatch) -> dict[str, Any]:
         """Return a micro-batch in the form of TRL's losses."""
-        rows, device = [update.rows[index] for index in indices], self.args.device
+        trees, device = [[update.rows[index] for index in tree] for tree in micro], self.args.device
+        indices = [index for tree in micro for index in tree]
         shown = [bool(update.selected[index]) for index in indices]
-        inputs: dict[str, Any] = micro_batch(rows, shown, self.base, device)
+        inputs: dict[str, Any] = micro_batch(trees, shown, self.base, device)
         mask = inputs["completion_mask"]
 
         def of_tokens(values: Sequence[Tensor]) -> Tensor:
@@ -604,11 +606,17 @@ def responses(
     rows: Sequence[PaWRow], limits: PolicyOptimization, model: Any, device: Any
 ) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
     """Yield micro-batches that score responses alone: the rows' numbers, and what is read."""
-    sequences, keys = [row.tokens(False) for row in rows], [row.trajectory for row in rows]
-    most = limits.micro_batch_rows, limits.micro_batch_tokens
-    for micro in grouped(range(len(rows)), keys, sequences, *most):
-        some = [rows[index] for index in micro]
-        yield micro, micro_batch(some, [False] * len(some), model, device)
+    for micro in grouped(
+        range(len(rows)),
+        [row.trajectory for row in rows],
+        [row.tokens(False) for row in rows],
+        hidden=model.config.get_text_config().hidden_size,
+        max_rows=limits.micro_batch_rows,
+        max_tokens=limits.micro_batch_tokens,
+    ):
+        numbers = tuple(index for tree in micro for index in tree)
+        trees = [[rows[index] for index in tree] for tree in micro]
+        yield numbers, micro_batch(trees, [False] * len(numbers), model, device)
 
 
 def _total(value: Tensor) -> Tensor:

@@ -283,7 +283,7 @@ def drawn_row(draw):
 @given(st.lists(st.tuples(drawn_row(), st.booleans()), min_size=1, max_size=5))
 def test_masks_mark_responses_and_observations_and_nothing_else(given_rows):
     rows, shown = [row for row, _ in given_rows], [shows for _, shows in given_rows]
-    found = micro_batch(rows, shown, MODEL)
+    found = micro_batch([rows], shown, MODEL)
     tree, _, tokens, row_numbers, columns = found["forest"].wanted
     assert not tree.any(), "the rows of an episode are one tree"
     for number, (row, shows) in enumerate(given_rows):

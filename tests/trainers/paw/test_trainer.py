@@ -6,6 +6,7 @@ import json
 import math
 import threading
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -89,7 +90,7 @@ def test_mini_batches_are_steps_of_the_optimizer(model, tmp_path):
     trainer, _, last = kit.trained(kit.changed(config, clip=1e9), model, tmp_path / "run")
     update = trainer._prepare(0)
     batches = trainer._mini_batches(update)
-    dealt = [sorted(row for micro in batch.micro for row in micro) for batch in batches]
+    dealt = [sorted(chain(*chain(*batch.micro))) for batch in batches]
     assert sorted(row for part in dealt for row in part) == list(range(len(update.rows)))
     assert {len(part) for part in dealt} <= {batches[0].rows, batches[-1].rows}
     steps = []
@@ -208,10 +209,10 @@ def test_without_paw_the_loss_is_trls(algorithm, model, tmp_path):
     update = trainer._prepare(1)
     for line in update.old or ():  # as if the policy had moved since
         line += 0.3 * torch.randn(line.shape, generator=torch.Generator().manual_seed(len(line)))
-    for rows in trainer._mini_batches(update)[0].micro:
-        inputs = trainer._tensors(update, trainer._mini_batches(update)[0], rows)
+    for micro in trainer._mini_batches(update)[0].micro:
+        inputs = trainer._tensors(update, trainer._mini_batches(update)[0], micro)
         ours = trainer._compute_loss(trainer.model, inputs)
-        as_trl = {**inputs, **apart_in_tensors([update.rows[row] for row in rows])}
+        as_trl = {**inputs, **apart_in_tensors([update.rows[row] for row in chain(*micro)])}
         theirs = stock._compute_loss(
             policy, {**as_trl, "num_items_in_batch": torch.tensor(float(inputs["tokens"]))}
         )
@@ -243,7 +244,7 @@ def test_every_algorithm_makes_the_same_clipped_update_of_tokens(algorithm, mode
     )
     policy.load_state_dict(trainer.model.state_dict())
     total, tokens, clips = torch.zeros(()), 0, set()
-    for index in (row for micro in batch.micro for row in micro):
+    for index in chain(*chain(*batch.micro)):
         row, gain = update.rows[index], float(update.advantages[index])
         ids = torch.tensor([[*row.prompt_ids, *row.response_ids]])
         spots = range(len(row.prompt_ids) - 1, ids.shape[1] - 1)
