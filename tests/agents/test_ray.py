@@ -31,8 +31,25 @@ make_env = partial(gym.make, ALFWORLD, split="valid_seen", source="generated", m
 TASKS = make_env().unwrapped.tasks.ids[:20]  # type: ignore[attr-defined]
 
 
+class Waits(RandomAgent):
+    """A random agent that takes its time, and does not begin before one of a node has begun."""
+
+    def __init__(self, node: str, sign: Path):
+        super().__init__(3)
+        self._node, self._sign = node, sign
+
+    def decide(self, view: View) -> Generator[Any, Any, Decision]:
+        if import_ray().get_runtime_context().get_node_id() == self._node:
+            self._sign.touch()
+        ends = time.monotonic() + 60
+        while not self._sign.exists() and time.monotonic() < ends:
+            time.sleep(0.05)
+        time.sleep(0.05)
+        return (yield from super().decide(view))
+
+
 class Slow(RandomAgent):
-    """A random agent that takes its time, and in one task ends its process, or waits for ever."""
+    """A random agent that takes its time, and in one task ends its process."""
 
     def __init__(self, seconds: float = 0.0, deadly: str = ""):
         super().__init__(3)
@@ -158,14 +175,15 @@ def test_what_a_worker_cannot_do_is_told(cluster: Any, tmp_path: Path) -> None:
 
 def test_a_node_is_killed_in_the_middle(cluster: Any, alone: bytes, tmp_path: Path) -> None:
     """The last test here: there is one node less afterwards."""
-    pool, ended = RayPool(3), 0
+    pool, sign, ended = RayPool(3), tmp_path / "begun", 0
 
     def on_done(trials: Any) -> None:
         nonlocal ended
         ended += 1
-        if ended == 3:
+        if ended == 1:
             cluster.remove_node(cluster.second, allow_graceful=False)
 
-    run_to(tmp_path, plan(Slow(0.05)), concurrency=2, play=pool, on_done=on_done)
-    assert (tmp_path / "trajectories.jsonl").read_bytes() == alone
-    assert pool.restarts >= 1
+    agent = Waits(cluster.second.node_id, sign)
+    run_to(tmp_path / "run", plan(agent), concurrency=2, play=pool, on_done=on_done)
+    assert sign.exists() and pool.restarts >= 1
+    assert (tmp_path / "run" / "trajectories.jsonl").read_bytes() == alone
