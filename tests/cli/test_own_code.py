@@ -220,7 +220,7 @@ def test_other_stacks_import_it_too(own):
         ("--agent nowhere_to_be_found:Agent", "PYTHONPATH"),
         ("--agent random --world-model OWN:Foresee", "no attribute 'Foresee'"),
         ("--agent random --world-model OWN:Foresees --world-model-option size=3", "'size'"),
-        ("--agent random --env OWN:own/Lamp-v0", "did you mean 'own/Lamps-v0'?"),
+        ("--agent random --env OWN:own/Lamp-v0", "Lamps-v0'?"),
         ("--agent random --env BROKEN:own/X-v0", "SyntaxError"),
     ],
 )
