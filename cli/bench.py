@@ -327,37 +327,6 @@ class Speed(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reliability(Command):
-    """Test comap with faults and load, and count what is lost; the exit status is 0 if nothing was.
-
-    Hostile actions, killed engines, load.
-    """
-
-    example: ClassVar[str] = "comap bench reliability --scale 0.01 --out runs/reliability"
-
-    scale: float = 1.0
-    """Share of the whole test; 1 takes some hours."""
-    parts: tuple[str, ...] | None = None
-    """Parts to run (default: all): actions, engines, load."""
-    seed: int = 0
-    """Seed of all draws."""
-    out: Path | None = None
-    """Folder for reliability.json; the other parts in that file are kept."""
-
-    def run(self) -> int:
-        """Do it; return 1 where anything was lost."""
-        from ..benchmarks.reliability import run_reliability
-
-        file = None if self.out is None else self.out / "reliability.json"
-        found = run_reliability(self.scale, self.parts, self.seed, file, print)
-        for name, part in found["parts"].items():
-            print(f"{name}: {part['lost']} lost, {part['seconds_taken']:.0f} s")
-            for loss in part["losses"]:
-                print(f"  lost: {loss}")
-        return 1 if found["lost"] else 0
-
-
-@dataclass(frozen=True, kw_only=True)
 class Shipped(Command):
     """Train the small models that comap ships."""
 

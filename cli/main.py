@@ -50,7 +50,6 @@ COMMANDS = {
     "bench run": ("bench:Run", "run tables and figures of both papers"),
     "bench report": ("bench:Report", "write the reports of tables and figures"),
     "bench speed": ("bench:Speed", "measure the time of a step"),
-    "bench reliability": ("bench:Reliability", "test with faults and load, and count losses"),
     "bench shipped": ("bench:Shipped", "train the small models that comap ships"),
     "bench noise-gradients": ("bench:NoiseGradients", "measure PaW's gradients on noise"),
     "hub push": ("serve:Push", "push trajectories or models to the Hub"),
