@@ -37,7 +37,7 @@ from ..processes import is_first, wait
 from ..run_folder import Done, StageFolder, each_once
 from ..samples import Example, Sample, count_samples
 from ..sft import imitation_samples, is_shown, transition_samples
-from ..stages import StagedTraining, Work
+from ..stages import StagedTraining, Work, some_of
 from .config import CoMapTraining
 from .evaluation import FROZEN, evaluate, freeze_transitions
 from .reflection import (
@@ -63,7 +63,8 @@ from .samples import (
 if TYPE_CHECKING:
     from .objective import Divergence
 
-_DRAFTS, _LABELS, _INITIALIZATION = "reflection-drafts", "reflection-suffixes", "reflection-init"
+_DRAFTS, _OWN = "reflection-drafts", "reflection-play"
+_LABELS, _INITIALIZATION = "reflection-suffixes", "reflection-init"
 _ANALYSIS = "Reflection:"
 _ALONE = 32  # initial kept drafts where nothing is revised
 _STOP = ("\nDecision:", "\nFinal Action:")
@@ -118,7 +119,10 @@ class CoEvolution(StagedTraining):
         if config.frozen_transitions:
             plan.append((FROZEN, partial(freeze_transitions, self)))
         if config.reflection_init:
-            plan.append((_DRAFTS, self.draft_in_expert_states))
+            if config.label_states != "policy":
+                plan.append((_DRAFTS, self.draft_in_expert_states))
+            if config.label_states != "expert":
+                plan.append((_OWN, self.draft_in_own_states))
             plan.append((_LABELS, self.label_drafts))
             plan.append((_INITIALIZATION, self.initialize_reflection))
         plan.append(("round-0-evaluation", partial(evaluate, self, number=0, gate=gate)))
@@ -265,9 +269,29 @@ class CoEvolution(StagedTraining):
         )
         return {"episodes": len(found), "states": sum(map(len, steps.values()))}
 
+    def draft_in_own_states(self, stage: StageFolder) -> Mapping[str, Any]:
+        """Let the policy play other tasks, and note in each state what an expert would do there (ours)."""
+        used = {shown.task for shown in self._drafted()}
+        rest = [task for task in self.tasks(self.config.train_split) if task not in used]
+        tasks = some_of(rest, self.config.reflection_tasks, self.seed(stage.name))
+        lm = self.language_model()
+        found = self.play(
+            stage.path / "episodes",
+            self.config.train_split,
+            DraftingAgent(self.agent, context=self._init_context()),
+            tasks,
+            lm=lm,
+            world_model=self.world_model(lm),
+        )
+        return played_result(found)
+
+    def _drafted(self) -> list[Trajectory]:
+        """Return the episodes in which the policy was asked for drafts."""
+        return [one for name in (_DRAFTS, _OWN) if name in self.folders for one in self.episodes(name)]
+
     def label_drafts(self, stage: StageFolder) -> Mapping[str, Any]:
         """Play out draft and expert's action in each state, and label which is better."""
-        config, shown = self.config, self.episodes(_DRAFTS)
+        config, shown = self.config, self._drafted()
         branches = branches_of(shown, config.suffixes)
         folder = stage.path / "suffixes"
         outcomes = played_branches(self, folder, config.train_split, branches)
@@ -297,7 +321,7 @@ class CoEvolution(StagedTraining):
         kinds, seed = [label.kind for label in labels], self.seed(stage.name)
         kept = [labels[index] for index in balanced(kinds, config.balance, seed, alone=_ALONE)]
         count = self.counting.count_tokens
-        make = partial(label_samples, kept, self.episodes(_DRAFTS), config, count_tokens=count)
+        make = partial(label_samples, kept, self._drafted(), config, count_tokens=count)
         samples = make()
         if config.agent.prompts == "standard":
             samples = make(analyses=self._analyses(stage, samples))
@@ -328,6 +352,8 @@ class CoEvolution(StagedTraining):
             anchors: list[Sample] = []
             if self.config.expert_sft and anchor and self.demos:
                 seed, count = self.seed(stage.name, "anchors", epoch), self.counting.count_tokens
+                rows = self.config.anchor_rows
+                number = number if rows is None else rows
                 anchors = anchor_samples(self.demos, self.agent, number, seed, count_tokens=count)
             epochs.append(balance_weights(anchors, reflections))
         counts = count_samples([sample for samples in epochs[:1] for sample in samples])

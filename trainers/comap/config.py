@@ -110,12 +110,17 @@ class CoMapTraining(SharedTraining):
     privileged_share: float = 0.0
     """Share of transitions on which the world model also learns, in warm-up and in the rounds, to
     read the privileged prompt: small models cannot use one that they never saw (ours)."""
+    label_states: Literal["expert", "policy", "both"] = "expert"
+    """Whose states initialize the reflection mode: a demonstration's, or (ours) those that the policy
+    comes to when it plays, where an expert says what it would do."""
     reflection_tasks: int = 256
-    """Demonstrated tasks whose states initialize the reflection mode."""
+    """Tasks whose states initialize the reflection mode: demonstrated ones, and as many that the policy
+    plays."""
     states_per_episode: int | None = 4
-    """States of each that are used; None for all."""
+    """States of each demonstration that are used; None for all."""
     suffixes: int = 1
-    """Suffix rollouts of each branch."""
+    """Suffix rollouts of each branch. 0 is for the policy's own states alone: a draft is then to be
+    revised if it changed no fact and the expert acts otherwise, for the price of one expert call."""
     suffix_temperature: float = 0.0
     """Temperature of their continuation policy; 0 is greedy. Small models that write actions freely
     go round in circles when they are greedy: nothing then distinguishes two actions."""
@@ -127,6 +132,9 @@ class CoMapTraining(SharedTraining):
     """Most kept drafts for each revision in the initialization."""
     init_epochs: int | None = None
     """Epochs of the initialization; None for policy_epochs."""
+    anchor_rows: int | None = None
+    """Demonstrated steps, drawn anew for each epoch, that stand beside reflections; None for as many as
+    there are reflections."""
     init_anchor: float = 0.0
     """Weight of demonstrations in the initialization (ours: small models forget how to draft)."""
     form_loss: bool | None = None
@@ -159,6 +167,9 @@ class CoMapTraining(SharedTraining):
     """Most kept drafts for each revision among a round's reflections; None for all (ours: where
     nearly all are kept, a small model soon keeps everything)."""
 
+    gate_shut: bool = True
+    """Whether each evaluation also plays its tasks with the gate shut, as the drafts are: what a model's
+    reflections add is success above that."""
     final_tasks: int | None = None
     """Tasks of each evaluation split after the last round; None for as many as before it."""
     frozen_transitions: int = 1000
@@ -169,6 +180,10 @@ class CoMapTraining(SharedTraining):
     def __post_init__(self) -> None:
         self._check(_RANGES)
         object.__setattr__(self, "agent", self.agent.resolved(head=True))  # it trains one
+        if not self.suffixes and self.label_states != "policy":
+            raise OptionError(
+                "suffixes=0 labels the policy's own states alone; add label_states='policy'"
+            )
         if self.world_model_evolution and not (self.real_ce or self.self_distills):
             raise OptionError(
                 "without real_ce, and without wmsd or with eta=0, the world model has nothing to "
@@ -199,11 +214,11 @@ _DISTILLATION = {
 }
 _FROM_0 = (
     "warmup_rollouts rounds frozen_transitions diagnosed delta balance round_balance init_anchor "
-    "alpha beta anchor suffix_temperature"
+    "alpha beta anchor suffix_temperature suffixes"
 )
 _FROM_1 = (
     "warmup_epochs init_epochs policy_epochs world_model_epochs reflection_tasks "
-    "states_per_episode suffixes tasks_per_round final_tasks"
+    "states_per_episode anchor_rows tasks_per_round final_tasks"
 )
 _RANGES = {
     **dict.fromkeys(_FROM_0.split(), Range(0)),

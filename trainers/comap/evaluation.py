@@ -29,6 +29,7 @@ from ..evaluation import (
     in_order,
     load_transitions,
     mean_of,
+    played_result,
     save_transitions,
     score_transitions,
 )
@@ -79,6 +80,12 @@ def evaluate(
         tasks=config.final_tasks if last else config.evaluation_tasks,
     )
     everything = [episode for episodes in played.values() for episode in episodes]
+    if config.gate_shut:
+        agent = training.drafting(config.evaluation_temperature)
+        for split, episodes in played.items():
+            tasks = list(dict.fromkeys(episode.task for episode in episodes))
+            shut = training.play(stage.path / f"{split}-gate-shut", split, agent, tasks, lm=lm)
+            splits[split]["gate_shut"] = played_result(shut)
     return {
         "round": number,
         "splits": splits,

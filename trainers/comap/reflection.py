@@ -1,8 +1,9 @@
-"""The reflect mode's data: expert's states with drafts, their labels, and the policy's own decisions.
+"""The reflect mode's data: states with drafts, their labels, and the policy's own decisions.
 
-Initialization (CoMap, App. C.2): in an expert's state the policy drafts; draft and expert's action are
-both played out, and the label says whether the draft should be revised. In the rounds the labels are
-the policy's own gate. Both become samples of the reflect mode (CoMap, eq. 8).
+Initialization (CoMap, App. C.2): in an expert's state, or in one of the policy's own (ours), the policy
+drafts; draft and expert's action are both played out, and the label says whether the draft should be
+revised. In the rounds the labels are the policy's own gate. Both become samples of the reflect mode
+(CoMap, eq. 8).
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from ...agents.parsing import first_line
 from ...agents.prompting import Draft, converse, draft_action
 from ...agents.requests import EnvPool, EnvSlot, RequestBatcher
 from ...agents.runner import EpisodeGenerator, Player, error_text, play_on, play_rounds, player_for
+from ...agents.react import replies_in
 from ...envs import Snapshot, canonical_action, restore, snapshot
 from ...errors import EngineError
+from ...facts import State
 from ...lm import LanguageModel
 from ...lm.prompts import cut_text
 from ...trajectory import Step, Trajectory, Turn
@@ -202,28 +205,34 @@ _ROUNDING = 1e-9  # what sums of floating-point numbers may be off by
 
 
 class DraftingAgent:
-    """Follows an expert's plan; at chosen steps it first asks the policy what it would do there."""
+    """Asks the policy for drafts at chosen steps: on an expert's way, or without plans on its own.
+
+    With plans it takes their actions. Without plans it takes the drafts, and notes at each step what the
+    environment's expert would do there.
+    """
 
     name = "comap-drafting"
 
     def __init__(
         self,
         config: AgentConfig,
-        plans: Mapping[str, Sequence[str]],
-        steps: Mapping[str, frozenset[int]],
+        plans: Mapping[str, Sequence[str]] | None = None,
+        steps: Mapping[str, frozenset[int]] | None = None,
         context: InitContext = "mixed",
     ):
-        self.config, self.plans, self.steps, self.context = config, plans, steps, context
+        self.config, self.plans, self.steps, self.context = config, plans, steps or {}, context
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Draft where that is wanted, and take the plan's action; give up where the plan ends."""
-        plan = self.plans.get(view.task, ())
-        if view.step >= len(plan):
-            return Decision(None)
-        action = plan[view.step]
+        replies, action = replies_in(view), None
+        if self.plans is not None:
+            plan = self.plans.get(view.task, ())
+            if view.step >= len(plan):
+                return Decision(None)
+            action = plan[view.step]
         notes: dict[str, Any] = {"shown": f"Action: {action}"}
-        if view.step in self.steps.get(view.task, ()):
-            draft = yield from draft_action(view, self.config, converse(view, self.config))
+        if action is None or view.step in self.steps.get(view.task, ()):
+            draft = yield from draft_action(view, self.config, converse(view, self.config, replies))
             predicted: str | None = None
             if draft.parsed and self.context in ("wm", "mixed"):
                 imagined: Imagined = yield Imagine(draft.action)
@@ -234,6 +243,10 @@ class DraftingAgent:
                 "draft_response": draft.text,
                 "predicted_next_state": predicted,
             }
+            if action is None:
+                action = draft.action
+                replies[view.step] = notes["shown"] = draft.text
+                notes["expert_action"] = view.expert_action()
         return Decision(action, notes=notes)
 
 
@@ -256,8 +269,8 @@ def drawn(seed: int, *parts: object) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpertState:
-    """A state of an expert, and what the policy would have done there."""
+class DraftedState:
+    """A state, what the policy would do there or did, and what an expert would do or did."""
 
     task: str
     prefix: tuple[str, ...]
@@ -266,10 +279,12 @@ class ExpertState:
     parsed: bool
     predicted: str | None
     expert_action: str
-    observation: str
     failed: bool
-
     same: bool
+    after_draft: str | None
+    """what followed the draft, where it was taken"""
+    useless: bool = False
+    """whether it was taken and changed no fact"""
 
     def branches(self, suffixes: int) -> list[tuple[Branch, Branch]]:
         """Return the draft's and the expert's branches to be played; none where both are the same."""
@@ -282,24 +297,35 @@ class ExpertState:
         ]
 
 
-def drafted_states(trajectories: Iterable[Trajectory]) -> Iterator[ExpertState]:
-    """Yield the states in which a `DraftingAgent` asked the policy for a draft."""
+def drafted_states(trajectories: Iterable[Trajectory]) -> Iterator[DraftedState]:
+    """Yield the states in which a `DraftingAgent` asked the policy for a draft.
+
+    Of the policy's own, those in which it does again what it did before with the same belief are left
+    out, and those in which the expert knows of no way on.
+    """
     for trajectory in trajectories:
         actions = tuple(step.action for step in trajectory.steps)
-        for number, step in enumerate(trajectory.steps):
-            if "draft_parsed" in step.notes:
+        known = set[tuple[State, str]]()
+        for number, (before, step) in enumerate(trajectory.transitions()):
+            expert = step.notes.get("expert_action", step.action)
+            own = "expert_action" in step.notes
+            again = own and (before, step.action) in known
+            known.add((before, step.action))
+            if "draft_parsed" in step.notes and expert is not None and not again:
                 draft = step.notes["draft_action"]
-                yield ExpertState(
+                same = same_action(trajectory.env_id, draft, expert)
+                yield DraftedState(
                     task=trajectory.task,
                     prefix=actions[:number],
                     draft_action=draft,
                     draft_response=step.notes["draft_response"],
                     parsed=step.notes["draft_parsed"],
                     predicted=step.notes["predicted_next_state"],
-                    expert_action=step.action,
-                    observation=step.observation,
+                    expert_action=expert,
                     failed=trajectory.error is not None and step.truncated,
-                    same=same_action(trajectory.env_id, draft, step.action),
+                    same=same,
+                    after_draft=step.observation if own or same else None,
+                    useless=own and not step.delta and not step.success,
                 )
 
 
@@ -309,7 +335,7 @@ def same_action(env_id: str, one: str, other: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuffixLabel:
-    """Whether a draft in an expert's state should be revised, and what the reflection sees."""
+    """Whether a draft should be revised, and what the reflection sees."""
 
     task: str
     step: int
@@ -331,11 +357,12 @@ class SuffixLabel:
         """Its kind: ``"revise_positive"``, ``"expert_draft"`` or ``"keep_draft"`` (CoMap, Fig. 7)."""
         if self.y:
             return "revise_positive"
-        return "expert_draft" if self.succ_draft is None else "keep_draft"
+        same = self.succ_draft is None and self.draft_action == self.expert_action
+        return "expert_draft" if same else "keep_draft"
 
 
 def branches_of(trajectories: Iterable[Trajectory], suffixes: int = 1) -> list[Branch]:
-    """Return the branches that must be played before states can be labeled."""
+    """Return the branches that must be played before states can be labeled; none for 0 suffixes."""
     states = (one for one in drafted_states(trajectories) if one.parsed and not one.failed)
     pairs = (pair for state in states for pair in state.branches(suffixes))
     return list(dict.fromkeys(branch for pair in pairs for branch in pair))
@@ -353,8 +380,9 @@ def label_states(
     """Return the label of each state in which the policy was asked for a draft.
 
     y = 1 if the expert's branch succeeds and the draft's does not, or they end alike and its return is
-    larger by more than delta (CoMap, App. C.2). States without a draft that can be read, or of which a
-    branch failed, are left out and counted.
+    larger by more than delta (CoMap, App. C.2). With 0 suffixes, for the policy's own states (ours),
+    y = 1 if the draft changed no fact and the expert acts otherwise. States without a draft that can be
+    read, or of which a branch failed, are left out and counted.
     """
     if delta is None:
         delta = 0.0 if all(one.ret in (0.0, 1.0) for one in outcomes.values()) else _DELTA
@@ -369,9 +397,11 @@ def label_states(
         if state.failed or any(one.error is not None for one in (*drafts, *experts)):
             left_out["failed"] += 1
             continue
-        after_draft = state.observation if state.same else drafts[0].observation
+        after_draft = drafts[0].observation if state.after_draft is None else state.after_draft
         future, source = _future(state, after_draft, context, seed)
         verdict = _judge(drafts, experts, delta)
+        if not suffixes:
+            verdict["y"] = int(state.useless and not state.same)
         labels.append(
             SuffixLabel(
                 task=state.task,
@@ -402,7 +432,7 @@ def _judge(drafts: Sequence[Outcome], experts: Sequence[Outcome], delta: float) 
     return dict(zip(names, (succ_draft, succ_exp, ret_draft, ret_exp), strict=True)) | {"y": y}
 
 
-def _future(state: ExpertState, real: str, context: InitContext, seed: int) -> tuple[str, str]:
+def _future(state: DraftedState, real: str, context: InitContext, seed: int) -> tuple[str, str]:
     if context == "none":
         return "", "none"
     if context == "mixed":

@@ -55,6 +55,18 @@ def test_evaluation_with_seeds_is_greedy_beside_that(without):
     assert split["episodes"] == 2 * split["greedy"]["episodes"] > 0
 
 
+def test_labels_at_the_policys_own_states(without):
+    """Its drafts are judged by an expert's word: nothing is played out."""
+    run = without(label_states="policy", suffixes=0, anchor_rows=7, init_anchor=1.0, rounds=0)
+    assert run.stages == [*WARMUP, "reflection-play", *INIT[1:], "round-0-evaluation"]
+    found = run.summary["stages"]
+    assert found["reflection-suffixes"]["branches"] == 0 < found["reflection-suffixes"]["labels"]
+    samples = found["reflection-init"]["samples"]
+    assert samples.pop("anchor") == 7 and sum(samples.values()) > 0
+    (split,) = found["round-0-evaluation"]["splits"].values()
+    assert split["gate_shut"]["episodes"] == split["episodes"]
+
+
 def test_the_whole_training(whole):
     assert whole.stages == ALL and whole.summary["ablations"] == []
     assert {name: moved for name, moved in whole.moved.items() if moved} == {

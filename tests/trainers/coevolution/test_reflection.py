@@ -7,9 +7,10 @@ from dataclasses import replace
 import gymnasium
 import pytest
 
-from comap.agents import CoMapAgent, CoMapConfig, ExpertAgent, run_episode
+from comap.agents import CoMapAgent, CoMapConfig, ExpertAgent, RandomAgent, run_episode
 from comap.agents.convert import views_of
 from comap.agents.prompting import Draft
+from comap.errors import OptionError
 from comap.trainers.comap.config import preset
 from comap.trainers.comap.reflection import (
     Outcome,
@@ -75,6 +76,37 @@ def test_branches_are_played_to_their_end(expert):
     assert labels[1].future == outcomes[branches[0]].observation
     samples = label_samples(labels, [shown], TINY)
     assert [sample.label for sample in samples] == [0.0, 1.0]
+
+
+class Wanders(RandomAgent):
+    """Acts at random, and notes what a policy's own states are labeled with."""
+
+    def decide(self, view):
+        decision = yield from super().decide(view)
+        action, expert = decision.action, view.expert_action()
+        notes = {"shown": f"Action: {action}", "draft_response": f"Action: {action}"}
+        notes |= {"draft_action": action, "draft_parsed": True, "predicted_next_state": "Dark."}
+        return replace(decision, notes=notes | {"expert_action": expert})
+
+
+def test_the_policys_own_states_are_labeled_with_an_experts_word(expert):
+    played = run_episode(make_env(), Wanders(mixed=0.5), task=expert.task, seed=0)
+    labels, left_out = label_states([played], {}, suffixes=0)
+    assert left_out == {"unparsed": 0, "failed": 0}
+    steps = {label.step: label for label in labels}
+    assert len(steps) == len({(before, step.action) for before, step in played.transitions()})
+    for number, (_, step) in enumerate(played.transitions()):
+        if label := steps.get(number):
+            revise = not step.delta and step.action != step.notes["expert_action"]
+            assert label.y == revise and label.draft_action == step.action
+            assert label.target == (step.notes["expert_action"] if revise else step.action)
+            assert label.future == ("Dark." if label.future_source == "wm" else step.observation)
+    assert {label.y for label in labels} == {0, 1}
+    assert {label.future_source for label in labels} == {"env", "wm"}
+    samples = label_samples(labels, [played], TINY)
+    assert [sample.label for sample in samples] == [float(label.y) for label in labels]
+    with pytest.raises(OptionError, match="add label_states='policy'"):
+        preset("tiny", suffixes=0)
 
 
 def test_a_prefix_that_ends_the_episode_is_a_failure(expert):
