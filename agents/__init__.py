@@ -25,6 +25,7 @@ from .paw import PaWAgent, PaWConfig
 from .rap import RAPAgent, RAPConfig
 from .ray import RayPool
 from .react import ReActAgent, ReActConfig
+from .redraft import RedraftAgent, RedraftConfig
 from .reflexion import ReflexionAgent, ReflexionConfig
 from .requests import Keep
 from .run import Run, run_to
@@ -63,6 +64,8 @@ __all__ = [
     "RayPool",
     "ReActAgent",
     "ReActConfig",
+    "RedraftAgent",
+    "RedraftConfig",
     "RefinementHead",
     "ReflexionAgent",
     "ReflexionConfig",

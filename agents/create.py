@@ -33,6 +33,7 @@ AGENTS = {
     "random": "comap.agents.scripted:RandomAgent",
     "rap": "comap.agents.rap:RAPAgent",
     "react": "comap.agents.react:ReActAgent",
+    "redraft": "comap.agents.redraft:RedraftAgent",
     "reflexion": "comap.agents.reflexion:ReflexionAgent",
     "webevolver": "comap.agents.webevolver:WebEvolverAgent",
     "wkm": "comap.agents.wkm:WKMAgent",

@@ -247,6 +247,9 @@ class TrainingDisplay(Display):
             self.say(f"{label}: {stage_line(event['result'])}")
         elif kind == "warning":
             self.say(f"warning: {event['text']}")
+        elif kind == "conditions":
+            for line in ("entry conditions (docs/evidence.md):", *event["lines"]):
+                self.say(line)
         elif kind == "evaluation":
             self.begin(f"evaluation after update {event['update']}, {event['split']}")
         elif kind == "evaluated":

@@ -73,6 +73,7 @@ SMALL: dict[str, Any] = {
     "rounds": 1,
     "frozen_transitions": 6,
     "diagnosed": 2,
+    "entry_tasks": 0,
     "warmup_epochs": 1,
 }
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -31,8 +32,10 @@ from ...jsonl import read_json, write_json
 from ...lm import Generate, Sampling
 from ...lm.chat import ChatTokenizer
 from ...trajectory import Trajectory
+from ...worldmodel import RetrievalWorldModel, transitions_of
 from ..config import changed_parts, recast
-from ..evaluation import gate_report, played_result
+from ..entry import as_data, comap_conditions, event_of, foreseen_refusals
+from ..evaluation import freeze, gate_report, in_order, played_result
 from ..processes import is_first, wait
 from ..run_folder import Done, StageFolder, each_once
 from ..samples import Example, Sample, count_samples
@@ -45,6 +48,7 @@ from .reflection import (
     SuffixLabel,
     branches_of,
     choose_steps,
+    draft_samples,
     label_samples,
     label_states,
     played_branches,
@@ -66,6 +70,7 @@ if TYPE_CHECKING:
 _DRAFTS, _OWN = "reflection-drafts", "reflection-play"
 _LABELS, _INITIALIZATION = "reflection-suffixes", "reflection-init"
 _ANALYSIS = "Reflection:"
+_PLAYS, _FORESEEN = 8, 1000  # plays of a task, transitions: of entry conditions
 _ALONE = 32  # initial kept drafts where nothing is revised
 _STOP = ("\nDecision:", "\nFinal Action:")
 
@@ -118,6 +123,8 @@ class CoEvolution(StagedTraining):
             plan.append(("warmup-world-model", self.warm_up_world_model))
         if config.frozen_transitions:
             plan.append((FROZEN, partial(freeze_transitions, self)))
+        if config.entry_tasks and config.expert_sft and (config.reflection_init or config.rounds):
+            plan.append(("entry-conditions", self.check_entry))
         if config.reflection_init:
             if config.label_states != "policy":
                 plan.append((_DRAFTS, self.draft_in_expert_states))
@@ -147,9 +154,16 @@ class CoEvolution(StagedTraining):
         return {"ablations": list(self.config.ablations())}
 
     def save(self, folder: Path) -> None:
-        """Write the refinement head, where the agent reads one."""
+        """Write the head, where one is read, and a retrieval world model of all that was played."""
         if self.config.agent.p_source == "head":
             self.head.save(folder / "models" / "head.safetensors")
+        played = [*self.demos]
+        for name in self.folders:
+            if name == _OWN or name.endswith("-rollouts"):
+                played += self.episodes(name)
+        retrieval = RetrievalWorldModel()
+        retrieval.fit(one for episode in in_order(played) for one in transitions_of(episode))
+        retrieval.save(folder / "models" / "retrieval.jsonl")
 
     def roll_out(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
         """Play training tasks with probes, teacher and both gates (CoMap, Figure 2)."""
@@ -213,7 +227,7 @@ class CoEvolution(StagedTraining):
         if config.round_balance is not None:
             kinds, seed = [one.kind for one in samples], self.seed(stage.name, "balance")
             samples = [samples[index] for index in balanced(kinds, config.round_balance, seed)]
-        anchors = len(samples)
+        anchors = len(samples) if config.anchor_rows is None else config.anchor_rows
         if not config.online_reflection or not config.alpha:
             samples = []
         return self._learn_reflections(
@@ -245,6 +259,24 @@ class CoEvolution(StagedTraining):
         samples += self._reading(shown, stage, others)
         rate = config.world_model_rate if config.warmup_rate is None else config.warmup_rate
         return self.learn(stage, "wm", samples, config.warmup_epochs, rate, "wm_ema")
+
+    def check_entry(self, stage: StageFolder) -> Mapping[str, Any]:
+        """Play some tasks that are not demonstrated, and report whether the training can show anything."""
+        config, shown = self.config, {demonstration.task for demonstration in self.demos}
+        rest = [task for task in self.tasks(config.train_split) if task not in shown]
+        tasks = some_of(rest, config.entry_tasks, self.seed(stage.name))
+        agent, lm = self.drafting(config.evaluation_temperature), self.language_model()
+        found: list[Trajectory] = []
+        for number in range(_PLAYS):
+            folder, seed = stage.path / f"episodes-{number}", self.seed(stage.name, number)
+            found += self.play(folder, config.train_split, agent, tasks, lm=lm, seed=seed)
+        with closing(self.make_env(config.train_split)) as env:
+            reads = env.get_wrapper_attr("canonicalizer")
+        some = freeze(found, _FORESEEN, self.seed(stage.name, "foreseen"))
+        foreseen = foreseen_refusals(self.world_model(lm), some, reads)
+        conditions = comap_conditions(found, foreseen)
+        self.tell(event_of(conditions))
+        return {**played_result(found), "foreseen": foreseen, "conditions": as_data(conditions)}
 
     def draft_in_expert_states(self, stage: StageFolder) -> Mapping[str, Any]:
         """Let the policy draft in the expert's states (CoMap, App. C.2)."""
@@ -287,7 +319,9 @@ class CoEvolution(StagedTraining):
 
     def _drafted(self) -> list[Trajectory]:
         """Return the episodes in which the policy was asked for drafts."""
-        return [one for name in (_DRAFTS, _OWN) if name in self.folders for one in self.episodes(name)]
+        return [
+            one for name in (_DRAFTS, _OWN) if name in self.folders for one in self.episodes(name)
+        ]
 
     def label_drafts(self, stage: StageFolder) -> Mapping[str, Any]:
         """Play out draft and expert's action in each state, and label which is better."""
@@ -326,11 +360,38 @@ class CoEvolution(StagedTraining):
         if config.agent.prompts == "standard":
             samples = make(analyses=self._analyses(stage, samples))
         epochs = config.policy_epochs if config.init_epochs is None else config.init_epochs
+        anchors = len(samples) if config.anchor_rows is None else config.anchor_rows
+        anchor, drafts = config.init_anchor, list[Sample]()
+        if config.learn_labels != "reflections":
+            if config.learn_labels == "drafts":
+                drafts = draft_samples(kept, self._drafted(), config, count_tokens=count)
+            samples, drafts, anchors = self._as_long(stage, samples, drafts)
+            anchor = 1.0
         result = self._learn_reflections(
-            stage, samples, len(samples), epochs, alpha=1.0, anchor=config.init_anchor
+            stage, samples, anchors, epochs, alpha=1.0, anchor=anchor, drafts=drafts
         )
         counts = Counter(label.kind for label in kept)
         return {**result, "counts": dict(counts), "dropped": len(labels) - len(kept)}
+
+    def _as_long(
+        self, stage: StageFolder, reflections: Sequence[Sample], drafts: list[Sample]
+    ) -> tuple[list[Sample], list[Sample], int]:
+        """Return no reflection, and so many drafts and demonstrated steps as have their tokens."""
+        count, config = self.counting.count_tokens, self.config
+        number = len(reflections) if config.anchor_rows is None else config.anchor_rows
+        some = anchor_samples(
+            self.demos, self.agent, 200, self.seed(stage.name), count_tokens=count
+        )
+
+        def tokens(samples: Sequence[Sample]) -> int:
+            texts = (m.content for one in samples for m in one.messages)
+            return sum(map(count, texts)) + sum(count(one.text) for one in samples)
+
+        each = tokens(some) / len(some)
+        number = number if config.init_anchor else 0
+        if not drafts:
+            return [], [], number + round(tokens(reflections) / each)
+        return [], drafts * max(round(tokens(reflections) / tokens(drafts)), 1), number
 
     def _learn_reflections(
         self,
@@ -341,6 +402,7 @@ class CoEvolution(StagedTraining):
         *,
         alpha: float,
         anchor: float,
+        drafts: Sequence[Sample] = (),
     ) -> dict[str, Any]:
         """Train the policy on reflections, with a number of demonstrated steps beside them (eq. 8)."""
         from ..row_trainer import arrays_of, layer_of
@@ -349,12 +411,10 @@ class CoEvolution(StagedTraining):
 
         epochs: list[list[Sample]] = []
         for epoch in range(times):
-            anchors: list[Sample] = []
+            anchors = [*drafts]
             if self.config.expert_sft and anchor and self.demos:
                 seed, count = self.seed(stage.name, "anchors", epoch), self.counting.count_tokens
-                rows = self.config.anchor_rows
-                number = number if rows is None else rows
-                anchors = anchor_samples(self.demos, self.agent, number, seed, count_tokens=count)
+                anchors += anchor_samples(self.demos, self.agent, number, seed, count_tokens=count)
             epochs.append(balance_weights(anchors, reflections))
         counts = count_samples([sample for samples in epochs[:1] for sample in samples])
         if not any(epochs):

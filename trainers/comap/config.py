@@ -105,6 +105,9 @@ class CoMapTraining(SharedTraining):
     world_model_epochs: int = 3
     """Epochs of the world model in each round (CoMap, Table 5)."""
 
+    entry_tasks: int = 32
+    """Training tasks that the warmed-up policy plays eight times each before all else, to see whether
+    the training can show anything (see docs/evidence.md); 0 for none."""
     warmup_rollouts: int = 256
     """Tasks that the warmed-up policy plays for the world model's warm-up."""
     privileged_share: float = 0.0
@@ -132,6 +135,9 @@ class CoMapTraining(SharedTraining):
     """Most kept drafts for each revision in the initialization."""
     init_epochs: int | None = None
     """Epochs of the initialization; None for policy_epochs."""
+    learn_labels: Literal["reflections", "drafts", "no"] = "reflections"
+    """What the initialization learns of its labels: reflections (CoMap); or, for as many tokens, the
+    expert's actions in the same states as drafts (DAgger), or nothing but demonstrations: controls."""
     anchor_rows: int | None = None
     """Demonstrated steps, drawn anew for each epoch, that stand beside reflections; None for as many as
     there are reflections."""
@@ -213,8 +219,8 @@ _DISTILLATION = {
     "distill_temperature": Range(0, above=True),
 }
 _FROM_0 = (
-    "warmup_rollouts rounds frozen_transitions diagnosed delta balance round_balance init_anchor "
-    "alpha beta anchor suffix_temperature suffixes"
+    "entry_tasks warmup_rollouts rounds frozen_transitions diagnosed delta balance round_balance "
+    "init_anchor alpha beta anchor suffix_temperature suffixes"
 )
 _FROM_1 = (
     "warmup_epochs init_epochs policy_epochs world_model_epochs reflection_tasks "

@@ -26,9 +26,9 @@ from ...agents.comap import CoMapAgent
 from ...agents.convert import views_of
 from ...agents.parsing import first_line
 from ...agents.prompting import Draft, converse, draft_action
+from ...agents.react import replies_in
 from ...agents.requests import EnvPool, EnvSlot, RequestBatcher
 from ...agents.runner import EpisodeGenerator, Player, error_text, play_on, play_rounds, player_for
-from ...agents.react import replies_in
 from ...envs import Snapshot, canonical_action, restore, snapshot
 from ...errors import EngineError
 from ...facts import State
@@ -37,7 +37,8 @@ from ...lm.prompts import cut_text
 from ...trajectory import Step, Trajectory, Turn
 from ...worldmodel import Imagined
 from ..run_folder import Done, each_once
-from ..samples import Sample, Segment
+from ..samples import ANCHOR, Sample, Segment
+from ..sft import sample_of
 from ..stages import StagedTraining
 from .config import CoMapTraining
 
@@ -540,6 +541,26 @@ def label_samples(
                     label.kind, draft, label.future, bool(label.y), label.target, analysis
                 )
                 found.append(_sample(agent, config, view, replies, made))
+    return found
+
+
+def draft_samples(
+    labels: Iterable[SuffixLabel],
+    trajectories: Iterable[Trajectory],
+    config: CoMapTraining,
+    *,
+    count_tokens: Callable[[str], int] = estimate_tokens,
+) -> list[Sample]:
+    """Return the expert's action in each labeled state as a demonstrated draft (DAgger)."""
+    wanted = {(one.task, tuple(one.prefix)): one for one in labels}
+    found = list[Sample]()
+    for trajectory in trajectories:
+        actions = tuple(step.action for step in trajectory.steps)
+        for view, replies, _ in views_of(trajectory, count_tokens):
+            label = wanted.get((trajectory.task, actions[: view.step]))
+            if label is not None:
+                messages = converse(view, config.agent, replies)
+                found.append(sample_of(ANCHOR, messages, f"Action: {label.expert_action}", view))
     return found
 
 

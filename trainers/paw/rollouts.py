@@ -138,6 +138,8 @@ class Rollouts:
             "episodes": len(episodes),
             "dropped": len(self.dropped),
             "success": sum(row.success for row in episodes),
+            "solved": len({row.group for row in episodes if row.success}),
+            "groups": len({row.group for row in episodes}),
             "return": sum(row.episode_return for row in episodes),
             "rows": len(rows),
             "steps": len(rows),
@@ -155,6 +157,7 @@ def rollout_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     for name in ("success", "return", "steps"):
         found[name] /= max(found["episodes"], 1)
     found["invalid"] /= max(found["rows"], 1)
+    found["solved"] /= max(found.pop("groups"), 1)
     return found | {"seconds_rollout": max(part["seconds_rollout"] for part in parts)}
 
 

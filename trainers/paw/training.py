@@ -22,6 +22,7 @@ from ...lm.load import without_bars
 from ...lm.tiny import Row
 from ...trajectory import Trajectory
 from ..config import changed_parts
+from ..entry import event_of, paw_conditions
 from ..processes import gathered, is_first, own_device, rank, wait, world_size
 from ..run_folder import RunFolder, last_checkpoint
 from ..setup import Environments, show_expert, tiny_for_training
@@ -279,6 +280,8 @@ class _Training:
                 "(warmup_observations, side_steps)"
             )
             self.tell({"event": "warning", "text": text})
+        if line["update"] == 1:
+            self.tell(event_of(paw_conditions(line, config.members, config.paw)))
         self.journal.add(METRICS, line)
         self.tell({"event": "update", "of": self.updates, **line})
 

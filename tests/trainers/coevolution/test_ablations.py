@@ -12,6 +12,7 @@ import pytest
 
 from comap.agents.comap import WorldStateGate
 from comap.envs.conformance.transcripts import load
+from comap.worldmodel import RetrievalWorldModel
 
 pytest.importorskip("trl")
 KIT = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
@@ -57,14 +58,36 @@ def test_evaluation_with_seeds_is_greedy_beside_that(without):
 
 def test_labels_at_the_policys_own_states(without):
     """Its drafts are judged by an expert's word: nothing is played out."""
-    run = without(label_states="policy", suffixes=0, anchor_rows=7, init_anchor=1.0, rounds=0)
-    assert run.stages == [*WARMUP, "reflection-play", *INIT[1:], "round-0-evaluation"]
+    labeled = {"label_states": "policy", "suffixes": 0, "anchor_rows": 7, "init_anchor": 1.0}
+    run = without(**labeled, rounds=0, entry_tasks=1)
+    assert run.stages == [
+        *WARMUP,
+        "entry-conditions",
+        "reflection-play",
+        *INIT[1:],
+        "round-0-evaluation",
+    ]
     found = run.summary["stages"]
+    assert (
+        found["entry-conditions"]["episodes"] == 8
+        and len(found["entry-conditions"]["conditions"]) == 4
+    )
     assert found["reflection-suffixes"]["branches"] == 0 < found["reflection-suffixes"]["labels"]
     samples = found["reflection-init"]["samples"]
     assert samples.pop("anchor") == 7 and sum(samples.values()) > 0
     (split,) = found["round-0-evaluation"]["splits"].values()
     assert split["gate_shut"]["episodes"] == split["episodes"]
+
+
+@pytest.mark.parametrize("learned", ["drafts", "no"])
+def test_controls_learn_as_many_tokens_without_reflecting(without, learned):
+    labeled = {"label_states": "policy", "suffixes": 0, "anchor_rows": 7, "init_anchor": 1.0}
+    run = without(**labeled, learn_labels=learned, rounds=0)
+    samples = run.samples("reflection-init")
+    assert {sample.kind for sample in samples} == {"anchor"} and len(samples) > 7
+    assert all(sample.text.startswith("Action: ") for sample in samples)
+    model = RetrievalWorldModel(run.out / "models" / "retrieval.jsonl")
+    assert len(model) > 0
 
 
 def test_the_whole_training(whole):

@@ -1,0 +1,64 @@
+"""Redraft: draws drafts until the world model foresees that one changes something."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from ..worldmodel import Imagined
+from .base import Decision, Imagine, Reply, Request, View
+from .config import AgentConfig
+from .prompting import converse, draft_action
+from .react import replies_in
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedraftConfig(AgentConfig):
+    """Settings of Redraft."""
+
+    drafts: int = 4
+    """Most drafts of a step. At temperature 0 all would be the same."""
+
+    limits = ((1, math.inf, "drafts"),)
+
+
+class RedraftAgent:
+    """Takes the first of some drafts that changes a fact, as the world model foresees it (ours).
+
+    A control of CoMap: the same world model filters what the policy draws anyway, and nothing is
+    reflected on. Where no draft changes anything, the first is taken.
+
+    Args:
+        config: Settings; None for the defaults.
+
+    Example:
+        >>> RedraftAgent().config.drafts
+        4
+    """
+
+    name = "redraft"
+
+    def __init__(self, config: RedraftConfig | None = None):
+        self.config = config or RedraftConfig()
+
+    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+        """Draft and imagine, again and again; the notes record which draft was taken."""
+        replies, config = replies_in(view), self.config
+        messages = converse(view, config, replies)
+        known = dict[str, Imagined]()
+        taken = first = None
+        for number in range(config.drafts):
+            purpose = f"draft {number + 1}" if number else "draft"
+            draft = yield from draft_action(view, config, messages, purpose)
+            first = first or draft
+            if draft.action not in known:
+                known[draft.action] = yield Imagine(draft.action)
+            if known[draft.action].delta or known[draft.action].success:
+                taken = draft
+                break
+        assert first is not None, "there is one draft at least"
+        chosen = taken or first
+        replies[view.step] = chosen.text
+        notes = {**chosen.notes(), "drafts": number + 1, "foreseen": taken is not None}
+        return Decision(chosen.action, known[chosen.action], notes)

@@ -1,0 +1,82 @@
+"""Entry conditions: numbers by hand, and that a training reports them before all else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import gymnasium as gym
+import pytest
+
+from comap.agents import ExpertAgent, RandomAgent, run_episode
+from comap.trainers.entry import Condition, comap_conditions, foreseen_refusals, paw_conditions
+from comap.worldmodel import NullWorldModel, Prediction, transitions_of
+
+
+@pytest.fixture(scope="module")
+def env():
+    return gym.make("comap/ALFWorld-v0", source="generated", max_episode_steps=12)
+
+
+def test_a_condition_says_what_is_wrong_and_what_to_change():
+    one = Condition("success, %", 12.3456, 30, 60, "choose easier tasks")
+    assert (
+        one.line() == "not met: success, %: 12.3 (at least 30 and at most 60); choose easier tasks"
+    )
+    assert replace(one, found=30.0).line() == "met: success, %: 30 (at least 30 and at most 60)"
+    assert "unknown" in replace(one, found=None).line() and not replace(one, found=None).met
+
+
+def test_comap_s_conditions_by_hand(env):
+    tasks = env.unwrapped.tasks.ids[:2]
+    won, lost = (
+        run_episode(env, ExpertAgent(), task=tasks[0]),
+        run_episode(env, RandomAgent(), task=tasks[0]),
+    )
+    assert won.success and not lost.success
+    other = replace(lost, task=tasks[1])
+    found = comap_conditions([won, lost, other, other], {"precision": 95.0})
+    success, ever, wasted, precision = (one.found for one in found)
+    steps = [step for episode in (won, lost, other, other) for step in episode.steps]
+    assert (success, ever, precision) == (25.0, 25.0, 95.0)
+    assert wasted == 100 * sum(not step.delta for step in steps) / len(steps)
+
+
+def test_refusals_that_are_foreseen(env):
+    """The oracle would foresee each of them; a model that repeats what was seen says that of all."""
+    played = [run_episode(env, RandomAgent(mixed=0.6), task=env.unwrapped.tasks.ids[0])]
+    some = [one for episode in played for one in transitions_of(episode)]
+    reads = env.unwrapped.canonicalizer
+    real = sum(not step.delta for step in played[0].steps)
+    assert 0 < real < len(some)
+    null = foreseen_refusals(NullWorldModel(), some, reads)
+    assert null["recall"] == 100 and null["precision"] == pytest.approx(100 * real / len(some))
+    assert foreseen_refusals(_Truth(dict(_keys(some))), some, reads) == {
+        "precision": 100,
+        "recall": 100,
+    }
+    assert foreseen_refusals(NullWorldModel(), [], reads) == {"precision": None, "recall": None}
+
+
+def test_paw_s_conditions():
+    metrics = {"success": 0.2, "solved": 0.5, "wm_nll": 12.0, "wm_moderate": 0.02}
+    met = [one.met for one in paw_conditions(metrics, 8, True)]
+    assert met == [True, True, False, False]
+    assert [one.found for one in paw_conditions(metrics, 8, False)] == [20.0, 2.5]
+    assert not paw_conditions(metrics | {"success": 0.0, "solved": 0.0}, 8, False)[0].met
+
+
+class _Truth:
+    """Answers as it was observed."""
+
+    name = "truth"
+
+    def __init__(self, known):
+        self.known = known
+
+    def predict(self, queries):
+
+        return [Prediction(self.known[len(q.history)], source="truth") for q in queries]
+
+
+def _keys(some):
+    return ((len(query.history), text) for query, text in some)
