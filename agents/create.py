@@ -182,7 +182,7 @@ def tiny_folder(
         )
     text = [*corpus(env_id, episodes), *words]
     try:
-        build_tiny(folder, text, parameters=parameters, seed=seed)
+        build_tiny(folder, text, parameters=parameters, seed=seed, entities=True)
         with replacing_file(mark) as file:  # last: what is there then is whole
             file.write(written.encode())
     except (OSError, SafetensorError) as error:

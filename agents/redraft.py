@@ -54,7 +54,7 @@ class RedraftAgent:
             first = first or draft
             if draft.action not in known:
                 known[draft.action] = yield Imagine(draft.action)
-            if known[draft.action].delta or known[draft.action].success:
+            if known[draft.action].delta:
                 taken = draft
                 break
         assert first is not None, "there is one draft at least"

@@ -192,7 +192,7 @@ class Staged(Training):
         about["model"] = describe_models(roles, model=model, **begin)
         if self.model in (None, TINY) and model is not None:
             about["model"]["name"] = TINY
-        demos = show_expert(environments, config, self.demos, tell)
+        demos = show_expert(environments, config, self.demos, tell, config.side_steps)
         about["demonstrations"] = {"from": "file" if self.demos else "expert", "number": len(demos)}
         session = circumstances(PACKAGES) | {"options": self.options()}
         session["hardware"] |= hardware()

@@ -141,6 +141,9 @@ class SharedTraining:
     """Split to learn from."""
     demonstrations: int | None = None
     """Tasks that are demonstrated; None for all."""
+    side_steps: float = 0.0
+    """Share of the environment's own demonstrations in which the expert now and then does something else,
+    which shows what refused actions and empty places look like."""
     evaluation_splits: tuple[str, ...] = ("valid_seen", "valid_unseen")
     """Splits to evaluate on."""
     evaluation_tasks: int | None = None
@@ -185,6 +188,7 @@ _SHARED = {
     **dict.fromkeys(
         ("predict_tokens", "concurrency", "demonstrations", "evaluation_seeds"), Range(1)
     ),
+    "side_steps": Range(0, 1),
 }
 
 

@@ -196,10 +196,18 @@ def recipe(name: str) -> Recipe:
 
 @cache
 def recipes() -> dict[str, Recipe]:
-    return read_data(
-        "recipes.json",
-        lambda data: {name: Recipe(name=name, **record) for name, record in data.items()},
-    )
+    return read_data("recipes.json", _recipes)
+
+
+def _recipes(data: Mapping[str, Mapping[str, Any]]) -> dict[str, Recipe]:
+    """Return recipes; one that is ``like`` an earlier one has what that has, and its settings too."""
+    known: dict[str, dict[str, Any]] = {}
+    for name, own in data.items():
+        record = {**known.get(own.get("like", ""), {}), **own}
+        before = known.get(own.get("like", ""), {}).get("settings", {})
+        record["settings"] = {**before, **own.get("settings", {})}
+        known[name] = {key: value for key, value in record.items() if key != "like"}
+    return {name: Recipe(name=name, **record) for name, record in known.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +252,8 @@ class Scale:
     """the slots that are run of an experiment, or of all others (``*``)"""
     environments: Mapping[str, EnvSetup]
     kinds: Mapping[str, Mapping[str, Any]]
-    """settings of each kind of job: ``set`` for all, ``on`` an environment, ``recipes`` by name"""
+    """settings of each kind of job: ``set`` for all, ``on`` an environment, ``recipes`` by name or by
+    their names' beginning (``lab-*``)"""
     cost: Mapping[str, Mapping[str, Any]]
     notes: tuple[str, ...]
 
@@ -256,7 +265,8 @@ class Scale:
         """Return what is set for a kind of job on an environment, and for one recipe of that kind."""
         found = self.kinds.get(kind, {})
         recipes = found.get("recipes", {})
-        own = {**recipes.get(recipe, {}), **recipes.get(f"{recipe} {env}", {})}
+        group = recipes.get(f"{recipe.partition('-')[0]}-*", {})
+        own = {**group, **recipes.get(recipe, {}), **recipes.get(f"{recipe} {env}", {})}
         if own.pop("only", False):
             return own
         return {**found.get("set", {}), **found.get("on", {}).get(env, {}), **own}

@@ -118,8 +118,11 @@ def _job(
     setup = None if env is None else scale.environments[env]
     settings = {**scale.settings(made.kind, env, made.name), **made.settings}
     own = settings.pop("env_options", None)
+    splits = settings.pop("splits", None)
     if setup is not None and own:
         setup = replace(setup, options={**setup.options, **own})
+    if setup is not None and splits:
+        setup = replace(setup, splits=tuple(splits))
     preset_name = scale.preset(made.kind, env, made.name)
     identity: list[Any] | None = None  # what results depend on: no path on this machine
     if setup is not None:
@@ -227,9 +230,11 @@ class _Commands:
         words = ["train", "comap", "--preset", self.job.preset, *self.model(), *self.where()]
         words += ["--evaluation-splits", *self.setup.splits]
         if self.job.recipe.start is not None:
-            models = self.models(self.job.recipe.start)
-            words += ["--warmed-up", "--policy", str(models / "agent")]
-            words += ["--world-model", str(models / "wm")]
+            models, start = self.models(self.job.recipe.start), recipe(self.job.recipe.start)
+            is_base = start.kind == "baseline"  # a model that both begin as, to be warmed up
+            words += [] if is_base else ["--warmed-up"]
+            words += ["--policy", str(models / "agent")]
+            words += ["--world-model", str(models / ("agent" if is_base else "wm"))]
         return [self.training(words)]
 
     def baseline(self) -> list[list[str]]:
@@ -368,6 +373,9 @@ class _Commands:
             yield from ("--world-model", policy[policy.index("--model") + 1])
         else:
             yield from ("--world-model", name)
+            if name == "retrieval" and self.job.policy is not None:  # of what its training played
+                file = self.models(self.job.policy) / "retrieval.jsonl"
+                yield from ("--world-model-option", f"path={file}")
             return
         style = self.plan.scale.kinds.get("play", {}).get("world_model", {})
         for option, value in style.items():
