@@ -32,7 +32,8 @@ PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "g
 """What a training's folder names the versions of."""
 
 _LONG = 200  # steps that a demonstration may take
-_STRAYS = 0.2
+_STRAYS = 0.25
+_REMEMBERED = 8  # actions of earlier episodes, of which the one most like the goal is taken
 _FOLDERS = ("data_dir",)  # options that say where something is on this machine
 _FORM = (
     "Reflection:",
@@ -125,10 +126,11 @@ def show_expert(
             rng = random.Random(f"{config.seed}\ndemonstrations")
             bounds = [part * len(tasks) // number for part in range(number + 1)]
             tasks = [tasks[rng.randrange(low, high)] for low, high in pairwise(bounds)]
+        straying = StrayingExpert()
         for done, task in enumerate(tasks, 1):
             if file is None:
                 strays = random.Random(f"{config.seed}\n{task}").random() < side_steps
-                found += expert_demonstrations(env, [task], StrayingExpert() if strays else None)
+                found += expert_demonstrations(env, [task], straying if strays else None)
             else:
                 found += filter(_succeeds, demonstrations(env, [(task, plans[task])]))
             tell({"event": "demonstration", "done": done, "of": len(tasks), "won": len(found)})
@@ -195,16 +197,33 @@ def demonstrations(
 
 
 class StrayingExpert:
-    """The environment's expert, which takes a random action in a fifth of its steps, noted `ASIDE`."""
+    """The environment's expert, which errs in a quarter of its steps, noted `ASIDE`.
+
+    It does what it did before in this episode, what it did in an earlier one with a goal like this, or
+    anything: mistakes as a policy makes them.
+    """
 
     name = "expert"
 
+    def __init__(self) -> None:
+        self._known: list[str] = []
+
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         rng = random.Random(f"stray\n{view.task}\n{view.step}".encode("utf-8", "replace"))
-        if rng.random() < _STRAYS:
-            decision = yield from RandomAgent(mixed=0.3).decide(view)
-            return replace(decision, notes={ASIDE: True})
-        return Decision(view.expert_action())
+        if rng.random() >= _STRAYS:
+            action = view.expert_action()
+            self._known += [] if action is None else [action]
+            return Decision(action)
+        kind, before = rng.random(), [turn.action for turn in view.history if turn.action]
+        if kind < 0.35 and before:
+            return Decision(rng.choice(before), notes={ASIDE: True})
+        if kind < 0.7 and self._known:
+            goal = {*view.goal.lower().split()}
+            some = rng.sample(self._known, min(_REMEMBERED, len(self._known)))
+            alike = max(some, key=lambda action: len(goal & {*action.lower().split()}))
+            return Decision(alike, notes={ASIDE: True})
+        decision = yield from RandomAgent(mixed=0.3).decide(view)
+        return replace(decision, notes={ASIDE: True})
 
 
 def expert_demonstrations(

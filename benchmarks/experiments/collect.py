@@ -358,6 +358,11 @@ def _play(job: Job, folder: Path) -> Iterator[Measure]:
         else:  # columns pool verdicts themselves
             yield _judged(folder / f"{split}-{VERDICTS}", split)
             yield Measure(metric="score", value=100 * score, split=split, n=n)
+        steps, gate = int(summary["steps"]["all"]), summary.get("gate")
+        yield _percent("refused", summary["invalid_actions"], n=steps, split=split)
+        if gate is not None:
+            share = gate["opened"] / max(gate["reflections"], 1)
+            yield _percent("gate_open", share, n=int(gate["reflections"]), split=split)
         yield from _by_kind(recorded(folder / split / TRAJECTORIES), split)
     yield from _rates(parts)
 

@@ -124,12 +124,12 @@ class Experiment:
 
 
 def experiment_ids() -> tuple[str, ...]:
-    """Return the names of all experiments, CoMap's tables first."""
+    """Return the names of all experiments, CoMap's tables first and our own last."""
 
-    def order(name: str) -> tuple[str, bool, int, str]:
+    def order(name: str) -> tuple[bool, str, bool, int, str]:
         paper, _, rest = name.partition("-")
         digits = "".join(letter for letter in rest if letter.isdigit())
-        return paper, not rest.startswith("t"), int(digits or 0), rest
+        return paper == "lab", paper, not rest.startswith("t"), int(digits or 0), rest
 
     names = (path.name for path in (FOLDER / "definitions").iterdir())
     return tuple(sorted((name[:-5] for name in names if name.endswith(".json")), key=order))
@@ -273,7 +273,7 @@ class Scale:
 
     def policy_of(self, recipe: Recipe, env: str | None) -> str | None:
         """Return the recipe that trained the policy that a job begins or plays with; None for none."""
-        if recipe.kind == "paw":
+        if recipe.kind == "paw" and recipe.policy is None:
             starts: Mapping[str, str | None] = self.kinds.get("paw", {}).get("starts", {})
             return starts.get(recipe.name, starts.get(env or ""))
         named = recipe.policy

@@ -251,7 +251,9 @@ class _Commands:
             self.settings.setdefault("max_episode_steps", limit)
         words = ["train", "paw", "--preset", self.job.preset]
         if self.job.policy is not None:
-            words += ["--model", str(self.models(self.job.policy) / "agent")]
+            is_start = recipe(self.job.policy).kind == "paw"  # whose warm-up is meant
+            models = self.models(self.job.policy)
+            words += ["--model", str(models.parent / "model" if is_start else models / "agent")]
         else:
             words += self.model() if own is None else ["--model", str(own)]
         words += self.where(demos=False, without="max_episode_steps")

@@ -27,19 +27,19 @@ PLAN, ROWS = "plan.json", "rows.jsonl"
 
 
 def wanted(names: Sequence[str]) -> list[Experiment]:
-    """Return the experiments of names; ``all``, ``comap`` and ``paw`` stand for many."""
+    """Return the experiments of names; ``all`` (both papers'), ``comap``, ``paw`` and ``lab`` are many."""
     chosen: set[str] = set()
     for name in names:
-        if name in ("all", "comap", "paw"):
-            start = "" if name == "all" else f"{name}-"
-            chosen |= {one for one in experiment_ids() if one.startswith(start)}
+        if name in ("all", "comap", "paw", "lab"):
+            starts = ("comap-", "paw-") if name == "all" else (f"{name}-",)
+            chosen |= {one for one in experiment_ids() if one.startswith(starts)}
         else:
             chosen.add(experiment(name).id)
     return [experiment(name) for name in experiment_ids() if name in chosen]
 
 
 def listed(scale_name: str) -> Table:
-    """Return the tables and figures of both papers, and what each needs at a scale."""
+    """Return the tables and figures of both papers and of our lab, and what each needs at a scale."""
     scale = scale_named(scale_name)
     rows = []
     for one in map(experiment, experiment_ids()):

@@ -42,6 +42,9 @@ class WorldModelLoss:
     """Return at which that weight is 0; None for success_reward."""
     wm_coef: float = 1.0
     """Weight of the whole loss on observations (ours; 1 in the paper)."""
+    placebo: bool = False
+    """Learn the observations of other steps of the update in place of a step's own: a control that tells
+    dynamics from regularization (ours)."""
     include_admissible: bool = False
     """Whether the observation to predict also lists the admissible actions."""
 
@@ -338,6 +341,7 @@ class PaWTraining:
         names = {"ce": "w/ CE", "mae": "w/ MAE", "clipped_ce": "w/ Clipped CE"}
         names |= {"random": "Random Selection", "bottom": "Lowest-entropy Selection"}
         found += [names[one] for one in (loss.wm_loss, loss.selection) if one in names]
+        found += ["Placebo"] if loss.placebo else []
         for name, sign in (("alpha", "α"), ("rho", "ρ")):
             if (value := getattr(loss, name)) != getattr(usual, name):
                 found.append(f"{sign} = {value:g}")

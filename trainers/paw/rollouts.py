@@ -151,6 +151,16 @@ class Rollouts:
         }
 
 
+def shuffled(rows: Sequence[PaWRow], seed: int, update: int) -> list[PaWRow]:
+    """Return rows whose observations have changed places at random."""
+    found = [*rows]
+    places = [number for number, row in enumerate(rows) if row.observation_ids]
+    others = random.Random(f"{seed}\n{update}\nplacebo").sample(places, len(places))
+    for place, other in zip(places, others, strict=True):
+        found[place] = replace(rows[place], observation_ids=rows[other].observation_ids)
+    return found
+
+
 def rollout_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return an update's metrics from the sums of all processes; shares of nothing are 0."""
     found = {name: sum(part[name] for part in parts) for name in parts[0]}

@@ -30,7 +30,7 @@ from ..sft import imitation_samples
 from ..stages import MakeEnv, Tell, identified, play_share
 from ..tracking import tracked
 from .config import PaWTraining
-from .rollouts import groups_of, roll_out, rollout_metrics
+from .rollouts import groups_of, roll_out, rollout_metrics, shuffled
 from .rows import PaWRow, RewardFunction, Serializer
 from .zerosearch import (
     SearchTraining,
@@ -262,7 +262,9 @@ class _Training:
             task = groups[number // config.members].task
             line = {"update": update + 1, "episode": number, "task": task, "error": error}
             self.journal.add(FAULTS, line)
-        return rollouts.rows
+        return (
+            shuffled(rollouts.rows, config.seed, update) if config.loss.placebo else rollouts.rows
+        )
 
     def _record(self, metrics: Mapping[str, Any]) -> None:
         """Write down what an update was like."""

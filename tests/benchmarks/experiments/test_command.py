@@ -16,7 +16,7 @@ TINY = Path(comap.__file__).parent / "benchmarks" / "results" / "experiments-tin
 
 
 def test_all_and_each_paper_stand_for_many():
-    assert [one.id for one in wanted(["all"])] == list(experiment_ids())
+    assert [one.id for one in wanted(["all", "lab"])] == list(experiment_ids())
     assert {one.paper for one in wanted(["paw"])} == {"PaW"}
     assert [one.id for one in wanted(["paw-t1", "comap-t1", "paw-t1"])] == ["comap-t1", "paw-t1"]
 
