@@ -129,7 +129,8 @@ def test_a_page_can_be_followed(
         pytest.importorskip("trl")
     if re.search(r"comap (demo|view)", code):
         pytest.importorskip("jinja2")
-    monkeypatch.setattr("comap.benchmarks.demo.MOST", 1)  # test_demo.py has them all
+    monkeypatch.setattr("comap.benchmarks.demo.MOST", 1)  # tests/benchmarks has all, and the plots
+    monkeypatch.setattr("comap.benchmarks.tables.svg_of", lambda plot: b"<svg/>")
     with replacements(page, tmp_path) as replaced:
         kit.follow(page, tmp_path, monkeypatch, capsys, replaced)
 
