@@ -50,12 +50,12 @@ def test_paw_trains_on_other_environments(env, split, tmp_path, request):
     words += ["--warmup-tokens", "0", "--demonstrations", "1", "--max-episode-steps", "2"]
     words += ["--tiny-parameters", "200000", "--env", f"comap/{env}-v0", "--preset", "tiny"]
     if env == "ScienceWorld":
-        words += ["--model", "tiny", "--env-option", "task_names=find-plant"]
+        words += ["--model", "tiny", "--env-option", "task_names=find-plant", "--live", "1"]
         try:
             simulator_jar(), find_java()
         except CoMapError as error:
             pytest.skip(str(error))
-        keep_idle(2)  # a JVM takes seconds to start
+        keep_idle(1)  # a JVM takes seconds to start
         request.addfinalizer(lambda: keep_idle(0))
     assert main(["train", "paw", *words, "--out", str(tmp_path)]) == 0
     (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
