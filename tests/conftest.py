@@ -39,6 +39,9 @@ LONG = (
     "cli/test_train.py",
     "trainers/paw/test_zerosearch.py",
     "agents/test_ray.py",
+    "trainers/paw/test_rollouts.py",
+    "envs/alfworld/test_parity.py",
+    "benchmarks/test_viewer.py",
     "lm/test_shipped.py",
 )
 """Files that take longest: where several processes share the files, these begin first, so that none is

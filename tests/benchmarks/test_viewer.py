@@ -130,7 +130,7 @@ def test_keys_move_about(browser, page):
         *(("l", "Start, 5 steps"), ("h", "Step 1 of 3"), ([left], "Start, 3 steps")),
     ]:
         browser.press(*keys)
-        browser.wait(f"{place} === '{expected}'", 3)
+        browser.wait(f"{place} === '{expected}'")
     browser.press("?")
     assert browser.run("return document.getElementById('help').open") is True
     assert "next episode" in text(browser, "#help")

@@ -8,6 +8,7 @@ import pytest
 
 import comap  # noqa: F401
 from comap.cli import main
+from comap.envs.scienceworld import keep_idle
 from comap.envs.scienceworld.simulator import find_java, simulator_jar
 from comap.errors import CoMapError
 from comap.trajectory import read_trajectories
@@ -43,17 +44,19 @@ def test_agents_ask_language_models_about_a_shop(agent, tmp_path):
     ("env", "split"),
     [("WebShop", "test"), ("StableToolBench", "G3_instruction"), ("ScienceWorld", "test")],
 )
-def test_paw_trains_on_other_environments(env, split, tmp_path):
+def test_paw_trains_on_other_environments(env, split, tmp_path, request):
     pytest.importorskip("trl")
     words = ["--updates", "1", "--groups", "2", "--members", "2", "--evaluation-tasks", "1"]
-    words += ["--warmup-tokens", "0", "--demonstrations", "2", "--max-episode-steps", "2"]
+    words += ["--warmup-tokens", "0", "--demonstrations", "1", "--max-episode-steps", "2"]
     words += ["--tiny-parameters", "200000", "--env", f"comap/{env}-v0", "--preset", "tiny"]
     if env == "ScienceWorld":
-        words += ["--model", "tiny", "--env-option", "task_names=find-plant"]
+        words += ["--model", "tiny", "--env-option", "task_names=find-plant", "--live", "1"]
         try:
             simulator_jar(), find_java()
         except CoMapError as error:
             pytest.skip(str(error))
+        keep_idle(1)  # a JVM takes seconds to start
+        request.addfinalizer(lambda: keep_idle(0))
     assert main(["train", "paw", *words, "--out", str(tmp_path)]) == 0
     (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert json.loads(line)["wm_rows"] > 0

@@ -23,12 +23,12 @@ from comap.trajectory import read_trajectories
 
 say = load(f"{Path(__file__).with_name('cli_kit.py')}:say")
 PACKAGES = ("torch", "trl", "peft", "jinja2", "matplotlib")
-FEW = ["--preset", "tiny", "--tiny-parameters", "200000", "--env-option", "max_episode_steps=4"]
+FEW = ["--preset", "tiny", "--tiny-parameters", "200000", "--env-option", "max_episode_steps=2"]
 SMALL = [
-    *("train", "comap", *FEW, "--rounds", "1", "--demonstrations", "4", "--warmup-rollouts", "1"),
+    *("train", "comap", *FEW, "--rounds", "1", "--demonstrations", "2", "--warmup-rollouts", "1"),
     *("--reflection-tasks", "1", "--states-per-episode", "1", "--tasks-per-round", "1"),
     *("--evaluation-tasks", "2", "--evaluation-splits", "valid_seen", "--diagnosed", "1"),
-    *("--frozen-transitions", "4", "--warmup-epochs", "2", "--logging-steps", "1"),
+    *("--frozen-transitions", "2", "--warmup-epochs", "1", "--logging-steps", "1"),
     *("--save-steps", "0"),
 ]
 SMALL_WKM = [
@@ -166,10 +166,10 @@ def test_a_training_is_shown_and_written(trained):
     run = json.loads((place / "run.json").read_text())
     described, session = run["described"], run["sessions"][0]
     assert described["preset"] == "tiny" and described["config"]["rounds"] == 1
-    assert described["env"]["options"] == {"max_episode_steps": 4, "source": "generated"}
+    assert described["env"]["options"] == {"max_episode_steps": 2, "source": "generated"}
     assert set(described["env"]["fingerprint"]) == {"train", "valid_seen"}
     assert described["model"]["name"] == "tiny" and len(described["model"]["model_sha256"]) == 64
-    assert described["demonstrations"] == {"from": "expert", "number": 4}
+    assert described["demonstrations"] == {"from": "expert", "number": 2}
     assert {"torch", "trl", "peft"} <= set(session["versions"])
     assert str(place.parent) not in (place / "run.json").read_text()
     assert str(place.parent) not in (place / "report.html").read_text("utf-8")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import lzma
 import os
-import shutil
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,7 +61,7 @@ def official(request: pytest.FixtureRequest) -> Path:
 def once(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[str, Callable[[Path], object]], Path]]:
-    """A function that makes a folder for all workers; the last one removes it."""
+    """A function that makes a folder for all workers; the last one has it removed, which takes long."""
     base = tmp_path_factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     used: list[Path] = []
@@ -81,7 +82,8 @@ def once(
             users = base / f"{folder.name}.users"
             (users / str(os.getpid())).unlink()
             if not any(users.iterdir()):
-                shutil.rmtree(folder, ignore_errors=True)
+                remove = f"import shutil; shutil.rmtree({str(folder)!r}, ignore_errors=True)"
+                subprocess.Popen([sys.executable, "-c", remove], start_new_session=True)
 
 
 @pytest.fixture(scope="session")

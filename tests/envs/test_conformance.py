@@ -88,7 +88,7 @@ class TestScienceWorld(suite("ScienceWorld", 6, split="dev")):
     """Less is played than elsewhere, as each step costs more."""
 
     seeds = (11, 7)  # of dev's tasks these load, and are solved, soonest
-    steps = 5
+    steps = 3
     # Vectors with shared memory, and of our own, are tested: they differ in nothing that a task sees.
     test_async_vector_equals_sync = test_make_vec_async_equals_sync = None
 

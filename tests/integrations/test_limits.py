@@ -77,8 +77,10 @@ def test_no_server_answers_a_web_page(kind):
         with connect(server.base) as line:
             lengths = b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n"
             line.sendall(
-                b"POST %s HTTP/1.1\r\nHost: localhost\r\n" % path.encode() + lengths + b"\r\n"
-            )
+                b"POST %s HTTP/1.1\r\nHost: localhost\r\n" % path.encode()
+                + lengths
+                + b"\r\n0\r\n\r\n"
+            )  # with its end, for which the server else waits 2 s
             assert line.recv(100).startswith(b"HTTP/1.1 400")
 
 

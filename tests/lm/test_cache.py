@@ -46,9 +46,14 @@ def play(lm, episodes=6, turns=5):
     return found
 
 
+@pytest.fixture(scope="module")
+def expected(folder):
+    """What is answered without a memory."""
+    return play(opened(folder, cache_mb=0))
+
+
 @pytest.mark.parametrize("rows", [1, 4, 64])
-def test_answers_are_the_same_with_any_memory_of_earlier_prompts(folder, rows):
-    expected = play(opened(folder, cache_mb=0))
+def test_answers_are_the_same_with_any_memory_of_earlier_prompts(folder, rows, expected):
     assert play(opened(folder, batch_rows=rows)) == expected
     assert play(opened(folder, batch_rows=rows, cache_mb=1)) == expected, "some of it was dropped"
 

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+OTHER = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"  # than this process has
 LOOPBACK = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 LAST = 3000  # characters of what a process that failed said
 SERVE = "--serve"
@@ -58,6 +59,7 @@ def forked(
 ) -> tuple[int, str, str]:
     """Run a script in a fork of a process that has imported what trainings need, and nothing else.
 
+    That process orders sets of texts in another way than this one.
     Return its status, its output and its errors.
     """
     if not hasattr(os, "fork"):
@@ -84,7 +86,7 @@ def _server() -> subprocess.Popen[str]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, **ONE_THREAD},
+        env={**os.environ, **ONE_THREAD, "PYTHONHASHSEED": OTHER},
     )
     atexit.register(found.communicate)  # which closes its input: then it ends
     return found

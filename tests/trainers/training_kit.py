@@ -24,7 +24,7 @@ from comap.trainers.samples import Sample
 from comap.trainers.setup import expert_demonstrations
 from comap.trajectory import Trajectory, read_trajectories
 
-HORIZON = 5
+HORIZON = 4
 SEEN = ("Nothing happens.", "You arrive at desk 1. On the desk 1, you see a pen 1.")
 HashedModel = load(f"{Path(__file__).parents[1] / 'agents' / 'scripted.py'}:HashedModel")
 SHARED: dict[str, Any] = {  # all that counts, so that it is the same whatever the presets say
@@ -35,7 +35,7 @@ SHARED: dict[str, Any] = {  # all that counts, so that it is the same whatever t
     "prompts": "brief",
     "state_text": "belief",
     "decoding": "masked",
-    "draft_tokens": 12,
+    "draft_tokens": 6,
     "schedule": "linear",
     "warmup_ratio": 0.0,  # else the first update, which may be the only one, has a rate of 0
     "batch_rows": None,
@@ -60,9 +60,9 @@ SMALL: dict[str, Any] = {
     "world_model_epochs": 1,
     "privileged_share": 0.25,
     "init_anchor": 1.0,
-    "reflect_tokens": 12,
+    "reflect_tokens": 6,
     "final_tokens": 6,
-    "predict_tokens": 12,
+    "predict_tokens": 6,
     "tau_p": 0.4,  # a head that has learned nothing says 0.5
     "tau_q": 0.0,
     "tau_wm": 0.0,
@@ -127,7 +127,7 @@ def training(
 
 def model_at(folder: Path) -> Path:
     """Return the folder of an untrained model; it is built there."""
-    return tiny_folder(folder, parameters=200_000, episodes=8)
+    return tiny_folder(folder, parameters=200_000, episodes=4)
 
 
 def build_elsewhere(folder: Path) -> None:

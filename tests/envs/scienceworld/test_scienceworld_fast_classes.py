@@ -20,8 +20,8 @@ from comap.envs.scienceworld.simulator import simulator_jar
 from comap.envs.scienceworld.tasks import task_table
 
 TASKS = ("boil/2", "power-component/1", "grow-plant/4")
-LONG, SHORT = 6, 1
-ALL = {f"{name}/0": SHORT for name in list(task_table())[::10]} | dict.fromkeys(TASKS, LONG)
+LONG, SHORT = 4, 1
+ALL = {f"{name}/0": SHORT for name in list(task_table())[::15]} | dict.fromkeys(TASKS, LONG)
 WORLDS, COMPILING = (Path(__file__).with_name(f"{it}.py") for it in ("worlds", "our_classes"))
 STRANGE = ("open door", "1", "xyzzy", "look  at   THE kitchen", "task", "focus on", "wait")
 

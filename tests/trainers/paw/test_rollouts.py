@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -34,6 +33,7 @@ from comap.trainers.paw.rows import ADMISSIBLE, PaWRow, Serializer
 pytest.importorskip("torch")
 
 HERE = Path(__file__).parents[2]
+processes = load(f"{HERE / 'trainers' / 'process_kit.py'}:KIT")
 watched_generation = load(f"{Path(__file__).with_name('kit.py')}:watched_generation")
 ToyEnv = load(f"{HERE / 'envs' / 'toys.py'}:ToyEnv")
 HashedModel = load(f"{HERE / 'agents' / 'scripted.py'}:HashedModel")
@@ -74,7 +74,7 @@ def rolled(lm, kind, groups=GROUPS, **options):
 
 
 def digest_of_rows(folder, live):
-    """Return a digest of rows: for a child, which may order sets in another way."""
+    """Return a digest of rows: for another process, which orders sets in another way."""
     rows = rolled(open_model(Path(folder)), "given", concurrency=int(live), seed=5).rows
     return hashlib.sha256(repr(rows).encode()).hexdigest()
 
@@ -133,18 +133,9 @@ def test_a_group_is_the_same_with_others_and_alone(model):
 
 
 def test_rows_are_the_same_in_every_process(folder, model):
-    program = (
-        "import sys; from comap.envs.conformance.transcripts import load;"
-        f"print(load({f'{__file__}:digest_of_rows'!r})(*sys.argv[1:]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(folder), "1"],
-        env=os.environ | {"PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == digest_of_rows(str(folder), "6")
+    status, digest, errors = processes.forked([__file__, str(folder), "1"], dict(os.environ))
+    assert not status, errors
+    assert digest.strip() == digest_of_rows(str(folder), "6")
 
 
 def test_admissible_actions_are_noted_and_predicted(model):
@@ -299,3 +290,7 @@ def test_statistics_are_those_of_episodes_and_rows():
     both = rollout_metrics([stats, Rollouts(rows[3:], {}, 2.0).sums()])
     assert both["success"] == pytest.approx(1 / 3) and both["seconds_rollout"] == 2.0
     assert set(rollout_metrics([Rollouts([], {}, 0.0).sums()]).values()) == {0}
+
+
+if __name__ == "__main__":
+    print(digest_of_rows(*sys.argv[1:]))

@@ -34,7 +34,7 @@ load_file = pytest.importorskip("safetensors.torch").load_file
 
 processes = load(f"{Path(__file__).parents[1] / 'process_kit.py'}:KIT")
 
-HORIZON = 8
+HORIZON = 6
 ENV = Environments("comap/ALFWorld-v0", {"source": "generated", "max_episode_steps": HORIZON})
 SHORT = Environments(ENV.env_id, {**ENV.options, "max_episode_steps": 4})
 COUNTED = {"episodes", "dropped", "rows", "prompt_tokens", "response_tokens", "observation_tokens"}
@@ -238,7 +238,7 @@ def test_each_update_has_a_line(straight):
 
 
 def test_episodes_that_a_fault_ended_are_told_and_nothing_is_learned_from_them(place, model):
-    unsafe = Unsafe(ENV.env_id, ENV.options)
+    unsafe = Unsafe(SHORT.env_id, SHORT.options)
     run = trained(place / "faults", small(groups=6, updates=1), model, make_env=unsafe)
     faults, (line,) = run.lines("faults.jsonl"), run.lines()
     assert faults and run.rows[0]
@@ -268,7 +268,7 @@ def test_a_policy_is_evaluated_first_and_last(straight):
         for kind in ("evaluation", "evaluated")
     )  # whose time is none of the rollouts'
     seconds = straight.lines()[0]["seconds_rollout"]
-    assert 0 <= seconds - straight.seconds[0] < (ended - begun) / 2
+    assert 0 <= seconds - straight.seconds[0] < ended - begun
 
 
 def test_a_training_that_was_stopped_goes_on(straight, place, model):
@@ -298,7 +298,7 @@ def test_a_training_that_has_ended_is_left_as_it_is(straight, model):
 def test_evaluations_of_updates_that_are_lost_are_forgotten(place, model):
     """Their weights may have come out other, and so may the number of processes be another."""
     out = place / "lost"
-    run = trained(out, small(updates=1, evaluation_tasks=2), model)
+    run = trained(out, small(updates=1, evaluation_tasks=2), model, make_env=SHORT)
     wanted = run.lines("evaluations.jsonl")
     played = out / "evaluations" / "0001-valid_seen-0"
     begun = played.with_name("0002-valid_seen-0") / "rank-0-of-1"
@@ -306,7 +306,7 @@ def test_evaluations_of_updates_that_are_lost_are_forgotten(place, model):
     begun.mkdir(parents=True)
     (begun / "trajectories.jsonl").write_text("of an update that is done again\n")
     (out / "evaluations.jsonl").write_text(json.dumps(wanted[0]) + '\n{"update": 1, "spl')
-    again = trained(out, small(updates=1, evaluation_tasks=2), model)
+    again = trained(out, small(updates=1, evaluation_tasks=2), model, make_env=SHORT)
     assert again.lines("evaluations.jsonl") == wanted
     assert not begun.exists() and [path.name for path in played.iterdir()] == ["rank-0-of-1"]
 
@@ -460,7 +460,7 @@ def share(model, out):
         algorithm="gigpo",
         groups=3,
         updates=1,
-        evaluation_tasks=3,
+        evaluation_tasks=1,
         precision="float64",
         micro_batch_rows=1,
         micro_batch_tokens=None,
