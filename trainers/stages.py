@@ -217,12 +217,12 @@ class StagedTraining(ABC):
             seed=seed,
             config={"split": split},
         )
-        done = [0]
+        done = won = 0
 
         def advance(trials: list[Trajectory]) -> None:
-            done[0] += 1
-            won = sum(trial.success for trial in trials)
-            self.tell({"event": "episode", "done": done[0], "of": len(run.tasks), "won": won})
+            nonlocal done, won
+            done, won = done + 1, won + any(trial.success for trial in trials)
+            self.tell({"event": "episode", "done": done, "of": len(run.tasks), "won": won})
 
         found = play_share(folder, run, concurrency=self.config.concurrency, on_done=advance)
         order = {task: number for number, task in enumerate(tasks)}
