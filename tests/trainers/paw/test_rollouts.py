@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from comap.trainers.paw.rollouts import (
     play_groups,
     roll_out,
     rollout_metrics,
+    shuffled,
 )
 from comap.trainers.paw.rows import ADMISSIBLE, PaWRow, Serializer
 
@@ -290,6 +292,19 @@ def test_statistics_are_those_of_episodes_and_rows():
     both = rollout_metrics([stats, Rollouts(rows[3:], {}, 2.0).sums()])
     assert both["success"] == pytest.approx(1 / 3) and both["seconds_rollout"] == 2.0
     assert set(rollout_metrics([Rollouts([], {}, 0.0).sums()]).values()) == {0}
+
+
+def test_a_placebo_learns_other_steps_observations():
+    own = {"group": 0, "trajectory": 0, "prompt_ids": (1,), "response_ids": (2,)}
+    rows = [PaWRow(**own, t=t, observation_ids=(10 + t,) if t % 3 else ()) for t in range(12)]
+    found = shuffled(rows, seed=1, update=4)
+    assert [replace(row, observation_ids=()) for row in found] == [
+        replace(row, observation_ids=()) for row in rows
+    ]
+    assert sorted(row.observation_ids for row in found) == sorted(r.observation_ids for r in rows)
+    moved = [one != other for one, other in zip(found, rows, strict=True)]
+    assert sum(moved) > 4 and not any(moved[::3])
+    assert shuffled(rows, 1, 4) == found != shuffled(rows, 1, 5)
 
 
 if __name__ == "__main__":
