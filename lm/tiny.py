@@ -198,7 +198,9 @@ class SFTConfig:
     batch_tokens: int = 2048
     """Most tokens of a batch, padding included; rows with more are refused."""
     learning_rate: float = 3e-3
-    """Highest learning rate; it falls linearly to 3 % of itself."""
+    """Highest learning rate; it falls linearly."""
+    final: float = 0.03
+    """The share of it at the end."""
     warmup_steps: int = 60
     """Steps over which the learning rate rises."""
     seed: int = 0
@@ -267,7 +269,7 @@ def fine_tune(
     done = 0
     while done < config.tokens:
         for batch in batches_of(encoded, config.batch_tokens, rng):
-            fall = 1 - 0.97 * (done / config.tokens)
+            fall = 1 - (1 - config.final) * (done / config.tokens)
             rise = min((len(losses) + 1) / max(config.warmup_steps, 1), 1.0)
             for group in optimizer.param_groups:
                 group["lr"] = config.learning_rate * fall * rise

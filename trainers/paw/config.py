@@ -161,7 +161,10 @@ class Warmup:
     warmup_tokens: int = 0
     """Tokens of demonstrations to fine-tune the policy on; 0 for no warm-up."""
     warmup_rate: float = 3e-3
-    """Highest learning rate; it rises at first and then falls to 0."""
+    """Highest learning rate; it rises at first and then falls."""
+    warmup_final: float = 0.03
+    """The share of it at the end. A policy whose rate has fallen to nothing is sure of what it observes,
+    and leaves PaW's loss less to learn."""
     warmup_batch_tokens: int = 2048
     """Tokens of an update."""
     warmup_observations: bool = False
@@ -176,6 +179,7 @@ class Warmup:
             "warmup_tokens": Range(0),
             "warmup_batch_tokens": Range(1),
             "side_steps": Range(0, 1),
+            "warmup_final": Range(0, 1),
         }
         check_fields(self, {**ranges, "warmup_rate": Range(0, above=True)}, "warmup.")
 

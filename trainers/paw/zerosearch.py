@@ -338,6 +338,7 @@ def warm_up(
         prompts=config.warmup.warmup_observations,
         batch_tokens=config.warmup.warmup_batch_tokens,
         learning_rate=config.warmup.warmup_rate,
+        final=config.warmup.warmup_final,
     )
     fine_tune(base, draft, rows, sft, step)
     draft.replace(target)
