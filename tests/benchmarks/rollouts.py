@@ -31,7 +31,7 @@ OPTIONS = {"source": "generated", "difficulty": "r6-7.o8-11.f1", "max_episode_st
 ASKS = {"prompts": "brief", "form": "asked", "draft_tokens": REPLY, "state_text": "history"}
 ASKS |= {"max_length": 1500, "temperature": 1.0, "top_p": 1.0}
 GROUPS, MEMBERS = 12, 8
-PROGRAM = "tests/benchmarks/rollouts.py (the package has no room for it)"
+PROGRAM = "tests/benchmarks/rollouts.py and rollouts_trl.py (the package has no room for them)"
 PACKAGES = ("torch", "transformers", "trl", "gymnasium")
 
 

@@ -139,7 +139,6 @@ def main(model: str, out: Path) -> None:
         tasks = json.dumps(measured["comap"][-1]["tasks"])
         measured["trl"].append(base.in_process([__file__, "trl", model, tasks]))
         assert measured["comap"][-1].pop("tasks") == measured["trl"][-1].pop("tasks")
-        print({name: some[-1] for name, some in measured.items()}, file=sys.stderr)
         base.extend(out, about, {"update of GRPO beside TRL": base.summary(**measured)})
 
 
