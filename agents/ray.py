@@ -17,7 +17,6 @@ from ..errors import (
     CoMapError,
     EngineError,
     OptionError,
-    check_choice,
     check_number,
     needs_extra,
 )
@@ -25,9 +24,6 @@ from ..trajectory import Trajectory
 from .requests import EnvSlot
 from .run import Run
 from .runner import failed_trajectory, player_for
-
-LOST = ("retry", "record")
-"""What may be done about an episode whose worker was lost: play it again, or record it as failed."""
 
 _NETWORK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # whatever its name says, it counts everywhere
 
@@ -97,8 +93,6 @@ class RayPool:
         address: See `comap.agents.ray.connected`.
         prepare: Makes the run in each worker; for runs with what cannot be sent (a language model in
             this process: each worker loads it from its files). None sends the run as it is.
-        lost: ``"retry"`` plays episodes again whose worker was lost; ``"record"`` records them as
-            failed.
         retries: How often an episode is played again at most; then it is recorded as failed.
         cpus: Cores that a worker takes.
         gpus: GPUs that a worker takes; a part of one is possible.
@@ -109,8 +103,8 @@ class RayPool:
 
     Example:
         >>> pool = RayPool(4, address="auto")
-        >>> pool.workers, pool.lost
-        (4, 'retry')
+        >>> pool.workers, pool.retries
+        (4, 2)
     """
 
     def __init__(
@@ -119,7 +113,6 @@ class RayPool:
         *,
         address: str | None = None,
         prepare: Callable[[], Run] | None = None,
-        lost: str = "retry",
         retries: int = 2,
         cpus: float = 1.0,
         gpus: float = 0.0,
@@ -127,9 +120,8 @@ class RayPool:
     ):
         check_number("workers", workers)
         check_number("retries", retries, 0)
-        check_choice("lost", lost, LOST)
         self.workers, self.address, self.prepare = workers, address, prepare
-        self.lost, self.retries, self.cpus, self.gpus = lost, retries, cpus, gpus
+        self.retries, self.cpus, self.gpus = retries, cpus, gpus
         self.patience = patience
         self.restarts = 0
         """How many workers were replaced."""
@@ -289,16 +281,14 @@ class _Game:
         left, begins = worker.left, self.concurrency
         possible = begins + self.untaken
         begun, doubtful, others = left[:begins], left[begins:possible], left[possible:]
-        again = self.pool.lost == "retry"
-        self.waiting.extendleft(reversed(others if again else doubtful + others))
+        self.waiting.extendleft(reversed(others))
         for job in begun:
             tries = self.tries[job[0]] = self.tries.get(job[0], 0) + 1
-            if again and tries <= self.pool.retries:
+            if tries <= self.pool.retries:
                 self.alone.append(job)
             else:
                 yield job[0], [self._failed(job[1], error, tries)]
-        if again:
-            self.alone.extend(doubtful)  # not counted as tries
+        self.alone.extend(doubtful)  # not counted as tries
 
     def _failed(self, task: str, error: Exception, tries: int) -> Trajectory:
         """Return the record of an episode that nobody played to its end."""

@@ -46,19 +46,17 @@ class RedraftAgent:
         """Draft and imagine, again and again; the notes record which draft was taken."""
         replies, config = replies_in(view), self.config
         messages = converse(view, config, replies)
-        known = dict[str, Imagined]()
-        taken = first = None
-        for number in range(config.drafts):
-            purpose = f"draft {number + 1}" if number else "draft"
+        known, drafts = dict[str, Imagined](), []
+        while len(drafts) < config.drafts:
+            purpose = f"draft {len(drafts) + 1}" if drafts else "draft"
             draft = yield from draft_action(view, config, messages, purpose)
-            first = first or draft
+            drafts.append(draft)
             if draft.action not in known:
                 known[draft.action] = yield Imagine(draft.action)
             if known[draft.action].delta:
-                taken = draft
                 break
-        assert first is not None, "there is one draft at least"
-        chosen = taken or first
+        foreseen = bool(known[draft.action].delta)
+        chosen = drafts[-1] if foreseen else drafts[0]
         replies[view.step] = chosen.text
-        notes = {**chosen.notes(), "drafts": number + 1, "foreseen": taken is not None}
+        notes = {**chosen.notes(), "drafts": len(drafts), "foreseen": foreseen}
         return Decision(chosen.action, known[chosen.action], notes)

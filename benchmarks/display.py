@@ -245,11 +245,10 @@ class TrainingDisplay(Display):
             label = self.label
             self.end()
             self.say(f"{label}: {stage_line(event['result'])}")
-        elif kind == "warning":
-            self.say(f"warning: {event['text']}")
         elif kind == "conditions":
-            for line in ("entry conditions (docs/evidence.md):", *event["lines"]):
-                self.say(line)
+            self.say("entry conditions (docs/evidence.md):")
+            for condition in event["of"].values():
+                self.say(condition["line"])
         elif kind == "evaluation":
             self.begin(f"evaluation after update {event['update']}, {event['split']}")
         elif kind == "evaluated":

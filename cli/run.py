@@ -267,7 +267,7 @@ class Play(ModelOptions):
     shown: ClassVar[str] = "decoding prompts state_text temperature"
     rare: ClassVar[str] = (
         "agent_option tiny_parameters world_model_prompts world_model_state_text world_model_option "
-        "world_model_cache error_rate fit_tasks ray_address worker_gpus lost"
+        "world_model_cache error_rate fit_tasks ray_address worker_gpus"
     )
     prefix: ClassVar[str] = "agent_"
     former: ClassVar[Mapping[str, str]] = {"max_episode_steps": "--max-steps"}
@@ -309,9 +309,6 @@ class Play(ModelOptions):
     """Address of a Ray cluster that sees the same files, or auto (default: Ray on this machine)."""
     worker_gpus: float = 0.0
     """GPUs of each worker."""
-    lost: Literal["retry", "record"] = "retry"
-    """What to do with episodes whose worker was lost: retry plays them again, record counts them as
-    failed."""
     retry_failed: bool = False
     """Play the tasks again that ended with an error."""
     out: Path | None = None
@@ -528,7 +525,6 @@ class Play(ModelOptions):
             int(found[1]),
             address=self.ray_address,
             prepare=there.prepared,
-            lost=self.lost,
             gpus=self.worker_gpus,
         )
 

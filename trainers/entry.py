@@ -1,14 +1,15 @@
 """Entry conditions: what must be true before a training can show what its method does.
 
-A training that cannot show anything should say so before it spends hours. The ranges are those of our own
-experiments (docs/evidence.md); outside them a result of either sign says little.
+A training that cannot show anything should say so before it spends hours. The ranges, in ``entry.json``,
+are those of our own experiments (docs/evidence.md); outside them a result of either sign says little.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 from ..envs import Canonicalizer
@@ -17,80 +18,38 @@ from ..trajectory import Trajectory
 from ..worldmodel import Transition, WorldModel, ask
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A number, the range it should be in, and what to change where it is not."""
-
-    name: str
-    found: float | None
-    low: float = -math.inf
-    high: float = math.inf
-    remedy: str = ""
-
-    @property
-    def met(self) -> bool:
-        return self.found is not None and self.low <= self.found <= self.high
-
-    def line(self) -> str:
-        """Return it as a line of text."""
-        bounds = [f"at least {self.low:g}"] * (self.low > -math.inf)
-        bounds += [f"at most {self.high:g}"] * (self.high < math.inf)
-        value = "unknown" if self.found is None else f"{self.found:.3g}"
-        wanted = f"{self.name}: {value} ({' and '.join(bounds)})"
-        return f"met: {wanted}" if self.met else f"not met: {wanted}; {self.remedy}"
-
-
-def event_of(conditions: Sequence[Condition]) -> dict[str, Any]:
-    """Return the event that reports conditions."""
-    return {"event": "conditions", "lines": [one.line() for one in conditions]}
-
-
-def as_data(conditions: Sequence[Condition]) -> dict[str, Any]:
-    return {one.name: {"value": one.found, "met": one.met} for one in conditions}
+def conditions(training: str, found: Mapping[str, float | None]) -> dict[str, dict[str, Any]]:
+    """Return each condition of a training with its value, whether it is met, and a line that says so."""
+    known = json.loads((files(__package__) / "entry.json").read_text("utf-8"))[training]
+    result = {}
+    for name, value in found.items():
+        about = {"low": -math.inf, "high": math.inf, **known[name]}
+        low, high = about["low"], about["high"]
+        bounds = [
+            f"{word} {end:g}" for word, end in (("from", low), ("to", high)) if math.isfinite(end)
+        ]
+        met = value is not None and low <= value <= high
+        text = "unknown" if value is None else f"{value:.3g}"
+        line = (
+            f"{'met' if met else 'not met'}: {about['name']}: {text} (wanted: {' '.join(bounds)})"
+        )
+        result[name] = {"value": value, "met": met, "line": line}
+        result[name]["line"] += "" if met else f"; {about['remedy']}"
+    return result
 
 
 def comap_conditions(
-    episodes: Iterable[Trajectory], foreseen: Mapping[str, float | None]
-) -> list[Condition]:
+    episodes: Iterable[Trajectory], precision: float | None
+) -> dict[str, dict[str, Any]]:
     """Return CoMap's: of the warmed-up policy's episodes, several of each task, and its world model."""
     won: dict[str, list[bool]] = {}
-    refused: list[bool] = []
+    wasted: list[bool] = []
     for episode in episodes:
         won.setdefault(episode.task, []).append(episode.success)
-        refused += [step.invalid_action or not step.delta for step in episode.steps]
-    plays = max(map(len, won.values()), default=0)
-    each = [share for times in won.values() for share in times]
-    success = 100 * sum(each) / max(len(each), 1)
-    ever = 100 * sum(map(any, won.values())) / max(len(won), 1)
-    wasted = 100 * sum(refused) / max(len(refused), 1)
-    return [
-        Condition(
-            "success of the warmed-up policy, %",
-            success,
-            30,
-            60,
-            "choose other tasks, fewer steps, or another number of demonstrations and epochs",
-        ),
-        Condition(
-            f"success in any of {plays} plays, less that of one, points",
-            ever - success,
-            20,
-            remedy="a reflection has little to gain; raise temperature, or choose harder tasks",
-        ),
-        Condition(
-            "steps that changed nothing, %",
-            wasted,
-            20,
-            remedy="refused drafts are what a world model foresees best; use decoding=free",
-        ),
-        Condition(
-            "precision of foreseen refusals, %",
-            foreseen["precision"],
-            90,
-            remedy="give the world model more of the policy's own games (warmup_rollouts), or the "
-            "belief (state_text=belief), or more parameters",
-        ),
-    ]
+        wasted += [step.invalid_action or not step.delta for step in episode.steps]
+    success = _percent([share for times in won.values() for share in times])
+    found = {"success": success, "ever": _percent([*map(any, won.values())]) - success}
+    return conditions("comap", {**found, "wasted": _percent(wasted), "precision": precision})
 
 
 def foreseen_refusals(
@@ -110,38 +69,18 @@ def foreseen_refusals(
     }
 
 
-def paw_conditions(metrics: Mapping[str, Any], members: int, paw: bool) -> list[Condition]:
+def paw_conditions(metrics: Mapping[str, Any], paw: bool) -> dict[str, dict[str, Any]]:
     """Return those of PaW and of the algorithm beneath it, of the first update's episodes."""
-    success = 100 * metrics["success"]
-    found = [
-        Condition(
-            "success of the start, %",
-            success,
-            2,
-            40,
-            "reinforcement learning has nothing to reinforce, or nothing left to learn; choose other "
-            "tasks or another start",
-        ),
-        Condition(
-            f"success in any of {members} plays, over that of one",
-            metrics["solved"] / metrics["success"] if metrics["success"] else 0.0,
-            2,
-            remedy="groups hold nothing to compare; raise temperature or members",
-        ),
-    ]
+    won, share = metrics["success"], metrics.get("wm_moderate")
+    found = {"success": 100 * won, "solved": metrics["solved"] / won if won else 0.0}
     if paw:
-        found += [
-            Condition(
-                "NLL of observations, nats a token",
-                metrics.get("wm_nll"),
-                high=3,
-                remedy="start from a model that has learned observations (warmup_observations, side_steps)",
-            ),
-            Condition(
-                "observed tokens whose p is from .01 to rho, %",
-                None if metrics.get("wm_moderate") is None else 100 * metrics["wm_moderate"],
-                10,
-                remedy="PaW's loss has nearly no gradient elsewhere; see warmup_observations, side_steps",
-            ),
-        ]
-    return found
+        moderate = None if share is None else 100 * share
+        found |= {"nll": metrics.get("wm_nll"), "moderate": moderate}
+    result = conditions("paw", found)
+    if paw and not result["moderate"]["met"]:
+        result["moderate"]["line"] += f" (median p is {metrics.get('wm_median', math.nan):.1e})"
+    return result
+
+
+def _percent(flags: Sequence[bool]) -> float:
+    return 100 * sum(flags) / max(len(flags), 1)

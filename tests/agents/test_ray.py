@@ -143,16 +143,6 @@ def test_a_task_that_kills_its_worker_costs_itself_alone(
     assert (tmp_path / "trajectories.jsonl").read_bytes() == alone
 
 
-def test_lost_episodes_are_recorded_by_choice(cluster: Any, tmp_path: Path) -> None:
-    pool, few = RayPool(1, lost="record"), TASKS[:6]
-    run_to(tmp_path, plan(Slow(deadly=TASKS[4]), few), concurrency=2, play=pool)
-    recorded = list(read_trajectories(tmp_path / "trajectories.jsonl"))
-    failed = [one.task for one in recorded if one.error]
-    assert [one.task for one in recorded] == list(few)
-    assert TASKS[4] in failed and len(failed) <= 2 * pool.restarts
-    assert pool.restarts in (1, 2, 3)  # more than 1 where its last results were lost with it
-
-
 def test_what_a_worker_cannot_do_is_told(cluster: Any, tmp_path: Path) -> None:
     def refuse() -> Run:
         raise OptionError("no such file here")
@@ -164,8 +154,6 @@ def test_what_a_worker_cannot_do_is_told(cluster: Any, tmp_path: Path) -> None:
         list(RayPool(1)(sent, TASKS, 1))
     with pytest.raises(EngineError, match="room"):
         list(RayPool(1, cpus=64, patience=0.1)(plan(), TASKS, 1))
-    with pytest.raises(OptionError):
-        RayPool(1, lost="hide")  # type: ignore[arg-type]
 
 
 def test_a_node_is_killed_in_the_middle(cluster: Any, alone: bytes, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ SMALL = [
     *("--reflection-tasks", "1", "--states-per-episode", "1", "--tasks-per-round", "1"),
     *("--evaluation-tasks", "2", "--evaluation-splits", "valid_seen", "--diagnosed", "1"),
     *("--frozen-transitions", "2", "--warmup-epochs", "1", "--logging-steps", "1"),
-    *("--save-steps", "0"),
+    *("--save-steps", "0", "--entry-tasks", "1"),
 ]
 SMALL_WKM = [
     *("train", "wkm", *FEW, "--demonstrations", "3", "--evaluation-tasks", "1", "--epochs", "1"),
@@ -156,13 +156,13 @@ def episodes(folder):
 def test_a_training_is_shown_and_written(trained):
     place, out, err = trained
     lines = out.splitlines()
-    stages = [int(found[1]) for line in lines if (found := re.match(r"\[(\d+)/12\] .* s$", line))]
-    assert stages == list(range(1, 13)) and err == ""
+    stages = [int(found[1]) for line in lines if (found := re.match(r"\[(\d+)/13\] .* s$", line))]
+    assert stages == list(range(1, 14)) and err == ""
     assert "{" not in out and "Warning" not in out  # nothing of what libraries print
     for name in ("report.html", "metrics.jsonl", "summary.json", "models/agent/config.json"):
         assert (place / name).is_file(), name
     metrics = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
-    assert len(metrics) == 12 and metrics[-1]["splits/valid_seen/episodes"] == 2
+    assert len(metrics) == 13 and metrics[-1]["splits/valid_seen/episodes"] == 2
     run = json.loads((place / "run.json").read_text())
     described, session = run["described"], run["sessions"][0]
     assert described["preset"] == "tiny" and described["config"]["rounds"] == 1
@@ -179,7 +179,7 @@ def test_the_models_play_as_they_were_evaluated(trained, tmp_path):
     place, out, _ = trained
     words = shlex.split(out.splitlines()[-1])
     assert words[:2] == ["comap", "run"]
-    evaluated = episodes(place / "stages" / "11-round-1-evaluation" / "valid_seen-0")
+    evaluated = episodes(place / "stages" / "12-round-1-evaluation" / "valid_seen-0")
     played = tmp_path / "played"
     code, _, err = say(*words[1:], "--tasks", *sorted(evaluated), "--out", str(played))
     assert code == 0, err
@@ -200,7 +200,7 @@ def test_a_training_goes_on_only_as_it_was(trained):
     assert code == 2 and "one of another command" in err
     code, out, err = say(*SMALL, "--out", place, "--live", "2")
     assert (code, err) == (0, "")
-    assert out.count(": done before") == 12
+    assert out.count(": done before") == 13
     assert out.splitlines()[-1] == trained[1].splitlines()[-1]
     code, _, err = say(*SMALL, "--out", place, "--eta", "0.25")
     assert code == 2 and len(err.splitlines()) == 1

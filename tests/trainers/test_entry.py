@@ -8,7 +8,7 @@ import gymnasium as gym
 import pytest
 
 from comap.agents import ExpertAgent, RandomAgent, run_episode
-from comap.trainers.entry import Condition, comap_conditions, foreseen_refusals, paw_conditions
+from comap.trainers.entry import comap_conditions, conditions, foreseen_refusals, paw_conditions
 from comap.worldmodel import NullWorldModel, Prediction, transitions_of
 
 
@@ -18,12 +18,12 @@ def env():
 
 
 def test_a_condition_says_what_is_wrong_and_what_to_change():
-    one = Condition("success, %", 12.3456, 30, 60, "choose easier tasks")
-    assert (
-        one.line() == "not met: success, %: 12.3 (at least 30 and at most 60); choose easier tasks"
-    )
-    assert replace(one, found=30.0).line() == "met: success, %: 30 (at least 30 and at most 60)"
-    assert "unknown" in replace(one, found=None).line() and not replace(one, found=None).met
+    found = conditions("comap", {"success": 12.3456, "ever": None, "wasted": 20.0})
+    line = "not met: success of the warmed-up policy, %: 12.3 (wanted: from 30 to 60); choose"
+    assert found["success"]["line"].startswith(line)
+    assert "unknown (wanted: from 20); a reflection" in found["ever"]["line"]
+    assert found["wasted"]["line"] == "met: steps that changed nothing, %: 20 (wanted: from 20)"
+    assert [one["met"] for one in found.values()] == [False, False, True]
 
 
 def test_comap_s_conditions_by_hand(env):
@@ -34,8 +34,8 @@ def test_comap_s_conditions_by_hand(env):
     )
     assert won.success and not lost.success
     other = replace(lost, task=tasks[1])
-    found = comap_conditions([won, lost, other, other], {"precision": 95.0})
-    success, ever, wasted, precision = (one.found for one in found)
+    found = comap_conditions([won, lost, other, other], 95.0)
+    success, ever, wasted, precision = (one["value"] for one in found.values())
     steps = [step for episode in (won, lost, other, other) for step in episode.steps]
     assert (success, ever, precision) == (25.0, 25.0, 95.0)
     assert wasted == 100 * sum(not step.delta for step in steps) / len(steps)
@@ -59,10 +59,11 @@ def test_refusals_that_are_foreseen(env):
 
 def test_paw_s_conditions():
     metrics = {"success": 0.2, "solved": 0.5, "wm_nll": 12.0, "wm_moderate": 0.02}
-    met = [one.met for one in paw_conditions(metrics, 8, True)]
+    met = [one["met"] for one in paw_conditions(metrics, True).values()]
     assert met == [True, True, False, False]
-    assert [one.found for one in paw_conditions(metrics, 8, False)] == [20.0, 2.5]
-    assert not paw_conditions(metrics | {"success": 0.0, "solved": 0.0}, 8, False)[0].met
+    assert [one["value"] for one in paw_conditions(metrics, False).values()] == [20.0, 2.5]
+    nothing = paw_conditions(metrics | {"success": 0.0, "solved": 0.0}, False)
+    assert not nothing["success"]["met"]
 
 
 class _Truth:

@@ -34,7 +34,7 @@ from ...lm.chat import ChatTokenizer
 from ...trajectory import Trajectory
 from ...worldmodel import RetrievalWorldModel, transitions_of
 from ..config import changed_parts, recast
-from ..entry import as_data, comap_conditions, event_of, foreseen_refusals
+from ..entry import comap_conditions, foreseen_refusals
 from ..evaluation import freeze, gate_report, in_order, played_result
 from ..processes import is_first, wait
 from ..run_folder import Done, StageFolder, each_once
@@ -274,9 +274,9 @@ class CoEvolution(StagedTraining):
             reads = env.get_wrapper_attr("canonicalizer")
         some = freeze(found, _FORESEEN, self.seed(stage.name, "foreseen"))
         foreseen = foreseen_refusals(self.world_model(lm), some, reads)
-        conditions = comap_conditions(found, foreseen)
-        self.tell(event_of(conditions))
-        return {**played_result(found), "foreseen": foreseen, "conditions": as_data(conditions)}
+        conditions = comap_conditions(found, foreseen["precision"])
+        self.tell({"event": "conditions", "of": conditions})
+        return {**played_result(found), "foreseen": foreseen, "conditions": conditions}
 
     def draft_in_expert_states(self, stage: StageFolder) -> Mapping[str, Any]:
         """Let the policy draft in the expert's states (CoMap, App. C.2)."""

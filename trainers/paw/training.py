@@ -22,7 +22,7 @@ from ...lm.load import without_bars
 from ...lm.tiny import Row
 from ...trajectory import Trajectory
 from ..config import changed_parts
-from ..entry import event_of, paw_conditions
+from ..entry import paw_conditions
 from ..processes import gathered, is_first, own_device, rank, wait, world_size
 from ..run_folder import RunFolder, last_checkpoint
 from ..setup import Environments, show_expert, tiny_for_training
@@ -50,7 +50,6 @@ EVALUATIONS = "evaluations.jsonl"
 FAULTS = "faults.jsonl"
 """The file of episodes that a fault ended, in rollouts."""
 
-_LEAST_MODERATE = 0.05
 _EVALUATIONS = "evaluations"
 _PARAMETERS = 500_000
 _ADAPTER = "default"  # what peft calls the adapter that a trainer makes
@@ -271,19 +270,8 @@ class _Training:
         config = self.config
         line = {**self._metrics, **metrics}
         line["seconds_rollout"] -= self._evaluating
-        share = line.get("wm_moderate")
-        if line["update"] == 1 and share is not None and share < _LEAST_MODERATE:
-            found = (
-                f"{line['wm_median']:.1e}; {100 * share:.1f} % of the observations' tokens have p"
-            )
-            text = (
-                f"PaW has nearly no gradient here: median p is {found} from .01 to rho "
-                f"({config.loss.rho:g}); start from a model that has learned observations "
-                "(warmup_observations, side_steps)"
-            )
-            self.tell({"event": "warning", "text": text})
         if line["update"] == 1:
-            self.tell(event_of(paw_conditions(line, config.members, config.paw)))
+            self.tell({"event": "conditions", "of": paw_conditions(line, config.paw)})
         self.journal.add(METRICS, line)
         self.tell({"event": "update", "of": self.updates, **line})
 
