@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..worldmodel import Imagined
 from .base import Decision, Imagine, Reply, Request, View
 from .config import AgentConfig
-from .prompting import converse, draft_action
+from .prompting import Draft, converse, draft_action
 from .react import replies_in
 
 
@@ -46,7 +46,7 @@ class RedraftAgent:
         """Draft and imagine, again and again; the notes record which draft was taken."""
         replies, config = replies_in(view), self.config
         messages = converse(view, config, replies)
-        known, drafts = dict[str, Imagined](), []
+        known, drafts = dict[str, Imagined](), list[Draft]()
         while len(drafts) < config.drafts:
             purpose = f"draft {len(drafts) + 1}" if drafts else "draft"
             draft = yield from draft_action(view, config, messages, purpose)

@@ -10,18 +10,20 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..envs import Canonicalizer
 from ..facts import diff
 from ..trajectory import Trajectory
 from ..worldmodel import Transition, WorldModel, ask
 
+Conditions: TypeAlias = "dict[str, dict[str, Any]]"
 
-def conditions(training: str, found: Mapping[str, float | None]) -> dict[str, dict[str, Any]]:
+
+def conditions(training: str, found: Mapping[str, float | None]) -> Conditions:
     """Return each condition of a training with its value, whether it is met, and a line that says so."""
     known = json.loads((files(__package__) / "entry.json").read_text("utf-8"))[training]
-    result = {}
+    result: Conditions = {}
     for name, value in found.items():
         about = {"low": -math.inf, "high": math.inf, **known[name]}
         low, high = about["low"], about["high"]
@@ -30,17 +32,13 @@ def conditions(training: str, found: Mapping[str, float | None]) -> dict[str, di
         ]
         met = value is not None and low <= value <= high
         text = "unknown" if value is None else f"{value:.3g}"
-        line = (
-            f"{'met' if met else 'not met'}: {about['name']}: {text} (wanted: {' '.join(bounds)})"
-        )
+        line = f"{about['name']}: {text} (wanted: {' '.join(bounds)})"
+        line = f"met: {line}" if met else f"not met: {line}; {about['remedy']}"
         result[name] = {"value": value, "met": met, "line": line}
-        result[name]["line"] += "" if met else f"; {about['remedy']}"
     return result
 
 
-def comap_conditions(
-    episodes: Iterable[Trajectory], precision: float | None
-) -> dict[str, dict[str, Any]]:
+def comap_conditions(episodes: Iterable[Trajectory], precision: float | None) -> Conditions:
     """Return CoMap's: of the warmed-up policy's episodes, several of each task, and its world model."""
     won: dict[str, list[bool]] = {}
     wasted: list[bool] = []
@@ -48,7 +46,10 @@ def comap_conditions(
         won.setdefault(episode.task, []).append(episode.success)
         wasted += [step.invalid_action or not step.delta for step in episode.steps]
     success = _percent([share for times in won.values() for share in times])
-    found = {"success": success, "ever": _percent([*map(any, won.values())]) - success}
+    found: dict[str, float | None] = {
+        "success": success,
+        "ever": _percent([*map(any, won.values())]) - success,
+    }
     return conditions("comap", {**found, "wasted": _percent(wasted), "precision": precision})
 
 
@@ -56,7 +57,7 @@ def foreseen_refusals(
     model: WorldModel, transitions: Sequence[Transition], canonicalizer: Canonicalizer
 ) -> dict[str, float | None]:
     """Return precision and recall, in percent, of predictions that an action changes nothing."""
-    said, real = [], []
+    said, real = list[bool](), list[bool]()
     predictions = ask(model, [query for query, _ in transitions])
     for (query, observation), prediction in zip(transitions, predictions, strict=True):
         for found, text in ((said, prediction.observation), (real, observation)):
@@ -69,10 +70,13 @@ def foreseen_refusals(
     }
 
 
-def paw_conditions(metrics: Mapping[str, Any], paw: bool) -> dict[str, dict[str, Any]]:
+def paw_conditions(metrics: Mapping[str, Any], paw: bool) -> Conditions:
     """Return those of PaW and of the algorithm beneath it, of the first update's episodes."""
     won, share = metrics["success"], metrics.get("wm_moderate")
-    found = {"success": 100 * won, "solved": metrics["solved"] / won if won else 0.0}
+    found: dict[str, float | None] = {
+        "success": 100 * won,
+        "solved": metrics["solved"] / won if won else 0.0,
+    }
     if paw:
         moderate = None if share is None else 100 * share
         found |= {"nll": metrics.get("wm_nll"), "moderate": moderate}

@@ -106,16 +106,14 @@ class CoMapTraining(SharedTraining):
     """Epochs of the world model in each round (CoMap, Table 5)."""
 
     entry_tasks: int = 32
-    """Training tasks that the warmed-up policy plays eight times each before all else, to see whether
-    the training can show anything (see docs/evidence.md); 0 for none."""
+    """Tasks that the warmed-up policy plays 8 times each, for the entry conditions; 0 for none."""
     warmup_rollouts: int = 256
     """Tasks that the warmed-up policy plays for the world model's warm-up."""
     privileged_share: float = 0.0
     """Share of transitions on which the world model also learns, in warm-up and in the rounds, to
     read the privileged prompt: small models cannot use one that they never saw (ours)."""
     label_states: Literal["expert", "policy", "both"] = "expert"
-    """Whose states initialize the reflection mode: a demonstration's, or (ours) those that the policy
-    comes to when it plays, where an expert says what it would do."""
+    """Whose states initialize the reflection mode: a demonstration's, or (ours) the policy's own."""
     reflection_tasks: int = 256
     """Tasks whose states initialize the reflection mode: demonstrated ones, and as many that the policy
     plays."""
@@ -139,8 +137,7 @@ class CoMapTraining(SharedTraining):
     """What the initialization learns of its labels: reflections (CoMap); or, for as many tokens, the
     expert's actions in the same states as drafts (DAgger), or nothing but demonstrations: controls."""
     anchor_rows: int | None = None
-    """Demonstrated steps, drawn anew for each epoch, that stand beside reflections; None for as many as
-    there are reflections."""
+    """Demonstrated steps of each epoch beside reflections; None for as many as there are reflections."""
     init_anchor: float = 0.0
     """Weight of demonstrations in the initialization (ours: small models forget how to draft)."""
     form_loss: bool | None = None
@@ -174,8 +171,7 @@ class CoMapTraining(SharedTraining):
     nearly all are kept, a small model soon keeps everything)."""
 
     gate_shut: bool = True
-    """Whether each evaluation also plays its tasks with the gate shut, as the drafts are: what a model's
-    reflections add is success above that."""
+    """Also play each evaluation with the gate shut: what reflections add is success above that."""
     final_tasks: int | None = None
     """Tasks of each evaluation split after the last round; None for as many as before it."""
     frozen_transitions: int = 1000
