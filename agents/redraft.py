@@ -27,7 +27,7 @@ class RedraftAgent:
     """Takes the first of some drafts that changes a fact, as the world model foresees it (ours).
 
     A control of CoMap: the same world model filters what the policy draws anyway, and nothing is
-    reflected on. Where no draft changes anything, the first is taken.
+    reflected on. Where no draft changes anything, the first is taken. Deviations: none, no paper has it.
 
     Args:
         config: Settings; None for the defaults.

@@ -221,6 +221,7 @@ def test_success_on_tools_is_the_judges(tmp_path):
     job = job_named(found, "play-react-stabletoolbench-Qwen3-4B")
     folder = done(paths, job)
     summary = {"n": 10, "success": {"value": 0.0}, "score": 0.0}
+    summary |= {"steps": {"all": 10}, "invalid_actions": 0.5}
     episode = Trajectory("comap/StableToolBench-v0", "1", "", "", "react", "", State())
     for i, split in enumerate(job.setup.splits):
         write(folder / split / "summary.json", summary)
