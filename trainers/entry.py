@@ -1,7 +1,6 @@
 """Entry conditions: what must be true before a training can show what its method does.
 
-A training that cannot show anything should say so before it spends hours. The ranges, in ``entry.json``,
-are those of our own experiments (docs/evidence.md); outside them a result of either sign says little.
+The ranges, in ``entry.json``, are those of our own experiments (docs/evidence.md).
 """
 
 from __future__ import annotations

@@ -197,11 +197,7 @@ def demonstrations(
 
 
 class StrayingExpert:
-    """The environment's expert, which errs in a quarter of its steps, noted `ASIDE`.
-
-    It does what it did before in this episode, what it did in an earlier one with a goal like this, or
-    anything: mistakes as a policy makes them.
-    """
+    """The environment's expert, which errs in a quarter of its steps as policies do, noted `ASIDE`."""
 
     name = "expert"
 
@@ -218,9 +214,9 @@ class StrayingExpert:
         if kind < 0.35 and before:
             return Decision(rng.choice(before), notes={ASIDE: True})
         if kind < 0.7 and self._known:
-            goal = {*view.goal.lower().split()}
+            goal = {*view.goal.split()}
             some = rng.sample(self._known, min(_REMEMBERED, len(self._known)))
-            alike = max(some, key=lambda action: len(goal & {*action.lower().split()}))
+            alike = max(some, key=lambda action: len(goal & {*action.split()}))
             return Decision(alike, notes={ASIDE: True})
         decision = yield from RandomAgent(mixed=0.3).decide(view)
         return replace(decision, notes={ASIDE: True})

@@ -387,10 +387,9 @@ class CoEvolution(StagedTraining):
             texts = (m.content for one in samples for m in one.messages)
             return sum(map(count, texts)) + sum(count(one.text) for one in samples)
 
-        each = tokens(some) / len(some)
         number = number if config.init_anchor else 0
         if not drafts:
-            return [], [], number + round(tokens(reflections) / each)
+            return [], [], number + round(tokens(reflections) / (tokens(some) / len(some)))
         return [], drafts * max(round(tokens(reflections) / tokens(drafts)), 1), number
 
     def _learn_reflections(
