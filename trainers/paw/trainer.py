@@ -179,7 +179,7 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         for part in deal(update.positions, update.total, limits.mini_batch_rows, seed):
             micro = grouped(
                 part,
-                [rows[index].trajectory for index in part],
+                [rows[index].group for index in part],
                 [read[index] for index in part],
                 hidden=self.base.config.get_text_config().hidden_size,
                 max_rows=limits.micro_batch_rows,
@@ -608,7 +608,7 @@ def responses(
     """Yield micro-batches that score responses alone: the rows' numbers, and what is read."""
     for micro in grouped(
         range(len(rows)),
-        [row.trajectory for row in rows],
+        [row.group for row in rows],
         [row.tokens(False) for row in rows],
         hidden=model.config.get_text_config().hidden_size,
         max_rows=limits.micro_batch_rows,
