@@ -402,5 +402,12 @@ def world_model_table(title: str, scores: Mapping[str, Any]) -> Table:
         if scores[part]["n"]
     ]
     unread = f"Unreadable predictions: {100 * (scores['parse_failure_rate'] or 0):.1f} %."
-    note = f"{unread} Fingerprint of the transitions: {scores['fingerprint']}."
+    refusals = scores["refusals"]
+    right, found = (
+        "–" if refusals[name] is None else f"{refusals[name]:.1f} %"
+        for name in ("precision", "recall")
+    )
+    note = f"{unread} That nothing changes is predicted {refusals['foreseen']:,} times (right: {right}) "
+    note += f"and happens {refusals['real']:,} times (predicted: {found}). "
+    note += f"Fingerprint of the transitions: {scores['fingerprint']}."
     return Table(title, ("transitions", "n", "Delta-F1", "s.e.", "same text"), tuple(rows), note)

@@ -11,10 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, TypeAlias
 
-from ..envs import Canonicalizer
-from ..facts import diff
 from ..trajectory import Trajectory
-from ..worldmodel import Transition, WorldModel, ask
 
 Conditions: TypeAlias = "dict[str, dict[str, Any]]"
 
@@ -50,23 +47,6 @@ def comap_conditions(episodes: Iterable[Trajectory], precision: float | None) ->
         "ever": _percent([*map(any, won.values())]) - success,
     }
     return conditions("comap", {**found, "wasted": _percent(wasted), "precision": precision})
-
-
-def foreseen_refusals(
-    model: WorldModel, transitions: Sequence[Transition], canonicalizer: Canonicalizer
-) -> dict[str, float | None]:
-    """Return precision and recall, in percent, of predictions that an action changes nothing."""
-    said, real = list[bool](), list[bool]()
-    predictions = ask(model, [query for query, _ in transitions])
-    for (query, observation), prediction in zip(transitions, predictions, strict=True):
-        for found, text in ((said, prediction.observation), (real, observation)):
-            after = canonicalizer.update(query.state, query.action, text)
-            found.append(after.parsed and not diff(query.state, after))
-    both = sum(one and other for one, other in zip(said, real, strict=True))
-    return {
-        "precision": 100 * both / sum(said) if any(said) else None,
-        "recall": 100 * both / sum(real) if any(real) else None,
-    }
 
 
 def paw_conditions(metrics: Mapping[str, Any], paw: bool) -> Conditions:

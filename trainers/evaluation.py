@@ -167,6 +167,7 @@ def score_transitions(
         "dropped": len(scored) - len(known),
         "parse_failure_rate": _rounded(report.parse_failure_rate) if known else None,
         "no_op_share": _rounded(report.no_op_share) if known else None,
+        "refusals": _refusals(known),
         "all": _group(known),
         "nonempty": _group([row for row in known if row.beliefs[2].facts != row.beliefs[0].facts]),
         "predictable": _group([row for row in known if row.predictable is True]),
@@ -199,6 +200,22 @@ def _group(rows: Sequence[_Scored]) -> dict[str, Any]:
     }
     percent = {key: round(100 * value, 4) if n else None for key, value in values.items()}
     return {"n": n, **percent}
+
+
+def _refusals(rows: Sequence[_Scored]) -> dict[str, float | int | None]:
+    """Return, in percent, how many predictions that nothing changes are right, and how many are made."""
+    still = [
+        [one.parsed and one.facts == row.beliefs[0].facts for one in row.beliefs[1:]]
+        for row in rows
+    ]
+    both = sum(map(all, still))
+    said, real = (sum(flags) for flags in zip(*still, strict=True)) if still else (0, 0)
+    return {
+        "foreseen": said,
+        "precision": 100 * both / said if said else None,
+        "real": real,
+        "recall": 100 * both / real if real else None,
+    }
 
 
 def gate_report(trajectories: Iterable[Trajectory]) -> dict[str, Any]:

@@ -235,6 +235,10 @@ def _delta_f1(scores: Mapping[str, Any]) -> Iterator[Measure]:
         high = None if error is None else min(value + _NORMAL * error, 100.0)
         n = int(scores["all"]["n"])
         yield Measure(metric="delta_f1", value=value, low=low, high=high, n=n)
+    refusals = members(scores, "refusals")
+    for name, of in (("precision", "foreseen"), ("recall", "real")):
+        if (share := number(refusals, name)) is not None:
+            yield Measure(metric=f"refusals.{name}", value=share, n=int(refusals[of]))
 
 
 def _costs(whole: Sequence[TrainingRecord]) -> Iterator[Measure]:

@@ -101,6 +101,8 @@ class Experiment:
     footnotes: Mapping[str, str] = field(default_factory=dict)
     seeds: bool = True
     """whether it is measured with each seed"""
+    compared: tuple[tuple[str, ...], ...] = ()
+    """methods, each with those that it is compared with in the first column, paired by seed"""
 
     def column(self, method: str, metric: str, env: str | None, split: str | None) -> Column | None:
         """Return the column that shows a measure of a method; None where no column does."""
@@ -151,7 +153,8 @@ def experiment_of(data: dict[str, Any]) -> Experiment:
         "columns": tuple(Column(**one) for one in data["columns"]),
         "axis": Axis(**data["axis"]) if "axis" in data else None,
     }
-    return Experiment(**{**data, **parts})
+    compared = tuple(map(tuple, data.get("compared", ())))
+    return Experiment(**{**data, **parts, "compared": compared})
 
 
 def read_data(name: str, make: Callable[[Any], T]) -> T:
@@ -175,7 +178,7 @@ class Recipe:
     name: str
     kind: str
     start: str | None = None
-    """the recipe whose models a training begins with"""
+    """the recipe whose models a training begins with, or whose transitions a world model predicts"""
     policy: str | None = None
     """the recipe that trained the policy; base: the language model itself, free: the scale's choice"""
     world_model: str | None = None

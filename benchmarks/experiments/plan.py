@@ -112,7 +112,7 @@ def _job(
     needs = {
         name: _job(scale, jobs, recipe(name), backbone, env, seed).id for name in before if name
     }
-    if made.kind == "predict":  # a model that cannot be trained has no transitions of its own
+    if made.kind == "predict" and made.start is None:  # its model has no transitions of its own
         other = scale.backbone("CoMap", "small")
         needs["sft"] = _job(scale, jobs, recipe("sft"), other, env, seed).id
     setup = None if env is None else scale.environments[env]
@@ -281,14 +281,16 @@ class _Commands:
         return runs + judged
 
     def predict(self) -> list[list[str]]:
-        """Return the scoring of a prompted world model, on the frozen transitions of the SFT job."""
+        """Return the scoring of a world model, on the frozen transitions of another job."""
         assert self.job.backbone is not None
         words = ["score", "world-model", *self.where(demos=False)]
         words += ["--split", self.setup.splits[0]]
-        words += ["--transitions", str(self.paths.of(self.job.needs["sft"]))]
-        words += ["--world-model", self.job.backbone.model]
-        words += self.model_options("--world-model-option")
-        return [self.result(words)]
+        start = self.job.recipe.start or "sft"
+        words += ["--transitions", str(self.paths.of(self.job.needs[start]))]
+        if self.job.recipe.world_model == "base":
+            words += ["--world-model", self.job.backbone.model]
+            return [self.result([*words, *self.model_options("--world-model-option")])]
+        return [self.result([*words, *self.world_model()])]
 
     def noise(self) -> list[list[str]]:
         backbone = self.job.backbone.model if self.job.backbone else "tiny"

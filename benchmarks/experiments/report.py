@@ -35,6 +35,7 @@ from .table import (
     Entry,
     Panel,
     Table,
+    differences_table,
     entry,
     interval,
     measured_table,
@@ -52,6 +53,7 @@ class Shown:
 
     experiment: Experiment
     measured: Table | None
+    differences: Table | None
     panels: tuple[Panel, ...]
     cited: Table | None
     listed: Table | None
@@ -63,7 +65,8 @@ class Shown:
 
     @property
     def tables(self) -> list[Table]:
-        tables = (self.measured, *map(panel_table, self.panels), self.cited, self.listed)
+        panels = map(panel_table, self.panels)
+        tables = (self.measured, self.differences, *panels, self.cited, self.listed)
         return [one for one in tables if one is not None]
 
 
@@ -97,6 +100,7 @@ def results_of(
             Shown(
                 experiment=one,
                 measured=measured_table(one, found) if is_table else None,
+                differences=differences_table(one, found) if one.compared else None,
                 panels=() if is_table else panels(one, found),
                 cited=in_columns,
                 listed=others,

@@ -355,6 +355,45 @@ def measured_table(experiment: Experiment, rows: Iterable[ResultRow]) -> Table |
     )
 
 
+def differences_table(experiment: Experiment, rows: Iterable[ResultRow]) -> Table | None:
+    """Return how methods differ in the first column, paired by seed; None where no two were run."""
+    own, column, blocks = list(rows), experiment.columns[0], []
+    for backbone in dict.fromkeys(row.backbone for row in own):
+        lines = _measured(experiment, [row for row in own if row.backbone == backbone])
+        of = {
+            method.name: dict(zip(cells[0].seeds, cells[0].values, strict=False))
+            for method, cells in lines
+        }
+        found = tuple(row for one in experiment.compared for row in _differences(one, of))
+        blocks += [Block(None if backbone is None else one_line(backbone), found)] if found else []
+    if not blocks:
+        return None
+    return Table(
+        title=f"Differences in {one_line(column.label, _LABEL)}, paired by seed",
+        head=("difference", "mean", "95 % interval", "half-width", "seeds"),
+        blocks=tuple(blocks),
+        notes=("Student's t over the seeds' differences; not corrected for several comparisons.",),
+    )
+
+
+def _differences(
+    compared: Sequence[str], of: Mapping[str, Mapping[int | None, float]]
+) -> Iterator[Row]:
+    """Yield a method's difference from each of those that share a seed with it."""
+    name, *others = compared
+    for other in others:
+        one, two = of.get(name, {}), of.get(other, {})
+        gains = [value - two[seed] for seed, value in one.items() if seed in two]
+        if not gains:
+            continue
+        shown = ["–", "–"]
+        if len(gains) > 1:
+            low, high = t_interval(gains)
+            shown = [f"{low:+.1f} to {high:+.1f}", f"{(high - low) / 2:.1f}"]
+        texts = (f"{name} against {other}", f"{fmean(gains):+.1f}", *shown, str(len(gains)))
+        yield Row(tuple(map(Entry, texts)), rule=other == others[0])
+
+
 def _measured(experiment: Experiment, rows: Sequence[ResultRow]) -> list[tuple[Method, list[Cell]]]:
     lines = []
     with_rows = {row.method for row in rows}

@@ -8,8 +8,7 @@ import gymnasium as gym
 import pytest
 
 from comap.agents import ExpertAgent, RandomAgent, run_episode
-from comap.trainers.entry import comap_conditions, conditions, foreseen_refusals, paw_conditions
-from comap.worldmodel import NullWorldModel, Prediction, transitions_of
+from comap.trainers.entry import comap_conditions, conditions, paw_conditions
 
 
 @pytest.fixture(scope="module")
@@ -41,22 +40,6 @@ def test_comap_s_conditions_by_hand(env):
     assert wasted == 100 * sum(not step.delta for step in steps) / len(steps)
 
 
-def test_refusals_that_are_foreseen(env):
-    """The oracle would foresee each of them; a model that repeats what was seen says that of all."""
-    played = [run_episode(env, RandomAgent(mixed=0.6), task=env.unwrapped.tasks.ids[0])]
-    some = [one for episode in played for one in transitions_of(episode)]
-    reads = env.unwrapped.canonicalizer
-    real = sum(not step.delta for step in played[0].steps)
-    assert 0 < real < len(some)
-    null = foreseen_refusals(NullWorldModel(), some, reads)
-    assert null["recall"] == 100 and null["precision"] == pytest.approx(100 * real / len(some))
-    assert foreseen_refusals(_Truth(dict(_keys(some))), some, reads) == {
-        "precision": 100,
-        "recall": 100,
-    }
-    assert foreseen_refusals(NullWorldModel(), [], reads) == {"precision": None, "recall": None}
-
-
 def test_paw_s_conditions():
     metrics = {"success": 0.2, "solved": 0.5, "wm_nll": 12.0, "wm_moderate": 0.02}
     met = [one["met"] for one in paw_conditions(metrics, True).values()]
@@ -64,20 +47,3 @@ def test_paw_s_conditions():
     assert [one["value"] for one in paw_conditions(metrics, False).values()] == [20.0, 2.5]
     nothing = paw_conditions(metrics | {"success": 0.0, "solved": 0.0}, False)
     assert not nothing["success"]["met"]
-
-
-class _Truth:
-    """Answers as it was observed."""
-
-    name = "truth"
-
-    def __init__(self, known):
-        self.known = known
-
-    def predict(self, queries):
-
-        return [Prediction(self.known[len(q.history)], source="truth") for q in queries]
-
-
-def _keys(some):
-    return ((len(query.history), text) for query, text in some)

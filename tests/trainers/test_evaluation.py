@@ -84,6 +84,7 @@ def test_scores_by_hand():
     assert (found["transitions"], found["n"], found["dropped"]) == (5, 4, 1)
     assert found["fingerprint"] == fingerprint(SET)
     assert found["parse_failure_rate"] == 0.25 and found["no_op_share"] == 0.5
+    assert found["refusals"] == {"foreseen": 1, "precision": 100.0, "real": 2, "recall": 50.0}
     reveal = 100 * 6 / 7
     assert found["all"] == {
         "n": 4,

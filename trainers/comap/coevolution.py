@@ -34,8 +34,8 @@ from ...lm.chat import ChatTokenizer
 from ...trajectory import Trajectory
 from ...worldmodel import RetrievalWorldModel, transitions_of
 from ..config import changed_parts, recast
-from ..entry import comap_conditions, foreseen_refusals
-from ..evaluation import freeze, gate_report, in_order, played_result
+from ..entry import comap_conditions
+from ..evaluation import freeze, gate_report, in_order, played_result, score_transitions
 from ..processes import is_first, wait
 from ..run_folder import Done, StageFolder, each_once
 from ..samples import Example, Sample, count_samples
@@ -273,7 +273,7 @@ class CoEvolution(StagedTraining):
         with closing(self.make_env(config.train_split)) as env:
             reads = env.get_wrapper_attr("canonicalizer")
         some = freeze(found, _FORESEEN, self.seed(stage.name, "foreseen"))
-        foreseen = foreseen_refusals(self.world_model(lm), some, reads)
+        foreseen = score_transitions(self.world_model(lm), some, reads)["refusals"]
         conditions = comap_conditions(found, foreseen["precision"])
         self.tell({"event": "conditions", "of": conditions})
         return {**played_result(found), "foreseen": foreseen, "conditions": conditions}

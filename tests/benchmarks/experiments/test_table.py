@@ -243,3 +243,13 @@ def test_settings_on_an_axis_make_curves_by_series():
     about = {"experiment": CURVES.id, "env": KIT.AW, "value": 1.0, "seed": 0}
     (curve,) = panels(figure, [row(**about, method=one.name) for one in methods])[-1].curves
     assert curve.name == "a" and [x for x, _ in curve.points] == [0.25, 0.75]
+
+
+def test_differences_are_paired_by_seed():
+    """Gains of 30, 25 and 20 points: 25 with a half-width of 4.303 * 5 / sqrt(3); one seed has none."""
+    (table,) = results_of(KIT._table_rows(), [TABLE], lambda name: None).shown
+    small, medium = table.differences.blocks
+    assert [entry.mean for row in small.rows for entry in row.entries] == (
+        ["CoMap against ReAct", "+25.0", "+12.6 to +37.4", "12.4", "3"]
+    )
+    assert [entry.mean for entry in medium.rows[0].entries][1:] == ["+30.0", "–", "–", "1"]
