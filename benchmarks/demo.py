@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -65,7 +65,7 @@ _EVERY = 4  # steps between the starts of two imagined rollouts
 _SHOWN = 12  # episodes beside their imagination
 _MANY, _FEW = (300, 60), (14, 7)  # tasks to learn from and to measure on; few where they are slow
 _PACKAGES = ("gymnasium", "numpy", "rapidfuzz", "torch", "transformers")
-_AGENT_NAMES = {"comap": "CoMap, with its own world model", "react": "ReAct, the same policy"}
+_NONE, _LEARNED, _ORACLE = "ReAct, without a world model", "CoMap", "CoMap, with the oracle"
 _WORDS = {
     "null": "predicts that nothing happens",
     "retrieval": "learned in this demo: predicts what followed the most similar action",
@@ -73,11 +73,12 @@ _WORDS = {
     "oracle": "tries each action in a copy of the real environment",
     "expert": "solves the task; inside a world model it acts on what that predicts",
     "random": "takes admissible actions at random",
-    "comap": "drafts an action, predicts what follows, and revises the draft if a gate opens",
-    "react": "takes the first action that it thinks of, without a world model",
+    _NONE: "takes CoMap's draft, whatever follows: the same policy with its gate shut",
+    _LEARNED: "drafts an action, predicts with its own world model what follows, and may revise it",
+    _ORACLE: "the same policy, told what really follows",
 }
-MOST = 8
-"""The most tasks that each learned agent plays: less than half a minute of one core's work."""
+MOST = 100
+"""The tasks that each learned agent plays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,38 +187,41 @@ def play_learned(
     seed: int = 0,
     advance: Advance = lambda: None,
 ) -> tuple[list[dict[str, Any]], list[Trajectory]]:
-    """Play as CoMap's agent and as ReAct, both with the shipped policy; return how they did."""
+    """Play with the shipped policy: without a world model, with its own, and with the oracle."""
     import torch
 
     hush()
     policy = create_language_model("shipped:agent", device="cpu")
     world = create_language_model("shipped:wm", device="cpu")
-    world_model = LanguageWorldModel(world, **models.settings["world_model"])
     settings = {"seed": seed, **models.settings["agent"]}
     shared = {part.name for part in fields(AgentConfig)}
     of_react = {name: value for name, value in settings.items() if name in shared}
-    agents = create_agent("comap", **settings), create_agent("react", **of_react)
-    given: dict[str, Any] = {
-        "lm": policy,
-        "world_model": world_model,
-        "concurrency": MOST,
-        "keep": "prompts",
-        "on_done": lambda trials: advance(),
+    comap = create_agent("comap", **settings)
+    players: dict[str, tuple[Any, WorldModel | None]] = {
+        _NONE: (create_agent("react", **of_react), None),
+        _LEARNED: (comap, LanguageWorldModel(world, **models.settings["world_model"])),
+        _ORACLE: (comap, OracleWorldModel()),
     }
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # a small model's threads wait for each other longer than they work
+    found, played = [], []
     try:
-        played = [run_episodes(make_env, one, evenly(tasks, MOST), **given) for one in agents]
+        for name, (agent, model) in players.items():
+            given: dict[str, Any] = {"lm": policy, "world_model": model, "keep": "prompts"}
+            given |= {"concurrency": len(tasks), "on_done": lambda trials: advance()}
+            episodes = run_episodes(make_env, agent, tasks, **given)
+            found.append(_summary(name, episodes))
+            played += [replace(episode, agent=name) for episode in episodes]
     finally:
         torch.set_num_threads(threads)
-    found = [_summary(a.name, episodes) for a, episodes in zip(agents, played, strict=True)]
-    return found, [episode for episodes in played for episode in episodes]
+    return found, played
 
 
 def _summary(name: str, episodes: Sequence[Trajectory]) -> dict[str, Any]:
     gates = [gate for episode in episodes for gate in _gates(episode)]
     counts = {"reflected": len(gates), "revised": gates.count(True)}
-    return {"agent": name, **counts, **Tally.of(episodes).summary()}
+    won = {"won": [episode.success for episode in episodes]}
+    return {"agent": name, **counts, **won, **Tally.of(episodes).summary()}
 
 
 def _gates(episode: Trajectory) -> list[bool]:
@@ -226,9 +230,24 @@ def _gates(episode: Trajectory) -> list[bool]:
     return [note["gate"] for note in notes if note.get("path") == "reflected"]
 
 
+def learned_in(learned: Sequence[Mapping[str, Any]]) -> str:
+    """Return in a sentence what the learned agents' successes say, paired by task."""
+    none, own, _ = learned
+    rates = [f"{100 * one['success']['value']:.0f} %" for one in learned]
+    gains = [float(a) - float(b) for a, b in zip(own["won"], none["won"], strict=True)]
+    mean, half = fmean(gains), 1.96 * float(np.std(gains)) / len(gains) ** 0.5
+    low, high = mean - half, mean + half
+    verdict = "helps" if low > 0 else "harms" if high < 0 else "neither helps nor harms for certain"
+    return (
+        f"One learned policy wins {rates[0]} of {len(gains)} tasks without a world model, {rates[1]} "
+        f"with its own and {rates[2]} with the oracle: its own {verdict} here "
+        f"({100 * mean:+.0f} points, 95 % interval {100 * low:+.0f} to {100 * high:+.0f})."
+    )
+
+
 def chosen(episodes: Sequence[Trajectory], number: int = 2) -> list[Trajectory]:
     """Return the episodes of CoMap's that show most: solved ones with a revised draft come first."""
-    own = [episode for episode in episodes if episode.agent == "comap"]
+    own = [episode for episode in episodes if episode.agent == _LEARNED]
     return sorted(own, key=lambda e: (not (e.success and any(_gates(e))), not e.success))[:number]
 
 
@@ -317,8 +336,7 @@ class _Demo:
             options |= cls.generated_options
         make_env = Environments(config.env, options)
         self.train = make_env(config.train_split)
-        self.make_test = partial(make_env, config.test_split)
-        self.test = self.make_test()
+        self.test = make_env(config.test_split)
         self.tasks = evenly(_inner(self.test).tasks.ids, test_tasks)
         self.out.mkdir(parents=True, exist_ok=True)
         self.results = _Results(_inner(self.test).fingerprint())
@@ -403,10 +421,13 @@ class _Demo:
         except (DataNotFound, MissingExtra) as error:
             print(f"No learned agent is shown: {error}", flush=True)
             return []
-        tasks = evenly(self.tasks, MOST)
-        with progress("Acting, with learned models", total=2 * len(tasks)) as advance:
+        options = {**models.settings["env_options"], "source": "generated"}
+        make_env = partial(Environments(self.config.env, options), "train")
+        with closing(make_env()) as env:
+            tasks = evenly(_inner(env).tasks.ids, MOST)
+        with progress("Acting, with learned models", total=3 * len(tasks)) as advance:
             found, episodes = play_learned(
-                self.make_test, tasks, models, seed=self.config.seed, advance=advance
+                make_env, tasks, models, seed=self.config.seed, advance=advance
             )
         self.results.learned, self.learned_parameters = found, models.parameters
         write_trajectories(self.out / "learned.jsonl", episodes)
@@ -421,7 +442,8 @@ class _Demo:
             tables.append(learned_table(results.learned, self.learned_parameters))
         for table in tables:
             print_table(table)
-        print(f"\n{found_in(results)}")
+        said = [found_in(results), *([learned_in(results.learned)] if results.learned else [])]
+        print("\n" + "\n".join(said))
         record = circumstances(_PACKAGES) | {
             "config": asdict(self.config) | {"data_dir": None, "out": None},
             **asdict(results),
@@ -435,14 +457,14 @@ class _Demo:
             "seconds": ", ".join(f"{k} {v:.1f}" for k, v in results.seconds.items()),
         }
         first, *further = _plots(results)
+        shown = [*([_learned_plot(results.learned)] if results.learned else []), first]
         sections = [
-            Section("", plots=[first], terms=_words_of(results), note=_note_of(results)),
+            Section("", plots=shown, terms=_words_of(results), note=_note_of(results)),
             Section("All results", tables, further, folded=True),
             Section("What was measured", terms={"": summary}, folded=True),
         ]
         path = self.out / "report.html"
-        lead = found_in(results)
-        write_whole(path, render_page("comap demo", {}, sections, episodes, lead=lead))
+        write_whole(path, render_page("comap demo", {}, sections, episodes, lead=" ".join(said)))
         return path
 
 
@@ -471,7 +493,7 @@ def _note_of(results: _Results) -> str:
 def _words_of(results: _Results) -> dict[str, dict[str, str]]:
     agents = [*(agent for agent, *_ in results.agents), *(one["agent"] for one in results.learned)]
     return {
-        title: {_AGENT_NAMES.get(name, name): _WORDS[name.partition(" ")[0]] for name in names}
+        title: {name: _WORDS.get(name) or _WORDS[name.partition(" ")[0]] for name in names}
         for title, names in (("World models", list(results.rollouts)), ("Agents", agents))
     }
 
@@ -539,15 +561,15 @@ def learned_table(learned: Sequence[Mapping[str, Any]], parameters: int) -> Tabl
     rows = []
     for one in learned:
         revised = 100 * one["revised"] / one["reflected"] if one["reflected"] else None
-        name, rate = _AGENT_NAMES.get(one["agent"], one["agent"]), str(Rate(**one["success"]))
-        rows.append((name, rate, 100 * one["score"], one["steps"]["per_episode"], revised))
+        rate = str(Rate(**one["success"]))
+        rows.append((one["agent"], rate, 100 * one["score"], one["steps"]["per_episode"], revised))
     failed = sum(count for one in learned for count in one["errors"].values())
     return Table(
         "A learned agent: success",
         ("agent", "success (95 %)", "goal conditions", "steps", "revised"),
         tuple(rows),
         "Percent, but for steps. Policy and world model come with comap: "
-        f"{parameters / 1e6:.1f} M parameters each, trained on generated tasks. 'revised': of "
+        f"{parameters / 1e6:.1f} M parameters each, trained on other generated games. 'revised': of "
         "the drafts that were reflected on, those that another action took the place of."
         + (f" {failed} episodes failed." if failed else ""),
     )
@@ -572,6 +594,16 @@ def _plots(results: _Results) -> list[Plot]:
         Plot("Imagined rollouts", "steps imagined in a chain", "Delta-F1 (%)", tuple(series)),
         Plot(title, "predicate", label, (bars,), kind="bar", labels=tuple(predicates)),
     ]
+
+
+def _learned_plot(learned: Sequence[Mapping[str, Any]]) -> Plot:
+    """Return the success of one policy with ever better world models, with 95 % intervals."""
+    rates = [one["success"] for one in learned]
+    mean, low, high = (tuple(100 * one[key] for one in rates) for key in ("value", "low", "high"))
+    bars = Series("success", tuple(map(float, range(len(rates)))), mean, low, high)
+    labels = tuple(one["agent"].removeprefix("ReAct, ").removeprefix("CoMap, ") for one in learned)
+    title = "One learned policy: success by world model"
+    return Plot(title, "", "%", (bars,), kind="bar", labels=labels)
 
 
 def _first_plot(results: _Results) -> Plot:

@@ -33,6 +33,7 @@ def stand_in(root: Path, **agent: Any) -> Path:
     shutil.copytree(policy, folder / "wm")
     settings = {
         "env": "comap/ALFWorld-v0",
+        "env_options": {"difficulty": "r6-6.o3-3.f1", "max_episode_steps": 4},
         "agent": AGENT | agent,
         "world_model": WORLD_MODEL,
         "made_by": "comap bench shipped",

@@ -27,7 +27,14 @@ NAMES += [
     f"paw-{x}" for x in ["t1", "t2", "t3", "t4", "t5", "f2c", "f2d", "f4", "f5", "f6", "f10", "f11"]
 ]
 
-LAB = ["lab-comap", "lab-comap-ladder", "lab-comap-models", "lab-paw", "lab-paw-curves", "lab-shipped"]
+LAB = [
+    "lab-comap",
+    "lab-comap-ladder",
+    "lab-comap-models",
+    "lab-paw",
+    "lab-paw-curves",
+    "lab-shipped",
+]
 
 
 def test_every_table_and_figure_of_both_papers_is_there_in_order():
