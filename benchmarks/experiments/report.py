@@ -156,7 +156,7 @@ def markdown(results: Results) -> str:
     contents = (f"- [{escape(one.title)}](#{_anchor(one.title)})" for one in results.shown)
     parts.append("\n".join(contents))
     for one in results.shown:
-        parts += _section(one)
+        parts += section(one)
     parts += map(escape, results.left_out)
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -172,7 +172,8 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", one_line(title, 2000).lower()).replace(" ", "-")
 
 
-def _section(one: Shown) -> Iterator[str]:
+def section(one: Shown) -> Iterator[str]:
+    """Yield the paragraphs of an experiment, in Markdown."""
     yield f"## {escape(one.title)}"
     yield escape(one.experiment.about)
     for i, panel in enumerate(one.panels):

@@ -16,7 +16,15 @@ from ..record import circumstances, write_result
 from ..report import write_whole
 from ..tables import Table, svg_of
 from .collect import collect
-from .definition import Experiment, experiment, experiment_ids, read_rows, scale_named, write_rows
+from .definition import (
+    Experiment,
+    ResultRow,
+    experiment,
+    experiment_ids,
+    read_rows,
+    scale_named,
+    write_rows,
+)
 from .plan import Job, Paths, Plan, commands, estimate, plan
 from .report import Results, latex, markdown, picture, plot_of, print_shown, render_html, results_of
 from .runner import Main, job_record, run_jobs
@@ -199,13 +207,25 @@ def _report(results: Path, chosen: Sequence[Experiment], formats: Sequence[str],
     if (results / "jobs").is_dir():
         every = [experiment(name) for name in known["experiments"]]
         rows = collect(plan(every, scale, known["seeds"]), every, Paths(results.resolve()))
-        write_rows(results / ROWS, rows)
+        write_rows(results / ROWS, _with_kept(rows, results))
     found = results_of(read_rows(results / ROWS), chosen)
     print_shown(found)
     about = (("scale", f"{scale.name}: {scale.about}"), *found.about)
     found = replace(found, about=about, notes=scale.notes)
     for path in write_reports(found, results, out, formats):
         print(f"report: {path}")
+
+
+def _with_kept(found: Sequence[ResultRow], results: Path) -> list[ResultRow]:
+    """Return rows with those that a folder has of jobs that ran on another machine."""
+
+    def place(row: ResultRow) -> tuple[Any, ...]:
+        return row.experiment, row.method, row.backbone, row.env, row.seed
+
+    before = read_rows(results / ROWS) if (results / ROWS).is_file() else ()
+    kept = [row for row in before if row.job and not (results / "jobs" / row.job).exists()]
+    known = set(map(place, kept))
+    return [*kept, *(row for row in found if row.job or place(row) not in known)]
 
 
 def write_reports(

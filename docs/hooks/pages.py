@@ -25,7 +25,13 @@ __all__ = [
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "build" / "sources"
-TINY = ROOT / "benchmarks" / "results" / "experiments-tiny"
+RESULTS = ROOT / "benchmarks" / "results"
+REPORTS = {
+    "experiments-tiny": "Tiny scale",
+    "experiments-lab-comap": "lab-comap",
+    "experiments-lab-paw": "lab-paw",
+}
+"""Folders of reports that are pages, and what these are called."""
 
 
 def on_startup(**given: Any) -> None:
@@ -49,8 +55,10 @@ def generated() -> Iterator[tuple[str, str]]:
     for name in REFERENCE:
         yield f"reference/{name}.md", reference_page(name)
     yield "examples.md", examples_page()
-    tiny = (TINY / "report.md").read_text("utf-8")
-    yield "experiments-tiny.md", tiny.replace("# Experiments", "# Tiny scale", 1)
+    for name, title in REPORTS.items():
+        report = RESULTS / name / "report.md"
+        if report.is_file():
+            yield f"{name}.md", report.read_text("utf-8").replace("# Experiments", f"# {title}", 1)
 
 
 def on_files(files: Any, config: Any, **given: Any) -> Any:
@@ -59,7 +67,7 @@ def on_files(files: Any, config: Any, **given: Any) -> Any:
 
     for place, markdown in generated():
         files.append(File.generated(config, place, content=markdown))
-    for path in sorted((TINY / "figures").iterdir()):
+    for path in sorted(RESULTS.glob("experiments-*/figures/*")):
         content = path.read_text("utf-8")
         files.append(File.generated(config, f"figures/{path.name}", content=content))
     return files

@@ -1,6 +1,6 @@
-"""``python docs/hooks/results.py`` writes docs/results.md from the files in benchmarks/results.
+"""``python docs/hooks/results.py`` writes docs/results.md and docs/evidence.md from benchmarks/results.
 
-The text of the page is `results.jinja` beside this file; every number in it comes from a file.
+Their texts are `results.jinja` and `evidence.jinja` beside this file; results come from files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PAGE = ROOT / "docs" / "results.md"
+PAGES = ("results", "evidence")
 SHIPPED = ROOT / "lm" / "models" / "alfworld" / "training.json"
 
 
@@ -23,8 +23,8 @@ def read_results(folder: Path = ROOT / "benchmarks" / "results") -> dict[str, di
     return found | {"training": json.loads(SHIPPED.read_bytes())}
 
 
-def page(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the page, in Markdown."""
+def page(name: str, results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a page, in Markdown."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -47,8 +47,9 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
         "zip": zip,
     }
     speeds = {name: one for name, one in results.items() if "measured" in one and "target" in one}
-    given = {"results": results, "speeds": speeds, "source": lambda *names: source(results, names)}
-    return environment.get_template("results.jinja").render(given)
+    given = {"results": results, "speeds": speeds, "experiment": experiment}
+    given |= {"source": lambda *names: source(results, names)}
+    return environment.get_template(f"{name}.jinja").render(given)
 
 
 def number(value: float | None, digits: int = 0) -> str:
@@ -103,9 +104,22 @@ def source(results: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> st
     return "; ".join(f"{', '.join(files)} ({when})" for when, files in said.items())
 
 
+def experiment(folder: str, name: str) -> str:
+    """Return the tables of an experiment, in Markdown, from the rows of a folder; no title."""
+    from comap.benchmarks.experiments.definition import experiment as definition
+    from comap.benchmarks.experiments.definition import read_rows
+    from comap.benchmarks.experiments.report import results_of, section
+
+    rows = read_rows(ROOT / "benchmarks" / "results" / folder / "rows.jsonl")
+    (shown,) = results_of(rows, [definition(name)]).shown
+    return "\n\n".join([*section(shown)][1:])
+
+
 def main() -> None:
-    """Write the page."""
-    PAGE.write_text(page(read_results()), "utf-8")
+    """Write the pages."""
+    found = read_results()
+    for name in PAGES:
+        (ROOT / "docs" / f"{name}.md").write_text(page(name, found), "utf-8")
 
 
 if __name__ == "__main__":

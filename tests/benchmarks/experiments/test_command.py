@@ -55,6 +55,9 @@ def test_tables_that_need_no_run_are_there_at_once_and_what_a_folder_held_stays(
     assert all(row.job and row.config_hash and row.code_version for row in rows if not row.error)
     for name in ("report.md", "report.tex", "report.html", "plan.json", "journal.jsonl"):
         assert (tmp_path / name).stat().st_size, name
+    shutil.rmtree(tmp_path / "jobs" / next(row.job for row in rows if row.experiment == "comap-t4"))
+    assert main(["bench", "report", str(tmp_path), "--formats", "md"]) == 0
+    assert sorted(map(repr, read_rows(tmp_path / "rows.jsonl"))) == sorted(map(repr, rows)), "kept"
     again = tmp_path / "again"
     words = ["bench", "report", str(tmp_path), "comap-t5", "--formats", "md", "--out", str(again)]
     assert main(words) == 0
