@@ -258,6 +258,8 @@ class Scale:
     """settings of each kind of job: ``set`` for all, ``on`` an environment, ``recipes`` by name or by
     their names' beginning (``lab-*``)"""
     cost: Mapping[str, Mapping[str, Any]]
+    most: Mapping[str, Mapping[str, Any]]
+    """of recipes, by name or by their names' beginning (``lab-*``), how large settings may be"""
     notes: tuple[str, ...]
 
     def backbone(self, paper: str, slot: str) -> Backbone | None:
@@ -273,6 +275,12 @@ class Scale:
         if own.pop("only", False):
             return own
         return {**found.get("set", {}), **found.get("on", {}).get(env, {}), **own}
+
+    def limited(self, recipe: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a recipe's settings, none larger than this scale allows."""
+        group = self.most.get(f"{recipe.partition('-')[0]}-*", {})
+        most = {**group, **self.most.get(recipe, {})}
+        return {n: min(v, most[n]) if n in most else v for n, v in settings.items()}
 
     def policy_of(self, recipe: Recipe, env: str | None) -> str | None:
         """Return the recipe that trained the policy that a job begins or plays with; None for none."""
@@ -311,6 +319,7 @@ def _scale(data: dict[str, Any]) -> Scale:
         environments={env: _setup(env, record) for env, record in data["environments"].items()},
         kinds=data["kinds"],
         cost=data.get("cost", {}),
+        most=data.get("most", {}),
         notes=tuple(data.get("notes", ())),
     )
 

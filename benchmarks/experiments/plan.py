@@ -116,7 +116,8 @@ def _job(
         other = scale.backbone("CoMap", "small")
         needs["sft"] = _job(scale, jobs, recipe("sft"), other, env, seed).id
     setup = None if env is None else scale.environments[env]
-    settings = {**scale.settings(made.kind, env, made.name), **made.settings}
+    asked = scale.limited(made.name, made.settings)
+    settings = {**scale.settings(made.kind, env, made.name), **asked}
     own = settings.pop("env_options", None)
     splits = settings.pop("splits", None)
     if setup is not None and own:

@@ -167,3 +167,13 @@ def test_costs_grow_with_models_and_say_where_they_come_from():
     assert estimate(found, small)[0].hours == pytest.approx(4 * 4.48 * 4 / 8.2)
     assert all_of_them.gpu_hours == pytest.approx(4 * all_of_them.hours)
     assert "cited" in next(iter(all_of_them.basis))
+
+
+def test_a_scale_limits_the_settings_of_recipes():
+    """None becomes larger, and a recipe's own limit wins over that of its group."""
+    jobs = {job.recipe.name: job.settings for job in plan(ALL, scale_named("tiny")).jobs.values()}
+    lab = {job.recipe.name: job.settings for job in plan(ALL, scale_named("lab")).jobs.values()}
+    assert (jobs["lab-grpo"]["updates"], jobs["lab-start"]["updates"]) == (4, 1)
+    assert jobs["lab-grpo"]["warmup_tokens"] == 0 < jobs["lab-start"]["warmup_tokens"]
+    assert jobs["lab-base"]["demonstrations"] == 600 > jobs["lab-sft"]["demonstrations"] == 100
+    assert lab["lab-base"]["demonstrations"] == 3000 and lab["lab-grpo"]["updates"] == 80
