@@ -44,15 +44,18 @@ CHAPTER = 100
 
 def packaged_files() -> list[Path]:
     """All Python files of the package, relative to its root."""
-    files = (path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
-    return sorted(
-        path
-        for path in files
-        if not any(
-            part in NOT_PACKAGED or part.startswith(".") or part.endswith(".egg-info")
-            for part in path.parts[:-1]
-        )
-    )
+
+    def found(folder: Path) -> Iterator[Path]:
+        for path in folder.iterdir():
+            if not path.is_dir():
+                if path.suffix == ".py":
+                    yield path.relative_to(ROOT)
+            elif (
+                path.name not in NOT_PACKAGED and path.name[0] != "." and path.suffix != ".egg-info"
+            ):
+                yield from found(path)
+
+    return sorted(found(ROOT))
 
 
 FILES = packaged_files()
