@@ -237,7 +237,7 @@ def learned_in(learned: Sequence[Mapping[str, Any]]) -> str:
     gains = [float(a) - float(b) for a, b in zip(own["won"], none["won"], strict=True)]
     mean, half = fmean(gains), 1.96 * float(np.std(gains)) / len(gains) ** 0.5
     low, high = mean - half, mean + half
-    verdict = "helps" if low > 0 else "harms" if high < 0 else "neither helps nor harms for certain"
+    verdict = "helps" if low > 0 else "harms" if high < 0 else "may or may not help"
     return (
         f"One learned policy wins {rates[0]} of {len(gains)} tasks without a world model, {rates[1]} "
         f"with its own and {rates[2]} with the oracle: its own {verdict} here "
@@ -422,7 +422,7 @@ class _Demo:
             print(f"No learned agent is shown: {error}", flush=True)
             return []
         options = {**models.settings["env_options"], "source": "generated"}
-        make_env = partial(Environments(self.config.env, options), "train")
+        make_env = partial(Environments(self.config.env, options), self.config.test_split)
         with closing(make_env()) as env:
             tasks = evenly(_inner(env).tasks.ids, MOST)
         with progress("Acting, with learned models", total=3 * len(tasks)) as advance:

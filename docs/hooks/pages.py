@@ -29,7 +29,6 @@ RESULTS = ROOT / "benchmarks" / "results"
 REPORTS = {
     "experiments-tiny": "Tiny scale",
     "experiments-lab-comap": "lab-comap",
-    "experiments-lab-paw": "lab-paw",
 }
 """Folders of reports that are pages, and what these are called."""
 
@@ -56,9 +55,8 @@ def generated() -> Iterator[tuple[str, str]]:
         yield f"reference/{name}.md", reference_page(name)
     yield "examples.md", examples_page()
     for name, title in REPORTS.items():
-        report = RESULTS / name / "report.md"
-        if report.is_file():
-            yield f"{name}.md", report.read_text("utf-8").replace("# Experiments", f"# {title}", 1)
+        report = (RESULTS / name / "report.md").read_text("utf-8")
+        yield f"{name}.md", report.replace("# Experiments", f"# {title}", 1)
 
 
 def on_files(files: Any, config: Any, **given: Any) -> Any:
