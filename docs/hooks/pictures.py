@@ -1,7 +1,7 @@
-"""``python docs/hooks/pictures.py`` makes the pictures of the README: docs/images/*.png.
+"""``python docs/hooks/pictures.py`` makes the picture of the README, docs/images/viewer-step.png.
 
-It plays the shipped agent on generated tasks (three minutes) and runs the demo (two minutes), unless
-runs/pictures has both, and takes the pictures with playwright and chromium.
+It plays the shipped agent (two minutes), unless runs/pictures has that, and takes the picture with playwright
+and chromium.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ import sys
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 from PIL import Image  # a part of matplotlib
 
 from comap.benchmarks.report import Episode, episode_record
 from comap.benchmarks.view import view_run
 from comap.cli import main
+from comap.lm import shipped_models
 from comap.trajectory import read_trajectories
 
 RUNS = Path("runs/pictures")
 IMAGES = Path(__file__).parents[1] / "images"
-PLAY = ["run", "--agent", "comap", "--env-option", "source=generated", "--episodes", "60"]
-WIDTH, HEIGHT, MOST_FACTS = 1400, 1084, 8
+ROOMS = [f"{name}={value}" for name, value in shipped_models().settings["env_options"].items()]
+PLAY = ["run", "--agent", "comap", "--episodes", "60", "--env-option", *ROOMS]
+WIDTH, HEIGHT, MOST_FACTS = 1400, 1084, 9
 
 
 def instructive_steps(file: Path) -> Iterator[tuple[bool, int, str]]:
@@ -38,36 +39,23 @@ def instructive_steps(file: Path) -> Iterator[tuple[bool, int, str]]:
                 yield not notes.get("gate"), len(trajectory.steps), f"#{number}/{step}"
 
 
-def take(page: Any, address: str, name: str, height: int | None = None) -> None:
-    """Write a picture of a page: its first ``height`` pixels, or down to the trajectories."""
-    page.set_viewport_size({"width": WIDTH, "height": height or 1000})
-    page.goto("about:blank")
-    page.goto(address)
-    page.wait_for_selector("#step .column")
-    if height is None:
-        height = int(page.locator("#viewer").bounding_box()["y"])
-        page.set_viewport_size({"width": WIDTH, "height": height})
-    picture = Image.open(BytesIO(page.screenshot())).convert("RGB")
-    picture.quantize(256, dither=Image.Dither.NONE).save(IMAGES / name, optimize=True)
-    print(IMAGES / name, (IMAGES / name).stat().st_size)
-
-
 def make() -> None:
-    """Make both pictures."""
+    """Make the picture."""
     from playwright.sync_api import sync_playwright
 
-    run, demo = RUNS / "comap", RUNS / "demo"
+    run = RUNS / "comap"
     main([*PLAY, "--keep", "prompts", "--out", str(run)])  # played once, and then read
-    if not (demo / "report.html").exists():
-        main(["demo", "--out", str(demo)])
     step = min(instructive_steps(run / "trajectories.jsonl"))[-1]
     IMAGES.mkdir(exist_ok=True)
     with sync_playwright() as driver:
         program = shutil.which("chromium") or shutil.which("chromium-browser")
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
         page = browser.new_page(color_scheme="light")
-        take(page, view_run(run).resolve().as_uri() + step, "viewer-step.png", HEIGHT)
-        take(page, (demo / "report.html").resolve().as_uri(), "demo-report.png")
+        page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+        page.goto(view_run(run).resolve().as_uri() + step)
+        page.wait_for_selector("#step .column")
+        picture = Image.open(BytesIO(page.screenshot())).convert("RGB")
+    picture.quantize(256, dither=Image.Dither.NONE).save(IMAGES / "viewer-step.png", optimize=True)
 
 
 if __name__ == "__main__":
