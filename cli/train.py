@@ -129,16 +129,16 @@ class Training(EnvOptions):
             )
 
     def env_options(self, **elsewhere: str) -> dict[str, Any]:
-        splits = "--train-split and --evaluation-splits"
-        chosen = super().env_options(split=splits, **elsewhere)
+        chosen = super().env_options(split="--train-split and --evaluation-splits", **elsewhere)
         if self.data_dir is not None or not self.preset.startswith(TINY):
             return chosen
         return {**self.generated_options(), **chosen}
 
     def generated_options(self) -> dict[str, Any]:
-        """Return the options of generated tasks, for small models."""
+        """Return the options of generated tasks, small ones where the user names no source."""
         cls = env_class(self.env)
-        return {**cls.generated_options, **cls.listed_actions()}
+        small = {} if "source" in self.env_option else presets("tasks").get(self.env, {})
+        return {**cls.generated_options, **cls.listed_actions(), **small}
 
     def open_model(
         self, say: Callable[[str], object], tiny: str = "model"

@@ -127,6 +127,20 @@ def test_options_of_the_environment():
         assert paw("--preset", name).evaluation_splits == ("test",)
 
 
+@pytest.mark.parametrize("method", ["comap", "sft"])
+def test_the_preset_tiny_has_small_rooms_unless_tasks_are_chosen(method):
+    def made(*words):
+        return command(method, "--preset", "tiny", *words).env_options()
+
+    small = {"difficulty": "r6-8.o3-6.f45", "expert": "explore", "source": "generated"}
+    assert made() == {**small, "max_episode_steps": 20}
+    chosen = ("--env-option", "max_episode_steps=9", "--env-option", "difficulty=easy")
+    assert made(*chosen) == {**small, "max_episode_steps": 9, "difficulty": "easy"}
+    assert made("--env-option", "source=generated") == {"source": "generated"}
+    assert made("--data-dir", "d") == {"data_dir": "d"}
+    assert made("--env", "comap/WebShop-v0") == {"source": "generated"}
+
+
 def test_a_missing_extra_is_told_at_once(monkeypatch):
     known = run.find_spec
     monkeypatch.setattr(run, "find_spec", lambda n: None if n == "jinja2" else known(n))
@@ -166,7 +180,8 @@ def test_a_training_is_shown_and_written(trained):
     run = json.loads((place / "run.json").read_text())
     described, session = run["described"], run["sessions"][0]
     assert described["preset"] == "tiny" and described["config"]["rounds"] == 1
-    assert described["env"]["options"] == {"max_episode_steps": 2, "source": "generated"}
+    small = {"difficulty": "r6-8.o3-6.f45", "expert": "explore", "source": "generated"}
+    assert described["env"]["options"] == {**small, "max_episode_steps": 2}
     assert set(described["env"]["fingerprint"]) == {"train", "valid_seen"}
     assert described["model"]["name"] == "tiny" and len(described["model"]["model_sha256"]) == 64
     assert described["demonstrations"] == {"from": "expert", "number": 2}
