@@ -1,7 +1,7 @@
 """``python docs/hooks/pictures.py`` makes the picture of the README, docs/images/viewer-step.png.
 
-It plays the shipped agent (two minutes), unless runs/pictures has that, and takes the picture with playwright
-and chromium.
+It plays the shipped agent (two minutes), unless runs/pictures has that, and takes the picture with
+playwright and chromium.
 """
 
 from __future__ import annotations
