@@ -1,0 +1,133 @@
+"""The embedded sites: seeded catalogues behind pure functions of a state and a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from typing import Any
+
+from ..pages import Page, link, text
+from .base import HOME, Common, Fields, Request, Response, Site, address, listing, search_form
+from .forum import Forum
+from .mail import Mail
+from .map import Map
+from .shop import Shop
+from .stay import Stay
+from .wiki import Wiki
+
+SITES: Mapping[str, type[Any]] = {
+    cls.host: cls for cls in (Shop, Wiki, Forum, Stay, Map, Mail)
+}
+HOSTS = (HOME, *SITES)
+
+
+class World:
+    """One instance of all sites; the states of all are a mapping from hosts, and never changed.
+
+    Args:
+        seed: What everything is generated from.
+
+    Example:
+        >>> world = World(0)
+        >>> states, response = world.answer({}, Request("GET", "shop.test", "/cart", {}, {}))
+        >>> response.status, response.page.title
+        (200, 'Cart - Shop')
+    """
+
+    def __init__(self, seed: int):
+        self.common = Common(seed)
+        self._sites: dict[str, Site] = {HOME: Home(self)}
+
+    def site(self, host: str) -> Site:
+        """Return the site of a host, which is generated when it is first asked for."""
+        if host not in self._sites:
+            self._sites[host] = SITES[host](self.common)
+        return self._sites[host]
+
+    @cached_property
+    def shop(self) -> Shop:
+        """The shop."""
+        return self.site(Shop.host)  # type: ignore[return-value]
+
+    @cached_property
+    def wiki(self) -> Wiki:
+        """The encyclopedia."""
+        return self.site(Wiki.host)  # type: ignore[return-value]
+
+    @cached_property
+    def forum(self) -> Forum:
+        """The forum."""
+        return self.site(Forum.host)  # type: ignore[return-value]
+
+    @cached_property
+    def stay(self) -> Stay:
+        """The booking site."""
+        return self.site(Stay.host)  # type: ignore[return-value]
+
+    @cached_property
+    def map(self) -> Map:
+        """The map."""
+        return self.site(Map.host)  # type: ignore[return-value]
+
+    @cached_property
+    def mail(self) -> Mail:
+        """The mailbox."""
+        return self.site(Mail.host)  # type: ignore[return-value]
+
+    def answer(
+        self, states: Mapping[str, Any], request: Request
+    ) -> tuple[Mapping[str, Any], Response]:
+        """Return the states after a request to one of `HOSTS`, and the response."""
+        site = self.site(request.host)
+        before = states.get(request.host, site.start)
+        after, response = site.answer(before, request)
+        return (states if after is before else {**states, request.host: after}), response
+
+    def records(self, states: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:
+        """Return what was changed since the start, in all sites; what is gone begins with ``no``."""
+        changed = set[tuple[str, ...]]()
+        for host, state in states.items():
+            site = self.site(host)
+            before, after = set(site.records(site.start)), set(site.records(state))
+            changed |= {(host, *one) for one in after - before}
+            changed |= {("no", host, *one) for one in before - after}
+        return frozenset(changed)
+
+
+class Home(Site):
+    """The page that links all sites, and searches some of them."""
+
+    host, title = HOME, "Home"
+    menu = tuple((cls.title, f"http://{host}/") for host, cls in SITES.items())
+
+    def __init__(self, world: World):
+        super().__init__(world.common)
+        self._world = world
+        self.get = {"/": self._front, "/search": self._search}
+
+    def _front(self, state: None, given: Fields) -> Page:
+        return self.page(
+            "Start",
+            text(f"Today: {self.common.today.isoformat()}"),
+            search_form("/search", "Search all sites", ""),
+        )
+
+    def _search(self, state: None, given: Fields) -> Page:
+        query = given.get("q", "").lower()
+        found = [(one.title, f"http://wiki.test{address('/article', t=one.title)}")
+                 for one in self._world.wiki.articles.values()]
+        found += [(one.name, f"http://shop.test{address('/item', id=one.id)}")
+                  for one in self._world.shop.products]
+        found += [(one.name, f"http://stay.test{address('/place', id=one.id)}")
+                  for one in self._world.stay.places]
+        hits = [hit for hit in found if query and query in hit[0].lower()]
+        results = listing(hits, "/search", given, lambda hit: (link(*hit), text(hit[1][7:])))
+        return self.page("Search", search_form("/search", "Search all sites", query), *results)
+
+
+@lru_cache(maxsize=32)
+def world_of(seed: int) -> World:
+    """Return the instance of a seed; each is generated once in a process."""
+    return World(seed)
+
+

@@ -1,0 +1,210 @@
+"""``forum.test``: boards, threads, replies and votes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...generated import Draws
+from ..pages import Node, Page, button, form, hidden, link, rows, select, text, textbox
+from .base import Common, Fields, Redirect, Site, address, clean, labeled, listing, number, words
+
+SORTS = ("most replies", "newest", "most votes")
+_THREADS = 60
+_ME = "you"
+
+
+class Thread(NamedTuple):
+    """A thread; `age` is in days, and each reply is an author and a text."""
+
+    id: int
+    board: str
+    title: str
+    author: str
+    age: int
+    text: str
+    votes: int
+    replies: tuple[tuple[str, str], ...]
+
+
+class ForumState(NamedTuple):
+    """What the visitor did: threads, replies by thread, and threads voted for."""
+
+    threads: tuple[Thread, ...] = ()
+    replies: tuple[tuple[int, str], ...] = ()
+    votes: tuple[int, ...] = ()
+
+
+class Forum(Site):
+    """The forum of an instance."""
+
+    host, title = "forum.test", "Forum"
+    menu = (("Forum", "/"),)
+
+    def __init__(self, common: Common):
+        super().__init__(common)
+        self.threads = self._written()
+        self.start = ForumState()
+        self.get = {
+            "/": self._front,
+            "/board": self._board,
+            "/thread": self._thread,
+            "/new": self._new,
+            "/user": self._user,
+        }
+        self.post = {"/vote": self._vote, "/reply": self._reply, "/new": self._open}
+
+    def _written(self) -> tuple[Thread, ...]:
+        known, draws = words(), Draws("web", self.common.seed, "forum")
+        titles = [(board, topic) for board in known["boards"] for topic in known["topics"]]
+        ages = draws.shuffled(range(1, _THREADS + 1))
+        votes = draws.shuffled(range(_THREADS))
+        threads = []
+        for index, (board, topic) in enumerate(draws.shuffled(titles)):
+            replies = tuple(
+                (draws.pick(self.common.people), draws.pick(known["remarks"]))
+                for _ in range(draws.integer(0, 7))
+            )
+            author, opening = draws.pick(self.common.people), draws.pick(known["openings"])
+            title = f"{board}: {topic}"
+            threads.append(
+                Thread(index + 1, board, title, author, ages[index], opening, votes[index], replies)
+            )
+        return tuple(threads)
+
+    def records(self, state: ForumState) -> set[tuple[str, ...]]:
+        titles = {one.id: one.title for one in (*self.threads, *state.threads)}
+        found = {("vote", titles[one]) for one in state.votes}
+        found |= {("reply", titles[one], said.lower()) for one, said in state.replies}
+        return found | {
+            ("thread", one.board, one.title.lower(), one.text.lower()) for one in state.threads
+        }
+
+    def _all(self, state: ForumState) -> tuple[Thread, ...]:
+        """Return all threads, with the visitor's replies and votes."""
+        said, voted = state.replies, set(state.votes)
+        if not (said or voted or state.threads):
+            return self.threads
+        return tuple(
+            one._replace(
+                votes=one.votes + (one.id in voted),
+                replies=one.replies + tuple((_ME, words) for to, words in said if to == one.id),
+            )
+            for one in (*self.threads, *state.threads)
+        )
+
+    def _find(self, state: ForumState, given: str | None) -> Thread | None:
+        index = number(given)
+        return next((one for one in self._all(state) if one.id == index), None)
+
+    def _front(self, state: ForumState, given: Fields) -> Page:
+        boards = words()["boards"]
+        return self.page(
+            "Boards", rows((link(board, address("/board", b=board)),) for board in boards)
+        )
+
+    def board(self, state: ForumState, name: str, sort: str) -> list[Thread]:
+        """Return the threads of a board in an order."""
+        found = [one for one in self._all(state) if one.board == name]
+        if sort == "newest":
+            return sorted(found, key=lambda one: (one.age, -one.id))
+        if sort == "most votes":
+            return sorted(found, key=lambda one: (-one.votes, one.id))
+        return sorted(found, key=lambda one: (-len(one.replies), one.id))
+
+    def _board(self, state: ForumState, given: Fields) -> Page | None:
+        name, sort = given.get("b", ""), given.get("sort", SORTS[0])
+        if name not in words()["boards"]:
+            return None
+        order = form(
+            "/board", hidden("b", name), select("Sort by", "sort", SORTS, sort), button("Sort")
+        )
+        found = listing(self.board(state, name, sort), "/board", given, self._row)
+        return self.page(name, order, link("New thread", address("/new", b=name)), *found)
+
+    def _row(self, thread: Thread) -> tuple[Node, ...]:
+        said = f"{len(thread.replies)} replies, {thread.votes} votes"
+        return link(thread.title, address("/thread", id=thread.id)), text(said)
+
+    def _thread(self, state: ForumState, given: Fields) -> Page | None:
+        thread = self._find(state, given.get("id"))
+        if thread is None:
+            return None
+        by = [text("Written by:")]
+        known = thread.author != _ME
+        by.append(link(thread.author, address("/user", n=thread.author)) if known else text(_ME))
+        voted = [text("You voted for this.")] if thread.id in state.votes else []
+        return self.page(
+            thread.title,
+            *by,
+            labeled("Date", self.common.day(-thread.age)),
+            text(thread.text or "(no text)"),
+            labeled("Votes", thread.votes),
+            *voted,
+            rows((text(f"{author} writes: {said}"),) for author, said in thread.replies[-12:]),
+            form("/vote", hidden("id", str(thread.id)), button("Upvote"), method="post"),
+            form(
+                "/reply",
+                hidden("id", str(thread.id)),
+                textbox("Your reply", "text", role="textarea"),
+                button("Reply"),
+                method="post",
+            ),
+        )
+
+    def _user(self, state: ForumState, given: Fields) -> Page | None:
+        name = given.get("n", "")
+        if name not in self.common.people:
+            return None
+        draws = Draws("web", self.common.seed, "user", name)
+        threads = [one for one in self.threads if one.author == name]
+        return self.page(
+            name,
+            labeled("Member since", draws.integer(2012, 2030)),
+            labeled("Lives in", draws.pick(self.common.towns)),
+            rows((link(one.title, address("/thread", id=one.id)),) for one in threads[:20]),
+        )
+
+    def _new(self, state: ForumState, given: Fields) -> Page | None:
+        name = given.get("b", "")
+        if name not in words()["boards"]:
+            return None
+        missing = [text("A title is needed.")] if given.get("missing") else []
+        return self.page(
+            f"New thread in {name}",
+            *missing,
+            form(
+                "/new",
+                hidden("b", name),
+                textbox("Title", "title"),
+                textbox("Text", "text", role="textarea"),
+                button("Post thread"),
+                method="post",
+            ),
+        )
+
+    def _vote(self, state: ForumState, given: Fields) -> Redirect | None:
+        thread = self._find(state, given.get("id"))
+        if thread is None:
+            return None
+        votes = tuple(sorted({*state.votes, thread.id}))
+        return Redirect(state._replace(votes=votes), address("/thread", id=thread.id))
+
+    def _reply(self, state: ForumState, given: Fields) -> Redirect | None:
+        thread, said = self._find(state, given.get("id")), clean(given.get("text"))
+        if thread is None:
+            return None
+        if said:
+            state = state._replace(replies=(*state.replies, (thread.id, said)))
+        return Redirect(state, address("/thread", id=thread.id))
+
+    def _open(self, state: ForumState, given: Fields) -> Redirect | None:
+        name, title = given.get("b", ""), clean(given.get("title"))
+        if name not in words()["boards"]:
+            return None
+        if not title:
+            return Redirect(state, address("/new", b=name, missing="title"))
+        index = len(self.threads) + len(state.threads) + 1
+        thread = Thread(index, name, title, _ME, 0, clean(given.get("text")), 0, ())
+        return Redirect(
+            state._replace(threads=(*state.threads, thread)), address("/thread", id=index)
+        )
