@@ -28,7 +28,7 @@ class Draft(NamedTuple):
         start: The address that it starts at.
         plan: Actions that do it, by names, without the last ``stop``.
         answer: What has to be answered; empty where something has to be changed instead.
-        sources: Addresses of the pages that the answer stands on, where they are several.
+        sources: Addresses of the pages that have to be read; by default the last, for an answer.
         others: Answers to the like of this; one that has one of them in it as well is wrong.
     """
 
@@ -224,7 +224,7 @@ def _forum_member(world: World, draws: Draws) -> Draft:
     newest = world.forum.board(world.forum.start, board, "newest")[0]
     goal = f"Since which year is the writer of the newest thread of the board {board} a member of the "
     goal += "forum?"
-    since = Draws("web", world.common.seed, "user", newest.author).integer(2012, 2030)
+    since = world.forum.member(newest.author)[0]
     plan = (_click(board), _choose("Sort by", "newest"), _press("Sort"))
     return Draft(goal, FORUM, (*plan, _click(newest.title), _click(newest.author)), str(since))
 
@@ -340,7 +340,7 @@ def _map_time(world: World, draws: Draws) -> Draft:
 @_template("map-nearest", 2)
 def _map_nearest(world: World, draws: Draws) -> Draft | None:
     kind, town = draws.pick(words()["kinds"]), draws.pick(world.common.towns)
-    hour = draws.pick(("8", "18", "21"))
+    hour = draws.pick(("12", "18"))
     found = world.map.found({"q": kind, "near": town, "open": hour})
     if not found or (len(found) > 1 and found[0][0] == found[1][0]):
         return None
@@ -409,6 +409,7 @@ def _mail_forward(world: World, draws: Draws) -> Draft:
 @_template("home-order", 3)
 def _home_order(world: World, draws: Draws) -> Draft:
     plan, sender, _, index = _open_message(world, draws, "address")
+    source = "mail.test" + address("/message", id=index)
     facts, product = world.mail.messages[index - 1].facts, draws.pick(world.shop.products)
     goal = f'Order one "{product.name}", the smallest size, from the shop, to the new address that '
     goal += f'"{sender}" wrote you in a mail.'
@@ -424,12 +425,13 @@ def _home_order(world: World, draws: Draws) -> Draft:
         _fill("Town", facts["Town"]),
         _press("Place order"),
     )
-    return Draft(goal, HOME, plan)
+    return Draft(goal, HOME, plan, sources=(source,))
 
 
 @_template("home-book", 3)
 def _home_book(world: World, draws: Draws) -> Draft | None:
     plan, sender, _, index = _open_message(world, draws, "plan")
+    source = "mail.test" + address("/message", id=index)
     facts, nights = world.mail.messages[index - 1].facts, draws.pick(NIGHTS[1:])
     place = next(one for one in world.stay.places if one.name == facts["Place"])
     day = next(day for day in range(366) if world.common.day(day) == facts["Check-in"])
@@ -449,7 +451,7 @@ def _home_book(world: World, draws: Draws) -> Draft | None:
         _fill("Name of the guest", sender),
         _press("Book"),
     )
-    return Draft(goal, HOME, plan)
+    return Draft(goal, HOME, plan, sources=(source,))
 
 
 @_template("home-route", 3)
@@ -472,4 +474,6 @@ def _home_route(world: World, draws: Draws) -> Draft | None:
         _fill("To", end),
         _press("Show route"),
     )
-    return Draft(goal, HOME, plan, f"{length:.1f} km")
+    route = address("/route", **{"from": start, "to": end, "by": "car"})
+    sources = ("wiki.test" + address("/article", t=person.title), f"map.test{route}")
+    return Draft(goal, HOME, plan, f"{length:.1f} km", sources)

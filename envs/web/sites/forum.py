@@ -155,14 +155,19 @@ class Forum(Site):
         name = given.get("n", "")
         if name not in self.common.people:
             return None
-        draws = Draws("web", self.common.seed, "user", name)
+        since, town = self.member(name)
         threads = [one for one in self.threads if one.author == name]
         return self.page(
             name,
-            labeled("Member since", draws.integer(2012, 2030)),
-            labeled("Lives in", draws.pick(self.common.towns)),
+            labeled("Member since", since),
+            labeled("Lives in", town),
             rows((link(one.title, address("/thread", id=one.id)),) for one in threads[:20]),
         )
+
+    def member(self, name: str) -> tuple[int, str]:
+        """Return since when somebody is a member, and where they live."""
+        draws = Draws("web", self.common.seed, "user", name)
+        return draws.integer(2012, 2030), draws.pick(self.common.towns)
 
     def _new(self, state: ForumState, given: Fields) -> Page | None:
         name = given.get("b", "")

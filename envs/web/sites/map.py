@@ -14,7 +14,7 @@ LISTS = ("favorites", "want to go", "next journey")
 WAYS = ("foot", "bicycle", "car")
 HOURS = ("any", "8", "12", "18", "21")
 _SPEEDS = {"foot": 5, "bicycle": 16, "car": 60}
-_PLACES = 80
+_PLACES = 130
 _LAST = 40
 
 
@@ -61,7 +61,7 @@ class Map(Site):
         towns, names = list(spots), set[str]()
         while len(names) < _PLACES:
             kind, town = draws.pick(known["kinds"]), draws.pick(towns)
-            name = f"{draws.pick(known['last'])} {kind}"
+            name = f"{draws.pick((*known['last'], *known['series']))} {kind}"
             if name in names:
                 continue
             names.add(name)
