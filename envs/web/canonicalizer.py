@@ -48,43 +48,56 @@ _MEMBERS = ("option", "radio")
 _NONE: frozenset[Fact] = frozenset()
 
 
+class Sight(NamedTuple):
+    """A page as it was last seen, and when it was opened first."""
+
+    order: int
+    facts: frozenset[Fact]
+
+
 class Belief(NamedTuple):
     """Facts by what they are about: each page, where one is, and the end."""
 
-    pages: Mapping[str, frozenset[Fact]]
+    pages: Mapping[str, Sight]
     here: frozenset[Fact]
     end: frozenset[Fact]
 
     def state(self) -> State:
-        return State(_NONE.union(self.here, self.end, *self.pages.values()))
+        opened = {("opened", page, str(sight.order)) for page, sight in self.pages.items()}
+        return State(
+            _NONE.union(self.here, self.end, opened, *(one.facts for one in self.pages.values()))
+        )
 
 
 def grouped(facts: Iterable[Fact]) -> Belief:
     """Return any facts as a belief."""
     pages: dict[str, set[Fact]] = {}
-    here, end = set[Fact](), set[Fact]()
+    here, end, orders = set[Fact](), set[Fact](), dict[str, int]()
     for fact in facts:
-        if len(fact) > 2 and fact[0] in _OF_PAGES:
+        if fact[0] == "opened" and len(fact) == 3 and fact[2].isdecimal():
+            orders[fact[1]] = int(fact[2][:9])
+        elif len(fact) > 2 and fact[0] in _OF_PAGES:
             pages.setdefault(fact[1], set()).add(fact)
         else:
             (here if fact[0] in ("at", "query") else end).add(fact)
-    ordered = sorted(pages.items(), key=lambda item: (_order(item[1]), item[0]))
-    return Belief({page: frozenset(own) for page, own in ordered}, frozenset(here), frozenset(end))
+    names = sorted({*pages, *orders}, key=lambda page: (orders.get(page, 0), page))
+    sights = {page: Sight(orders.get(page, 0), frozenset(pages.get(page, ()))) for page in names}
+    return Belief(sights, frozenset(here), frozenset(end))
 
 
-def _order(facts: Iterable[Fact]) -> int:
-    """Return when a page was first opened; 0 where nothing says it."""
-    for fact in facts:
-        if fact[0] == "opened" and len(fact) == 3 and fact[2].isdecimal():
-            return int(fact[2][:9])
-    return 0
-
-
-def page_here(state: State) -> str:
+def page_here(belief: Belief) -> str:
     """Return the page that one is on: its address without what depends on the order of a query."""
-    where = min((fact[1] for fact in state.facts if fact[0] == "at" and len(fact) == 2), default="")
-    pairs = sorted(fact[1:] for fact in state.facts if fact[0] == "query" and len(fact) == 3)
-    return _page(where, pairs)
+    return _page(*_address(belief.here))
+
+
+def _address(here: Iterable[Fact]) -> tuple[str, list[Fact]]:
+    where, pairs = "", list[Fact]()
+    for fact in sorted(here):
+        if fact[0] == "at" and len(fact) == 2:
+            where = where or fact[1]
+        elif fact[0] == "query" and len(fact) == 3:
+            pairs.append(fact[1:])
+    return where, pairs
 
 
 def _page(where: str, pairs: Sequence[Sequence[str]]) -> str:
@@ -143,21 +156,21 @@ def _states(page: str, role: str, name: str, line: Line) -> Iterable[Fact]:
 
 
 class WebCanonicalizer:
-    """Folds pages, real or predicted, into a belief; see `comap.envs.web.canonicalizer`.
+    r"""Folds pages, real or predicted, into a belief; see `comap.envs.web.canonicalizer`.
 
     Text without a line ``URL ...`` is read as the page that one is on. The observation after the
     action ``stop`` is the answer.
 
     Example:
         >>> canon = WebCanonicalizer()
-        >>> page = "URL shop.test/cart?id=3\\n[1] RootWebArea 'Cart'\\n\\t[2] checkbox 'Gift' checked: true"
+        >>> page = "URL shop.test/?id=3\n[1] RootWebArea 'Cart'\n\t[2] checkbox 'Gift' checked: true"
         >>> print(canon.initial("buy a gift", page))
-        at(shop.test/cart)
-        checked(shop.test/cart?id=3, checkbox, gift)
-        opened(shop.test/cart?id=3, 1)
+        at(shop.test/)
+        checked(shop.test/?id=3, checkbox, gift)
+        opened(shop.test/?id=3, 1)
         query(id, 3)
-        shows(shop.test/cart?id=3, checkbox, gift)
-        title(shop.test/cart?id=3, cart)
+        shows(shop.test/?id=3, checkbox, gift)
+        title(shop.test/?id=3, cart)
         >>> canon.action("Click  [LINK 'My cart']")
         "click [link 'my cart']"
     """
@@ -165,7 +178,7 @@ class WebCanonicalizer:
     version = "web-1"
 
     def __init__(self) -> None:
-        self._memory: tuple[State, str, Belief] | None = None
+        self._memory: tuple[State, Belief] | None = None
 
     def initial(self, goal: str, observation: str) -> State:
         """Return what the first observation shows."""
@@ -173,19 +186,21 @@ class WebCanonicalizer:
 
     def update(self, state: State, action: str, observation: str) -> State:
         """Return the belief after an observation."""
-        memory = self._memory
-        known = memory is not None and memory[0] is state
-        if known and memory is not None and memory[1] == observation:
-            return state
         shown = read_page(observation)
         if shown is None:
             return State(state.facts, parsed=False)
-        before = memory[2] if known and memory is not None else grouped(state.facts)
-        after = _folded(before, shown, observation, state)
+        before = self.belief(state)
+        after = _folded(before, shown, observation)
         if after != before or not state.parsed:
             state = after.state()
-        self._memory = (state, observation, after)  # grouping anew gives the same, only later
+        self._memory = (state, after)  # grouping anew gives the same, only later
         return state
+
+    def belief(self, state: State) -> Belief:
+        """Return a state's facts by what they are about."""
+        if self._memory is None or self._memory[0] is not state:
+            self._memory = (state, grouped(state.facts))
+        return self._memory[1]
 
     def action(self, text: str) -> str:
         """Return the canonical form of an action: see `comap.envs.web.actions`."""
@@ -196,39 +211,39 @@ class WebCanonicalizer:
         answers = sorted(fact[1] for fact in after.facts if fact[0] == "answer" and len(fact) == 2)
         if ("done",) in after.facts and ("done",) not in before.facts:
             return write_answer(answers[0] if answers else "")
-        page = page_here(after)
-        where = min((fact[1] for fact in after.facts if fact[0] == "at" and len(fact) == 2), default="")
-        pairs = sorted(fact[1:] for fact in after.facts if fact[0] == "query" and len(fact) == 3)
+        belief = self.belief(after)
+        where, pairs = _address(belief.here)
         query = urlencode([(key, value) for key, value in pairs])
-        own = grouped(after.facts).pages.get(page, _NONE)
-        return "\n".join([f"{FIRST}{where}{'?' if query else ''}{query}", *_lines(own)])
+        sight = belief.pages.get(_page(where, pairs), Sight(0, _NONE))
+        return "\n".join([f"{FIRST}{where}{'?' if query else ''}{query}", *_lines(sight.facts)])
 
     def reveals(
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
     ) -> bool:
         """Return whether a page shows what no text so far and not the action said: see `Revealer`."""
-        new = [fact for fact in after.facts - before.facts if fact[0] in ("title", "shows", "option")]
+        new = [
+            fact for fact in after.facts - before.facts if fact[0] in ("title", "shows", "option")
+        ]
         if not new:
             return False
         told = plain("\n".join([goal, action, *(turn.observation for turn in history)]))
         return any(fact[-1] not in told for fact in new)
 
 
-def _folded(before: Belief, shown: PageText, observation: str, state: State) -> Belief:
+def _folded(before: Belief, shown: PageText, observation: str) -> Belief:
     """Return a belief after what was shown."""
     end = before.end
     if shown.answer is not None:
         end = end | {("answer", plain(shown.answer)), ("done",)}
     if not shown.lines:
         return before._replace(end=end)
-    page, here = located(shown.url) if shown.url else (page_here(state), before.here)
+    page, here = located(shown.url) if shown.url else (page_here(before), before.here)
     pages = dict(before.pages)
-    order = max(map(_order, pages.values()), default=0) + 1
-    if page in pages:
-        order = _order(pages[page]) or order
-    pages[page] = _facts_of(observation, page) | {("opened", page, str(order))}
+    order = pages[page].order if page in pages else 0
+    order = order or 1 + max((sight.order for sight in pages.values()), default=0)
+    pages[page] = Sight(order, _facts_of(observation, page))
     if len(pages) > MOST_PAGES:
-        del pages[min((one for one in pages if one != page), key=lambda one: _order(pages[one]))]
+        del pages[min((one for one in pages if one != page), key=lambda one: pages[one].order)]
     return Belief(pages, here, end)
 
 
@@ -241,14 +256,18 @@ def _lines(facts: frozenset[Fact]) -> list[str]:
     def add(depth: int, role: str, name: str, properties: str) -> None:
         lines.append(f"{depth * chr(9)}[{len(lines) + 1}] {role} {quoted(name)}{properties}")
 
-    for _, page, role, name in sorted(fact for fact in facts if fact[0] == "shows" and len(fact) == 4):
+    for _, page, role, name in sorted(
+        fact for fact in facts if fact[0] == "shows" and len(fact) == 4
+    ):
         said = f" value: {quoted(values[role, name])}" if (role, name) in values else ""
         if role == "checkbox":
             said += f" checked: {str(('checked', page, role, name) in facts).lower()}"
         said += "".join(f" {flag}: true" for flag in _FLAGS if (flag, page, role, name) in facts)
         add(1, role, name, said)
         if role in _GROUPS:
-            options = sorted(f[3] for f in facts if f[0] == "option" and len(f) == 4 and f[2] == name)
+            options = sorted(
+                f[3] for f in facts if f[0] == "option" and len(f) == 4 and f[2] == name
+            )
             member, flag = ("radio", "checked") if role == "radiogroup" else ("option", "selected")
             for option in options:
                 chosen = ("selected", page, name, option) in facts
@@ -261,64 +280,78 @@ _LABELED = re.compile(r"([^:]{1,40}): (.{1,80})")
 _MOST_WORDS, _MOST_ANSWERS = 8, 12
 
 
-def admissible_of(state: State, goal: str) -> tuple[str, ...] | None:
+def admissible_of(belief: Belief, goal: str) -> tuple[str, ...]:
     """Return the actions that a belief allows, by names, with words to type from goal and pages.
 
-    A field is offered the quoted words and the numbers of the goal, and what a page said under the
-    field's own name (``Street: 12 Forge Street``); an answer is what the page says under a label.
+    A field is offered the quoted words and the numbers of the goal, and what pages said under the
+    field's own name (``Street: 12 Forge Street``), or anything the last page of another host said
+    under a label; an answer is what the page says under a label.
     """
-    page = page_here(state)
-    if not page or ("done",) in state.facts:
+    page = page_here(belief)
+    if page not in belief.pages or ("done",) in belief.end:
         return ()
-    own = sorted(fact for fact in state.facts if len(fact) > 2 and fact[1] == page)
-    words = list(dict.fromkeys(plain(a or b) for a, b in _TO_TYPE.findall(goal)))[:_MOST_WORDS]
-    off = {fact[2:4] for fact in own if fact[0] == "disabled"}
-    moves, answers, told = list[str](), list[str](), _told(state, page)
-    groups = {fact[3]: fact[2] for fact in own if fact[0] == "shows" and fact[2] in _GROUPS}
-    for fact in own:
-        if fact[0] == "shows" and len(fact) == 4 and fact[2:4] not in off:
-            role, name = fact[2:4]
-            if role in ("link", "button", "checkbox"):
+    moves, fields, answers = _offered(belief.pages[page].facts)
+    words = _words_of(goal)
+    told = _told(belief, page) if fields else {}
+    moves = list(moves)
+    for role, name in fields:
+        enter, target = role == "searchbox", Target(role=role, name=name)
+        more = () if enter else (*told.get(name, ()), *told.get("", ()))
+        moves += [str(Move("type", target, word, enter)) for word in dict.fromkeys((*words, *more))]
+    if len(belief.pages) > 1:
+        moves += ["goback", "restart"]
+    said = (*answers, *words, "n/a", "done")
+    return tuple(dict.fromkeys([*moves, *[f"stop [{one}]" for one in said]]))
+
+
+@lru_cache(maxsize=64)
+def _words_of(goal: str) -> tuple[str, ...]:
+    found = dict.fromkeys(plain(quote or number) for quote, number in _TO_TYPE.findall(goal))
+    return tuple(found)[:_MOST_WORDS]
+
+
+@lru_cache(maxsize=64)
+def _offered(facts: frozenset[Fact]) -> tuple[tuple[str, ...], tuple[Fact, ...], tuple[str, ...]]:
+    """Return the clicks and choices of a page, its text fields, and what it says under labels."""
+    moves, fields, answers = list[str](), list[Fact](), list[str]()
+    roles = {fact[3]: fact[2] for fact in facts if fact[2] in _GROUPS and len(fact) == 4}
+    for fact in sorted(facts):
+        if fact[0] == "shows" and len(fact) == 4 and ("disabled", *fact[1:]) not in facts:
+            role, name = fact[2:]
+            if role == "statictext":
+                if found := _LABELED.fullmatch(name):
+                    answers.append(found[2])
+            elif role in ("link", "button", "checkbox"):
                 moves.append(f"click [{role} {quoted(name)}]")
             elif role in ("textbox", "searchbox"):
-                moves += _typing(role, name, words, told)
-            elif role == "statictext" and (found := _LABELED.fullmatch(name)):
-                answers.append(found[2])
-        elif fact[0] == "option" and ("selected", *fact[1:]) not in state.facts:
-            role = groups.get(fact[2], "combobox")
+                fields.append((role, name))
+        elif fact[0] == "option" and len(fact) == 4 and ("selected", *fact[1:]) not in facts:
+            role = roles.get(fact[2], "combobox")
             moves.append(f"select [{role} {quoted(fact[2])}] [{fact[3]}]")
-    if sum(fact[0] == "title" for fact in state.facts) > 1:
-        moves += ["goback", "restart"]
-    said = [*answers[:_MOST_ANSWERS], *words, "n/a", "done"]
-    return tuple(dict.fromkeys([*moves, *(f"stop [{one}]" for one in said)]))
+    return tuple(moves), tuple(fields), tuple(answers[:_MOST_ANSWERS])
 
 
-def _typing(role: str, name: str, words: Sequence[str], told: Mapping[str, list[str]]) -> list[str]:
-    enter, target = role == "searchbox", Target(role=role, name=name)
-    more = [] if enter else [*told.get(name, ()), *told[""]]
-    return [str(Move("type", target, word, enter)) for word in dict.fromkeys([*words, *more])]
-
-
-def _told(state: State, page: str) -> dict[str, list[str]]:
+def _told(belief: Belief, page: str) -> dict[str, list[str]]:
     """Return what pages said by label; under no label, all of the last opened one of another host."""
-    told: dict[str, list[str]] = {"": []}
-    host, last = page.partition("/")[0], ""
-    orders = {fact[1]: _order((fact,)) for fact in state.facts if fact[0] == "opened"}
-    for fact in sorted(state.facts):
-        if fact[0] == "shows" and fact[2] == "statictext" and (found := _LABELED.fullmatch(fact[3])):
-            told.setdefault(found[1], []).append(found[2])
-            if fact[1].partition("/")[0] != host:
-                order, best = orders.get(fact[1], 0), orders.get(last, -1)
-                if order > best:
-                    last, told[""] = fact[1], []
-                if fact[1] == last:
-                    told[""].append(found[2])
-    return {label: list(dict.fromkeys(said))[:6] for label, said in told.items()}
+    told, host, last = dict[str, list[str]](), page.partition("/")[0], 0
+    for other, sight in belief.pages.items():
+        said = _labeled(sight.facts)
+        for label, text in said:
+            told.setdefault(label, []).append(text)
+        if said and sight.order > last and other.partition("/")[0] != host:
+            last, told[""] = sight.order, [text for _, text in said][:6]
+    return told
+
+
+@lru_cache(maxsize=128)
+def _labeled(facts: frozenset[Fact]) -> tuple[tuple[str, str], ...]:
+    texts = sorted(fact[3] for fact in facts if fact[0] == "shows" and fact[2] == "statictext")
+    return tuple((found[1], found[2]) for text in texts if (found := _LABELED.fullmatch(text)))
 
 
 def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None = None) -> str:
     """Return the goal, the page as it was shown, and the last actions, for prompts."""
-    page = page_here(state)
+    page = page_here(grouped(state.facts))
     lines = [f"goal: {goal}", f"page: {page or 'none'}"]
     shown = read_page(history[-1].observation) if history else None
     for line in shown.lines[1:] if shown else ():

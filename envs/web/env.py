@@ -207,7 +207,9 @@ class WebEnv(TextEnv):
         if ("done",) not in state.facts:
             return False
         task = self.wanted
-        given = next((fact[1] for fact in state.facts if fact[0] == "answer" and len(fact) == 2), "")
+        given = next(
+            (fact[1] for fact in state.facts if fact[0] == "answer" and len(fact) == 2), ""
+        )
         required = (node for node in task.nodes if node.required)
         if not task.answers(given):
             return False
@@ -227,7 +229,7 @@ class WebEnv(TextEnv):
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
         """Return the actions that the belief suggests, by names."""
-        return admissible_of(state, self._goal)
+        return admissible_of(self.canonicalizer.belief(state), self._goal)
 
     def extras(self, observation: str = "") -> dict[str, Any]:
         """Return address, title and answer, as an observation shows them."""

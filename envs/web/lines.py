@@ -51,7 +51,13 @@ def quoted(text: str) -> str:
         >>> print(quoted("it's\n[12]  button \u202e"))
         'it\'s [12] button \u202e'
     """
-    if "'" in text or "\\" in text or "  " in text or not text.isprintable() or text != text.strip():
+    if (
+        "'" in text
+        or "\\" in text
+        or "  " in text
+        or not text.isprintable()
+        or text != text.strip()
+    ):
         text = " ".join(text.split()).replace("\\", "\\\\").replace("'", "\\'")
         if not text.isprintable():
             text = "".join(char if char.isprintable() else _code(char) for char in text)
@@ -120,7 +126,4 @@ def read_page(observation: str) -> PageText | None:
 
 
 def _properties(text: str) -> dict[str, str]:
-    return {
-        key: word if word else unquoted(name)
-        for key, name, word in _PROPERTY.findall(text)
-    }
+    return {key: word if word else unquoted(name) for key, name, word in _PROPERTY.findall(text)}

@@ -203,8 +203,8 @@ def to_html(page: Page) -> str:
     """Return a page as HTML: what the chromium engine serves.
 
     Example:
-        >>> print(to_html(Page("A & B", (text("<b>"),))).splitlines()[-1])
-        <p>&lt;b&gt;</p></body></html>
+        >>> print(to_html(Page("A & B", (text("<b>"),))).splitlines()[1])
+        <p>&lt;b&gt;</p>
     """
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{_safe(page.title)}'
     return f"{head}</title></head><body>\n{''.join(map(_element, page.body))}</body></html>\n"

@@ -17,17 +17,20 @@ from urllib.parse import parse_qsl
 
 from ...errors import TaskNotFound, check_choice
 from ...facts import Fact, State
-from ..generated import Draws
 from ..panel import Panel
 from ..storage import packaged
 from .actions import Move, read_action
 from .canonicalizer import WebCanonicalizer, located
 from .lines import plain
 from .sites import World, world_of
-from .templates import NOTHING, TEMPLATES, Draft
+from .templates import NOTHING, Draft, draft, template_names
 from .twin import Effect, Twin
 
-INSTANCES: Mapping[str, range] = {"train": range(0, 16), "valid": range(16, 20), "test": range(20, 24)}
+INSTANCES: Mapping[str, range] = {
+    "train": range(0, 16),
+    "valid": range(16, 20),
+    "test": range(20, 24),
+}
 SPLITS = tuple(INSTANCES)
 DRAWS = 2
 _PREFIX = "generated/"
@@ -65,7 +68,9 @@ class KeyNode(NamedTuple):
         """Return whether a belief says that this node was met; what a page forgot is not known."""
         for fact in state.facts:
             if self.kind == "element_value":
-                known = fact[0] == "value" and len(fact) == 5 and fact[3:] == (self.key, self.reference)
+                known = (
+                    fact[0] == "value" and len(fact) == 5 and fact[3:] == (self.key, self.reference)
+                )
             elif fact[0] != "title" or len(fact) != 3:
                 continue
             elif self.kind == "url_exactly":
@@ -117,7 +122,9 @@ class Task:
     def solved(self, states: Mapping[str, Any], met: frozenset[int], answer: str) -> bool:
         """Return whether the states of the sites, the nodes that were met and the answer solve it."""
         required = {index for index, node in enumerate(self.nodes) if node.required}
-        return self.answers(answer) and required <= met and self.world.records(states) == self.records
+        return (
+            self.answers(answer) and required <= met and self.world.records(states) == self.records
+        )
 
     def answers(self, answer: str) -> bool:
         """Return whether an answer is right, or none is asked for."""
@@ -159,12 +166,16 @@ def right(answer: str, wanted: str, others: Sequence[str] = ()) -> bool:
     if wanted == NOTHING or len(given) > _LONGEST_ANSWER or not _within(golden, given):
         return False
     rivals = [_words(one) for one in others]
-    return not any(_within(one, given) for one in rivals if one != golden and not _within(one, golden))
+    return not any(
+        _within(one, given) for one in rivals if one != golden and not _within(one, golden)
+    )
 
 
 def _within(part: Sequence[str], whole: Sequence[str]) -> bool:
     size = len(part)
-    return any(whole[at : at + size] == part for at in range(len(whole) - size + 1)) if part else False
+    return (
+        any(whole[at : at + size] == part for at in range(len(whole) - size + 1)) if part else False
+    )
 
 
 def _play(task: Task, skip: int = -1) -> bool:
@@ -188,7 +199,7 @@ def accepted(task: Task) -> bool:
     return _play(task) and len(list(islice(failed, enough))) == enough
 
 
-def _follow(task_id: str, split: str, level: int, draft: Draft, world: World) -> Task:
+def _follow(task_id: str, split: str, draft: Draft, world: World) -> Task:
     """Play a draft's plan, and write what the task scores by what happened."""
     twin, canon = Twin(), WebCanonicalizer()
     twin.open(world, draft.start)
@@ -218,7 +229,7 @@ def _follow(task_id: str, split: str, level: int, draft: Draft, world: World) ->
     return Task(
         task_id,
         split,
-        level,
+        draft.level,
         draft.goal,
         draft.start,
         plan,
@@ -252,6 +263,10 @@ def _written(
     return nodes
 
 
+def _id(split: str, seed: int, template: str, draw: int) -> str:
+    return f"{_PREFIX}{split}/{seed}/{template}/{draw}"
+
+
 @lru_cache(maxsize=256)
 def load(task_id: str) -> Task:
     """Return a task by its id, whether a panel lists it or not.
@@ -261,15 +276,12 @@ def load(task_id: str) -> Task:
     """
     parts = task_id.removeprefix(_PREFIX).split("/")
     try:
-        split, instance, template, draw = parts
-        seed, number = int(instance), int(draw)
-        level, make = TEMPLATES[template]
-        fits = seed in INSTANCES[split] and 0 <= number < _MOST_DRAWS
-        if not fits or task_id != f"{_PREFIX}{split}/{seed}/{template}/{number}":
-            raise ValueError(task_id)
-        world = world_of(seed)
-        if (draft := make(world, Draws("web", seed, template, number))) is not None:
-            return _follow(task_id, split, level, draft, world)
+        split, instance, template, number = parts
+        seed, fits = int(instance), template in template_names() and 0 <= int(number) < _MOST_DRAWS
+        if fits and seed in INSTANCES[split] and task_id == _id(split, seed, template, int(number)):
+            world = world_of(seed)
+            if (found := draft(template, world, int(number))) is not None:
+                return _follow(task_id, split, found, world)
     except (KeyError, ValueError):
         pass
     raise TaskNotFound(
@@ -287,12 +299,12 @@ def panel_of(split: str) -> Panel:
 
     Example:
         >>> len(panel_of("test")), panel_of("test").ids[0]
-        (248, 'generated/test/20/forum-date/0')
+        (248, 'generated/test/20/forum-date/1')
     """
     check_choice("the web's split", split, SPLITS)
     draws = packaged(__package__, "panels")
     ids = (
-        f"{_PREFIX}{split}/{seed}/{template}/{draw}"
+        _id(split, seed, template, draw)
         for template, found in draws.items()
         for seed in INSTANCES[split]
         for draw in found[str(seed)]
@@ -306,7 +318,7 @@ def accepted_draws(template: str, seed: int) -> list[int]:
     found, goals = list[int](), set[str]()
     for draw in range(_MOST_DRAWS):
         try:
-            task = load(f"{_PREFIX}{split}/{seed}/{template}/{draw}")
+            task = load(_id(split, seed, template, draw))
         except TaskNotFound:
             continue
         if task.goal not in goals and accepted(task):

@@ -243,7 +243,9 @@ class Twin:
     def _choose(self, index: int) -> Effect:
         owner = self._outline.items[index].owner
         self._values[owner] = index
-        return Effect("", self._outline.items[owner].node.name, self._outline.items[index].node.name)
+        return Effect(
+            "", self._outline.items[owner].node.name, self._outline.items[index].node.name
+        )
 
     def _select(self, move: Move) -> Effect:
         index, node = self._enabled(move.target)

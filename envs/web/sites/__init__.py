@@ -15,9 +15,7 @@ from .shop import Shop
 from .stay import Stay
 from .wiki import Wiki
 
-SITES: Mapping[str, type[Any]] = {
-    cls.host: cls for cls in (Shop, Wiki, Forum, Stay, Map, Mail)
-}
+SITES: Mapping[str, type[Any]] = {cls.host: cls for cls in (Shop, Wiki, Forum, Stay, Map, Mail)}
 HOSTS = (HOME, *SITES)
 
 
@@ -114,12 +112,18 @@ class Home(Site):
 
     def _search(self, state: None, given: Fields) -> Page:
         query = given.get("q", "").lower()
-        found = [(one.title, f"http://wiki.test{address('/article', t=one.title)}")
-                 for one in self._world.wiki.articles.values()]
-        found += [(one.name, f"http://shop.test{address('/item', id=one.id)}")
-                  for one in self._world.shop.products]
-        found += [(one.name, f"http://stay.test{address('/place', id=one.id)}")
-                  for one in self._world.stay.places]
+        found = [
+            (one.title, f"http://wiki.test{address('/article', t=one.title)}")
+            for one in self._world.wiki.articles.values()
+        ]
+        found += [
+            (one.name, f"http://shop.test{address('/item', id=one.id)}")
+            for one in self._world.shop.products
+        ]
+        found += [
+            (one.name, f"http://stay.test{address('/place', id=one.id)}")
+            for one in self._world.stay.places
+        ]
         hits = [hit for hit in found if query and query in hit[0].lower()]
         results = listing(hits, "/search", given, lambda hit: (link(*hit), text(hit[1][7:])))
         return self.page("Search", search_form("/search", "Search all sites", query), *results)
@@ -129,5 +133,3 @@ class Home(Site):
 def world_of(seed: int) -> World:
     """Return the instance of a seed; each is generated once in a process."""
     return World(seed)
-
-

@@ -74,6 +74,10 @@ class Common:
         """Return a date, so many days after today."""
         return (self.today + datetime.timedelta(offset)).isoformat()
 
+    def offset(self, day: str) -> int:
+        """Return in how many days after today a date is; raise `ValueError` for what is no date."""
+        return (datetime.date.fromisoformat(day) - self.today).days
+
 
 Handler: TypeAlias = Callable[[Any, Fields], "Page | Redirect | None"]
 

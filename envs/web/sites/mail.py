@@ -6,8 +6,21 @@ from typing import NamedTuple
 
 from ...generated import Draws
 from ..pages import Node, Page, button, form, hidden, link, rows, text, textbox
-from .base import Common, Fields, Redirect, Site, address, clean, labeled, listing, matches, number
-from .base import search_form, word_set, words
+from .base import (
+    Common,
+    Fields,
+    Redirect,
+    Site,
+    address,
+    clean,
+    labeled,
+    listing,
+    matches,
+    number,
+    search_form,
+    word_set,
+    words,
+)
 
 _MESSAGES = 60
 _PLANS = 8
@@ -73,7 +86,10 @@ class Mail(Site):
         for index, (subject, sender) in enumerate(draws.shuffled(kinds)):
             kind = {"My new address": "address", "A few days off": "plan"}.get(subject, "code")
             facts = self._facts(kind, draws)
-            lines = (draws.pick(known["letters"]), *(f"{key}: {said}" for key, said in facts.items()))
+            lines = (
+                draws.pick(known["letters"]),
+                *(f"{key}: {said}" for key, said in facts.items()),
+            )
             found = word_set(sender, subject)
             messages.append(
                 Message(index + 1, sender, subject, ages[index], kind, facts, lines, found)
@@ -130,7 +146,9 @@ class Mail(Site):
     def _compose(self, state: MailState, given: Fields) -> Page:
         answered, passed = self._of(given.get("reply")), self._of(given.get("forward"))
         to = answered.sender if answered else ""
-        subject = f"Re: {answered.subject}" if answered else f"Fwd: {passed.subject}" if passed else ""
+        subject = (
+            f"Re: {answered.subject}" if answered else f"Fwd: {passed.subject}" if passed else ""
+        )
         body = " ".join(passed.lines) if passed and not answered else ""
         missing = [text("A message needs somebody to go to.")] if given.get("missing") else []
         return self.page(

@@ -7,8 +7,19 @@ from typing import NamedTuple
 
 from ...generated import Draws
 from ..pages import Node, Page, button, form, hidden, link, radios, rows, select, text, textbox
-from .base import Common, Fields, Redirect, Site, address, clean, labeled, listing, number
-from .base import search_form, words
+from .base import (
+    Common,
+    Fields,
+    Redirect,
+    Site,
+    address,
+    clean,
+    labeled,
+    listing,
+    number,
+    search_form,
+    words,
+)
 
 LISTS = ("favorites", "want to go", "next journey")
 WAYS = ("foot", "bicycle", "car")
@@ -55,7 +66,17 @@ class Map(Site):
     def _drawn(self) -> tuple[Spot, ...]:
         draws, known = Draws("web", self.common.seed, "map"), words()
         spots = [
-            Spot(index + 1, town, "town", town, draws.integer(0, 900), draws.integer(0, 900), 0, 24, "")
+            Spot(
+                index + 1,
+                town,
+                "town",
+                town,
+                draws.integer(0, 900),
+                draws.integer(0, 900),
+                0,
+                24,
+                "",
+            )
             for index, town in enumerate(self.common.towns)
         ]
         towns, names = list(spots), set[str]()
@@ -99,7 +120,9 @@ class Map(Site):
         )
 
     def _front(self, state: tuple[tuple[str, int], ...], given: Fields) -> Page:
-        towns = ((link(town, address("/place", id=i + 1)),) for i, town in enumerate(self.common.towns))
+        towns = (
+            (link(town, address("/place", id=i + 1)),) for i, town in enumerate(self.common.towns)
+        )
         return self.page("The map", self._form(given), rows(towns))
 
     def _search(self, state: tuple[tuple[str, int], ...], given: Fields) -> Page:
@@ -139,11 +162,10 @@ class Map(Site):
         parts = list[Node]()
         if start and end and by in _SPEEDS:
             length = distance(start, end)
-            minutes = round(60 * length / _SPEEDS[by])
             parts = [
                 labeled("Route", f"{start.name} to {end.name} by {by}"),
                 labeled("Distance", f"{length:.1f} km"),
-                labeled("Time", f"{minutes // 60} h {minutes % 60} min"),
+                labeled("Time", duration(length, by)),
             ]
         elif given:
             parts = [text("No such place is on the map.")]
@@ -177,3 +199,9 @@ class Map(Site):
 def distance(one: Spot, other: Spot) -> float:
     """Return the distance of two spots in kilometers, rounded as it is shown."""
     return round(hypot(one.x - other.x, one.y - other.y) / 10, 1)
+
+
+def duration(length: float, by: str) -> str:
+    """Return how long a way of so many kilometers takes."""
+    minutes = round(60 * length / _SPEEDS[by])
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -5,8 +5,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...generated import Draws
-from ..pages import Node, Page, button, checkbox, form, hidden, image, link, radios, rows, select
-from ..pages import text, textbox
+from ..pages import (
+    Node,
+    Page,
+    button,
+    checkbox,
+    form,
+    hidden,
+    image,
+    link,
+    radios,
+    rows,
+    select,
+    text,
+    textbox,
+)
 from .base import (
     Common,
     Fields,
@@ -177,7 +190,9 @@ class Shop(Site):
             select("Rating of at least", "rating", RATINGS, given.get("rating", "any")),
             select("Sort by", "sort", SORTS, given.get("sort", "relevance")),
         )
-        return self.page("Search", filters, *listing(self.found(given), "/search", given, self._row))
+        return self.page(
+            "Search", filters, *listing(self.found(given), "/search", given, self._row)
+        )
 
     def _row(self, product: Product) -> tuple[Node, ...]:
         said = f"Price: {money(product.price)}, rating {product.rating / 10}"
@@ -281,14 +296,11 @@ class Shop(Site):
         delivery = "express" if given.get("delivery") == "express" else "standard"
         order = Order(state.cart, street, town, delivery, given.get("gift") == "yes")
         name = max(one for one, _ in state.orders) + 1
-        return Redirect(
-            ShopState((), (*state.orders, (name, order))), address("/order", id=name)
-        )
+        return Redirect(ShopState((), (*state.orders, (name, order))), address("/order", id=name))
 
     def _orders(self, state: ShopState, given: Fields) -> Page:
         links = (
-            (link(f"Order {name}", address("/order", id=name)),)
-            for name, _ in state.orders[-40:]
+            (link(f"Order {name}", address("/order", id=name)),) for name, _ in state.orders[-40:]
         )
         return self.page("Orders", rows(links))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import NamedTuple
 
 from ...generated import Draws
@@ -154,12 +153,12 @@ class Stay(Site):
         """Return the day, the nights and the guests that a request names; None for others."""
         nights, guests = number(given.get("nights"), 1, 7), number(given.get("guests"), 1, 6)
         try:
-            day = datetime.date.fromisoformat(clean(given.get("day"))) - self.common.today
+            day = self.common.offset(clean(given.get("day")))
         except ValueError:
             return None
-        if nights is None or guests is None or not 0 <= day.days <= 365:
+        if nights is None or guests is None or not 0 <= day <= 365:
             return None
-        return day.days, nights, guests
+        return day, nights, guests
 
     def _about(self, place: Place) -> tuple[Node, ...]:
         return (

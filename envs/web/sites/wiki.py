@@ -49,7 +49,9 @@ class Wiki(Site):
         names = [f"{first} {last}" for first in known["first"] for last in known["last"]]
         people = [one for one in draws.some(names, _PEOPLE + 24) if one not in self.common.people]
         people = draws.shuffled(people)[:_PEOPLE]
-        companies = [f"{name.split()[1]} {draws.pick(('Works', 'Mills', 'Press'))}" for name in people]
+        companies = [
+            f"{name.split()[1]} {draws.pick(('Works', 'Mills', 'Press'))}" for name in people
+        ]
         companies = list(dict.fromkeys(companies))[:_COMPANIES]
         works = [f"The {a} {b}" for a in known["works"]["starts"] for b in known["works"]["ends"]]
 
