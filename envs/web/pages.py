@@ -89,6 +89,8 @@ def button(name: str) -> Node:
 
 def textbox(name: str, field: str, value: str = "", role: str = "textbox") -> Node:
     """Return a field of one line; the role ``textarea`` makes it one of several."""
+    if role != "textarea":
+        value = value.replace("\n", "").replace("\r", "")  # as the HTML Standard sanitizes it
     return Node(role, name, field=field, value=value)
 
 
