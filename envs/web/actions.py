@@ -18,7 +18,7 @@ MOST_TYPED = 500
 _WORD = re.compile(r"\s*([A-Za-z_]+)\s*(.*?)\s*", re.DOTALL)
 _NUMBER = re.compile(r"\[?\s*(\d{1,6})\s*(?:\]|(?=\s|$))\s*")
 _NAMED = re.compile(r"\[?\s*(?:(\w+)\s+)?'((?:[^'\\]|\\.)*)'(?:\s+(\d{1,4}))?\s*\]?\s*", re.DOTALL)
-_BRACKETS = re.compile(r"\[([^\[\]]+)\]\s*")
+_BRACKETS = re.compile(r"\[([^\[\]]+)\]\s*|([^\[\]]+?)\s*(?=\[)")
 _ENTER = re.compile(r"(.*\S)\s*\[\s*(?:press_enter_after\s*=\s*)?([01])\s*\]", re.DOTALL)
 _DIRECTION = re.compile(r"\[?\s*(?:direction\s*=\s*)?(up|down)\s*\]?", re.IGNORECASE)
 _VERBS = {
@@ -117,7 +117,7 @@ def _target(text: str, whole: bool) -> tuple[Target | None, str]:
         name, count = " ".join(unquoted(found[2]).split()), int(found[3] or 1)
         return Target(0, found[1] or "", name, max(count, 1)), text[found.end() :]
     if found := _BRACKETS.match(text):
-        return Target(name=" ".join(found[1].split())), text[found.end() :]
+        return Target(name=" ".join((found[1] or found[2]).split())), text[found.end() :]
     if whole and text and "[" not in text:
         return Target(name=" ".join(text.split())), ""
     return None, text

@@ -203,7 +203,7 @@ def _follow(task_id: str, split: str, draft: Draft, world: World) -> Task:
     """Play a draft's plan, and write what the task scores by what happened."""
     twin, canon = Twin(), WebCanonicalizer()
     twin.open(world, draft.start)
-    urls, fresh, nodes, evidence = [twin.url], [0], list[KeyNode](), set[Fact]()
+    urls, fresh, nodes, evidence = [twin.url], [0], list[KeyNode](), dict[str, set[Fact]]()
     goal, used = plain(draft.goal), set[str]()
     for index, action in enumerate(draft.plan):
         move, states, page = read_action(action), twin.states, twin.text().split("\n", 1)[0]
@@ -215,7 +215,7 @@ def _follow(task_id: str, split: str, draft: Draft, world: World) -> Task:
         nodes += _written(goal, used, twin.url if loaded else "", urls[-1], move, effect)
         if twin.states is not states:
             shown = canon.initial("", twin.text())
-            evidence |= {
+            evidence[twin.url] = {
                 fact
                 for fact in shown.facts
                 if fact[0] == "shows" and fact[2] in ("heading", "statictext")
@@ -239,7 +239,7 @@ def _follow(task_id: str, split: str, draft: Draft, world: World) -> Task:
         draft.others,
         tuple(dict.fromkeys(nodes)),
         records,
-        frozenset(evidence),
+        frozenset().union(*evidence.values()),
         world,
     )
 
