@@ -7,15 +7,19 @@ accessibility tree. Lists, list items, paragraphs and forms have no lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+from urllib.parse import quote_plus
 
 from .lines import FIRST, ROOT, quoted
 
 TYPED = frozenset(("textbox", "searchbox", "textarea"))
 CONTROLS = TYPED | {"button", "checkbox", "combobox", "radio", "radiogroup", "option"}
 _SILENT = frozenset(("list", "item", "form"))
+PER_PAGE = 10
+_T = TypeVar("_T")
 _PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACw="
 
 
@@ -58,8 +62,23 @@ def text(name: str) -> Node:
     return Node("StaticText", name)
 
 
-def link(name: str, href: str) -> Node:
-    return Node("link", name, href=href)
+def address(path: str, **query: object) -> str:
+    """Return a path with a query.
+
+    Example:
+        >>> address("/search", q="red lamp", page=2)
+        '/search?q=red+lamp&page=2'
+    """
+    return path + "?" + "&".join(f"{key}={quote_plus(str(value))}" for key, value in query.items())
+
+
+def link(name: str, path: str, **query: object) -> Node:
+    return Node("link", name, href=address(path, **query) if query else path)
+
+
+def facts(said: Mapping[str, object]) -> Iterator[Node]:
+    """Yield the texts ``label: value``."""
+    return (text(f"{label}: {value}") for label, value in said.items())
 
 
 def image(name: str) -> Node:
@@ -77,6 +96,12 @@ def rows(items: Iterable[Sequence[Node]]) -> Node:
 
 def form(action: str, *children: Node, method: str = "get") -> Node:
     return Node("form", children=children, href=action, field=method)
+
+
+def post(action: str, sent: Mapping[str, object], *children: Node) -> Node:
+    """Return a form that changes something, with fields that nobody sees."""
+    fields = (hidden(field, str(value)) for field, value in sent.items())
+    return form(action, *fields, *children, method="post")
 
 
 def hidden(field: str, value: str) -> Node:
@@ -110,6 +135,26 @@ def select(name: str, field: str, choices: Iterable[str], chosen: str = "") -> N
     chosen = chosen if chosen in names else names[0]
     options = tuple(Node("option", one, value=one, checked=one == chosen) for one in names)
     return Node("combobox", name, options, field=field)
+
+
+def search_form(action: str, name: str, value: str, *more: Node) -> Node:
+    """Return a form with a search box."""
+    return form(action, textbox(name, "q", value, "searchbox"), *more, button("Search"))
+
+
+def listing(
+    found: Sequence[_T], path: str, query: Mapping[str, str], row: Callable[[_T], Sequence[Node]]
+) -> Iterator[Node]:
+    """Yield one page of results, and links to the pages around it."""
+    kept = {key: value for key, value in query.items() if key != "page"}
+    last, asked = max(1, -(-len(found) // PER_PAGE)), query.get("page", "")
+    at = min(int(asked), last) if re.fullmatch("[1-9][0-9]{0,5}", asked) else 1
+    yield text(f"Results: {len(found)}, page {at} of {last}")
+    yield rows(map(row, found[(at - 1) * PER_PAGE : at * PER_PAGE]))
+    if at > 1:
+        yield link("Previous page", path, **kept, page=at - 1)
+    if at < last:
+        yield link("Next page", path, **kept, page=at + 1)
 
 
 class Item(NamedTuple):

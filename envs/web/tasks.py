@@ -99,7 +99,7 @@ class Task:
         answer: The right answer; empty where something has to be changed.
         others: Answers that are wrong, and make one wrong that names them.
         nodes: The key nodes.
-        records: What the sites have to say was changed, and nothing else.
+        changed: The states that the sites have to be in, where they are not as they were.
         evidence: What pages show once it was changed.
         world: The instance of the sites.
     """
@@ -115,7 +115,7 @@ class Task:
     answer: str
     others: tuple[str, ...]
     nodes: tuple[KeyNode, ...]
-    records: frozenset[tuple[str, ...]]
+    changed: frozenset[tuple[str, Any]]
     evidence: frozenset[Fact]
     world: World
 
@@ -123,7 +123,7 @@ class Task:
         """Return whether the states of the sites, the nodes that were met and the answer solve it."""
         required = {index for index, node in enumerate(self.nodes) if node.required}
         return (
-            self.answers(answer) and required <= met and self.world.records(states) == self.records
+            self.answers(answer) and required <= met and self.world.changed(states) == self.changed
         )
 
     def answers(self, answer: str) -> bool:
@@ -225,7 +225,7 @@ def _follow(task_id: str, split: str, draft: Draft, world: World) -> Task:
     for source in draft.sources or ((twin.url,) if draft.answer else ()):
         nodes.append(KeyNode("url_exactly", located(source)[0], required=True))
     stop = str(Move("stop", text=draft.answer or "done"))
-    plan, records = (*draft.plan, stop), world.records(twin.states)
+    plan, changed = (*draft.plan, stop), world.changed(twin.states)
     return Task(
         task_id,
         split,
@@ -238,7 +238,7 @@ def _follow(task_id: str, split: str, draft: Draft, world: World) -> Task:
         draft.answer,
         draft.others,
         tuple(dict.fromkeys(nodes)),
-        records,
+        changed,
         frozenset().union(*evidence.values()),
         world,
     )

@@ -13,7 +13,7 @@ from ..generated import Draws
 from ..storage import packaged
 from .sites import World
 from .sites.base import words
-from .sites.map import LISTS, distance, duration
+from .sites.maps import LISTS, distance, duration
 from .sites.shop import SIZES
 from .sites.stay import NIGHTS
 from .sites.wiki import Article

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from typing import Any
 
-from ..pages import Page, link, text
-from .base import HOME, Common, Fields, Request, Response, Site, address, listing, search_form
+from .. import pages as ui
+from ..lines import plain
+from .base import HOME, Common, Fields, Request, Response, Site
 from .forum import Forum
 from .mail import Mail
-from .map import Map
+from .maps import Map
 from .shop import Shop
 from .stay import Stay
 from .wiki import Wiki
@@ -81,15 +82,14 @@ class World:
         after, response = site.answer(before, request)
         return (states if after is before else {**states, request.host: after}), response
 
-    def records(self, states: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:
-        """Return what was changed since the start, in all sites; what is gone begins with ``no``."""
-        changed = set[tuple[str, ...]]()
-        for host, state in states.items():
-            site = self.site(host)
-            before, after = set(site.records(site.start)), set(site.records(state))
-            changed |= {(host, *one) for one in after - before}
-            changed |= {("no", host, *one) for one in before - after}
-        return frozenset(changed)
+    def changed(self, states: Mapping[str, Any]) -> frozenset[tuple[str, Any]]:
+        """Return the states that are others than at the start, in a form that can be compared."""
+        now = {host: comparable(state) for host, state in states.items()}
+        return frozenset(
+            (host, state)
+            for host, state in now.items()
+            if state != comparable(self.site(host).start)
+        )
 
 
 class Home(Site):
@@ -101,32 +101,43 @@ class Home(Site):
     def __init__(self, world: World):
         super().__init__(world.common)
         self._world = world
-        self.get = {"/": self._front, "/search": self._search}
 
-    def _front(self, state: None, given: Fields) -> Page:
+    def show_front(self, state: None, given: Fields) -> ui.Page:
         return self.page(
             "Start",
-            text(f"Today: {self.common.today.isoformat()}"),
-            search_form("/search", "Search all sites", ""),
+            ui.text(f"Today: {self.common.today.isoformat()}"),
+            ui.search_form("/search", "Search all sites", ""),
         )
 
-    def _search(self, state: None, given: Fields) -> Page:
+    def show_search(self, state: None, given: Fields) -> ui.Page:
         query = given.get("q", "").lower()
         found = [
-            (one.title, f"http://wiki.test{address('/article', t=one.title)}")
+            (one.title, f"http://wiki.test{ui.address('/article', t=one.title)}")
             for one in self._world.wiki.articles.values()
         ]
         found += [
-            (one.name, f"http://shop.test{address('/item', id=one.id)}")
+            (one.name, f"http://shop.test{ui.address('/item', id=one.id)}")
             for one in self._world.shop.products
         ]
         found += [
-            (one.name, f"http://stay.test{address('/place', id=one.id)}")
+            (one.name, f"http://stay.test{ui.address('/place', id=one.id)}")
             for one in self._world.stay.places
         ]
         hits = [hit for hit in found if query and query in hit[0].lower()]
-        results = listing(hits, "/search", given, lambda hit: (link(*hit), text(hit[1][7:])))
-        return self.page("Search", search_form("/search", "Search all sites", query), *results)
+        results = ui.listing(
+            hits, "/search", given, lambda hit: (ui.link(*hit), ui.text(hit[1][7:]))
+        )
+        return self.page("Search", ui.search_form("/search", "Search all sites", query), *results)
+
+
+def comparable(state: Any) -> Any:
+    """Return a state so that the order of equal things and the case of texts make no difference."""
+    if isinstance(state, str):
+        return plain(state)
+    if not isinstance(state, tuple):
+        return state
+    parts = tuple(map(comparable, state))
+    return parts if hasattr(state, "_fields") else tuple(sorted(parts, key=repr))
 
 
 @lru_cache(maxsize=32)

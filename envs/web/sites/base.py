@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
-from urllib.parse import quote_plus
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from ...generated import Draws
 from ...storage import packaged
-from ..pages import Node, Page, form, heading, link, nav, rows, text, textbox
+from ..pages import Node, Page, heading, link, nav, text
 
-PER_PAGE = 10
 HOME = "home.test"
-_T = TypeVar("_T")
 
 Fields: TypeAlias = Mapping[str, str]
 """The values of a query or of a body; of several with one name the last."""
@@ -79,14 +76,12 @@ class Common:
         return (datetime.date.fromisoformat(day) - self.today).days
 
 
-Handler: TypeAlias = Callable[[Any, Fields], "Page | Redirect | None"]
-
-
 class Site:
     """One host: a catalogue, and handlers that are pure functions of its state and of a request.
 
-    A state is an immutable, picklable value; `start` is the first. A handler returns a page, or a
-    `Redirect` after a POST, or None where nothing is at the address.
+    A state is an immutable, picklable value; `start` is the first. ``show_item(state, query)`` answers
+    GET /item, ``post_cart(state, body)`` POST /cart, with a page, with a `Redirect` after a POST, or with
+    None where nothing is at the address.
     """
 
     host: ClassVar[str]
@@ -96,18 +91,13 @@ class Site:
     def __init__(self, common: Common):
         self.common = common
         self.start: Any = None
-        self.get: dict[str, Handler] = {}
-        self.post: dict[str, Handler] = {}
-
-    def records(self, state: Any) -> Iterable[tuple[str, ...]]:
-        """Return what tasks may ask to change, without numbers that depend on the order of actions."""
-        return ()
 
     def answer(self, state: Any, request: Request) -> tuple[Any, Response]:
         """Return the state after a request, and the response."""
-        handlers = self.post if request.method == "POST" else self.get
-        handler = handlers.get(request.path)
-        given = request.body if request.method == "POST" else request.query
+        kind, given = (
+            ("post", request.body) if request.method == "POST" else ("show", request.query)
+        )
+        handler = getattr(self, f"{kind}_{request.path[1:] or 'front'}", None)
         found = handler(state, given) if handler else None
         if isinstance(found, Redirect):
             return found.state, Response(303, None, f"http://{self.host}{found.location}")
@@ -121,47 +111,11 @@ class Site:
         return Page(f"{title} - {self.title}", (nav(self.title, *links), heading(title), *body))
 
 
-def labeled(label: str, value: object) -> Node:
-    """Return the text ``label: value``."""
-    return text(f"{label}: {value}")
-
-
-def address(path: str, **query: object) -> str:
-    """Return a path with a query.
-
-    Example:
-        >>> address("/search", q="red lamp", page=2)
-        '/search?q=red+lamp&page=2'
-    """
-    return path + "?" + "&".join(f"{key}={quote_plus(str(value))}" for key, value in query.items())
-
-
 def number(given: str | None, least: int = 0, most: int = 9_999_999) -> int | None:
     """Return the whole number that a field has; None where it has none in the range."""
     if given is None or not (given.isascii() and given.isdigit() and len(given) < 8):
         return None
     return int(given) if least <= int(given) <= most else None
-
-
-def listing(
-    found: Sequence[_T], path: str, query: Fields, row: Callable[[_T], Sequence[Node]]
-) -> tuple[Node, ...]:
-    """Return one page of results, and links to the pages around it."""
-    kept = {key: value for key, value in query.items() if key != "page"}
-    last = max(1, -(-len(found) // PER_PAGE))
-    at = number(query.get("page"), 1, last) or 1
-    shown = found[(at - 1) * PER_PAGE : at * PER_PAGE]
-    parts = [labeled("Results", f"{len(found)}, page {at} of {last}"), rows(map(row, shown))]
-    if at > 1:
-        parts.append(link("Previous page", address(path, **kept, page=at - 1)))
-    if at < last:
-        parts.append(link("Next page", address(path, **kept, page=at + 1)))
-    return tuple(parts)
-
-
-def search_form(action: str, name: str, value: str, *more: Node) -> Node:
-    """Return a form with a search box."""
-    return form(action, textbox(name, "q", value, "searchbox"), *more, Node("button", "Search"))
 
 
 def matches(query: str, words_of: frozenset[str]) -> bool:

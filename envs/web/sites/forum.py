@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...generated import Draws
-from ..pages import Node, Page, button, form, hidden, link, rows, select, text, textbox
-from .base import Common, Fields, Redirect, Site, address, clean, labeled, listing, number, words
+from .. import pages as ui
+from .base import Common, Fields, Redirect, Site, clean, number, words
 
 SORTS = ("most replies", "newest", "most votes")
 _THREADS = 60
@@ -44,14 +44,6 @@ class Forum(Site):
         super().__init__(common)
         self.threads = self._written()
         self.start = ForumState()
-        self.get = {
-            "/": self._front,
-            "/board": self._board,
-            "/thread": self._thread,
-            "/new": self._new,
-            "/user": self._user,
-        }
-        self.post = {"/vote": self._vote, "/reply": self._reply, "/new": self._open}
 
     def _written(self) -> tuple[Thread, ...]:
         known, draws = words(), Draws("web", self.common.seed, "forum")
@@ -71,14 +63,6 @@ class Forum(Site):
             )
         return tuple(threads)
 
-    def records(self, state: ForumState) -> set[tuple[str, ...]]:
-        titles = {one.id: one.title for one in (*self.threads, *state.threads)}
-        found = {("vote", titles[one]) for one in state.votes}
-        found |= {("reply", titles[one], said.lower()) for one, said in state.replies}
-        return found | {
-            ("thread", one.board, one.title.lower(), one.text.lower()) for one in state.threads
-        }
-
     def _all(self, state: ForumState) -> tuple[Thread, ...]:
         """Return all threads, with the visitor's replies and votes."""
         said, voted = state.replies, set(state.votes)
@@ -96,10 +80,10 @@ class Forum(Site):
         index = number(given)
         return next((one for one in self._all(state) if one.id == index), None)
 
-    def _front(self, state: ForumState, given: Fields) -> Page:
+    def show_front(self, state: ForumState, given: Fields) -> ui.Page:
         boards = words()["boards"]
         return self.page(
-            "Boards", rows((link(board, address("/board", b=board)),) for board in boards)
+            "Boards", ui.rows((ui.link(board, "/board", b=board),) for board in boards)
         )
 
     def board(self, state: ForumState, name: str, sort: str) -> list[Thread]:
@@ -111,47 +95,47 @@ class Forum(Site):
             return sorted(found, key=lambda one: (-one.votes, one.id))
         return sorted(found, key=lambda one: (-len(one.replies), one.id))
 
-    def _board(self, state: ForumState, given: Fields) -> Page | None:
+    def show_board(self, state: ForumState, given: Fields) -> ui.Page | None:
         name, sort = given.get("b", ""), given.get("sort", SORTS[0])
         if name not in words()["boards"]:
             return None
-        order = form(
-            "/board", hidden("b", name), select("Sort by", "sort", SORTS, sort), button("Sort")
-        )
-        found = listing(self.board(state, name, sort), "/board", given, self._row)
-        return self.page(name, order, link("New thread", address("/new", b=name)), *found)
+        by = ui.select("Sort by", "sort", SORTS, sort)
+        order = ui.form("/board", ui.hidden("b", name), by, ui.button("Sort"))
+        found = ui.listing(self.board(state, name, sort), "/board", given, self._row)
+        return self.page(name, order, ui.link("New thread", "/new", b=name), *found)
 
-    def _row(self, thread: Thread) -> tuple[Node, ...]:
+    def _row(self, thread: Thread) -> tuple[ui.Node, ...]:
         said = f"{len(thread.replies)} replies, {thread.votes} votes"
-        return link(thread.title, address("/thread", id=thread.id)), text(said)
+        return ui.link(thread.title, "/thread", id=thread.id), ui.text(said)
 
-    def _thread(self, state: ForumState, given: Fields) -> Page | None:
+    def show_thread(self, state: ForumState, given: Fields) -> ui.Page | None:
         thread = self._find(state, given.get("id"))
         if thread is None:
             return None
-        by = [text("Written by:")]
+        by = [ui.text("Written by:")]
         known = thread.author != _ME
-        by.append(link(thread.author, address("/user", n=thread.author)) if known else text(_ME))
-        voted = [text("You voted for this.")] if thread.id in state.votes else []
+        by.append(ui.link(thread.author, "/user", n=thread.author) if known else ui.text(_ME))
+        voted = [ui.text("You voted for this.")] if thread.id in state.votes else []
         return self.page(
             thread.title,
             *by,
-            labeled("Date", self.common.day(-thread.age)),
-            text(thread.text or "(no text)"),
-            labeled("Votes", thread.votes),
+            ui.text(f"Date: {self.common.day(-thread.age)}"),
+            ui.text(thread.text or "(no text)"),
+            ui.text(f"Votes: {thread.votes}"),
             *voted,
-            rows((text(f"{author} writes: {said}"),) for author, said in thread.replies[-12:]),
-            form("/vote", hidden("id", str(thread.id)), button("Upvote"), method="post"),
-            form(
+            ui.rows(
+                (ui.text(f"{author} writes: {said}"),) for author, said in thread.replies[-12:]
+            ),
+            ui.post("/vote", {"id": thread.id}, ui.button("Upvote")),
+            ui.post(
                 "/reply",
-                hidden("id", str(thread.id)),
-                textbox("Your reply", "text", role="textarea"),
-                button("Reply"),
-                method="post",
+                {"id": thread.id},
+                ui.textbox("Your reply", "text", role="textarea"),
+                ui.button("Reply"),
             ),
         )
 
-    def _user(self, state: ForumState, given: Fields) -> Page | None:
+    def show_user(self, state: ForumState, given: Fields) -> ui.Page | None:
         name = given.get("n", "")
         if name not in self.common.people:
             return None
@@ -159,9 +143,8 @@ class Forum(Site):
         threads = [one for one in self.threads if one.author == name]
         return self.page(
             name,
-            labeled("Member since", since),
-            labeled("Lives in", town),
-            rows((link(one.title, address("/thread", id=one.id)),) for one in threads[:20]),
+            *ui.facts({"Member since": since, "Lives in": town}),
+            ui.rows((ui.link(one.title, "/thread", id=one.id),) for one in threads[:20]),
         )
 
     def member(self, name: str) -> tuple[int, str]:
@@ -169,47 +152,46 @@ class Forum(Site):
         draws = Draws("web", self.common.seed, "user", name)
         return draws.integer(2012, 2030), draws.pick(self.common.towns)
 
-    def _new(self, state: ForumState, given: Fields) -> Page | None:
+    def show_new(self, state: ForumState, given: Fields) -> ui.Page | None:
         name = given.get("b", "")
         if name not in words()["boards"]:
             return None
-        missing = [text("A title is needed.")] if given.get("missing") else []
+        missing = [ui.text("A title is needed.")] if given.get("missing") else []
         return self.page(
             f"New thread in {name}",
             *missing,
-            form(
+            ui.post(
                 "/new",
-                hidden("b", name),
-                textbox("Title", "title"),
-                textbox("Text", "text", role="textarea"),
-                button("Post thread"),
-                method="post",
+                {"b": name},
+                ui.textbox("Title", "title"),
+                ui.textbox("Text", "text", role="textarea"),
+                ui.button("Post thread"),
             ),
         )
 
-    def _vote(self, state: ForumState, given: Fields) -> Redirect | None:
+    def post_vote(self, state: ForumState, given: Fields) -> Redirect | None:
         thread = self._find(state, given.get("id"))
         if thread is None:
             return None
         votes = tuple(sorted({*state.votes, thread.id}))
-        return Redirect(state._replace(votes=votes), address("/thread", id=thread.id))
+        return Redirect(state._replace(votes=votes), ui.address("/thread", id=thread.id))
 
-    def _reply(self, state: ForumState, given: Fields) -> Redirect | None:
+    def post_reply(self, state: ForumState, given: Fields) -> Redirect | None:
         thread, said = self._find(state, given.get("id")), clean(given.get("text"))
         if thread is None:
             return None
         if said:
             state = state._replace(replies=(*state.replies, (thread.id, said)))
-        return Redirect(state, address("/thread", id=thread.id))
+        return Redirect(state, ui.address("/thread", id=thread.id))
 
-    def _open(self, state: ForumState, given: Fields) -> Redirect | None:
+    def post_new(self, state: ForumState, given: Fields) -> Redirect | None:
         name, title = given.get("b", ""), clean(given.get("title"))
         if name not in words()["boards"]:
             return None
         if not title:
-            return Redirect(state, address("/new", b=name, missing="title"))
+            return Redirect(state, ui.address("/new", b=name, missing="title"))
         index = len(self.threads) + len(state.threads) + 1
         thread = Thread(index, name, title, _ME, 0, clean(given.get("text")), 0, ())
         return Redirect(
-            state._replace(threads=(*state.threads, thread)), address("/thread", id=index)
+            state._replace(threads=(*state.threads, thread)), ui.address("/thread", id=index)
         )

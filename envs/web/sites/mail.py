@@ -5,22 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...generated import Draws
-from ..pages import Node, Page, button, form, hidden, link, rows, text, textbox
-from .base import (
-    Common,
-    Fields,
-    Redirect,
-    Site,
-    address,
-    clean,
-    labeled,
-    listing,
-    matches,
-    number,
-    search_form,
-    word_set,
-    words,
-)
+from .. import pages as ui
+from .base import Common, Fields, Redirect, Site, clean, matches, number, word_set, words
 
 _MESSAGES = 60
 _PLANS = 8
@@ -64,14 +50,6 @@ class Mail(Site):
         super().__init__(common)
         self.messages = self._written()
         self.start = MailState()
-        self.get = {
-            "/": self._inbox,
-            "/inbox": self._inbox,
-            "/message": self._message,
-            "/compose": self._compose,
-            "/sent": self._sent,
-        }
-        self.post = {"/star": self._star, "/compose": self._send}
 
     def _written(self) -> tuple[Message, ...]:
         known, common = words(), self.common
@@ -105,93 +83,84 @@ class Mail(Site):
             return {"Place": draws.pick(self.common.stays[:80]), "Check-in": day}
         return {"Code": f"{draws.pick('BCDFGHKLM')}{draws.integer(1000, 9999)}"}
 
-    def records(self, state: MailState) -> set[tuple[str, ...]]:
-        found = {("sent", *(part.lower() for part in letter)) for letter in state.sent}
-        starred = (self.messages[index - 1] for index in state.starred)
-        return found | {("starred", one.sender, one.subject) for one in starred}
-
-    def _inbox(self, state: MailState, given: Fields) -> Page:
+    def show_inbox(self, state: MailState, given: Fields) -> ui.Page:
         query = given.get("q", "")
         found = [one for one in self.messages if matches(query, one.words)]
-        box = search_form("/inbox", "Search mail", query)
-        return self.page("Inbox", box, *listing(found, "/inbox", given, self._row))
+        box = ui.search_form("/inbox", "Search mail", query)
+        return self.page("Inbox", box, *ui.listing(found, "/inbox", given, self._row))
 
-    def _row(self, message: Message) -> tuple[Node, ...]:
+    show_front = show_inbox
+
+    def _row(self, message: Message) -> tuple[ui.Node, ...]:
         name = f"{message.sender}: {message.subject}"
-        return (
-            link(name, address("/message", id=message.id)),
-            text(self.common.day(-message.age)),
-        )
+        return (ui.link(name, "/message", id=message.id), ui.text(self.common.day(-message.age)))
 
     def _of(self, given: str | None) -> Message | None:
         index = number(given, 1, len(self.messages))
         return self.messages[index - 1] if index else None
 
-    def _message(self, state: MailState, given: Fields) -> Page | None:
+    def show_message(self, state: MailState, given: Fields) -> ui.Page | None:
         message = self._of(given.get("id"))
         if message is None:
             return None
-        starred = [text("This message is starred.")] if message.id in state.starred else []
+        starred = [ui.text("This message is starred.")] if message.id in state.starred else []
         return self.page(
             message.subject,
-            labeled("Sender", message.sender),
-            labeled("Date", self.common.day(-message.age)),
+            *ui.facts({"Sender": message.sender, "Date": self.common.day(-message.age)}),
             *starred,
-            *map(text, message.lines),
-            link("Reply", address("/compose", reply=message.id)),
-            link("Forward", address("/compose", forward=message.id)),
-            form("/star", hidden("id", str(message.id)), button("Star"), method="post"),
+            *map(ui.text, message.lines),
+            ui.link("Reply", "/compose", reply=message.id),
+            ui.link("Forward", "/compose", forward=message.id),
+            ui.post("/star", {"id": message.id}, ui.button("Star")),
         )
 
-    def _compose(self, state: MailState, given: Fields) -> Page:
+    def show_compose(self, state: MailState, given: Fields) -> ui.Page:
         answered, passed = self._of(given.get("reply")), self._of(given.get("forward"))
         to = answered.sender if answered else ""
         subject = (
             f"Re: {answered.subject}" if answered else f"Fwd: {passed.subject}" if passed else ""
         )
         body = " ".join(passed.lines) if passed and not answered else ""
-        missing = [text("A message needs somebody to go to.")] if given.get("missing") else []
+        missing = [ui.text("A message needs somebody to go to.")] if given.get("missing") else []
         return self.page(
             "New message",
             *missing,
-            form(
+            ui.post(
                 "/compose",
-                textbox("To", "to", to),
-                textbox("Subject", "subject", subject),
-                textbox("Text", "text", body, "textarea"),
-                button("Send"),
-                method="post",
+                {},
+                ui.textbox("To", "to", to),
+                ui.textbox("Subject", "subject", subject),
+                ui.textbox("Text", "text", body, "textarea"),
+                ui.button("Send"),
             ),
         )
 
-    def _sent(self, state: MailState, given: Fields) -> Page | None:
+    def show_sent(self, state: MailState, given: Fields) -> ui.Page | None:
         if "id" not in given:
             links = (
-                (link(f"To {one.to}: {one.subject}", address("/sent", id=index + 1)),)
+                (ui.link(f"To {one.to}: {one.subject}", "/sent", id=index + 1),)
                 for index, one in list(enumerate(state.sent))[-40:]
             )
-            return self.page("Sent", labeled("Messages", len(state.sent)), rows(links))
+            return self.page("Sent", ui.text(f"Messages: {len(state.sent)}"), ui.rows(links))
         index = number(given["id"], 1, len(state.sent))
         if index is None:
             return None
         letter = state.sent[index - 1]
         return self.page(
             "Message sent",
-            labeled("To", letter.to),
-            labeled("Subject", letter.subject),
-            labeled("Text", letter.text),
+            *ui.facts({"To": letter.to, "Subject": letter.subject, "Text": letter.text}),
         )
 
-    def _star(self, state: MailState, given: Fields) -> Redirect | None:
+    def post_star(self, state: MailState, given: Fields) -> Redirect | None:
         message = self._of(given.get("id"))
         if message is None:
             return None
         starred = tuple(sorted({*state.starred, message.id}))
-        return Redirect(state._replace(starred=starred), address("/message", id=message.id))
+        return Redirect(state._replace(starred=starred), ui.address("/message", id=message.id))
 
-    def _send(self, state: MailState, given: Fields) -> Redirect:
+    def post_compose(self, state: MailState, given: Fields) -> Redirect:
         letter = Letter(*(clean(given.get(key)) for key in ("to", "subject", "text")))
         if not letter.to:
             return Redirect(state, "/compose?missing=to")
         sent = (*state.sent, letter)
-        return Redirect(state._replace(sent=sent), address("/sent", id=len(sent)))
+        return Redirect(state._replace(sent=sent), ui.address("/sent", id=len(sent)))

@@ -5,36 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...generated import Draws
-from ..pages import (
-    Node,
-    Page,
-    button,
-    checkbox,
-    form,
-    hidden,
-    image,
-    link,
-    radios,
-    rows,
-    select,
-    text,
-    textbox,
-)
-from .base import (
-    Common,
-    Fields,
-    Redirect,
-    Site,
-    address,
-    clean,
-    labeled,
-    listing,
-    matches,
-    number,
-    search_form,
-    word_set,
-    words,
-)
+from .. import pages as ui
+from .base import Common, Fields, Redirect, Site, clean, matches, number, word_set, words
 
 SIZES = ("small", "medium", "large")
 QUANTITIES = ("1", "2", "3", "4", "5")
@@ -108,16 +80,6 @@ class Shop(Site):
             order = Order(entries, street, draws.pick(common.towns), "standard", False, status)
             orders.append((1001 + index, order))
         self.start = ShopState((), tuple(orders))
-        self.get = {
-            "/": self._front,
-            "/search": self._search,
-            "/item": self._item,
-            "/cart": self._cart,
-            "/checkout": self._checkout,
-            "/orders": self._orders,
-            "/order": self._order,
-        }
-        self.post = {"/cart": self._add, "/remove": self._remove, "/order": self._place}
 
     def _stock(self) -> tuple[Product, ...]:
         known, stock, seen = words(), list[Product](), set[str]()
@@ -143,22 +105,11 @@ class Shop(Site):
         index = number(given, 1, len(self.products))
         return self.products[index - 1] if index else None
 
-    def records(self, state: ShopState) -> set[tuple[str, ...]]:
-        found = {("cart", *self._record(entry)) for entry in state.cart}
-        for _, order in state.orders:
-            lines = sorted("/".join(self._record(entry)) for entry in order.entries)
-            place = (order.street.lower(), order.town.lower(), order.delivery, str(order.gift))
-            found.add(("order", *place, order.status, *lines))
-        return found
-
-    def _record(self, entry: Entry) -> tuple[str, ...]:
-        return self.products[entry.product - 1].name, entry.size, str(entry.quantity)
-
-    def _front(self, state: ShopState, given: Fields) -> Page:
+    def show_front(self, state: ShopState, given: Fields) -> ui.Page:
         departments = words()["goods"]
-        links = [(link(name, address("/search", q="", category=name)),) for name in departments]
+        links = [(ui.link(name, "/search", q="", category=name),) for name in departments]
         return self.page(
-            "Welcome to the shop", search_form("/search", "Search the shop", ""), rows(links)
+            "Welcome to the shop", ui.search_form("/search", "Search the shop", ""), ui.rows(links)
         )
 
     def found(self, given: Fields) -> list[Product]:
@@ -179,48 +130,51 @@ class Shop(Site):
             found.sort(key=lambda product: (-product.rating, product.id))
         return found
 
-    def _search(self, state: ShopState, given: Fields) -> Page:
+    def show_search(self, state: ShopState, given: Fields) -> ui.Page:
         query = given.get("q", "")
         categories = ("all", *words()["goods"])
-        filters = search_form(
+        filters = ui.search_form(
             "/search",
             "Search the shop",
             query,
-            select("Category", "category", categories, given.get("category", "all")),
-            select("Rating of at least", "rating", RATINGS, given.get("rating", "any")),
-            select("Sort by", "sort", SORTS, given.get("sort", "relevance")),
+            ui.select("Category", "category", categories, given.get("category", "all")),
+            ui.select("Rating of at least", "rating", RATINGS, given.get("rating", "any")),
+            ui.select("Sort by", "sort", SORTS, given.get("sort", "relevance")),
         )
         return self.page(
-            "Search", filters, *listing(self.found(given), "/search", given, self._row)
+            "Search", filters, *ui.listing(self.found(given), "/search", given, self._row)
         )
 
-    def _row(self, product: Product) -> tuple[Node, ...]:
+    def _row(self, product: Product) -> tuple[ui.Node, ...]:
         said = f"Price: {money(product.price)}, rating {product.rating / 10}"
-        return link(product.name, address("/item", id=product.id)), text(said)
+        return ui.link(product.name, "/item", id=product.id), ui.text(said)
 
-    def _item(self, state: ShopState, given: Fields) -> Page | None:
+    def show_item(self, state: ShopState, given: Fields) -> ui.Page | None:
         product = self.product(given.get("id"))
         if product is None:
             return None
         return self.page(
             product.name,
-            image(f"Picture of the {product.kind}"),
-            labeled("Price", money(product.price)),
-            labeled("Rating", product.rating / 10),
-            labeled("Brand", product.brand),
-            labeled("Material", product.material),
-            labeled("Color", product.color),
-            form(
+            ui.image(f"Picture of the {product.kind}"),
+            *ui.facts(
+                {
+                    "Price": money(product.price),
+                    "Rating": product.rating / 10,
+                    "Brand": product.brand,
+                    "Material": product.material,
+                    "Color": product.color,
+                }
+            ),
+            ui.post(
                 "/cart",
-                hidden("id", str(product.id)),
-                select("Size", "size", SIZES),
-                select("Quantity", "quantity", QUANTITIES),
-                button("Add to cart"),
-                method="post",
+                {"id": product.id},
+                ui.select("Size", "size", SIZES),
+                ui.select("Quantity", "quantity", QUANTITIES),
+                ui.button("Add to cart"),
             ),
         )
 
-    def _add(self, state: ShopState, given: Fields) -> Redirect | None:
+    def post_cart(self, state: ShopState, given: Fields) -> Redirect | None:
         product, quantity = self.product(given.get("id")), number(given.get("quantity"), 1, 5)
         size = given.get("size", "")
         if product is None or quantity is None or size not in SIZES:
@@ -234,7 +188,7 @@ class Shop(Site):
             cart.append(Entry(product.id, size, quantity))
         return Redirect(state._replace(cart=tuple(cart[-10:])), "/cart")
 
-    def _remove(self, state: ShopState, given: Fields) -> Redirect:
+    def post_remove(self, state: ShopState, given: Fields) -> Redirect:
         cart = tuple(
             entry
             for entry in state.cart
@@ -247,75 +201,78 @@ class Shop(Site):
         cost = money(product.price * entry.quantity)
         return f"{entry.quantity} x {product.name}, {entry.size}, {cost}"
 
-    def _total(self, entries: tuple[Entry, ...]) -> Node:
+    def _total(self, entries: tuple[Entry, ...]) -> ui.Node:
         total = sum(self.products[entry.product - 1].price * entry.quantity for entry in entries)
-        return labeled("Total", money(total))
+        return ui.text(f"Total: {money(total)}")
 
-    def _cart(self, state: ShopState, given: Fields) -> Page:
+    def show_cart(self, state: ShopState, given: Fields) -> ui.Page:
         if not state.cart:
-            return self.page("Cart", text("The cart is empty."))
+            return self.page("Cart", ui.text("The cart is empty."))
         parts = [
             (
-                text(self._line(entry)),
-                form(
+                ui.text(self._line(entry)),
+                ui.post(
                     "/remove",
-                    hidden("entry", f"{entry.product}-{entry.size}"),
-                    button(f"Remove {self.products[entry.product - 1].name}, {entry.size}"),
-                    method="post",
+                    {"entry": f"{entry.product}-{entry.size}"},
+                    ui.button(f"Remove {self.products[entry.product - 1].name}, {entry.size}"),
                 ),
             )
             for entry in state.cart
         ]
         total = self._total(state.cart)
-        return self.page("Cart", rows(parts), total, link("Checkout", "/checkout"))
+        return self.page("Cart", ui.rows(parts), total, ui.link("Checkout", "/checkout"))
 
-    def _checkout(self, state: ShopState, given: Fields) -> Page:
+    def show_checkout(self, state: ShopState, given: Fields) -> ui.Page:
         if not state.cart:
-            return self.page("Checkout", text("The cart is empty."))
-        missing = [text("Street and town are needed.")] if given.get("missing") else []
+            return self.page("Checkout", ui.text("The cart is empty."))
+        missing = [ui.text("Street and town are needed.")] if given.get("missing") else []
         return self.page(
             "Checkout",
             *missing,
-            rows((text(self._line(entry)),) for entry in state.cart),
+            ui.rows((ui.text(self._line(entry)),) for entry in state.cart),
             self._total(state.cart),
-            form(
+            ui.form(
                 "/order",
-                textbox("Street", "street"),
-                textbox("Town", "town"),
-                radios("Delivery", "delivery", ("standard", "express"), "standard"),
-                checkbox("Gift wrap", "gift"),
-                button("Place order"),
+                ui.textbox("Street", "street"),
+                ui.textbox("Town", "town"),
+                ui.radios("Delivery", "delivery", ("standard", "express"), "standard"),
+                ui.checkbox("Gift wrap", "gift"),
+                ui.button("Place order"),
                 method="post",
             ),
         )
 
-    def _place(self, state: ShopState, given: Fields) -> Redirect:
+    def post_order(self, state: ShopState, given: Fields) -> Redirect:
         street, town = clean(given.get("street")), clean(given.get("town"))
         if not (state.cart and street and town):
             return Redirect(state, "/checkout?missing=address")
         delivery = "express" if given.get("delivery") == "express" else "standard"
         order = Order(state.cart, street, town, delivery, given.get("gift") == "yes")
         name = max(one for one, _ in state.orders) + 1
-        return Redirect(ShopState((), (*state.orders, (name, order))), address("/order", id=name))
-
-    def _orders(self, state: ShopState, given: Fields) -> Page:
-        links = (
-            (link(f"Order {name}", address("/order", id=name)),) for name, _ in state.orders[-40:]
+        return Redirect(
+            ShopState((), (*state.orders, (name, order))), ui.address("/order", id=name)
         )
-        return self.page("Orders", rows(links))
 
-    def _order(self, state: ShopState, given: Fields) -> Page | None:
+    def show_orders(self, state: ShopState, given: Fields) -> ui.Page:
+        links = ((ui.link(f"Order {name}", "/order", id=name),) for name, _ in state.orders[-40:])
+        return self.page("Orders", ui.rows(links))
+
+    def show_order(self, state: ShopState, given: Fields) -> ui.Page | None:
         name = number(given.get("id"))
         order = dict(state.orders).get(name or 0)
         if order is None:
             return None
         return self.page(
             f"Order {name}",
-            labeled("Status", order.status),
-            rows((text(self._line(entry)),) for entry in order.entries),
+            ui.text(f"Status: {order.status}"),
+            ui.rows((ui.text(self._line(entry)),) for entry in order.entries),
             self._total(order.entries),
-            labeled("Street", order.street),
-            labeled("Town", order.town),
-            labeled("Delivery", order.delivery),
-            labeled("Gift wrap", "yes" if order.gift else "no"),
+            *ui.facts(
+                {
+                    "Street": order.street,
+                    "Town": order.town,
+                    "Delivery": order.delivery,
+                    "Gift wrap": "yes" if order.gift else "no",
+                }
+            ),
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...generated import Draws
-from ..pages import Node, Page, button, checkbox, form, hidden, link, rows, select, text, textbox
-from .base import Common, Fields, Redirect, Site, address, clean, labeled, listing, number, words
+from .. import pages as ui
+from .base import Common, Fields, Redirect, Site, clean, number, words
 
 NIGHTS = ("1", "2", "3", "4", "5", "6", "7")
 GUESTS = ("1", "2", "3", "4", "5", "6")
@@ -56,15 +56,6 @@ class Stay(Site):
             Booking(place.id, draws.integer(5, 60), draws.integer(1, 5), 2, "you", False)
             for place in places
         )
-        self.get = {
-            "/": self._front,
-            "/search": self._search,
-            "/place": self._place,
-            "/book": self._offer,
-            "/bookings": self._bookings,
-            "/booking": self._booking,
-        }
-        self.post = {"/book": self._book, "/cancel": self._cancel}
 
     def _built(self) -> tuple[Place, ...]:
         draws = Draws("web", self.common.seed, "stay")
@@ -83,21 +74,6 @@ class Stay(Site):
                 Place(index + 1, name, town, price, guests, rating, amenities, host, found)
             )
         return tuple(places)
-
-    def records(self, state: tuple[Booking, ...]) -> set[tuple[str, ...]]:
-        return {
-            (
-                "booking",
-                self.places[one.place - 1].name,
-                self.common.day(one.day),
-                str(one.nights),
-                str(one.guests),
-                one.name.lower(),
-                str(one.breakfast),
-                one.status,
-            )
-            for one in state
-        }
 
     def is_free(self, place: Place, day: int, nights: int) -> bool:
         return not place.taken & set(range(day, day + nights))
@@ -118,32 +94,32 @@ class Stay(Site):
             return sorted(found, key=lambda place: (-place.rating, place.id))
         return sorted(found, key=lambda place: place.name)
 
-    def _form(self, given: Fields) -> Node:
+    def _form(self, given: Fields) -> ui.Node:
         towns = ("any", *self.common.towns[:TOWNS])
         boxes = (
-            checkbox(name.capitalize(), name, given.get(name) == "yes")
+            ui.checkbox(name.capitalize(), name, given.get(name) == "yes")
             for name in words()["amenities"]
         )
-        return form(
+        return ui.form(
             "/search",
-            select("Town", "town", towns, given.get("town", "any")),
-            select("Guests", "guests", GUESTS, given.get("guests", "1")),
+            ui.select("Town", "town", towns, given.get("town", "any")),
+            ui.select("Guests", "guests", GUESTS, given.get("guests", "1")),
             *boxes,
-            select("Sort by", "sort", SORTS, given.get("sort", "name")),
-            button("Search"),
+            ui.select("Sort by", "sort", SORTS, given.get("sort", "name")),
+            ui.button("Search"),
         )
 
-    def _front(self, state: tuple[Booking, ...], given: Fields) -> Page:
-        today = labeled("Today", self.common.today.isoformat())
+    def show_front(self, state: tuple[Booking, ...], given: Fields) -> ui.Page:
+        today = ui.text(f"Today: {self.common.today}")
         return self.page("Places to stay", today, self._form(given))
 
-    def _search(self, state: tuple[Booking, ...], given: Fields) -> Page:
-        found = listing(self.found(given), "/search", given, self._row)
+    def show_search(self, state: tuple[Booking, ...], given: Fields) -> ui.Page:
+        found = ui.listing(self.found(given), "/search", given, self._row)
         return self.page("Search", self._form(given), *found)
 
-    def _row(self, place: Place) -> tuple[Node, ...]:
+    def _row(self, place: Place) -> tuple[ui.Node, ...]:
         said = f"{place.town}, {place.price // 100} a night, rating {place.rating / 10}"
-        return link(place.name, address("/place", id=place.id)), text(said)
+        return ui.link(place.name, "/place", id=place.id), ui.text(said)
 
     def _of(self, given: Fields) -> Place | None:
         index = number(given.get("id"), 1, len(self.places))
@@ -160,105 +136,111 @@ class Stay(Site):
             return None
         return day, nights, guests
 
-    def _about(self, place: Place) -> tuple[Node, ...]:
-        return (
-            labeled("Town", place.town),
-            labeled("Price a night", place.price // 100),
-            labeled("Guests at most", place.guests),
-            labeled("Rating", place.rating / 10),
-            labeled("Amenities", ", ".join(place.amenities)),
-            labeled("Host", place.host),
-        )
-
-    def _place(self, state: tuple[Booking, ...], given: Fields) -> Page | None:
+    def show_place(self, state: tuple[Booking, ...], given: Fields) -> ui.Page | None:
         place = self._of(given)
         if place is None:
             return None
-        wrong = [text("No such date or number.")] if given.get("wrong") else []
+        wrong = [ui.text("No such date or number.")] if given.get("wrong") else []
         return self.page(
             place.name,
-            *self._about(place),
-            labeled("Today", self.common.today.isoformat()),
+            *ui.facts(
+                {
+                    "Town": place.town,
+                    "Price a night": place.price // 100,
+                    "Guests at most": place.guests,
+                    "Rating": place.rating / 10,
+                    "Amenities": ", ".join(place.amenities),
+                    "Host": place.host,
+                    "Today": self.common.today,
+                }
+            ),
             *wrong,
-            form(
+            ui.form(
                 "/book",
-                hidden("id", str(place.id)),
-                textbox("Check-in", "day"),
-                select("Nights", "nights", NIGHTS),
-                select("Guests", "guests", GUESTS),
-                button("Check availability"),
+                ui.hidden("id", str(place.id)),
+                ui.textbox("Check-in", "day"),
+                ui.select("Nights", "nights", NIGHTS),
+                ui.select("Guests", "guests", GUESTS),
+                ui.button("Check availability"),
             ),
         )
 
-    def _offer(self, state: tuple[Booking, ...], given: Fields) -> Page | None:
+    def show_book(self, state: tuple[Booking, ...], given: Fields) -> ui.Page | None:
         place, dates = self._of(given), self._dates(given)
         if place is None:
             return None
-        back = link("Other dates", address("/place", id=place.id))
+        back = ui.link("Other dates", "/place", id=place.id)
         if dates is None:
-            return self.page(place.name, text("Dates are written as in 2031-12-31."), back)
+            return self.page(place.name, ui.text("Dates are written as in 2031-12-31."), back)
         day, nights, guests = dates
         if guests > place.guests:
-            return self.page(place.name, text(f"At most {place.guests} guests."), back)
+            return self.page(place.name, ui.text(f"At most {place.guests} guests."), back)
         if not self.is_free(place, day, nights):
-            return self.page(place.name, text("Sold out on these dates."), back)
+            return self.page(place.name, ui.text("Sold out on these dates."), back)
         return self.page(
             place.name,
-            labeled("Check-in", self.common.day(day)),
-            labeled("Nights", nights),
-            labeled("Guests", guests),
-            labeled("Total", place.price // 100 * nights),
+            *ui.facts(
+                {
+                    "Check-in": self.common.day(day),
+                    "Nights": nights,
+                    "Guests": guests,
+                    "Total": place.price // 100 * nights,
+                }
+            ),
             back,
-            form(
+            ui.post(
                 "/book",
-                *(hidden(key, given.get(key, "")) for key in ("id", "day", "nights", "guests")),
-                textbox("Name of the guest", "name"),
-                checkbox("Breakfast", "breakfast"),
-                button("Book"),
-                method="post",
+                {key: given.get(key, "") for key in ("id", "day", "nights", "guests")},
+                ui.textbox("Name of the guest", "name"),
+                ui.checkbox("Breakfast", "breakfast"),
+                ui.button("Book"),
             ),
         )
 
-    def _book(self, state: tuple[Booking, ...], given: Fields) -> Redirect | None:
+    def post_book(self, state: tuple[Booking, ...], given: Fields) -> Redirect | None:
         place, dates, name = self._of(given), self._dates(given), clean(given.get("name"))
         if place is None:
             return None
         free = dates is not None and dates[2] <= place.guests and self.is_free(place, *dates[:2])
         if dates is None or not free or not name:
-            return Redirect(state, address("/place", id=place.id, wrong="yes"))
+            return Redirect(state, ui.address("/place", id=place.id, wrong="yes"))
         booking = Booking(place.id, *dates, name, given.get("breakfast") == "yes")
-        return Redirect((*state, booking), address("/booking", id=len(state) + 1))
+        return Redirect((*state, booking), ui.address("/booking", id=len(state) + 1))
 
-    def _bookings(self, state: tuple[Booking, ...], given: Fields) -> Page:
+    def show_bookings(self, state: tuple[Booking, ...], given: Fields) -> ui.Page:
         links = (
-            (link(f"Booking {index + 1}: {self.places[one.place - 1].name}", self._at(index)),)
+            (ui.link(f"Booking {index + 1}: {self.places[one.place - 1].name}", self._at(index)),)
             for index, one in list(enumerate(state))[-40:]
         )
-        return self.page("Bookings", rows(links))
+        return self.page("Bookings", ui.rows(links))
 
     def _at(self, index: int) -> str:
-        return address("/booking", id=index + 1)
+        return ui.address("/booking", id=index + 1)
 
-    def _booking(self, state: tuple[Booking, ...], given: Fields) -> Page | None:
+    def show_booking(self, state: tuple[Booking, ...], given: Fields) -> ui.Page | None:
         index = number(given.get("id"), 1, len(state))
         if index is None:
             return None
         one = state[index - 1]
-        cancel = form("/cancel", hidden("id", str(index)), button("Cancel booking"), method="post")
+        cancel = ui.post("/cancel", {"id": index}, ui.button("Cancel booking"))
         return self.page(
             f"Booking {index}",
-            labeled("Place", self.places[one.place - 1].name),
-            labeled("Town", self.places[one.place - 1].town),
-            labeled("Status", one.status),
-            labeled("Check-in", self.common.day(one.day)),
-            labeled("Nights", one.nights),
-            labeled("Guests", one.guests),
-            labeled("Name of the guest", one.name),
-            labeled("Breakfast", "yes" if one.breakfast else "no"),
+            *ui.facts(
+                {
+                    "Place": self.places[one.place - 1].name,
+                    "Town": self.places[one.place - 1].town,
+                    "Status": one.status,
+                    "Check-in": self.common.day(one.day),
+                    "Nights": one.nights,
+                    "Guests": one.guests,
+                    "Name of the guest": one.name,
+                    "Breakfast": "yes" if one.breakfast else "no",
+                }
+            ),
             *([cancel] if one.status == "confirmed" else []),
         )
 
-    def _cancel(self, state: tuple[Booking, ...], given: Fields) -> Redirect | None:
+    def post_cancel(self, state: tuple[Booking, ...], given: Fields) -> Redirect | None:
         index = number(given.get("id"), 1, len(state))
         if index is None:
             return None

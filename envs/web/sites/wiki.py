@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...generated import Draws
-from ..pages import Page, heading, link, rows, text
-from .base import Common, Fields, Site, address, labeled, listing, search_form, word_set, words
+from .. import pages as ui
+from .base import Common, Fields, Site, word_set, words
 
 _PEOPLE, _COMPANIES, _WORKS = 48, 24, 30
 
@@ -36,12 +36,6 @@ class Wiki(Site):
             for other in dict.fromkeys(article.links.values()):
                 self.linked[other].append(article.title)
         self.start = ()
-        self.get = {
-            "/": self._front,
-            "/search": self._search,
-            "/article": self._article,
-            "/links": self._links,
-        }
 
     def _written(self) -> Iterator[Article]:
         known, towns = words(), self.common.towns
@@ -91,53 +85,52 @@ class Wiki(Site):
         hits = [(score, one) for score, one in scored if score]
         return [one for _, one in sorted(hits, key=lambda hit: (-hit[0], hit[1].title))]
 
-    def _front(self, state: tuple[()], given: Fields) -> Page:
+    def show_front(self, state: tuple[()], given: Fields) -> ui.Page:
         regions = [title for title, one in self.articles.items() if one.kind == "region"]
-        links = ((link(title, address("/article", t=title)),) for title in regions)
+        links = ((ui.link(title, "/article", t=title),) for title in regions)
         return self.page(
             "The free encyclopedia",
-            search_form("/search", "Search the encyclopedia", ""),
-            labeled("Articles", len(self.articles)),
-            rows(links),
+            ui.search_form("/search", "Search the encyclopedia", ""),
+            ui.text(f"Articles: {len(self.articles)}"),
+            ui.rows(links),
         )
 
-    def _search(self, state: tuple[()], given: Fields) -> Page:
+    def show_search(self, state: tuple[()], given: Fields) -> ui.Page:
         query = given.get("q", "")
-        box = search_form("/search", "Search the encyclopedia", query)
-        found = listing(
+        box = ui.search_form("/search", "Search the encyclopedia", query)
+        found = ui.listing(
             self.found(query),
             "/search",
             given,
-            lambda one: (link(one.title, address("/article", t=one.title)), text(f"A {one.kind}")),
+            lambda one: (ui.link(one.title, "/article", t=one.title), ui.text(f"A {one.kind}")),
         )
         return self.page("Search", box, *found)
 
-    def _article(self, state: tuple[()], given: Fields) -> Page | None:
+    def show_article(self, state: tuple[()], given: Fields) -> ui.Page | None:
         article = self.articles.get(given.get("t", ""))
         if article is None:
             return None
         related = [
-            (labeled(label, title), link(title, address("/article", t=title)))
+            (ui.text(f"{label}: {title}"), ui.link(title, "/article", t=title))
             for label, title in article.links.items()
         ]
         return self.page(
             article.title,
-            search_form("/search", "Search the encyclopedia", ""),
-            labeled("Kind", article.kind),
-            *(labeled(label, value) for label, value in article.facts.items()),
-            heading("Related articles"),
-            rows(related),
-            link("What links here", address("/links", t=article.title)),
+            ui.search_form("/search", "Search the encyclopedia", ""),
+            *ui.facts({"Kind": article.kind, **article.facts}),
+            ui.heading("Related articles"),
+            ui.rows(related),
+            ui.link("What links here", "/links", t=article.title),
         )
 
-    def _links(self, state: tuple[()], given: Fields) -> Page | None:
+    def show_links(self, state: tuple[()], given: Fields) -> ui.Page | None:
         title = given.get("t", "")
         if title not in self.articles:
             return None
-        found = listing(
+        found = ui.listing(
             self.linked[title],
             "/links",
             given,
-            lambda one: (link(one, address("/article", t=one)),),
+            lambda one: (ui.link(one, "/article", t=one),),
         )
         return self.page(f"Articles that link to {title}", *found)

@@ -6,20 +6,8 @@ from math import hypot
 from typing import NamedTuple
 
 from ...generated import Draws
-from ..pages import Node, Page, button, form, hidden, link, radios, rows, select, text, textbox
-from .base import (
-    Common,
-    Fields,
-    Redirect,
-    Site,
-    address,
-    clean,
-    labeled,
-    listing,
-    number,
-    search_form,
-    words,
-)
+from .. import pages as ui
+from .base import Common, Fields, Redirect, Site, clean, number, words
 
 LISTS = ("favorites", "want to go", "next journey")
 WAYS = ("foot", "bicycle", "car")
@@ -54,14 +42,6 @@ class Map(Site):
         self.spots = self._drawn()
         self.by_name = {spot.name.lower(): spot for spot in self.spots}
         self.start = ()
-        self.get = {
-            "/": self._front,
-            "/search": self._search,
-            "/place": self._place,
-            "/route": self._route,
-            "/saved": self._saved,
-        }
-        self.post = {"/save": self._save}
 
     def _drawn(self) -> tuple[Spot, ...]:
         draws, known = Draws("web", self.common.seed, "map"), words()
@@ -93,9 +73,6 @@ class Map(Site):
             spots.append(Spot(index, name, kind, town.name, x, y, opens, closes, phone))
         return tuple(spots)
 
-    def records(self, state: tuple[tuple[str, int], ...]) -> set[tuple[str, ...]]:
-        return {("saved", name, self.spots[index - 1].name) for name, index in state}
-
     def found(self, given: Fields) -> list[tuple[float, Spot]]:
         """Return distances and places that fit, the nearest first."""
         query, near = given.get("q", "").lower(), self._spot(given.get("near"))
@@ -110,90 +87,85 @@ class Map(Site):
     def _spot(self, given: str | None) -> Spot | None:
         return self.by_name.get(clean(given).lower())
 
-    def _form(self, given: Fields) -> Node:
-        return search_form(
+    def _form(self, given: Fields) -> ui.Node:
+        return ui.search_form(
             "/search",
             "Search the map",
             given.get("q", ""),
-            textbox("Near", "near", given.get("near", "")),
-            select("Open at", "open", HOURS, given.get("open", "any")),
+            ui.textbox("Near", "near", given.get("near", "")),
+            ui.select("Open at", "open", HOURS, given.get("open", "any")),
         )
 
-    def _front(self, state: tuple[tuple[str, int], ...], given: Fields) -> Page:
-        towns = (
-            (link(town, address("/place", id=i + 1)),) for i, town in enumerate(self.common.towns)
-        )
-        return self.page("The map", self._form(given), rows(towns))
+    def show_front(self, state: tuple[tuple[str, int], ...], given: Fields) -> ui.Page:
+        towns = ((ui.link(town, "/place", id=i + 1),) for i, town in enumerate(self.common.towns))
+        return self.page("The map", self._form(given), ui.rows(towns))
 
-    def _search(self, state: tuple[tuple[str, int], ...], given: Fields) -> Page:
+    def show_search(self, state: tuple[tuple[str, int], ...], given: Fields) -> ui.Page:
         near, asked = self._spot(given.get("near")), clean(given.get("near"))
-        unknown = [text(f"No place is named {asked}.")] if asked and near is None else []
+        unknown = [ui.text(f"No place is named {asked}.")] if asked and near is None else []
 
-        def row(hit: tuple[float, Spot]) -> tuple[Node, ...]:
+        def row(hit: tuple[float, Spot]) -> tuple[ui.Node, ...]:
             said = f"{hit[1].kind}, {hit[1].town}" + (f", {hit[0]:.1f} km away" if near else "")
-            return link(hit[1].name, address("/place", id=hit[1].id)), text(said)
+            return ui.link(hit[1].name, "/place", id=hit[1].id), ui.text(said)
 
-        found = listing(self.found(given), "/search", given, row)
+        found = ui.listing(self.found(given), "/search", given, row)
         return self.page("Search", self._form(given), *unknown, *found)
 
-    def _place(self, state: tuple[tuple[str, int], ...], given: Fields) -> Page | None:
+    def show_place(self, state: tuple[tuple[str, int], ...], given: Fields) -> ui.Page | None:
         index = number(given.get("id"), 1, len(self.spots))
         if index is None:
             return None
         spot = self.spots[index - 1]
-        hours = [labeled("Phone", spot.phone), labeled("Open", f"{spot.opens} to {spot.closes}")]
+        hours = [ui.text(f"Phone: {spot.phone}"), ui.text(f"Open: {spot.opens} to {spot.closes}")]
         return self.page(
             spot.name,
-            labeled("Kind", spot.kind),
-            labeled("Town", spot.town),
+            *ui.facts({"Kind": spot.kind, "Town": spot.town}),
             *(hours if spot.kind != "town" else []),
-            form(
-                "/save",
-                hidden("id", str(index)),
-                select("List", "list", LISTS),
-                button("Save"),
-                method="post",
-            ),
+            ui.post("/save", {"id": index}, ui.select("List", "list", LISTS), ui.button("Save")),
         )
 
-    def _route(self, state: tuple[tuple[str, int], ...], given: Fields) -> Page:
+    def show_route(self, state: tuple[tuple[str, int], ...], given: Fields) -> ui.Page:
         start, end = self._spot(given.get("from")), self._spot(given.get("to"))
         by = given.get("by", "car")
-        parts = list[Node]()
+        parts = list[ui.Node]()
         if start and end and by in _SPEEDS:
             length = distance(start, end)
             parts = [
-                labeled("Route", f"{start.name} to {end.name} by {by}"),
-                labeled("Distance", f"{length:.1f} km"),
-                labeled("Time", duration(length, by)),
+                *ui.facts(
+                    {
+                        "Route": f"{start.name} to {end.name} by {by}",
+                        "Distance": f"{length:.1f} km",
+                        "Time": duration(length, by),
+                    }
+                ),
             ]
         elif given:
-            parts = [text("No such place is on the map.")]
+            parts = [ui.text("No such place is on the map.")]
         return self.page(
             "Route",
-            form(
+            ui.form(
                 "/route",
-                textbox("From", "from", given.get("from", "")),
-                textbox("To", "to", given.get("to", "")),
-                radios("By", "by", WAYS, by),
-                button("Show route"),
+                ui.textbox("From", "from", given.get("from", "")),
+                ui.textbox("To", "to", given.get("to", "")),
+                ui.radios("By", "by", WAYS, by),
+                ui.button("Show route"),
             ),
             *parts,
         )
 
-    def _save(self, state: tuple[tuple[str, int], ...], given: Fields) -> Redirect | None:
+    def post_save(self, state: tuple[tuple[str, int], ...], given: Fields) -> Redirect | None:
         index, name = number(given.get("id"), 1, len(self.spots)), given.get("list", "")
         if index is None or name not in LISTS:
             return None
         kept = tuple(one for one in state if one != (name, index))
         return Redirect((*kept, (name, index))[-_LAST:], "/saved")
 
-    def _saved(self, state: tuple[tuple[str, int], ...], given: Fields) -> Page:
+    def show_saved(self, state: tuple[tuple[str, int], ...], given: Fields) -> ui.Page:
         found = (
-            (text(f"{name}:"), link(self.spots[index - 1].name, address("/place", id=index)))
+            (ui.text(f"{name}:"), ui.link(self.spots[index - 1].name, "/place", id=index))
             for name, index in state[-20:]
         )
-        return self.page("Saved places", labeled("Saved", len(state)), rows(found))
+        return self.page("Saved places", ui.text(f"Saved: {len(state)}"), ui.rows(found))
 
 
 def distance(one: Spot, other: Spot) -> float:
