@@ -37,18 +37,18 @@ _VERBS = {
 
 
 class Target(NamedTuple):
-    """A line of the page: by its number, or by role and name; `count` says which of equal ones."""
+    """A line of the page: by its number, or by role and name; `which` says which of equal ones."""
 
     number: int = 0
     role: str = ""
     name: str = ""
-    count: int = 1
+    which: int = 1
 
     def __str__(self) -> str:
         if self.number:
             return f"[{self.number}]"
         said = f"{self.role} {quoted(self.name)}".strip()
-        return f"[{said} {self.count}]" if self.count > 1 else f"[{said}]"
+        return f"[{said} {self.which}]" if self.which > 1 else f"[{said}]"
 
 
 class Move(NamedTuple):
@@ -114,8 +114,8 @@ def _target(text: str, whole: bool) -> tuple[Target | None, str]:
     if found := _NUMBER.match(text):
         return Target(int(found[1])), text[found.end() :]
     if found := _NAMED.match(text):
-        name, count = " ".join(unquoted(found[2]).split()), int(found[3] or 1)
-        return Target(0, found[1] or "", name, max(count, 1)), text[found.end() :]
+        name, which = " ".join(unquoted(found[2]).split()), int(found[3] or 1)
+        return Target(0, found[1] or "", name, max(which, 1)), text[found.end() :]
     if found := _BRACKETS.match(text):
         return Target(name=" ".join((found[1] or found[2]).split())), text[found.end() :]
     if whole and text and "[" not in text:

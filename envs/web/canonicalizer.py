@@ -290,10 +290,9 @@ def admissible_of(belief: Belief, goal: str) -> tuple[str, ...]:
     page = page_here(belief)
     if page not in belief.pages or ("done",) in belief.end:
         return ()
-    moves, fields, answers = _offered(belief.pages[page].facts)
-    words = _words_of(goal)
+    clicks, fields, answers = _offered(belief.pages[page].facts)
+    words, moves = _words_of(goal), list(clicks)
     told = _told(belief, page) if fields else {}
-    moves = list(moves)
     for role, name in fields:
         enter, target = role == "searchbox", Target(role=role, name=name)
         more = () if enter else (*told.get(name, ()), *told.get("", ()))

@@ -201,10 +201,10 @@ class Twin:
             return target.number - 1
         role, name = target.role.lower(), plain(target.name)
         found = self._named(role, name)
-        if len(found) >= target.count:
-            return found[target.count - 1]
+        if len(found) >= target.which:
+            return found[target.which - 1]
         start, _, count = name.rpartition(" ")
-        if target.count == 1 and count.isdecimal() and len(count) < 4:  # the fact's name: "add 2"
+        if target.which == 1 and count.isdecimal() and len(count) < 4:  # the fact's name: "add 2"
             found = self._named(role, start)
             if 1 < int(count) <= len(found):
                 return found[int(count) - 1]
