@@ -12,15 +12,16 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from ..canon import collapse
 from .lines import plain, quoted, unquoted
 
 MOST_TYPED = 500
-_WORD = re.compile(r"\s*([A-Za-z_]+)\s*(.*?)\s*", re.DOTALL)
-_NUMBER = re.compile(r"\[?\s*(\d{1,6})\s*(?:\]|(?=\s|$))\s*")
-_NAMED = re.compile(r"\[?\s*(?:(\w+)\s+)?'((?:[^'\\]|\\.)*)'(?:\s+(\d{1,4}))?\s*\]?\s*", re.DOTALL)
-_BRACKETS = re.compile(r"\[([^\[\]]+)\]\s*|([^\[\]]+?)\s*(?=\[)")
-_ENTER = re.compile(r"(.*\S)\s*\[\s*(?:press_enter_after\s*=\s*)?([01])\s*\]", re.DOTALL)
-_DIRECTION = re.compile(r"\[?\s*(?:direction\s*=\s*)?(up|down)\s*\]?", re.IGNORECASE)
+_WORD = re.compile(r"([A-Za-z_]+) ?(.*)")
+_NUMBER = re.compile(r"\[? ?(\d{1,6}) ?(?:\]|(?= |$)) ?")
+_NAMED = re.compile(r"\[? ?(?:(\w+) )?'((?:[^'\\]|\\.)*)'(?: (\d{1,4}))? ?\]? ?")
+_BRACKETS = re.compile(r"\[([^\[\]]+)\] ?|([^\[\]]+)(?=\[)")
+_ENTER = re.compile(r"(.*\S) ?\[ ?(?:press_enter_after ?= ?)?([01]) ?\]")
+_DIRECTION = re.compile(r"\[? ?(?:direction ?= ?)?(up|down) ?\]?", re.IGNORECASE)
 _VERBS = {
     "click": "click",
     "type": "type",
@@ -83,7 +84,7 @@ def read_action(action: str) -> Move | None:
         >>> read_action("open the door") is None
         True
     """
-    found = _WORD.fullmatch(action.strip().strip("`"))
+    found = _WORD.fullmatch(" ".join(action.strip("` \n").split()))
     verb = _VERBS.get(found[1].lower()) if found else None
     if found is None or verb is None:
         return None
@@ -117,9 +118,9 @@ def _target(text: str, whole: bool) -> tuple[Target | None, str]:
         name, which = " ".join(unquoted(found[2]).split()), int(found[3] or 1)
         return Target(0, found[1] or "", name, max(which, 1)), text[found.end() :]
     if found := _BRACKETS.match(text):
-        return Target(name=" ".join((found[1] or found[2]).split())), text[found.end() :]
+        return Target(name=(found[1] or found[2]).strip()), text[found.end() :]
     if whole and text and "[" not in text:
-        return Target(name=" ".join(text.split())), ""
+        return Target(name=text), ""
     return None, text
 
 
@@ -139,7 +140,7 @@ def canonical(action: str) -> str:
     """Return the canonical form of an action: names and texts in lower case, single blanks."""
     move = read_action(action)
     if move is None:
-        return plain(action)
+        return collapse(action)
     name = plain(move.target.name)
     target = move.target._replace(name=name, role=move.target.role.lower())
     return str(move._replace(target=target, text=plain(move.text)))
