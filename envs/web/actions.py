@@ -22,18 +22,9 @@ _NAMED = re.compile(r"\[? ?(?:(\w+) )?'((?:[^'\\]|\\.)*)'(?: (\d{1,4}))? ?\]? ?"
 _BRACKETS = re.compile(r"\[([^\[\]]+)\] ?|([^\[\]]+)(?=\[)")
 _ENTER = re.compile(r"(.*\S) ?\[ ?(?:press_enter_after ?= ?)?([01]) ?\]")
 _DIRECTION = re.compile(r"\[? ?(?:direction ?= ?)?(up|down) ?\]?", re.IGNORECASE)
-_VERBS = {
-    "click": "click",
-    "type": "type",
-    "select": "select",
-    "scroll": "scroll",
-    "wait": "wait",
-    "goback": "goback",
-    "go_back": "goback",
-    "back": "goback",
-    "restart": "restart",
-    "goto": "goto",
-    "stop": "stop",
+_VERBS = {"goback": "goback", "go_back": "goback", "back": "goback"}
+_VERBS |= {
+    verb: verb for verb in ["click", "type", "select", "scroll", "wait", "restart", "goto", "stop"]
 }
 
 

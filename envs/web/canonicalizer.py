@@ -27,22 +27,8 @@ from .actions import Move, Target, canonical
 from .lines import FIRST, ROOT, Line, PageText, plain, quoted, read_page, write_answer
 
 MOST_PAGES = 16
-_OF_PAGES = frozenset(
-    (
-        "title",
-        "opened",
-        "shows",
-        "option",
-        "selected",
-        "checked",
-        "value",
-        "disabled",
-        "expanded",
-        "pressed",
-        "required",
-    )
-)
 _FLAGS = ("disabled", "expanded", "pressed", "required")
+_OF_PAGES = {"title", "opened", "shows", "option", "selected", "checked", "value", *_FLAGS}
 _GROUPS = ("combobox", "radiogroup", "listbox")
 _MEMBERS = ("option", "radio")
 _NONE: frozenset[Fact] = frozenset()

@@ -243,11 +243,11 @@ class WebEnv(TextEnv):
     def _open(self, task: str) -> tuple[str, str, Outcome]:
         self._wanted = None
         wanted = load(task)
-        self._engine.open(wanted.world, wanted.start)
+        self._engine.open(wanted.world, wanted.draft.start)
         self._wanted = wanted
         met = wanted.meets(frozenset(), self._engine.url, Effect())
         self._progress = Progress(met)
-        return wanted.split, wanted.goal, self._outcome_now(False)
+        return wanted.split, wanted.draft.goal, self._outcome_now(False)
 
     def _act(self, action: str) -> Outcome:
         move = read_action(action)

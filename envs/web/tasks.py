@@ -90,34 +90,26 @@ class Task:
     Attributes:
         id: Its id.
         split: Its split.
-        level: 1 (look up), 2 (filter, compare, fill in) or 3 (several sites).
-        goal: The task in words.
-        start: The address that it starts at.
+        world: The instance of the sites.
+        draft: What it asks for.
         plan: The expert's actions, by names, ``stop`` included.
         urls: The address before each of them.
         fresh: For each of them the first one on the same, freshly loaded page.
-        answer: The right answer; empty where something has to be changed.
-        others: Answers that are wrong, and make one wrong that names them.
         nodes: The key nodes.
         changed: The states that the sites have to be in, where they are not as they were.
         evidence: What pages show once it was changed.
-        world: The instance of the sites.
     """
 
     id: str
     split: str
-    level: int
-    goal: str
-    start: str
+    world: World
+    draft: Draft
     plan: tuple[str, ...]
     urls: tuple[str, ...]
     fresh: tuple[int, ...]
-    answer: str
-    others: tuple[str, ...]
     nodes: tuple[KeyNode, ...]
     changed: frozenset[tuple[str, Any]]
     evidence: frozenset[Fact]
-    world: World
 
     def solved(self, states: Mapping[str, Any], met: frozenset[int], answer: str) -> bool:
         """Return whether the states of the sites, the nodes that were met and the answer solve it."""
@@ -128,7 +120,8 @@ class Task:
 
     def answers(self, answer: str) -> bool:
         """Return whether an answer is right, or none is asked for."""
-        return not self.answer or right(answer, self.answer, self.others)
+        wanted = self.draft.answer
+        return not wanted or right(answer, wanted, self.draft.others)
 
     def meets(self, met: frozenset[int], url: str, effect: Effect) -> frozenset[int]:
         """Return the nodes met so far; each is met once and for all, in any order."""
@@ -181,14 +174,14 @@ def _within(part: Sequence[str], whole: Sequence[str]) -> bool:
 def _play(task: Task, skip: int = -1) -> bool:
     """Return whether the expert solves a task if it leaves a step out."""
     twin, met = Twin(), frozenset[int]()
-    twin.open(task.world, task.start)
+    twin.open(task.world, task.draft.start)
     met = task.meets(met, twin.url, Effect())
     for index, action in enumerate(task.plan[:-1]):
         move = read_action(action)
         if index != skip and move is not None:
             met = task.meets(met, twin.url, twin.act(move))
             met = task.meets(met, twin.url, Effect())
-    return task.solved(twin.states, met, task.answer)
+    return task.solved(twin.states, met, task.draft.answer)
 
 
 def accepted(task: Task) -> bool:
@@ -225,22 +218,10 @@ def _follow(task_id: str, split: str, draft: Draft, world: World) -> Task:
     for source in draft.sources or ((twin.url,) if draft.answer else ()):
         nodes.append(KeyNode("url_exactly", located(source)[0], required=True))
     stop = str(Move("stop", text=draft.answer or "done"))
-    plan, changed = (*draft.plan, stop), world.changed(twin.states)
+    plan, facts = (*draft.plan, stop), frozenset[Fact]().union(*evidence.values())
+    written, changed = tuple(dict.fromkeys(nodes)), world.changed(twin.states)
     return Task(
-        task_id,
-        split,
-        draft.level,
-        draft.goal,
-        draft.start,
-        plan,
-        tuple(urls),
-        tuple(fresh),
-        draft.answer,
-        draft.others,
-        tuple(dict.fromkeys(nodes)),
-        changed,
-        frozenset().union(*evidence.values()),
-        world,
+        task_id, split, world, draft, plan, tuple(urls), tuple(fresh), written, changed, facts
     )
 
 
@@ -321,9 +302,9 @@ def accepted_draws(template: str, seed: int) -> list[int]:
             task = load(_id(split, seed, template, draw))
         except TaskNotFound:
             continue
-        if task.goal not in goals and accepted(task):
+        if task.draft.goal not in goals and accepted(task):
             found.append(draw)
-            goals.add(task.goal)
+            goals.add(task.draft.goal)
             if len(found) == DRAWS:
                 break
     return found

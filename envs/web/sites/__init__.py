@@ -35,43 +35,19 @@ class World:
 
     def __init__(self, seed: int):
         self.common = Common(seed)
-        self._sites: dict[str, Site] = {HOME: Home(self)}
+
+    home = cached_property(lambda self: Home(self))
+    shop = cached_property(lambda self: Shop(self.common))
+    wiki = cached_property(lambda self: Wiki(self.common))
+    forum = cached_property(lambda self: Forum(self.common))
+    stay = cached_property(lambda self: Stay(self.common))
+    map = cached_property(lambda self: Map(self.common))
+    mail = cached_property(lambda self: Mail(self.common))
 
     def site(self, host: str) -> Site:
-        """Return the site of a host, which is generated when it is first asked for."""
-        if host not in self._sites:
-            self._sites[host] = SITES[host](self.common)
-        return self._sites[host]
-
-    @cached_property
-    def shop(self) -> Shop:
-        """The shop."""
-        return self.site(Shop.host)  # type: ignore[return-value]
-
-    @cached_property
-    def wiki(self) -> Wiki:
-        """The encyclopedia."""
-        return self.site(Wiki.host)  # type: ignore[return-value]
-
-    @cached_property
-    def forum(self) -> Forum:
-        """The forum."""
-        return self.site(Forum.host)  # type: ignore[return-value]
-
-    @cached_property
-    def stay(self) -> Stay:
-        """The booking site."""
-        return self.site(Stay.host)  # type: ignore[return-value]
-
-    @cached_property
-    def map(self) -> Map:
-        """The map."""
-        return self.site(Map.host)  # type: ignore[return-value]
-
-    @cached_property
-    def mail(self) -> Mail:
-        """The mailbox."""
-        return self.site(Mail.host)  # type: ignore[return-value]
+        """Return the site of one of `HOSTS`; it is generated when it is first asked for."""
+        site: Site = getattr(self, host.removesuffix(".test"))
+        return site
 
     def answer(
         self, states: Mapping[str, Any], request: Request
