@@ -17,8 +17,8 @@ from .lines import plain, quoted, unquoted
 
 MOST_TYPED = 500
 _WORD = re.compile(r"([A-Za-z_]+) ?(.*)")
-_NUMBER = re.compile(r"\[? ?(\d{1,6}) ?(?:\]|(?= |$)) ?")
-_NAMED = re.compile(r"\[? ?(?:(\w+) )?'((?:[^'\\]|\\.)*)'(?: (\d{1,4}))? ?\]? ?")
+_NUMBER = re.compile(r"\[? ?([1-9]\d{0,5}) ?(?:\]|(?= |$)) ?")
+_NAMED = re.compile(r"\[? ?(?:([A-Za-z]+) )?'((?:[^'\\]|\\.)*)'(?: (\d{1,4}))? ?\]? ?")
 _BRACKETS = re.compile(r"\[([^\[\]]+)\] ?|([^\[\]]+)(?=\[)")
 _ENTER = re.compile(r"(.*\S) ?\[ ?(?:press_enter_after ?= ?)?([01]) ?\]")
 _DIRECTION = re.compile(r"\[? ?(?:direction ?= ?)?(up|down) ?\]?", re.IGNORECASE)
@@ -75,7 +75,7 @@ def read_action(action: str) -> Move | None:
         >>> read_action("open the door") is None
         True
     """
-    found = _WORD.fullmatch(" ".join(action.strip("` \n").split()))
+    found = _WORD.fullmatch(" ".join(action.lstrip("` \n").rstrip("`. \n").split()))
     verb = _VERBS.get(found[1].lower()) if found else None
     if found is None or verb is None:
         return None
@@ -129,9 +129,10 @@ def _typed(text: str) -> str:
 
 def canonical(action: str) -> str:
     """Return the canonical form of an action: names and texts in lower case, single blanks."""
-    move = read_action(action)
+    even = collapse(action)
+    move = read_action(action) or read_action(even)
     if move is None:
-        return collapse(action)
+        return even
     name = plain(move.target.name)
     target = move.target._replace(name=name, role=move.target.role.lower())
     return str(move._replace(target=target, text=plain(move.text)))
