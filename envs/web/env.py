@@ -12,9 +12,10 @@ from ..base import Outcome, TextEnv
 from ..panel import Panel
 from .actions import Move, Target, canonical, read_action
 from .canonicalizer import WebCanonicalizer, admissible_of, narrate
+from .engine import Effect, Engine
 from .lines import ROOT, read_page, write_answer
 from .tasks import Task, load, panel_of
-from .twin import Effect, Engine, Twin
+from .twin import Twin
 
 BENCHMARKS = ("embedded", "miniwob", "webvoyager", "mind2web-live", "gaia-web")
 ENGINES: Mapping[str, Callable[[], Engine] | None] = {"twin": Twin, "chromium": None}

@@ -21,10 +21,11 @@ from ..panel import Panel
 from ..storage import packaged
 from .actions import Move, read_action
 from .canonicalizer import WebCanonicalizer, located
+from .engine import Effect
 from .lines import plain
 from .sites import World, world_of
 from .templates import NOTHING, Draft, draft, template_names
-from .twin import Effect, Twin
+from .twin import Twin
 
 INSTANCES: Mapping[str, range] = {
     "train": range(0, 16),

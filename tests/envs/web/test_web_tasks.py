@@ -9,9 +9,9 @@ import pytest
 
 from comap.envs.panel import evenly
 from comap.envs.web.actions import canonical
+from comap.envs.web.engine import Effect
 from comap.envs.web.tasks import INSTANCES, KeyNode, accepted, accepted_draws, load, panel_of, right
 from comap.envs.web.templates import template_names
-from comap.envs.web.twin import Effect
 from comap.errors import TaskNotFound
 from comap.facts import State
 

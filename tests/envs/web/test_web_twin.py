@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comap.envs.web.actions import read_action
+from comap.envs.web.engine import Effect, check_address, request_of
 from comap.envs.web.lines import read_page
 from comap.envs.web.pages import (
     Node,
@@ -25,7 +26,7 @@ from comap.envs.web.pages import (
     textbox,
 )
 from comap.envs.web.sites import HOSTS, Request, Response, World, world_of
-from comap.envs.web.twin import Effect, Moment, Twin, check_address, encode, request_of
+from comap.envs.web.twin import Moment, Twin, encode
 
 WORLD = world_of(20)
 
