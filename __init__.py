@@ -101,6 +101,7 @@ _LIMITS = {
     "ScienceWorld": None,  # each task has its own
     "StableToolBench": None,  # the environment's number of calls
     "SearchQA": None,  # its option `turns`
+    "Web": 15,
 }
 
 

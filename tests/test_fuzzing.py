@@ -71,6 +71,15 @@ ENVIRONMENTS = {
             "<answer>Jane Austen</answer>",
             "<think>so</think>",
         ),
+        "Web": (
+            "URL shop.test/item?id=3\n[1] RootWebArea 'Lamp'\n\t[2] link 'Cart'",
+            "\t[3] combobox 'Size' value: 'S'\n\t\t[4] option 'S' selected: true",
+            "type [textbox 'Town'] [x] [1]",
+            "click [link 'it\\'s [7]' 2]",
+            "select 7 [ M ]",
+            "stop [N/A]",
+            "Answer: 'x'",
+        ),
     }.items()
 }
 PARTICLES = ("a", "an", "the", "on", "off", "in", "into", "to", "from", "with", "up", "down")

@@ -33,7 +33,7 @@ FLOORS = (
     {"__main__"},
 )
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}
-FOLDERS = {"alfworld", "scienceworld", "webshop", "stabletoolbench", "searchqa"}
+FOLDERS = {"alfworld", "scienceworld", "webshop", "stabletoolbench", "searchqa", "web"}
 HEAVY = {"torch", "transformers", "textworld", "alfworld", "matplotlib", "rich", "ray", "openai"}
 OPTIONAL = ("comap.benchmarks", "comap.integrations")
 MAX_MODULE, MAX_FUNCTION, MAX_IMPORT_SECONDS = 700, 80, 0.5

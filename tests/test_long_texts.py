@@ -57,7 +57,7 @@ _BEGUN = (
     ),
 )
 _ENDS = ("", "!", "]", "</answer>", "\n</information>")
-_ENVIRONMENTS = ("ALFWorld", "ScienceWorld", "WebShop", "StableToolBench", "SearchQA")
+_ENVIRONMENTS = ("ALFWorld", "ScienceWorld", "WebShop", "StableToolBench", "SearchQA", "Web")
 _RANDOM = random.Random(0)
 TEXTS: list[tuple[str, str, str]] = [
     *((begun, repeated, _RANDOM.choice(_ENDS)) for begun in _BEGUN for repeated in _REPEATED),

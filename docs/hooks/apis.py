@@ -22,6 +22,7 @@ ENVIRONMENTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "scienceworld": ("ScienceWorld", "ScienceWorldEnv"),
         "stabletoolbench": ("StableToolBench", "StableToolBenchEnv"),
         "searchqa": ("Search QA", "SearchQAEnv"),
+        "web": ("Web", "WebEnv"),
     }
 )
 """The title and the class of each environment's page."""

@@ -1,0 +1,13 @@
+"""The web: generated sites, a browser for them, the environment and its canonicalizer."""
+
+from __future__ import annotations
+
+from ..vector import vector_of
+from .canonicalizer import WebCanonicalizer
+from .env import WebEnv
+
+__all__ = ["WebCanonicalizer", "WebEnv", "vector"]
+
+
+vector = vector_of(WebEnv.env_id)
+"""Web environments as one: what ``gym.make_vec`` calls. See `text_vector`."""

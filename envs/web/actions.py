@@ -1,0 +1,138 @@
+"""Actions: WebEvolver's seven, and two more, read leniently.
+
+``click [7]``, ``type [7] [words] [1]``, ``scroll [down]``, ``wait``, ``goback``, ``restart`` and
+``stop [answer]`` are upstream's (Fang et al., 2025); ``select [7] [option]`` and ``goto [url]`` are
+ours. In the place of a number may stand what the line says: ``click [link 'Cart']``. A number means
+something on one page only; names are what beliefs and world models can speak of.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from ..canon import collapse
+from .lines import plain, quoted, unquoted
+
+MOST_TYPED = 500
+_WORD = re.compile(r"([A-Za-z_]+) ?(.*)")
+_NUMBER = re.compile(r"\[? ?([1-9]\d{0,5}) ?(?:\]|(?= |$)) ?")
+_NAMED = re.compile(r"\[? ?(?:([A-Za-z]+) )?'((?:[^'\\]|\\.)*)'(?: (\d{1,4}))? ?\]? ?")
+_BRACKETS = re.compile(r"\[([^\[\]]+)\] ?|([^\[\]]+)(?=\[)")
+_ENTER = re.compile(r"(.*\S) ?\[ ?(?:press_enter_after ?= ?)?([01]) ?\]")
+_DIRECTION = re.compile(r"\[? ?(?:direction ?= ?)?(up|down) ?\]?", re.IGNORECASE)
+_VERBS = {"goback": "goback", "go_back": "goback", "back": "goback"}
+_VERBS |= {
+    verb: verb for verb in ["click", "type", "select", "scroll", "wait", "restart", "goto", "stop"]
+}
+
+
+class Target(NamedTuple):
+    """A line of the page: by its number, or by role and name; `which` says which of equal ones."""
+
+    number: int = 0
+    role: str = ""
+    name: str = ""
+    which: int = 1
+
+    def __str__(self) -> str:
+        if self.number:
+            return f"[{self.number}]"
+        said = f"{self.role} {quoted(self.name)}".strip()
+        return f"[{said} {self.which}]" if self.which > 1 else f"[{said}]"
+
+
+class Move(NamedTuple):
+    """An action that was read."""
+
+    verb: str
+    target: Target = Target()
+    text: str = ""
+    enter: bool = True
+
+    def __str__(self) -> str:
+        if self.verb in ("wait", "goback", "restart"):
+            return self.verb
+        if self.verb == "click":
+            return f"click {self.target}"
+        if self.verb == "type":
+            return f"type {self.target} [{self.text}] [{int(self.enter)}]"
+        if self.verb == "select":
+            return f"select {self.target} [{self.text}]"
+        return f"{self.verb} [{self.text}]"
+
+
+@lru_cache(maxsize=1024)
+def read_action(action: str) -> Move | None:
+    """Return what an action says; None where it says nothing that can be done.
+
+    Example:
+        >>> print(read_action("Type 7 [red  lamp] [press_enter_after=0]"))
+        type [7] [red lamp] [0]
+        >>> print(read_action("click [button 'Add to cart']"))
+        click [button 'Add to cart']
+        >>> read_action("open the door") is None
+        True
+    """
+    found = _WORD.fullmatch(" ".join(action.lstrip("` \n").rstrip("`. \n").split()))
+    verb = _VERBS.get(found[1].lower()) if found else None
+    if found is None or verb is None:
+        return None
+    rest = found[2]
+    if verb in ("wait", "goback", "restart"):
+        return Move(verb) if rest.strip("[] ") == "" else None
+    if verb == "scroll":
+        way = _DIRECTION.fullmatch(rest)
+        return Move(verb, text=way[1].lower()) if way else None
+    if verb in ("stop", "goto"):
+        said = _typed(rest)
+        return Move(verb, text=said) if said or verb == "stop" else None
+    target, rest = _target(rest, whole=verb == "click")
+    if target is None:
+        return None
+    if verb == "click":
+        return Move(verb, target) if not rest else None
+    if verb == "select":
+        return Move(verb, target, _typed(rest)) if rest else None
+    flagged = _ENTER.fullmatch(rest)
+    if flagged is not None:
+        return Move(verb, target, _typed(flagged[1]), flagged[2] == "1")
+    return Move(verb, target, _typed(rest)) if rest else None
+
+
+def _target(text: str, whole: bool) -> tuple[Target | None, str]:
+    """Return the target that a text begins with, and what follows it."""
+    if found := _NUMBER.match(text):
+        return Target(int(found[1])), text[found.end() :]
+    if found := _NAMED.match(text):
+        name, which = " ".join(unquoted(found[2]).split()), int(found[3] or 1)
+        return Target(0, found[1] or "", name, max(which, 1)), text[found.end() :]
+    if found := _BRACKETS.match(text):
+        return Target(name=(found[1] or found[2]).strip()), text[found.end() :]
+    if whole and text and "[" not in text:
+        return Target(name=text), ""
+    return None, text
+
+
+def _typed(text: str) -> str:
+    """Return what is in brackets, or bare, as it is typed: on one line, without control characters."""
+    text = text.strip()
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1]
+    text = " ".join(text.split())
+    if not text.isprintable():
+        text = "".join(char for char in text if ord(char) >= 32 and ord(char) != 127)
+        text = text.encode("utf-8", "replace").decode()
+    return text[:MOST_TYPED]
+
+
+def canonical(action: str) -> str:
+    """Return the canonical form of an action: names and texts in lower case, single blanks."""
+    even = collapse(action)
+    move = read_action(action) or read_action(even)
+    if move is None:
+        return even
+    name = plain(move.target.name)
+    target = move.target._replace(name=name, role=move.target.role.lower())
+    return str(move._replace(target=target, text=plain(move.text)))

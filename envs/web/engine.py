@@ -1,0 +1,94 @@
+"""What an engine is: something that shows pages and takes actions; and the addresses it may open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from .actions import Move
+from .sites import HOSTS, World
+from .sites.base import Request
+
+_LONGEST_URL = 8_000
+
+
+class Effect(NamedTuple):
+    """What an action did: `refused` is the reason why nothing, `control` what was typed or chosen in."""
+
+    refused: str = ""
+    control: str = ""
+    value: str = ""
+
+
+class Engine(Protocol):
+    """What shows pages and takes actions: the twin, or a browser."""
+
+    @property
+    def states(self) -> Mapping[str, Any]:
+        """The states of the sites, by host."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """The address, as ``host/path?query``."""
+        ...
+
+    def open(self, world: World, url: str) -> None:
+        """Start at an address of fresh sites; ``restart`` leads back there."""
+        ...
+
+    def act(self, move: Move) -> Effect:
+        """Take an action other than ``stop``."""
+        ...
+
+    def text(self) -> str:
+        """Return the page as an observation."""
+        ...
+
+    def save(self) -> Any:
+        """Return this moment, picklable; later steps do not change it."""
+        ...
+
+    def load(self, saved: Any) -> None:
+        """Go back to a moment of the world that is open."""
+        ...
+
+
+class Refused(Exception):
+    """An action cannot be taken; the message says why."""
+
+
+def check_address(url: str, hosts: Sequence[str] = HOSTS) -> str:
+    """Return an address as ``host/path?query``; raise `Refused` for one that is not allowed.
+
+    Example:
+        >>> check_address("http://shop.test/search?q=red lamp")
+        'shop.test/search?q=red%20lamp'
+    """
+    if "://" not in url and not url.lower().startswith(("javascript:", "data:", "about:", "file:")):
+        url = f"http://{url}"
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        raise Refused("no address can be read of it") from None
+    if parts.scheme not in ("http", "https"):
+        raise Refused(f"only http and https may be opened, not {parts.scheme or 'this'}")
+    if host not in hosts or port is not None or parts.username is not None:
+        raise Refused(f"the host {parts.netloc!r:.80} is not allowed; allowed: {', '.join(hosts)}")
+    path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=-._~", errors="replace")
+    query = quote(parts.query, safe="/%:@!$&()*+,;=-._~?", errors="replace")
+    address = f"{host}{path}?{query}" if query else f"{host}{path}"
+    if len(address) > _LONGEST_URL:
+        raise Refused(f"the address has more than {_LONGEST_URL:,} characters")
+    return address
+
+
+def request_of(url: str, method: str = "GET", body: str = "") -> Request:
+    """Return the request for an address ``host/path?query`` and a body as forms send it."""
+    where, _, query = url.partition("?")
+    host, _, path = where.partition("/")
+    sent = dict(parse_qsl(body, keep_blank_values=True)) if body else {}
+    asked = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
+    return Request(method, host, f"/{path}", asked, sent)

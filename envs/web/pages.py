@@ -1,0 +1,301 @@
+"""Pages as trees of components: the HTML that a browser gets, and the lines that it would show.
+
+Both are written from one tree. Each text has a block of its own, controls are named by
+``aria-label``, and nothing depends on layout, so that the lines written here are those of Chromium's
+accessibility tree. Lists, list items, paragraphs and forms have no lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from html import escape
+from typing import NamedTuple, TypeVar
+from urllib.parse import quote_plus
+
+from .lines import FIRST, ROOT, quoted
+
+TYPED = frozenset(("textbox", "searchbox", "textarea"))
+CONTROLS = TYPED | {"button", "checkbox", "combobox", "radio", "radiogroup", "option"}
+_SILENT = frozenset(("list", "item", "form"))
+PER_PAGE = 10
+_T = TypeVar("_T")
+_PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACw="
+
+
+class Node(NamedTuple):
+    """A component; which attributes mean something depends on its role.
+
+    Attributes:
+        role: Its role, or ``list``, ``item``, ``form`` or ``hidden``, which have no line.
+        name: Its accessible name.
+        children: The components in it.
+        href: Where a link leads, and a form's action.
+        field: A control's name in its form, and a form's method.
+        value: What a control sends, or the text that is in it at first.
+        checked: Whether a checkbox, a radio button or an option is chosen at first.
+        disabled: Whether a control is disabled.
+    """
+
+    role: str
+    name: str = ""
+    children: tuple[Node, ...] = ()
+    href: str = ""
+    field: str = ""
+    value: str = ""
+    checked: bool = False
+    disabled: bool = False
+
+
+class Page(NamedTuple):
+    """A title and the components under it."""
+
+    title: str
+    body: tuple[Node, ...]
+
+
+def heading(name: str) -> Node:
+    return Node("heading", name)
+
+
+def text(name: str) -> Node:
+    return Node("StaticText", name)
+
+
+def address(path: str, **query: object) -> str:
+    """Return a path with a query.
+
+    Example:
+        >>> address("/search", q="red lamp", page=2)
+        '/search?q=red+lamp&page=2'
+    """
+    return path + "?" + "&".join(f"{key}={quote_plus(str(value))}" for key, value in query.items())
+
+
+def link(name: str, path: str, **query: object) -> Node:
+    return Node("link", name, href=address(path, **query) if query else path)
+
+
+def facts(said: Mapping[str, object]) -> Iterator[Node]:
+    """Yield the texts ``label: value``."""
+    return (text(f"{label}: {value}") for label, value in said.items())
+
+
+def image(name: str) -> Node:
+    return Node("image", name)
+
+
+def nav(name: str, *links: Node) -> Node:
+    return Node("navigation", name, links)
+
+
+def rows(items: Iterable[Sequence[Node]]) -> Node:
+    """Return a list with an item for each group of components."""
+    return Node("list", children=tuple(Node("item", children=tuple(item)) for item in items))
+
+
+def form(action: str, *children: Node, method: str = "get") -> Node:
+    return Node("form", children=children, href=action, field=method)
+
+
+def post(action: str, sent: Mapping[str, object], *children: Node) -> Node:
+    """Return a form that changes something, with fields that nobody sees."""
+    fields = (hidden(field, str(value)) for field, value in sent.items())
+    return form(action, *fields, *children, method="post")
+
+
+def hidden(field: str, value: str) -> Node:
+    return Node("hidden", field=field, value=value)
+
+
+def button(name: str) -> Node:
+    return Node("button", name)
+
+
+def textbox(name: str, field: str, value: str = "", role: str = "textbox") -> Node:
+    """Return a field of one line; the role ``textarea`` makes it one of several."""
+    if role != "textarea":
+        value = value.replace("\n", "").replace("\r", "")  # as the HTML Standard sanitizes it
+    return Node(role, name, field=field, value=value)
+
+
+def checkbox(name: str, field: str, checked: bool = False) -> Node:
+    return Node("checkbox", name, field=field, value="yes", checked=checked)
+
+
+def radios(name: str, field: str, choices: Iterable[str], chosen: str = "") -> Node:
+    """Return a group of radio buttons, whose values are their names."""
+    buttons = (Node("radio", one, field=field, value=one, checked=one == chosen) for one in choices)
+    return Node("radiogroup", name, tuple(buttons))
+
+
+def select(name: str, field: str, choices: Iterable[str], chosen: str = "") -> Node:
+    """Return a list to choose from, whose values are its options' names; the first is the default."""
+    names = tuple(choices)
+    chosen = chosen if chosen in names else names[0]
+    options = tuple(Node("option", one, value=one, checked=one == chosen) for one in names)
+    return Node("combobox", name, options, field=field)
+
+
+def search_form(action: str, name: str, value: str, *more: Node) -> Node:
+    """Return a form with a search box."""
+    return form(action, textbox(name, "q", value, "searchbox"), *more, button("Search"))
+
+
+def listing(
+    found: Sequence[_T], path: str, query: Mapping[str, str], row: Callable[[_T], Sequence[Node]]
+) -> Iterator[Node]:
+    """Yield one page of results, and links to the pages around it."""
+    kept = {key: value for key, value in query.items() if key != "page"}
+    last, asked = max(1, -(-len(found) // PER_PAGE)), query.get("page", "")
+    at = min(int(asked), last) if re.fullmatch("[1-9][0-9]{0,5}", asked) else 1
+    yield text(f"Results: {len(found)}, page {at} of {last}")
+    yield rows(map(row, found[(at - 1) * PER_PAGE : at * PER_PAGE]))
+    if at > 1:
+        yield link("Previous page", path, **kept, page=at - 1)
+    if at < last:
+        yield link("Next page", path, **kept, page=at + 1)
+
+
+class Item(NamedTuple):
+    """A node that has a line: `form` is the index of its form, `owner` of its group's line."""
+
+    node: Node
+    depth: int
+    form: int
+    owner: int
+
+
+class Outline:
+    """The lines of a page, and its forms, before anybody has typed anything.
+
+    Attributes:
+        items: What has a line, in order; line ``[n]`` is ``items[n - 1]``.
+        forms: The form components.
+        controls: For each form its nodes that can be sent, with their index in `items` or -1.
+    """
+
+    def __init__(self, page: Page):
+        self.title = page.title
+        self.items = [Item(Node(ROOT, page.title), 0, -1, -1)]
+        self.forms: list[Node] = []
+        self.controls: list[list[tuple[int, Node]]] = []
+        self._heads = [f"[1] {ROOT} {quoted(page.title)}"]
+        self._stateful: list[int] = []
+        self._chosen: dict[int, int] = {}
+        for node in page.body:
+            self._add(node, 1, -1, -1)
+
+    def _add(self, node: Node, depth: int, form_index: int, owner: int) -> None:
+        role, index = node.role, -1
+        if role == "form":
+            form_index = len(self.forms)
+            self.forms.append(node)
+            self.controls.append([])
+        elif role not in _SILENT and role != "hidden":
+            index = len(self.items)
+            self.items.append(Item(node, depth, form_index, owner))
+            shown = "textbox" if role == "textarea" else role
+            self._heads.append(f"{depth * chr(9)}[{index + 1}] {shown} {quoted(node.name)}")
+            if role in CONTROLS:
+                self._stateful.append(index)
+            if node.checked and owner >= 0:
+                self._chosen[owner] = index
+            depth, owner = depth + 1, index
+        if form_index >= 0 and (node.field or role == "button") and role != "form":
+            self.controls[form_index].append((index, node))
+        for child in node.children:
+            self._add(child, depth, form_index, owner)
+
+    def text_of(self, index: int, values: Mapping[int, str | int]) -> str:
+        """Return the text in a control."""
+        return str(values.get(index, self.items[index].node.value))
+
+    def is_checked(self, index: int, values: Mapping[int, str | int]) -> bool:
+        """Return whether a checkbox is checked, or a radio button or an option is chosen."""
+        node, _, _, owner = self.items[index]
+        if node.role == "checkbox":
+            return bool(values.get(index, node.checked))
+        return values.get(owner, self._chosen.get(owner, -1)) == index
+
+    def chosen(self, owner: int, values: Mapping[int, str | int]) -> int:
+        """Return the index of what is chosen in a group; -1 where nothing is."""
+        return int(values.get(owner, self._chosen.get(owner, -1)))
+
+    def write(self, url: str, values: Mapping[int, str | int]) -> str:
+        """Return the page's text, with what was typed and chosen."""
+        lines = self._heads.copy()
+        for index in self._stateful:
+            if state := self._state_of(index, values):
+                lines[index] += state
+        return f"{FIRST}{url}\n" + "\n".join(lines)
+
+    def _state_of(self, index: int, values: Mapping[int, str | int]) -> str:
+        node = self.items[index].node
+        role, state = node.role, ""
+        if role in TYPED:
+            value = self.text_of(index, values)
+            state = f" value: {quoted(value)}" if value else ""
+        elif role == "combobox":
+            chosen = self.chosen(index, values)
+            state = f" value: {quoted(self.items[chosen].node.name)}" if chosen >= 0 else ""
+        elif role in ("checkbox", "radio"):
+            state = f" checked: {str(self.is_checked(index, values)).lower()}"
+        elif role == "option":
+            state = f" selected: {str(self.is_checked(index, values)).lower()}"
+        return state + (" disabled: true" if node.disabled else "")
+
+
+def to_html(page: Page) -> str:
+    """Return a page as HTML: what the chromium engine serves.
+
+    Example:
+        >>> print(to_html(Page("A & B", (text("<b>"),))).splitlines()[1])
+        <p>&lt;b&gt;</p>
+    """
+    head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{_safe(page.title)}'
+    return f"{head}</title></head><body>\n{''.join(map(_element, page.body))}</body></html>\n"
+
+
+def _safe(text: str) -> str:
+    return escape(text.encode("utf-8", "replace").decode())
+
+
+def _attributes(**given: str) -> str:
+    names = {"label": "aria-label", "kind": "type"}
+    return "".join(f' {names.get(key, key)}="{_safe(value)}"' for key, value in given.items())
+
+
+def _element(node: Node) -> str:
+    """Return the HTML of a component; links never open a new tab."""
+    role, name, inside = node.role, node.name, "".join(map(_element, node.children))
+    off = " disabled" * node.disabled
+    named = _attributes(label=name, **({"name": node.field} if node.field else {}))
+    if role in ("textbox", "searchbox"):
+        kind = "search" if role == "searchbox" else "text"
+        return f"<input{_attributes(kind=kind, value=node.value)}{named}{off}>"
+    if role in ("checkbox", "radio"):
+        checked = " checked" * node.checked
+        return f"<input{_attributes(kind=role, value=node.value)}{named}{checked}{off}>"
+    if role == "form":
+        where = _attributes(action=node.href, method=node.field, autocomplete="off")
+        return f"<form{where}>{inside}</form>\n"
+    if role == "option":
+        return f"<option{_attributes(value=node.value)}{' selected' * node.checked}>{_safe(name)}</option>"
+    if role == "hidden":
+        return f"<input{_attributes(kind='hidden', name=node.field, value=node.value)}>"
+    if role == "image":
+        return f"<p><img{_attributes(alt=name, src=_PIXEL)} width=16 height=16></p>"
+    plain = {
+        "heading": f"<h1>{_safe(name)}</h1>",
+        "StaticText": f"<p>{_safe(name)}</p>",
+        "link": f"<p><a{_attributes(href=node.href)}>{_safe(name)}</a></p>",
+        "button": f"<button{off}>{_safe(name)}</button>",
+        "textarea": f"<textarea{named}{off}>\n{_safe(node.value)}</textarea>",
+        "combobox": f"<select{named}{off}>{inside}</select>",
+        "radiogroup": f'<div role="radiogroup"{named}>{inside}</div>',
+        "navigation": f"<nav{_attributes(label=name)}>{inside}</nav>",
+        "list": f"<ul>{inside}</ul>",
+        "item": f"<li>{inside}</li>",
+    }
+    return plain[role] + "\n"

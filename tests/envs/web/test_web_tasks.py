@@ -1,0 +1,159 @@
+"""Tasks: frozen panels, experts that solve them, shortened experts that do not, answers, key nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import pytest
+
+from comap.envs.panel import evenly
+from comap.envs.web.actions import canonical
+from comap.envs.web.engine import Effect
+from comap.envs.web.tasks import INSTANCES, KeyNode, accepted, accepted_draws, load, panel_of, right
+from comap.envs.web.templates import template_names
+from comap.errors import TaskNotFound
+from comap.facts import State
+
+PANELS = {
+    "train": (991, "eda2125f192c4f20"),
+    "valid": (248, "a51bebb4ceb801ae"),
+    "test": (248, "f3fc8ddb20190734"),
+}
+
+
+@pytest.mark.parametrize("split", PANELS)
+def test_panels_are_frozen(split: str) -> None:
+    panel = panel_of(split)
+    assert (len(panel), panel.sha256[:16]) == PANELS[split]
+    parts = [task.split("/") for task in panel.ids]
+    assert {part[3] for part in parts} == set(template_names())
+    assert {int(part[2]) for part in parts} == set(INSTANCES[split])
+
+
+def test_no_instance_is_in_two_splits() -> None:
+    seeds = [seed for seeds in INSTANCES.values() for seed in seeds]
+    assert len(seeds) == len(set(seeds))
+
+
+@pytest.mark.parametrize("name", template_names())
+def test_panels_list_what_is_accepted(name: str) -> None:
+    listed = [task for task in panel_of("test").ids if f"/20/{name}/" in task]
+    assert listed == [f"generated/test/20/{name}/{draw}" for draw in accepted_draws(name, 20)]
+
+
+@pytest.mark.parametrize("split", PANELS)
+def test_experts_solve_tasks_and_shortened_ones_do_not(split: str) -> None:
+    for task in evenly(panel_of(split).ids, 80):
+        assert accepted(load(task)), task
+
+
+@pytest.mark.parametrize("task", evenly(panel_of("valid").ids, 31))
+def test_the_expert_plays_what_is_admissible(task: str) -> None:
+    env = gymnasium.make("comap/Web-v0", split="valid")
+    _, info = env.reset(options={"task": task})
+    scores, terminated = [info["score"]], False
+    while not terminated:
+        action = env.get_wrapper_attr("expert_action")()
+        assert canonical(action) in map(canonical, info["admissible_actions"]), (task, action)
+        _, reward, terminated, truncated, info = env.step(action)
+        assert not info["invalid_action"] and not truncated, (task, action)
+        scores.append(info["score"])
+        believed = env.unwrapped.score_of(info["facts"])
+        assert believed <= info["score"] + 1e-9
+    assert (reward, info["success"], scores[-1]) == (1.0, True, 1.0)
+    assert scores == sorted(scores)
+    assert env.unwrapped.goal_reached(info["facts"]) is True and env.unwrapped.ended(info["facts"])
+
+
+@pytest.mark.parametrize(
+    ("task", "wrong"),
+    [
+        ("shop-detail", "stop [rubber]"),
+        ("shop-detail", "stop []"),
+        ("shop-missing", "stop [3.00]"),
+        ("wiki-fact", "stop [N/A]"),
+    ],
+)
+def test_wrong_answers_and_answers_that_were_guessed_earn_nothing(task: str, wrong: str) -> None:
+    env: Any = gymnasium.make("comap/Web-v0", split="test").unwrapped
+    name = next(one for one in panel_of("test").ids if f"/{task}/" in one)
+    env.reset(options={"task": name})
+    for action in (*env.wanted.plan[:-1], wrong):
+        answer = env.step(action)
+    assert answer[1:3] == (0.0, True) and answer[4]["score"] < 1
+    assert env.goal_reached(answer[4]["facts"]) is False
+    env.reset(options={"task": name})
+    answer = env.step(env.wanted.plan[-1])
+    assert answer[1] == 0.0 and not answer[4]["success"]
+    assert env.goal_reached(answer[4]["facts"]) is None
+
+
+def test_what_nobody_asked_for_is_no_success() -> None:
+    env: Any = gymnasium.make("comap/Web-v0", split="test").unwrapped
+    task = next(one for one in panel_of("test").ids if "/forum-vote/" in one)
+    env.reset(options={"task": task})
+    for action in env.wanted.plan[:-1]:
+        env.step(action)
+    saved = env.snapshot()
+    assert env.step("stop [done]")[1] == 1.0
+    env.restore(saved)
+    env.step("type [textbox 'Your reply'] [And more] [0]")
+    env.step("click [button 'Reply']")
+    assert env.step("stop [done]")[1] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted", "others", "fits"),
+    [
+        ("Oak", "oak", (), True),
+        ("It is made of oak.", "oak", ("ash", "oak"), True),
+        ("oak or ash", "oak", ("ash", "oak"), False),
+        ("cast iron", "iron", ("cast iron", "iron"), False),
+        ("the cast iron", "cast iron", ("iron",), True),
+        ("2 h 5 min", "2 h 5 min", (), True),
+        ("2 h 50 min", "2 h 5 min", (), False),
+        ("12.5 km", "12.5 km", (), True),
+        ("112.5 km", "12.5 km", (), False),
+        ("n/a", "N/A", (), True),
+        ("the answer is N/A", "N/A", (), False),
+        ("", "oak", (), False),
+        ("oak " * 40, "oak", (), False),
+    ],
+)
+def test_answers(answer: str, wanted: str, others: tuple[str, ...], fits: bool) -> None:
+    assert right(answer, wanted, others) is fits
+
+
+def test_key_nodes() -> None:
+    included = KeyNode("url_included", "shop.test/search", "q", "red lamp")
+    assert included.met("shop.test/search?sort=price&q=Red+lamp", Effect())
+    assert not included.met("shop.test/search?q=red+lamps", Effect())
+    exact = KeyNode("url_exactly", "shop.test/item?a=1&b=2")
+    assert exact.met("shop.test/item?b=2&a=1", Effect()) and not exact.met(
+        "shop.test/item?a=1", Effect()
+    )
+    typed = KeyNode("element_value", "", "city", "ashford")
+    assert typed.met("map.test/", Effect("", "City", "Ashford")) and not typed.met(
+        "map.test/", Effect()
+    )
+    state = State({("title", "shop.test/search?q=red lamp&sort=price", "x"), ("at", "map.test/")})
+    assert included.met_by(state) and not exact.met_by(state) and not typed.met_by(state)
+    value = ("value", "map.test/", "textbox", "city", "ashford")
+    assert typed.met_by(State({value}))
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "generated/test/20/shop-detail/99",
+        "generated/test/0/shop-detail/0",
+        "generated/test/020/shop-detail/0",
+        "generated/test/20/no-such/0",
+        "test/20/shop-detail/0",
+        "",
+    ],
+)
+def test_unknown_tasks(task: str) -> None:
+    with pytest.raises(TaskNotFound, match="generated/test/20/shop-detail/0"):
+        load(task)
