@@ -77,7 +77,7 @@ def run_experiments(
 ) -> bool:
     """Run commands of comap for tables and figures and write reports; return whether all ended well."""
     scale, chosen = scale_named(scale_name), wanted(names)
-    found = plan(chosen, scale, seeds)
+    found = _left(plan(chosen, scale, seeds), out)
     official, shown = (
         {env: str(Path(path).expanduser().resolve()) for env, path in (given or {}).items()}
         for given in (data, demos)
@@ -216,16 +216,34 @@ def _report(results: Path, chosen: Sequence[Experiment], formats: Sequence[str],
         print(f"report: {path}")
 
 
+def _kept(results: Path) -> list[ResultRow]:
+    """Return the rows that a folder has of jobs that ran on another machine."""
+    before = read_rows(results / ROWS) if (results / ROWS).is_file() else ()
+    return [row for row in before if row.job and not (results / "jobs" / row.job).exists()]
+
+
 def _with_kept(found: Sequence[ResultRow], results: Path) -> list[ResultRow]:
-    """Return rows with those that a folder has of jobs that ran on another machine."""
+    """Return rows with those of jobs that ran on another machine."""
 
     def place(row: ResultRow) -> tuple[Any, ...]:
         return row.experiment, row.method, row.backbone, row.env, row.seed
 
-    before = read_rows(results / ROWS) if (results / ROWS).is_file() else ()
-    kept = [row for row in before if row.job and not (results / "jobs" / row.job).exists()]
+    kept = _kept(results)
     known = set(map(place, kept))
     return [*kept, *(row for row in found if row.job or place(row) not in known)]
+
+
+def _left(found: Plan, out: Path) -> Plan:
+    """Return a plan without the jobs that ran on another machine, and those that only they need."""
+    ran = {(row.experiment, row.method, row.job) for row in _kept(out) if not row.error}
+    cells = [
+        cell for cell in found.cells if (cell.experiment, cell.method.name, cell.job) not in ran
+    ]
+    left = [cell.job for cell in cells if cell.job is not None]
+    for name in left:  # grows
+        left += found.jobs[name].needs.values()
+    jobs = {name: job for name, job in found.jobs.items() if name in left}
+    return replace(found, jobs=jobs)
 
 
 def write_reports(
