@@ -208,8 +208,8 @@ class Doctor(Command):
         from ..envs.data import catalogue, is_installed
 
         for env_id in gymnasium.registry:
-            if env_id.startswith("comap/"):
-                name = env_name(env_id)
+            name = env_name(env_id)
+            if env_id.startswith("comap/") and name in _GET:
                 folder = data_path(name)
                 has = is_installed(name) if name in catalogue() else folder.is_dir()
                 lacking = f"not in {folder}; {_GET[name]}"
