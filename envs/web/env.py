@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -13,8 +14,11 @@ from ..panel import Panel
 from .actions import Move, Target, canonical, read_action
 from .canonicalizer import WebCanonicalizer, admissible_of, narrate
 from .engine import Effect, Engine
-from .lines import ROOT, read_page, write_answer
-from .tasks import Task, load, panel_of
+from .judge import Judge
+from .lines import ROOT, Line, plain, read_page, write_answer
+from .live import FILES, Acted, Inspecting, LiveTask, TaskFile, open_tasks
+from .sites import HOSTS
+from .tasks import SPLITS, Task, load, panel_of
 from .twin import Twin
 
 BENCHMARKS = ("embedded", "miniwob", "webvoyager", "mind2web-live", "gaia-web")
@@ -31,6 +35,8 @@ class Progress(NamedTuple):
         astray: Whether other actions than the expert's changed something since.
         answer: The answer, after ``stop``.
         refused: Why the last action was refused.
+        scores: The scores of the nodes of a task of Mind2Web-Live.
+        verdict: What a judge said of the episode, or why there is none.
     """
 
     met: frozenset[int] = frozenset()
@@ -38,6 +44,8 @@ class Progress(NamedTuple):
     astray: bool = False
     answer: str | None = None
     refused: str = ""
+    scores: tuple[float, ...] = ()
+    verdict: str = ""
 
 
 class WebEnv(TextEnv):
@@ -97,7 +105,16 @@ class WebEnv(TextEnv):
     Ids are ``generated/<split>/<instance>/<template>/<draw>``: 31 templates of three levels (look up;
     filter, compare, fill in; several sites) on 24 instances of all sites, of which ``train`` has 16,
     ``valid`` and ``test`` 4 each, so that the sites of a test were never seen. Some cannot be done, and
-    want the answer ``N/A``.
+    want the answer ``N/A``. Of a file the ids are ``<benchmark>/<the file's id>``; `split` is its label.
+
+    ## Task files
+    ``webvoyager``, ``mind2web-live`` and ``gaia-web`` play a user's file (`read_tasks`): on live sites in
+    a browser, or, where all tasks start at hosts of the generated sites, in the twin. WebVoyager needs a
+    `judge`; GAIA has its official rules (`gaia_correct`), and a judge by choice; Mind2Web-Live has key
+    nodes, scored on the page before an action, and ends when all are met (`key_node_report`).
+    ``info["verdict"]`` is the judge's, or says why there is none and which nodes cannot be scored: those
+    of meaning without a judge, those with a CSS selector without a browser; they count as 0. Steps are
+    Mind2Web-Live's 1.5 times the annotator's, 10 to 25: pass ``max_episode_steps=25`` to ``gym.make``.
 
     ## State facts
     See `comap.envs.web.canonicalizer`, by `WebCanonicalizer`: where one is and what pages are there
@@ -110,14 +127,19 @@ class WebEnv(TextEnv):
     are generated, not live.
 
     Args:
-        benchmark: ``"embedded"``; the others come with the engine ``chromium``.
+        benchmark: ``"embedded"``, or whose tasks a file has: ``"webvoyager"``, ``"mind2web-live"`` or
+            ``"gaia-web"``.
         engine: ``"twin"`` (pure Python).
         split: ``"train"``, ``"valid"`` or ``"test"``.
         observation: ``"page"``, the whole page.
+        data_dir: Folder with the official task files; None looks in ``COMAP_HOME/web``.
+        tasks: A task file instead.
+        judge: A language model that judges, or its name as for ``comap run --model``; None for none.
         **common: See `TextEnv`.
 
     Raises:
         OptionError: An option is unknown or has a value that it cannot have.
+        DataNotFound, DataCorrupt: A task file is missing or broken.
 
     Example:
         >>> import gymnasium as gym, comap
@@ -136,8 +158,10 @@ class WebEnv(TextEnv):
     generated_options: ClassVar[Mapping[str, Any]] = MappingProxyType({"benchmark": "embedded"})
     env_id = "comap/Web-v0"
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {"url": "", "title": "", "answer": None, "key_nodes": (), "refused": ""}
+        {"url": "", "title": "", "answer": None, "key_nodes": (), "refused": "", "verdict": ""}
     )
+    info_kept: ClassVar[tuple[str, ...]] = ("verdict",)
+    local_options: ClassVar[frozenset[str]] = frozenset(("data_dir", "tasks", "judge"))
     canonicalizer: WebCanonicalizer = WebCanonicalizer()
     state_text = staticmethod(narrate)
 
@@ -148,6 +172,9 @@ class WebEnv(TextEnv):
         engine: str = "twin",
         split: str = "train",
         observation: str = "page",
+        data_dir: str | os.PathLike[str] | None = None,
+        tasks: str | os.PathLike[str] | None = None,
+        judge: Any = None,
         **common: Any,
     ):
         super().__init__(**common)
@@ -155,7 +182,18 @@ class WebEnv(TextEnv):
         check_choice("engine", engine, ENGINES)
         check_choice("observation", observation, OBSERVATIONS)
         make_engine = ENGINES[engine]
-        if benchmark != "embedded":
+        if benchmark not in FILES and not (tasks is None and judge is None):
+            raise OptionError(
+                f"tasks and judge are for benchmark={', '.join(map(repr, FILES))}, found "
+                f"benchmark={benchmark!r}; leave them out"
+            )
+        self._judge = judge if judge is None or isinstance(judge, Judge) else Judge(judge)
+        self._file: TaskFile | None = None
+        if benchmark in FILES and not (engine == "twin" and tasks is None and data_dir is None):
+            check_choice("the web's split", split, SPLITS)
+            self._file = open_tasks(benchmark, data_dir, tasks, split)
+        stands_in = self._file is not None and self._file.hosts <= set(HOSTS)
+        if benchmark != "embedded" and not stands_in:
             raise OptionError(
                 f"benchmark={benchmark!r} needs a browser, which this version of comap cannot run yet; "
                 "use benchmark='embedded'"
@@ -165,11 +203,17 @@ class WebEnv(TextEnv):
                 f"engine={engine!r} with observation={observation!r} needs a browser, which this version "
                 "of comap cannot run yet; use engine='twin' and observation='page'"
             )
-        self._panel = panel_of(split)
         self._settings = {"benchmark": benchmark, "engine": engine, "observation": observation}
+        if self._file is None:
+            self._panel = panel_of(split)
+        else:
+            self._panel = Panel.of(self._file.tasks, split, SPLITS)
+            self._settings["tasks"] = self._file.sha256
+            self._settings["judge"] = "none" if self._judge is None else self._judge.name
+        self._own_limit = self._limit
         self._engine: Engine = make_engine()
         self.canonicalizer = WebCanonicalizer()
-        self._wanted: Task | None = None
+        self._wanted: Task | LiveTask | None = None
         self._progress = Progress()
         self._suggests = True
 
@@ -179,7 +223,7 @@ class WebEnv(TextEnv):
         return self._panel
 
     @property
-    def wanted(self) -> Task:
+    def wanted(self) -> Task | LiveTask:
         """The task with its answer and its plan. For checks, not for agents or world models."""
         if self._wanted is None:
             self._refuse_step()
@@ -196,7 +240,7 @@ class WebEnv(TextEnv):
 
     def expert_action(self) -> str | None:
         """Return the next action of the plan, or the way back to it; None after the end."""
-        if not self._running or self._wanted is None:
+        if not self._running or not isinstance(self._wanted, Task):
             return None
         task, progress = self._wanted, self._progress
         if progress.astray:
@@ -208,6 +252,8 @@ class WebEnv(TextEnv):
         if ("done",) not in state.facts:
             return False
         task = self.wanted
+        if isinstance(task, LiveTask):
+            return None
         given = next(
             (fact[1] for fact in state.facts if fact[0] == "answer" and len(fact) == 2), ""
         )
@@ -223,9 +269,11 @@ class WebEnv(TextEnv):
 
     def score_of(self, state: State) -> float | None:
         """Return the share of key nodes that the facts say were met; 1 if the task is solved."""
+        task = self.wanted
+        if isinstance(task, LiveTask):
+            return None
         if self.goal_reached(state):
             return 1.0
-        task = self.wanted
         return task.partial(sum(node.met_by(state) for node in task.nodes))
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
@@ -243,18 +291,30 @@ class WebEnv(TextEnv):
 
     def _open(self, task: str) -> tuple[str, str, Outcome]:
         self._wanted = None
-        wanted = load(task)
+        wanted = self._load_task(task)
         self._engine.open(wanted.world, wanted.draft.start)
         self._wanted = wanted
         met = wanted.meets(frozenset(), self._engine.url, Effect())
         self._progress = Progress(met)
         return wanted.split, wanted.draft.goal, self._outcome_now(False)
 
+    def _load_task(self, task: str) -> Task | LiveTask:
+        if self._file is None:
+            return load(task)
+        if task not in self._file.tasks:
+            raise self._panel.missing(task)
+        found = self._file.tasks[task]
+        limits = [limit for limit in (self._own_limit, found.limit) if limit is not None]
+        self._limit = min(limits) if limits else None
+        return found
+
     def _act(self, action: str) -> Outcome:
         move = read_action(action)
         if move is None:
             self._progress = self._progress._replace(refused="no action can be read of it")
             return self._outcome_now(True)
+        if isinstance(self.wanted, LiveTask):
+            self._progress = self._scored(self.wanted, move)
         if move.verb == "stop":
             self._progress = self._progress._replace(answer=move.text, refused="")
             return self._outcome_now(False)
@@ -268,6 +328,39 @@ class WebEnv(TextEnv):
         self._progress = self._followed(named, changed and not effect.refused)
         return outcome
 
+    def _scored(self, task: LiveTask, move: Move) -> Progress:
+        """Return the progress with what the page before an action, and its target, are worth."""
+        line, at = self._target(move)
+        seen = self._engine if isinstance(self._engine, Inspecting) else None
+        url = f"http://{self._engine.url}" if seen is None else seen.address
+        value = move.text if move.verb in ("type", "select") else line.name if line else ""
+        acted = Acted(url, at, value, None if seen is None else seen.chain)
+        scores, progress = task.scored(self._progress.scores, acted, self._judge), self._progress
+        said = task.unscored(self._judge is not None, seen is not None)
+        if move.verb == "stop":
+            pages = [turn.observation for turn in self._turns]
+            said = task.verdict(move.text, pages, self._judge) or said
+        return progress._replace(
+            scores=scores,
+            verdict=said,
+            met=frozenset(index for index, score in enumerate(scores) if score == 1),
+        )
+
+    def _target(self, move: Move) -> tuple[Line | None, int]:
+        """Return the line that an action names, and its number; 0 for none."""
+        shown, target = read_page(self._engine.text()), move.target
+        numbered = list(enumerate(() if shown is None else shown.lines, 1))
+        if target.number:
+            found = [(line, number) for number, line in numbered if number == target.number]
+        else:
+            role, name = target.role.lower(), plain(target.name)
+            found = [
+                (line, number)
+                for number, line in numbered
+                if name and plain(line.name) == name and role in ("", line.role.lower())
+            ][target.which - 1 :]
+        return found[0] if found else (None, 0)
+
     def _named(self, move: Move) -> str:
         """Return an action's canonical form with the name of its line in the place of the number."""
         shown = read_page(self._outcome.observation)
@@ -280,6 +373,8 @@ class WebEnv(TextEnv):
     def _followed(self, named: str, changed: bool) -> Progress:
         """Return where the expert's plan stands after an action."""
         task, progress = self.wanted, self._progress
+        if isinstance(task, LiveTask):
+            return progress
         if progress.astray:
             fresh = task.fresh[progress.next]
             back = self._engine.url == task.urls[fresh] and named.startswith(("goto", "restart"))
@@ -290,6 +385,12 @@ class WebEnv(TextEnv):
 
     def _outcome_now(self, invalid: bool) -> Outcome:
         answer, task = self._progress.answer, self.wanted
+        if isinstance(task, LiveTask):
+            score = task.share(self._progress.scores, self._progress.verdict)
+            shown = self._engine.text() if answer is None else write_answer(answer)
+            solved = score == 1
+            ended = answer is not None or solved
+            return Outcome(shown, float(solved), score, solved, ended, invalid)
         if answer is None:
             score = task.partial(len(self._progress.met))
             return Outcome(self._engine.text(), score=score, invalid=invalid)
@@ -300,7 +401,7 @@ class WebEnv(TextEnv):
     def _info(self) -> dict[str, Any]:
         info = super()._info()
         info["key_nodes"] = tuple(sorted(self._progress.met))
-        info["refused"] = self._progress.refused
+        info["refused"], info["verdict"] = self._progress.refused, self._progress.verdict
         return info
 
     def _save(self) -> Any:
