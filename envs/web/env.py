@@ -15,7 +15,7 @@ from .actions import Move, Target, canonical, read_action
 from .canonicalizer import WebCanonicalizer, admissible_of, narrate
 from .engine import Effect, Engine
 from .judge import Judge
-from .lines import ROOT, Line, plain, read_page, write_answer
+from .lines import REFUSED, ROOT, Line, Tree, plain, read_page, write_answer, write_tree
 from .live import FILES, Acted, Inspecting, LiveTask, TaskFile, open_tasks
 from .sites import HOSTS
 from .tasks import SPLITS, Task, load, panel_of
@@ -24,6 +24,8 @@ from .twin import Twin
 BENCHMARKS = ("embedded", "miniwob", "webvoyager", "mind2web-live", "gaia-web")
 ENGINES: Mapping[str, Callable[[], Engine] | None] = {"twin": Twin, "chromium": None}
 OBSERVATIONS = ("page", "viewport")
+DIALECTS = ("comap", "webevolver")
+_FOCUSED = ("checkbox", "radio", "combobox", "textbox", "searchbox")
 
 
 class Progress(NamedTuple):
@@ -37,6 +39,7 @@ class Progress(NamedTuple):
         refused: Why the last action was refused.
         scores: The scores of the nodes of a task of Mind2Web-Live.
         verdict: What a judge said of the episode, or why there is none.
+        focus: The number of the line that has the focus; 0 for none.
     """
 
     met: frozenset[int] = frozenset()
@@ -46,6 +49,7 @@ class Progress(NamedTuple):
     refused: str = ""
     scores: tuple[float, ...] = ()
     verdict: str = ""
+    focus: int = 0
 
 
 class WebEnv(TextEnv):
@@ -107,7 +111,6 @@ class WebEnv(TextEnv):
     ``valid`` and ``test`` 4 each, so that the sites of a test were never seen. Some cannot be done, and
     want the answer ``N/A``. Of a file the ids are ``<benchmark>/<the file's id>``; `split` is its label.
 
-    ## Task files
     ``webvoyager``, ``mind2web-live`` and ``gaia-web`` play a user's file (`read_tasks`): on live sites in
     a browser, or, where all tasks start at hosts of the generated sites, in the twin. WebVoyager needs a
     `judge`; GAIA has its official rules (`gaia_correct`), and a judge by choice; Mind2Web-Live has key
@@ -123,8 +126,14 @@ class WebEnv(TextEnv):
     ## Known deviations from upstream
     Values of controls and options of lists have lines; controls without a name keep theirs; focus has
     none. Enter is pressed only where an action says so. ``select`` and ``goto`` are new. The whole page
-    is shown, so scrolling changes nothing. Key nodes are scored on the page after an action. Sites
-    are generated, not live.
+    is shown, so scrolling changes nothing. Key nodes of generated tasks are scored on the page after
+    an action. Sites are generated, not live.
+
+    With ``dialect="webevolver"`` pages are upstream's text (`comap.envs.web.lines.write_tree`), ``type``
+    always presses Enter, and a refusal takes the page's place, in its first sentence only. Values and
+    options cannot be seen then, facts are of the present page alone, and forms of several fields can
+    hardly be filled in: it is for parity, with ``max_episode_steps=17``. The twin has no boxes, so the
+    text is of the whole page, and lists never open.
 
     Args:
         benchmark: ``"embedded"``, or whose tasks a file has: ``"webvoyager"``, ``"mind2web-live"`` or
@@ -132,6 +141,7 @@ class WebEnv(TextEnv):
         engine: ``"twin"`` (pure Python).
         split: ``"train"``, ``"valid"`` or ``"test"``.
         observation: ``"page"``, the whole page.
+        dialect: ``"comap"``, or ``"webevolver"`` for its text to the byte: see *Known deviations*.
         data_dir: Folder with the official task files; None looks in ``COMAP_HOME/web``.
         tasks: A task file instead.
         judge: A language model that judges, or its name as for ``comap run --model``; None for none.
@@ -172,6 +182,7 @@ class WebEnv(TextEnv):
         engine: str = "twin",
         split: str = "train",
         observation: str = "page",
+        dialect: str = "comap",
         data_dir: str | os.PathLike[str] | None = None,
         tasks: str | os.PathLike[str] | None = None,
         judge: Any = None,
@@ -181,6 +192,7 @@ class WebEnv(TextEnv):
         check_choice("benchmark", benchmark, BENCHMARKS)
         check_choice("engine", engine, ENGINES)
         check_choice("observation", observation, OBSERVATIONS)
+        check_choice("dialect", dialect, DIALECTS)
         make_engine = ENGINES[engine]
         if benchmark not in FILES and not (tasks is None and judge is None):
             raise OptionError(
@@ -204,6 +216,7 @@ class WebEnv(TextEnv):
                 "of comap cannot run yet; use engine='twin' and observation='page'"
             )
         self._settings = {"benchmark": benchmark, "engine": engine, "observation": observation}
+        self._settings["dialect"] = dialect
         if self._file is None:
             self._panel = panel_of(split)
         else:
@@ -215,6 +228,7 @@ class WebEnv(TextEnv):
         self.canonicalizer = WebCanonicalizer()
         self._wanted: Task | LiveTask | None = None
         self._progress = Progress()
+        self._page = self._tab = ""
         self._suggests = True
 
     @property
@@ -235,7 +249,7 @@ class WebEnv(TextEnv):
         return self._engine
 
     def settings(self) -> dict[str, str]:
-        """Return the benchmark, the engine and how much of a page is shown."""
+        """Return the benchmark, the engine, and how pages are shown and judged."""
         return self._settings.copy()
 
     def expert_action(self) -> str | None:
@@ -295,7 +309,8 @@ class WebEnv(TextEnv):
         self._engine.open(wanted.world, wanted.draft.start)
         self._wanted = wanted
         met = wanted.meets(frozenset(), self._engine.url, Effect())
-        self._progress = Progress(met)
+        self._progress, self._page = Progress(met), self._engine.text()
+        self._tab = (self._target(Move("click", Target(1)))[0] or Line(0, "", "", {})).name
         return wanted.split, wanted.draft.goal, self._outcome_now(False)
 
     def _load_task(self, task: str) -> Task | LiveTask:
@@ -309,9 +324,9 @@ class WebEnv(TextEnv):
         return found
 
     def _act(self, action: str) -> Outcome:
-        move = read_action(action)
+        move, reason = self._read(action)
         if move is None:
-            self._progress = self._progress._replace(refused="no action can be read of it")
+            self._progress = self._progress._replace(refused=reason)
             return self._outcome_now(True)
         if isinstance(self.wanted, LiveTask):
             self._progress = self._scored(self.wanted, move)
@@ -319,14 +334,51 @@ class WebEnv(TextEnv):
             self._progress = self._progress._replace(answer=move.text, refused="")
             return self._outcome_now(False)
         named = self._named(move)
-        before = self._engine.states, self._outcome.observation
+        before = self._engine.states, self._page
+        focus = self._focus_after(move)
         effect = self._engine.act(move)
         met = self.wanted.meets(self._progress.met, self._engine.url, effect)
         self._progress = self._progress._replace(met=met, refused=effect.refused)
+        if not effect.refused:
+            self._progress = self._progress._replace(focus=focus())
         outcome = self._outcome_now(bool(effect.refused))
-        changed = before[0] is not self._engine.states or before[1] != outcome.observation
+        changed = before[0] is not self._engine.states or before[1] != self._page
         self._progress = self._followed(named, changed and not effect.refused)
         return outcome
+
+    def _read(self, action: str) -> tuple[Move | None, str]:
+        """Return what an action says, in numbers of the engine's lines, or why nothing is done."""
+        move = read_action(action)
+        if move is None:
+            return None, "no action can be read of it"
+        if self._settings["dialect"] == "comap":
+            return move, ""
+        numbers, number = self._tree().numbers, move.target.number
+        if number > len(numbers):
+            return None, f"there is no line [{number}], only {len(numbers)}"
+        target = move.target._replace(number=numbers[number - 1] if number else 0)
+        return move._replace(target=target, enter=True), ""  # upstream always presses Enter
+
+    def _focus_after(self, move: Move) -> Callable[[], int]:
+        """Return what says, after an action, which line has the focus; a page that is loaded has none."""
+        before, states, url = self._progress.focus, self._engine.states, self._engine.url
+        if self._settings["dialect"] == "comap" or move.verb in ("scroll", "wait", "select"):
+            return lambda: before
+        line, number = self._target(move)
+        # Enter loads a page from all fields but a textarea; the back button does nothing at the start.
+        fields = ("textbox",) if move.verb == "type" else _FOCUSED
+        after = before if move.verb == "goback" else number if line and line.role in fields else 0
+        return lambda: after if (states, url) == (self._engine.states, self._engine.url) else 0
+
+    def _tree(self) -> Tree:
+        return write_tree(self._page, self._tab, self._progress.focus)
+
+    def _show(self, invalid: bool) -> str:
+        """Look at the page, and return the observation."""
+        self._page = self._engine.text()
+        if self._settings["dialect"] == "comap":
+            return self._page
+        return REFUSED if invalid else self._tree().text
 
     def _scored(self, task: LiveTask, move: Move) -> Progress:
         """Return the progress with what the page before an action, and its target, are worth."""
@@ -348,7 +400,7 @@ class WebEnv(TextEnv):
 
     def _target(self, move: Move) -> tuple[Line | None, int]:
         """Return the line that an action names, and its number; 0 for none."""
-        shown, target = read_page(self._engine.text()), move.target
+        shown, target = read_page(self._page), move.target
         numbered = list(enumerate(() if shown is None else shown.lines, 1))
         if target.number:
             found = [(line, number) for number, line in numbered if number == target.number]
@@ -363,10 +415,8 @@ class WebEnv(TextEnv):
 
     def _named(self, move: Move) -> str:
         """Return an action's canonical form with the name of its line in the place of the number."""
-        shown = read_page(self._outcome.observation)
-        number = move.target.number
-        if shown is not None and 0 < number <= len(shown.lines):
-            line = shown.lines[number - 1]
+        line, _ = self._target(move) if move.target.number else (None, 0)
+        if line is not None:
             move = move._replace(target=Target(role=line.role, name=line.name))
         return canonical(str(move))
 
@@ -385,18 +435,16 @@ class WebEnv(TextEnv):
 
     def _outcome_now(self, invalid: bool) -> Outcome:
         answer, task = self._progress.answer, self.wanted
+        shown = self._show(invalid) if answer is None else write_answer(answer)
         if isinstance(task, LiveTask):
             score = task.share(self._progress.scores, self._progress.verdict)
-            shown = self._engine.text() if answer is None else write_answer(answer)
-            solved = score == 1
-            ended = answer is not None or solved
+            solved, ended = score == 1, answer is not None or score == 1
             return Outcome(shown, float(solved), score, solved, ended, invalid)
+        score = task.partial(len(self._progress.met))
         if answer is None:
-            score = task.partial(len(self._progress.met))
-            return Outcome(self._engine.text(), score=score, invalid=invalid)
+            return Outcome(shown, score=score, invalid=invalid)
         solved = task.solved(self._engine.states, self._progress.met, answer)
-        score = 1.0 if solved else task.partial(len(self._progress.met))
-        return Outcome(write_answer(answer), float(solved), score, solved, True)
+        return Outcome(shown, float(solved), 1.0 if solved else score, solved, True)
 
     def _info(self) -> dict[str, Any]:
         info = super()._info()
