@@ -11,11 +11,11 @@ from ...errors import OptionError, check_choice
 from ...facts import State
 from ..base import Outcome, TextEnv
 from ..panel import Panel
-from .actions import Move, Target, canonical, read_action
+from .actions import Move, Target, canonical, line_of, read_action
 from .canonicalizer import WebCanonicalizer, admissible_of, narrate
 from .engine import Effect, Engine
 from .judge import Judge
-from .lines import REFUSED, ROOT, Line, Tree, plain, read_page, write_answer, write_tree
+from .lines import REFUSED, ROOT, Line, Tree, read_page, write_answer, write_tree
 from .live import FILES, Acted, Inspecting, LiveTask, TaskFile, open_tasks
 from .sites import HOSTS
 from .tasks import SPLITS, Task, load, panel_of
@@ -310,7 +310,7 @@ class WebEnv(TextEnv):
         self._wanted = wanted
         met = wanted.meets(frozenset(), self._engine.url, Effect())
         self._progress, self._page = Progress(met), self._engine.text()
-        self._tab = (self._target(Move("click", Target(1)))[0] or Line(0, "", "", {})).name
+        self._tab = (line_of(self._page, Target(1))[0] or Line(0, "", "", {})).name
         return wanted.split, wanted.draft.goal, self._outcome_now(False)
 
     def _load_task(self, task: str) -> Task | LiveTask:
@@ -364,7 +364,7 @@ class WebEnv(TextEnv):
         before, states, url = self._progress.focus, self._engine.states, self._engine.url
         if self._settings["dialect"] == "comap" or move.verb in ("scroll", "wait", "select"):
             return lambda: before
-        line, number = self._target(move)
+        line, number = line_of(self._page, move.target)
         # Enter loads a page from all fields but a textarea; the back button does nothing at the start.
         fields = ("textbox",) if move.verb == "type" else _FOCUSED
         after = before if move.verb == "goback" else number if line and line.role in fields else 0
@@ -382,7 +382,7 @@ class WebEnv(TextEnv):
 
     def _scored(self, task: LiveTask, move: Move) -> Progress:
         """Return the progress with what the page before an action, and its target, are worth."""
-        line, at = self._target(move)
+        line, at = line_of(self._page, move.target)
         seen = self._engine if isinstance(self._engine, Inspecting) else None
         url = f"http://{self._engine.url}" if seen is None else seen.address
         value = move.text if move.verb in ("type", "select") else line.name if line else ""
@@ -398,24 +398,9 @@ class WebEnv(TextEnv):
             met=frozenset(index for index, score in enumerate(scores) if score == 1),
         )
 
-    def _target(self, move: Move) -> tuple[Line | None, int]:
-        """Return the line that an action names, and its number; 0 for none."""
-        shown, target = read_page(self._page), move.target
-        numbered = list(enumerate(() if shown is None else shown.lines, 1))
-        if target.number:
-            found = [(line, number) for number, line in numbered if number == target.number]
-        else:
-            role, name = target.role.lower(), plain(target.name)
-            found = [
-                (line, number)
-                for number, line in numbered
-                if name and plain(line.name) == name and role in ("", line.role.lower())
-            ][target.which - 1 :]
-        return found[0] if found else (None, 0)
-
     def _named(self, move: Move) -> str:
         """Return an action's canonical form with the name of its line in the place of the number."""
-        line, _ = self._target(move) if move.target.number else (None, 0)
+        line, _ = line_of(self._page, move.target) if move.target.number else (None, 0)
         if line is not None:
             move = move._replace(target=Target(role=line.role, name=line.name))
         return canonical(str(move))
