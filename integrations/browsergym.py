@@ -96,7 +96,7 @@ def to_browsergym(action: str, page: str, bids: Sequence[str], start: str = "") 
     move = read_action(action)
     if move is None:
         raise OptionError(f"expected an action of comap's Web environment, found {action!r:.80}")
-    text, number = move.text, line_of(page, move.target)[1]
+    text, number = move.text, move.target.number or line_of(page, move.target)[1]
     bid = bids[number - 1] if 0 < number <= len(bids) else ""
     if move.target != Target() and not bid:
         raise OptionError(f"expected a line of the page that has a bid, found {move.target}")
@@ -223,6 +223,6 @@ def browsergym_wording() -> Wording:
     return Wording(
         goal=lambda _: str(seen.get("goal", "")),
         observe=observe,
-        act=lambda action: to_browsergym(action, *seen["page"], seen["start"]),
+        act=lambda action: to_browsergym(action, seen["page"][0], seen["page"][1], seen["start"]),
         refused=lambda _: bool(seen.get("last_action_error")),
     )

@@ -15,7 +15,7 @@ from .actions import Move, Target, canonical, line_of, read_action
 from .canonicalizer import WebCanonicalizer, admissible_of, narrate
 from .engine import Effect, Engine
 from .judge import Judge
-from .lines import REFUSED, ROOT, Line, Tree, read_page, write_answer, write_tree
+from .lines import REFUSED, ROOT, Tree, read_page, write_answer, write_tree
 from .live import FILES, Acted, Inspecting, LiveTask, TaskFile, open_tasks
 from .sites import HOSTS
 from .tasks import SPLITS, Task, load, panel_of
@@ -309,8 +309,7 @@ class WebEnv(TextEnv):
         self._engine.open(wanted.world, wanted.draft.start)
         self._wanted = wanted
         met = wanted.meets(frozenset(), self._engine.url, Effect())
-        self._progress, self._page = Progress(met), self._engine.text()
-        self._tab = (line_of(self._page, Target(1))[0] or Line(0, "", "", {})).name
+        self._progress, self._tab = Progress(met), ""
         return wanted.split, wanted.draft.goal, self._outcome_now(False)
 
     def _load_task(self, task: str) -> Task | LiveTask:
@@ -368,7 +367,7 @@ class WebEnv(TextEnv):
         # Enter loads a page from all fields but a textarea; the back button does nothing at the start.
         fields = ("textbox",) if move.verb == "type" else _FOCUSED
         after = before if move.verb == "goback" else number if line and line.role in fields else 0
-        return lambda: after if (states, url) == (self._engine.states, self._engine.url) else 0
+        return lambda: after if (self._engine.states is states and self._engine.url == url) else 0
 
     def _tree(self) -> Tree:
         return write_tree(self._page, self._tab, self._progress.focus)
@@ -378,6 +377,8 @@ class WebEnv(TextEnv):
         self._page = self._engine.text()
         if self._settings["dialect"] == "comap":
             return self._page
+        first, _ = line_of(self._page, Target(1))
+        self._tab = self._tab or (first.name if first else "")
         return REFUSED if invalid else self._tree().text
 
     def _scored(self, task: LiveTask, move: Move) -> Progress:

@@ -31,15 +31,6 @@ class Judge:
 
     Raises:
         OptionError: `model` is neither.
-
-    Example:
-        >>> from comap.lm import Completion
-        >>> class Yes:
-        ...     name = "yes"
-        ...     def generate(self, requests):
-        ...         return [Completion("The page shows it. SUCCESS") for _ in requests]
-        >>> Judge(Yes()).success("Find the price.", "12 dollars", ["Price: 12"])
-        True
     """
 
     def __init__(self, model: LanguageModel | str):

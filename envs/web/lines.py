@@ -151,25 +151,13 @@ class Tree(NamedTuple):
 
 @lru_cache(maxsize=64)
 def write_tree(page: str, tab: str, focus: int = 0) -> Tree:
-    r"""Return a page as WebEvolver writes it (``web/server.js``), of its text in the dialect ``comap``.
+    """Return a page as WebEvolver writes it (``web/server.js``), of its text in the dialect ``comap``.
 
-    Nodes without a name have no line; neither have texts, headings and images whose name is part of
-    their parent's, nor the options of a closed list, whose boxes are empty. What is typed is a text
-    in its field; what is chosen in a list cannot be seen. After 300 lines the text ends. Names are
-    written as they are, without escapes. Which properties a role has is Chromium 156's.
-
-    Args:
-        page: The text of the page.
-        tab: The title of the page that was opened first: upstream never renews it.
-        focus: The number of the line that has the focus, beside the page itself.
-
-    Example:
-        >>> page = "URL a.test/\n[1] RootWebArea 'Cart - Shop'\n\t[2] heading 'Cart'\n\t[3] link 'Pay'"
-        >>> print(write_tree(page, "Shop").text.replace("\t", "  "))
-        Tab 0 (current): Shop
-        <BLANKLINE>
-        [1] RootWebArea 'Cart - Shop' focused: true
-          [2] link 'Pay'
+    `tab` is the title of the page that was opened first, which upstream never renews; `focus` the number
+    of the line that has the focus, beside the page itself. Nodes without a name have no line; neither
+    have texts, headings and images whose name is part of their parent's, nor the options of a closed
+    list, whose boxes are empty. What is typed is a text in its field; what is chosen in a list cannot be
+    seen. Names are not escaped. The properties of each role are Chromium 156's.
     """
     shown = read_page(page)
     lines, numbers = list[str](), list[int]()

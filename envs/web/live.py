@@ -37,12 +37,12 @@ FILES: Mapping[str, str] = {
     "mind2web-live": "mind2web-live_test_20241024.json",
     "gaia-web": "GAIA_web.jsonl",
 }
-MATCHES = ("included", "exactly", "semantic")
-_KINDS = (
-    *(f"url_{how}_match" for how in MATCHES),
-    *(f"element_value_{how}_match" for how in MATCHES),
-)
-_KINDS += ("element_path_exactly_match",)
+_KINDS = [
+    f"{what}_{how}_match"
+    for what in ("url", "element_value")
+    for how in ("included", "exactly", "semantic")
+]
+_KINDS.append("element_path_exactly_match")
 _INSIDE = frozenset(("span", "h1", "h2", "h3", "h4", "h5", "h6", "div", "li", "ul", "p"))
 _ANCESTORS = 3
 _LEAST_STEPS, _MOST_STEPS = 10, 25
@@ -88,7 +88,7 @@ class LiveNode(NamedTuple):
         kind: The name of its match function.
         reference: What is wanted: a text, or in words for a semantic match.
         key: Of an address, the key of its query; empty for the address as a whole.
-        site: Of an element, the name of its site: ``kohls`` of ``www.kohls.com``.
+        site: Of an element, the name of its site.
         path: The CSS selector of its element; empty for any.
     """
 
@@ -103,13 +103,7 @@ class LiveNode(NamedTuple):
         return (has_judge or "_semantic_" not in self.kind) and (has_selectors or not self.path)
 
     def score(self, acted: Acted, judge: Judge | None = None) -> float:
-        """Return how far a step meets it, 0 to 1; 0 where it cannot be scored.
-
-        Example:
-            >>> node = LiveNode("url_included_match", "/item", "")
-            >>> node.score(Acted("https://www.shop.test/item?id=3")), node.score(Acted("http://a/?/item"))
-            (1.0, 0.0)
-        """
+        """Return how far a step meets it, 0 to 1; 0 where it cannot be scored."""
         if not self.scorable(judge is not None, acted.chain is not None):
             return 0.0
         how = self.kind.split("_")[-2]
@@ -131,12 +125,7 @@ class LiveNode(NamedTuple):
 
 
 def site_of(url: str) -> str:
-    """Return the name of an address's site, as key nodes have it.
-
-    Example:
-        >>> site_of("https://www.kohls.com/a"), site_of("http://shop.test/")
-        ('kohls', 'shop')
-    """
+    """Return the name of an address's site, as key nodes have it: ``kohls`` of ``www.kohls.com``."""
     return urlsplit(url).netloc.removeprefix("www.").partition(".")[0]
 
 
@@ -225,9 +214,7 @@ class LiveTask:
     def unscored(self, has_judge: bool, has_selectors: bool) -> str:
         """Return in words how many nodes cannot be scored, which count as 0; nothing where all can."""
         number = sum(not node.scorable(has_judge, has_selectors) for node in self.nodes)
-        missing = (
-            "a judge" if has_selectors else "a browser" if has_judge else "a judge or a browser"
-        )
+        missing = " or ".join(["a judge"] * (not has_judge) + ["a browser"] * (not has_selectors))
         return f"{number} of {len(self.nodes)} key nodes need {missing}" if number else ""
 
 
@@ -261,8 +248,7 @@ def read_tasks(
     Args:
         benchmark: ``"webvoyager"`` (lines with id, ques, web; OpenWebVoyager's too), ``"mind2web-live"``
             (index, task, reference_task_length, evaluation; they start at the site of their first
-            node, or at ``web`` where they have one) or ``"gaia-web"`` (lines with id, ques, web,
-            Final answer).
+            node, or at ``web``) or ``"gaia-web"`` (lines with id, ques, web, Final answer).
         path: The file: JSON lines, or one list.
         split: What to call them.
 
@@ -279,11 +265,11 @@ def read_tasks(
         'shop.test/'
     """
     check_choice("benchmark", benchmark, FILES)
-    path = Path(path)
-    found: dict[str, LiveTask] = {}
+    path, found = Path(path), dict[str, LiveTask]()
+    read = _mind2web if benchmark == "mind2web-live" else _question
     for line, record in _records(path, benchmark):
         try:
-            task = _READERS[benchmark](_Record(record), split)
+            task = read(_Record(record), benchmark, split)
             if task.id in found:
                 raise _Unfit(f"another id than {task.id.partition('/')[2]!r:.80}", "it twice")
         except _Unfit as wrong:
@@ -370,26 +356,22 @@ class _Record:
             raise _Unfit(expected, f"{url!r:.80}") from None
 
 
-def _webvoyager(record: _Record, split: str) -> LiveTask:
-    draft = Draft(0, record.get("ques"), record.start("web"), (), "", (), ())
-    return LiveTask(f"webvoyager/{record.get('id')}", "webvoyager", split, draft)
-
-
-def _gaia(record: _Record, split: str) -> LiveTask:
-    truth = str(record.get("Final answer", str, int, float))
+def _question(record: _Record, benchmark: str, split: str) -> LiveTask:
+    gaia = benchmark == "gaia-web"
+    truth = str(record.get("Final answer", str, int, float)) if gaia else ""
     draft = Draft(0, record.get("ques"), record.start("web"), (), truth, (), ())
-    return LiveTask(f"gaia-web/{record.get('id', str, int)}", "gaia-web", split, draft)
+    return LiveTask(f"{benchmark}/{record.get('id', str, int)}", benchmark, split, draft)
 
 
-def _mind2web(record: _Record, split: str) -> LiveTask:
+def _mind2web(record: _Record, benchmark: str, split: str) -> LiveTask:
     listed = [_Record(one) for one in record.get("evaluation", list)]
     if not (start := record.text("web") and record.start("web")):
         first = _Record(listed[0].get("content", dict))
         start = first.start("url").partition("/")[0] + "/"
     draft = Draft(0, record.get("task"), start, (), "", (), ())
-    name = f"mind2web-live/{record.get('index', int, str)}"
+    name = f"{benchmark}/{record.get('index', int, str)}"
     nodes, steps = tuple(map(_node, listed)), record.get("reference_task_length", int)
-    return LiveTask(name, "mind2web-live", split, draft, nodes, steps)
+    return LiveTask(name, benchmark, split, draft, nodes, steps)
 
 
 def _node(record: _Record) -> LiveNode:
@@ -405,13 +387,6 @@ def _node(record: _Record) -> LiveNode:
     if (method := record.get("method")) != "selector":
         raise _Unfit("the method 'selector'", f"{method!r:.80}")
     return LiveNode(kind, reference, site=site, path=reference.strip())
-
-
-_READERS: Mapping[str, Callable[[_Record, str], LiveTask]] = {
-    "webvoyager": _webvoyager,
-    "mind2web-live": _mind2web,
-    "gaia-web": _gaia,
-}
 
 
 _NOT_DIGITS = str.maketrans("", "", "$%,")

@@ -175,8 +175,8 @@ def measured(episodes: int) -> dict[str, Any]:
         "transitions": len(seen),
         "revealing": sum(one.reveals for one in seen),
         "navigations": len(moved),
-        "changed facts of a navigation": sizes,
-        "delta_f1 where something changed": scores(seen, predictions(seen, learned)),
+        "changed_per_navigation": sizes,
+        "delta_f1": scores(seen, predictions(seen, learned)),
     }
 
 
