@@ -336,7 +336,8 @@ class _Record:
     def get(self, name: str, *kinds: type[Any]) -> Any:
         """Return a member of one of some types, text by default, and never empty."""
         value = self._held.get(name)
-        if type(value) not in (kinds or (str,)) or value in ("", [], {}):
+        broken = isinstance(value, str) and value != value.encode("utf-8", "replace").decode()
+        if type(value) not in (kinds or (str,)) or value in ("", [], {}) or broken:
             named = " or ".join(_TYPES[one] for one in kinds or (str,))
             raise _Unfit(f"{named} under {name!r}", "none" if value is None else f"{value!r:.80}")
         return value

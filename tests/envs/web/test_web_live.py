@@ -192,6 +192,7 @@ def write(path: Path, *records: Any) -> Path:
         ("webvoyager", [TASK | {"ques": ""}], "expected text under 'ques' in line 1 .*found ''"),
         ("webvoyager", [TASK | {"web": "file:///etc"}], "an address such as .*'file:///etc'"),
         ("webvoyager", [TASK | {"web": "http://[/"}], "an address such as"),
+        ("webvoyager", [TASK | {"id": "\ud800"}], "expected text or a whole number under 'id'"),
         ("gaia-web", [TASK], "under 'Final answer' in line 1 .*found none"),
         ("mind2web-live", ["[", LIVE, ",", TASK, "]"], "a list under 'evaluation' in line 4"),
         (
