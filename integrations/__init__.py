@@ -6,6 +6,7 @@
 - `comap.integrations.openenv`: an OpenEnv server
 - `comap.integrations.verifiers`: ``load_environment`` for verifiers
 - `comap.integrations.adapter`: facts for text environments of others, TextArena's games among them
+- `comap.integrations.browsergym`: BrowserGym's observations and actions, both ways, as text
 - `comap.integrations.hub`: trajectories and models on the Hugging Face Hub
 - `comap.integrations.sessions`: what servers let clients make, and the episodes that are open
 """

@@ -79,6 +79,8 @@ ENVIRONMENTS = {
             "select 7 [ M ]",
             "stop [N/A]",
             "Answer: 'x'",
+            "Tab 0 (current): Shop\n\n[1] RootWebArea 'it's' \n\t[2] textbox 'A' required: false",
+            "\t\t[3] StaticText 'x' checked: true' checked: true",
         ),
     }.items()
 }

@@ -51,6 +51,7 @@ REFERENCE: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "comap.integrations.openenv",
             "comap.integrations.verifiers",
             "comap.integrations.adapter",
+            "comap.integrations.browsergym",
             "comap.integrations.hub",
         ),
         "benchmarks": ("comap.benchmarks",),

@@ -5,8 +5,17 @@ from __future__ import annotations
 from ..vector import vector_of
 from .canonicalizer import WebCanonicalizer
 from .env import WebEnv
+from .live import KeyNodeReport, gaia_correct, key_node_report, read_tasks
 
-__all__ = ["WebCanonicalizer", "WebEnv", "vector"]
+__all__ = [
+    "KeyNodeReport",
+    "WebCanonicalizer",
+    "WebEnv",
+    "gaia_correct",
+    "key_node_report",
+    "read_tasks",
+    "vector",
+]
 
 
 vector = vector_of(WebEnv.env_id)

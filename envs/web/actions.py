@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..canon import collapse
-from .lines import plain, quoted, unquoted
+from .lines import Line, plain, quoted, read_page, unquoted
 
 MOST_TYPED = 500
 _WORD = re.compile(r"([A-Za-z_]+) ?(.*)")
@@ -136,3 +136,19 @@ def canonical(action: str) -> str:
     name = plain(move.target.name)
     target = move.target._replace(name=name, role=move.target.role.lower())
     return str(move._replace(target=target, text=plain(move.text)))
+
+
+def line_of(page: str, target: Target) -> tuple[Line | None, int]:
+    """Return the line of a page that a target means, and its number; None and 0 where there is none."""
+    shown = read_page(page)
+    lines = list(enumerate(shown.lines if shown else (), 1))
+    if target.number:
+        found = [(line, number) for number, line in lines if number == target.number]
+    else:
+        role, name = target.role.lower(), plain(target.name)
+        found = [
+            (line, number)
+            for number, line in lines
+            if name and plain(line.name) == name and role in ("", line.role.lower())
+        ][target.which - 1 :]
+    return found[0] if found else (None, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -10,16 +11,21 @@ from ...errors import OptionError, check_choice
 from ...facts import State
 from ..base import Outcome, TextEnv
 from ..panel import Panel
-from .actions import Move, Target, canonical, read_action
+from .actions import Move, Target, canonical, line_of, read_action
 from .canonicalizer import WebCanonicalizer, admissible_of, narrate
 from .engine import Effect, Engine
-from .lines import ROOT, read_page, write_answer
-from .tasks import Task, load, panel_of
+from .judge import Judge
+from .lines import REFUSED, ROOT, Tree, read_page, write_answer, write_tree
+from .live import FILES, Acted, Inspecting, LiveTask, TaskFile, open_tasks
+from .sites import HOSTS
+from .tasks import SPLITS, Task, load, panel_of
 from .twin import Twin
 
 BENCHMARKS = ("embedded", "miniwob", "webvoyager", "mind2web-live", "gaia-web")
 ENGINES: Mapping[str, Callable[[], Engine] | None] = {"twin": Twin, "chromium": None}
 OBSERVATIONS = ("page", "viewport")
+DIALECTS = ("comap", "webevolver")
+_FOCUSED = ("checkbox", "radio", "combobox", "textbox", "searchbox")
 
 
 class Progress(NamedTuple):
@@ -31,6 +37,9 @@ class Progress(NamedTuple):
         astray: Whether other actions than the expert's changed something since.
         answer: The answer, after ``stop``.
         refused: Why the last action was refused.
+        scores: The scores of the nodes of a task of Mind2Web-Live.
+        verdict: What a judge said of the episode, or why there is none.
+        focus: The number of the line that has the focus; 0 for none.
     """
 
     met: frozenset[int] = frozenset()
@@ -38,6 +47,9 @@ class Progress(NamedTuple):
     astray: bool = False
     answer: str | None = None
     refused: str = ""
+    scores: tuple[float, ...] = ()
+    verdict: str = ""
+    focus: int = 0
 
 
 class WebEnv(TextEnv):
@@ -97,7 +109,15 @@ class WebEnv(TextEnv):
     Ids are ``generated/<split>/<instance>/<template>/<draw>``: 31 templates of three levels (look up;
     filter, compare, fill in; several sites) on 24 instances of all sites, of which ``train`` has 16,
     ``valid`` and ``test`` 4 each, so that the sites of a test were never seen. Some cannot be done, and
-    want the answer ``N/A``.
+    want the answer ``N/A``. Of a file the ids are ``<benchmark>/<the file's id>``; `split` is its label.
+
+    ``webvoyager``, ``mind2web-live`` and ``gaia-web`` play a user's file (`read_tasks`): on live sites in
+    a browser, or, where all tasks start at hosts of the generated sites, in the twin. WebVoyager needs a
+    `judge`; GAIA has its official rules (`gaia_correct`), and a judge by choice; Mind2Web-Live has key
+    nodes, scored on the page before an action, and ends when all are met (`key_node_report`).
+    ``info["verdict"]`` is the judge's, or says why there is none and which nodes cannot be scored: those
+    of meaning without a judge, those with a CSS selector without a browser; they count as 0. Steps are
+    Mind2Web-Live's 1.5 times the annotator's, 10 to 25: pass ``max_episode_steps=25`` to ``gym.make``.
 
     ## State facts
     See `comap.envs.web.canonicalizer`, by `WebCanonicalizer`: where one is and what pages are there
@@ -106,18 +126,30 @@ class WebEnv(TextEnv):
     ## Known deviations from upstream
     Values of controls and options of lists have lines; controls without a name keep theirs; focus has
     none. Enter is pressed only where an action says so. ``select`` and ``goto`` are new. The whole page
-    is shown, so scrolling changes nothing. Key nodes are scored on the page after an action. Sites
-    are generated, not live.
+    is shown, so scrolling changes nothing. Key nodes of generated tasks are scored on the page after
+    an action. Sites are generated, not live.
+
+    With ``dialect="webevolver"`` pages are upstream's text (`comap.envs.web.lines.write_tree`), ``type``
+    always presses Enter, and a refusal takes the page's place, in its first sentence only. Values and
+    options cannot be seen then, facts are of the present page alone, and forms of several fields can
+    hardly be filled in: it is for parity, with ``max_episode_steps=17``. The twin has no boxes, so the
+    text is of the whole page, and lists never open.
 
     Args:
-        benchmark: ``"embedded"``; the others come with the engine ``chromium``.
+        benchmark: ``"embedded"``, or whose tasks a file has: ``"webvoyager"``, ``"mind2web-live"`` or
+            ``"gaia-web"``.
         engine: ``"twin"`` (pure Python).
         split: ``"train"``, ``"valid"`` or ``"test"``.
         observation: ``"page"``, the whole page.
+        dialect: ``"comap"``, or ``"webevolver"`` for its text to the byte: see *Known deviations*.
+        data_dir: Folder with the official task files; None looks in ``COMAP_HOME/web``.
+        tasks: A task file instead.
+        judge: A language model that judges, or its name as for ``comap run --model``; None for none.
         **common: See `TextEnv`.
 
     Raises:
         OptionError: An option is unknown or has a value that it cannot have.
+        DataNotFound, DataCorrupt: A task file is missing or broken.
 
     Example:
         >>> import gymnasium as gym, comap
@@ -136,8 +168,10 @@ class WebEnv(TextEnv):
     generated_options: ClassVar[Mapping[str, Any]] = MappingProxyType({"benchmark": "embedded"})
     env_id = "comap/Web-v0"
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {"url": "", "title": "", "answer": None, "key_nodes": (), "refused": ""}
+        {"url": "", "title": "", "answer": None, "key_nodes": (), "refused": "", "verdict": ""}
     )
+    info_kept: ClassVar[tuple[str, ...]] = ("verdict",)
+    local_options: ClassVar[frozenset[str]] = frozenset(("data_dir", "tasks", "judge"))
     canonicalizer: WebCanonicalizer = WebCanonicalizer()
     state_text = staticmethod(narrate)
 
@@ -148,14 +182,30 @@ class WebEnv(TextEnv):
         engine: str = "twin",
         split: str = "train",
         observation: str = "page",
+        dialect: str = "comap",
+        data_dir: str | os.PathLike[str] | None = None,
+        tasks: str | os.PathLike[str] | None = None,
+        judge: Any = None,
         **common: Any,
     ):
         super().__init__(**common)
         check_choice("benchmark", benchmark, BENCHMARKS)
         check_choice("engine", engine, ENGINES)
         check_choice("observation", observation, OBSERVATIONS)
+        check_choice("dialect", dialect, DIALECTS)
         make_engine = ENGINES[engine]
-        if benchmark != "embedded":
+        if benchmark not in FILES and not (tasks is None and judge is None):
+            raise OptionError(
+                f"tasks and judge are for benchmark={', '.join(map(repr, FILES))}, found "
+                f"benchmark={benchmark!r}; leave them out"
+            )
+        self._judge = judge if judge is None or isinstance(judge, Judge) else Judge(judge)
+        self._file: TaskFile | None = None
+        if benchmark in FILES and not (engine == "twin" and tasks is None and data_dir is None):
+            check_choice("the web's split", split, SPLITS)
+            self._file = open_tasks(benchmark, data_dir, tasks, split)
+        stands_in = self._file is not None and self._file.hosts <= set(HOSTS)
+        if benchmark != "embedded" and not stands_in:
             raise OptionError(
                 f"benchmark={benchmark!r} needs a browser, which this version of comap cannot run yet; "
                 "use benchmark='embedded'"
@@ -165,12 +215,20 @@ class WebEnv(TextEnv):
                 f"engine={engine!r} with observation={observation!r} needs a browser, which this version "
                 "of comap cannot run yet; use engine='twin' and observation='page'"
             )
-        self._panel = panel_of(split)
         self._settings = {"benchmark": benchmark, "engine": engine, "observation": observation}
+        self._settings["dialect"] = dialect
+        if self._file is None:
+            self._panel = panel_of(split)
+        else:
+            self._panel = Panel.of(self._file.tasks, split, SPLITS)
+            self._settings["tasks"] = self._file.sha256
+            self._settings["judge"] = "none" if self._judge is None else self._judge.name
+        self._own_limit = self._limit
         self._engine: Engine = make_engine()
         self.canonicalizer = WebCanonicalizer()
-        self._wanted: Task | None = None
+        self._wanted: Task | LiveTask | None = None
         self._progress = Progress()
+        self._page = self._tab = ""
         self._suggests = True
 
     @property
@@ -179,7 +237,7 @@ class WebEnv(TextEnv):
         return self._panel
 
     @property
-    def wanted(self) -> Task:
+    def wanted(self) -> Task | LiveTask:
         """The task with its answer and its plan. For checks, not for agents or world models."""
         if self._wanted is None:
             self._refuse_step()
@@ -191,12 +249,12 @@ class WebEnv(TextEnv):
         return self._engine
 
     def settings(self) -> dict[str, str]:
-        """Return the benchmark, the engine and how much of a page is shown."""
+        """Return the benchmark, the engine, and how pages are shown and judged."""
         return self._settings.copy()
 
     def expert_action(self) -> str | None:
         """Return the next action of the plan, or the way back to it; None after the end."""
-        if not self._running or self._wanted is None:
+        if not self._running or not isinstance(self._wanted, Task):
             return None
         task, progress = self._wanted, self._progress
         if progress.astray:
@@ -208,6 +266,8 @@ class WebEnv(TextEnv):
         if ("done",) not in state.facts:
             return False
         task = self.wanted
+        if isinstance(task, LiveTask):
+            return None
         given = next(
             (fact[1] for fact in state.facts if fact[0] == "answer" and len(fact) == 2), ""
         )
@@ -223,9 +283,11 @@ class WebEnv(TextEnv):
 
     def score_of(self, state: State) -> float | None:
         """Return the share of key nodes that the facts say were met; 1 if the task is solved."""
+        task = self.wanted
+        if isinstance(task, LiveTask):
+            return None
         if self.goal_reached(state):
             return 1.0
-        task = self.wanted
         return task.partial(sum(node.met_by(state) for node in task.nodes))
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
@@ -243,43 +305,112 @@ class WebEnv(TextEnv):
 
     def _open(self, task: str) -> tuple[str, str, Outcome]:
         self._wanted = None
-        wanted = load(task)
+        wanted = self._load_task(task)
         self._engine.open(wanted.world, wanted.draft.start)
         self._wanted = wanted
         met = wanted.meets(frozenset(), self._engine.url, Effect())
-        self._progress = Progress(met)
+        self._progress, self._tab = Progress(met), ""
         return wanted.split, wanted.draft.goal, self._outcome_now(False)
 
+    def _load_task(self, task: str) -> Task | LiveTask:
+        if self._file is None:
+            return load(task)
+        if task not in self._file.tasks:
+            raise self._panel.missing(task)
+        found = self._file.tasks[task]
+        limits = [limit for limit in (self._own_limit, found.limit) if limit is not None]
+        self._limit = min(limits) if limits else None
+        return found
+
     def _act(self, action: str) -> Outcome:
-        move = read_action(action)
+        move, reason = self._read(action)
         if move is None:
-            self._progress = self._progress._replace(refused="no action can be read of it")
+            self._progress = self._progress._replace(refused=reason)
             return self._outcome_now(True)
+        if isinstance(self.wanted, LiveTask):
+            self._progress = self._scored(self.wanted, move)
         if move.verb == "stop":
             self._progress = self._progress._replace(answer=move.text, refused="")
             return self._outcome_now(False)
         named = self._named(move)
-        before = self._engine.states, self._outcome.observation
+        before = self._engine.states, self._page
+        focus = self._focus_after(move)
         effect = self._engine.act(move)
         met = self.wanted.meets(self._progress.met, self._engine.url, effect)
         self._progress = self._progress._replace(met=met, refused=effect.refused)
+        if not effect.refused:
+            self._progress = self._progress._replace(focus=focus())
         outcome = self._outcome_now(bool(effect.refused))
-        changed = before[0] is not self._engine.states or before[1] != outcome.observation
+        changed = before[0] is not self._engine.states or before[1] != self._page
         self._progress = self._followed(named, changed and not effect.refused)
         return outcome
 
+    def _read(self, action: str) -> tuple[Move | None, str]:
+        """Return what an action says, in numbers of the engine's lines, or why nothing is done."""
+        move = read_action(action)
+        if move is None:
+            return None, "no action can be read of it"
+        if self._settings["dialect"] == "comap":
+            return move, ""
+        numbers, number = self._tree().numbers, move.target.number
+        if number > len(numbers):
+            return None, f"there is no line [{number}], only {len(numbers)}"
+        target = move.target._replace(number=numbers[number - 1] if number else 0)
+        return move._replace(target=target, enter=True), ""  # upstream always presses Enter
+
+    def _focus_after(self, move: Move) -> Callable[[], int]:
+        """Return what says, after an action, which line has the focus; a page that is loaded has none."""
+        before, states, url = self._progress.focus, self._engine.states, self._engine.url
+        if self._settings["dialect"] == "comap" or move.verb in ("scroll", "wait", "select"):
+            return lambda: before
+        line, number = line_of(self._page, move.target)
+        # Enter loads a page from all fields but a textarea; the back button does nothing at the start.
+        fields = ("textbox",) if move.verb == "type" else _FOCUSED
+        after = before if move.verb == "goback" else number if line and line.role in fields else 0
+        return lambda: after if (self._engine.states is states and self._engine.url == url) else 0
+
+    def _tree(self) -> Tree:
+        return write_tree(self._page, self._tab, self._progress.focus)
+
+    def _show(self, invalid: bool) -> str:
+        """Look at the page, and return the observation."""
+        self._page = self._engine.text()
+        if self._settings["dialect"] == "comap":
+            return self._page
+        first, _ = line_of(self._page, Target(1))
+        self._tab = self._tab or (first.name if first else "")
+        return REFUSED if invalid else self._tree().text
+
+    def _scored(self, task: LiveTask, move: Move) -> Progress:
+        """Return the progress with what the page before an action, and its target, are worth."""
+        line, at = line_of(self._page, move.target)
+        seen = self._engine if isinstance(self._engine, Inspecting) else None
+        url = f"http://{self._engine.url}" if seen is None else seen.address
+        value = move.text if move.verb in ("type", "select") else line.name if line else ""
+        acted = Acted(url, at, value, None if seen is None else seen.chain)
+        scores, progress = task.scored(self._progress.scores, acted, self._judge), self._progress
+        said = task.unscored(self._judge is not None, seen is not None)
+        if move.verb == "stop":
+            pages = [turn.observation for turn in self._turns]
+            said = task.verdict(move.text, pages, self._judge) or said
+        return progress._replace(
+            scores=scores,
+            verdict=said,
+            met=frozenset(index for index, score in enumerate(scores) if score == 1),
+        )
+
     def _named(self, move: Move) -> str:
         """Return an action's canonical form with the name of its line in the place of the number."""
-        shown = read_page(self._outcome.observation)
-        number = move.target.number
-        if shown is not None and 0 < number <= len(shown.lines):
-            line = shown.lines[number - 1]
+        line, _ = line_of(self._page, move.target) if move.target.number else (None, 0)
+        if line is not None:
             move = move._replace(target=Target(role=line.role, name=line.name))
         return canonical(str(move))
 
     def _followed(self, named: str, changed: bool) -> Progress:
         """Return where the expert's plan stands after an action."""
         task, progress = self.wanted, self._progress
+        if isinstance(task, LiveTask):
+            return progress
         if progress.astray:
             fresh = task.fresh[progress.next]
             back = self._engine.url == task.urls[fresh] and named.startswith(("goto", "restart"))
@@ -290,17 +421,21 @@ class WebEnv(TextEnv):
 
     def _outcome_now(self, invalid: bool) -> Outcome:
         answer, task = self._progress.answer, self.wanted
+        shown = self._show(invalid) if answer is None else write_answer(answer)
+        if isinstance(task, LiveTask):
+            score = task.share(self._progress.scores, self._progress.verdict)
+            solved, ended = score == 1, answer is not None or score == 1
+            return Outcome(shown, float(solved), score, solved, ended, invalid)
+        score = task.partial(len(self._progress.met))
         if answer is None:
-            score = task.partial(len(self._progress.met))
-            return Outcome(self._engine.text(), score=score, invalid=invalid)
+            return Outcome(shown, score=score, invalid=invalid)
         solved = task.solved(self._engine.states, self._progress.met, answer)
-        score = 1.0 if solved else task.partial(len(self._progress.met))
-        return Outcome(write_answer(answer), float(solved), score, solved, True)
+        return Outcome(shown, float(solved), 1.0 if solved else score, solved, True)
 
     def _info(self) -> dict[str, Any]:
         info = super()._info()
         info["key_nodes"] = tuple(sorted(self._progress.met))
-        info["refused"] = self._progress.refused
+        info["refused"], info["verdict"] = self._progress.refused, self._progress.verdict
         return info
 
     def _save(self) -> Any:

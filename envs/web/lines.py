@@ -1,13 +1,15 @@
-r"""The text of a page in the dialect ``comap``: how a line is written, and how it is read.
+r"""The text of a page: how a line is written, and how it is read.
 
-A page is the line ``URL host/path?query`` and a line for each node of its accessibility tree::
+In the dialect ``comap`` a page is the line ``URL host/path?query`` and a line for each node of its
+accessibility tree::
 
     [1] RootWebArea 'Cart'
     \t[2] link 'Checkout'
     \t[3] textbox 'City' value: 'Millford'
 
 The form is WebEvolver's (Fang et al., 2025), with the values of controls, and with names that cannot
-break out of their quotes or of their line.
+break out of their quotes or of their line. The dialect ``webevolver`` is upstream's text itself, made
+of the other one: see `write_tree`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,15 @@ _NAME = r"'((?:[^'\\]|\\.)*)'"
 _LINE = re.compile(rf"(\t*)\[(\d{{1,6}})\] (\w+) {_NAME}((?: \w+: (?:'(?:[^'\\]|\\.)*'|\w+))*)")
 _PROPERTY = re.compile(rf" (\w+): (?:{_NAME}|(\w+))")
 _ESCAPE = re.compile(r"\\(U[0-9a-f]{8}|u[0-9a-f]{4}|.)")
+TAB = "Tab 0 (current): "
+REFUSED = "The action you have chosen cannot be executed."
+MOST_LINES = 300
+_TREE = re.compile(
+    r"(\t*)\[\d{1,6}\] (\w+) '(.*?)'"
+    r"((?: (?:disabled|focused|hasPopup|required|expanded|checked|selected|pressed): \w+)*)"
+)
+_REPEATED = frozenset(("StaticText", "heading", "image", "generic"))
+_FIELDS = frozenset(("textbox", "searchbox"))
 _ANSWER = re.compile(rf"{ANSWERED}{_NAME}")
 
 
@@ -109,6 +120,8 @@ def read_page(observation: str) -> PageText | None:
         >>> page.url, page.lines[1].name, page.lines[1].properties
         ('shop.test/', 'Gift', {'checked': 'true'})
     """
+    if observation.startswith(TAB) or observation == REFUSED:
+        return _read_tree(observation)
     url, lines, answer = "", list[Line](), None
     for text in observation.split("\n"):
         found = _LINE.fullmatch(text)
@@ -127,3 +140,84 @@ def read_page(observation: str) -> PageText | None:
 
 def _properties(text: str) -> dict[str, str]:
     return {key: word if word else unquoted(name) for key, name, word in _PROPERTY.findall(text)}
+
+
+class Tree(NamedTuple):
+    """A page in the dialect ``webevolver``, and for each of its lines that of the dialect ``comap``."""
+
+    text: str
+    numbers: tuple[int, ...]
+
+
+@lru_cache(maxsize=64)
+def write_tree(page: str, tab: str, focus: int = 0) -> Tree:
+    """Return a page as WebEvolver writes it (``web/server.js``), of its text in the dialect ``comap``.
+
+    `tab` is the title of the page that was opened first, which upstream never renews; `focus` the number
+    of the line that has the focus, beside the page itself. Nodes without a name have no line; neither
+    have texts, headings and images whose name is part of their parent's, nor the options of a closed
+    list, whose boxes are empty. What is typed is a text in its field; what is chosen in a list cannot be
+    seen. Names are not escaped. The properties of each role are Chromium 156's.
+    """
+    shown = read_page(page)
+    lines, numbers = list[str](), list[int]()
+    # Of each ancestor: its depth, its children's depth here, the name printed last, and its role.
+    above = [(-1, 0, "root", "")]
+
+    def add(number: int, depth: int, role: str, name: str, rest: str, parent: str) -> bool:
+        repeats = role in _REPEATED and name in parent
+        if not name or role == "gridcell" or repeats or len(lines) == MOST_LINES:
+            return False
+        numbers.append(number)
+        lines.append(f"{depth * chr(9)}[{len(lines) + 1}] {role} '{name}'{rest}")
+        return True
+
+    for number, line in enumerate(shown.lines if shown else (), 1):
+        while above[-1][0] >= line.depth:
+            above.pop()
+        _, depth, parent, around = above[-1]
+        if line.role == "option" and around == "combobox":
+            continue
+        name, value = (
+            " ".join(text.split()) for text in (line.name, line.properties.get("value", ""))
+        )
+        rest = _properties_of(line, number == focus)
+        if add(number, depth, line.role, name, rest, parent):
+            depth, parent = depth + 1, name
+        above.append((line.depth, depth, parent, line.role))
+        if line.role in _FIELDS:
+            add(number, depth, "StaticText", value, "", parent)
+    return Tree("\n".join([TAB + tab, "", *lines]), tuple(numbers))
+
+
+def _properties_of(line: Line, focused: bool) -> str:
+    """Return the properties of a node in Chromium's order, without those that upstream drops."""
+    role, held = line.role, line.properties
+    found = {
+        "disabled": held.get("disabled"),
+        "focused": "true" if focused or role == ROOT else None,
+    }
+    if role == "combobox":
+        found |= {"hasPopup": "menu", "expanded": held.get("expanded", "false")}
+    elif role in ("textbox", "radiogroup"):
+        found["required"] = held.get("required", "false")
+    else:
+        found |= {key: held.get(key) for key in ("expanded", "checked", "selected", "pressed")}
+    return "".join(f" {key}: {value}" for key, value in found.items() if value)
+
+
+def _read_tree(observation: str) -> PageText:
+    """Return what a page in the dialect ``webevolver`` shows; nothing of a refusal."""
+    lines = list[Line]()
+    for text in observation.split("\n")[1:]:
+        if found := _TREE.fullmatch(text):
+            depth, role, name, rest = len(found[1]), found[2], found[3], _properties(found[4])
+            if (
+                role == "StaticText"
+                and lines
+                and (lines[-1].role, lines[-1].depth + 1) in {(field, depth) for field in _FIELDS}
+            ):
+                lines[-1].properties["value"] = name
+            else:
+                lines.append(Line(depth, role, name, rest))
+    return PageText("", tuple(lines))
