@@ -243,16 +243,19 @@ class Tab:
         self.browser, self.serve = browser, serve
         self.dialogs: list[str] = []
         self.popup = ""
+        self.prepared = False
         self._context: Any = None
         self._session: Any = None
         self._frame = ""
         self._loading = False
         self._loaded: asyncio.Event
+        self._passed: asyncio.Event
         self._lost: asyncio.Future[None]
 
     async def open(self) -> None:
         """Make the context and its page."""
-        self._loaded, self._lost = asyncio.Event(), asyncio.get_running_loop().create_future()
+        self._loaded, self._passed = asyncio.Event(), asyncio.Event()
+        self._lost = asyncio.get_running_loop().create_future()
         self._context = await self.browser.new_context()
         page = await self._context.new_page()
         page.on("crash", lambda _: self._lost.done() or self._lost.set_result(None))
@@ -264,6 +267,7 @@ class Tab:
             self._session.on(f"Page.{name}", self._begin)
         for name in ("loadEventFired", "frameStoppedLoading", "navigatedWithinDocument"):
             self._session.on(f"Page.{name}", self._end)
+        self._session.on("Emulation.virtualTimeBudgetExpired", lambda _: self._passed.set())
         self._session.on("Page.windowOpen", lambda e: setattr(self, "popup", e["url"]))
         await self.send("Page.enable")
         tree = await self.send("Page.getFrameTree")
@@ -329,16 +333,36 @@ class Tab:
         """Wait until what was done has had its effect: a page that loads has loaded."""
         with suppress(Exception) if self._loading else suppress():
             await self.send("Runtime.evaluate", expression="0")
-        if not self._loading:
-            return
-        wait = asyncio.ensure_future(self._loaded.wait())
+        if self._loading:
+            await self._until(self._loaded, "load")
+            self._loading = False
+
+    async def _until(self, event: asyncio.Event, what: str) -> None:
+        wait = asyncio.ensure_future(event.wait())
         await asyncio.wait(
             {wait, self._lost}, timeout=CALL_SECONDS, return_when=asyncio.FIRST_COMPLETED
         )
         wait.cancel()
-        self._loading = False
-        if not self._loaded.is_set():
-            raise EngineError(f"the page did not load within {CALL_SECONDS:g} s")
+        if self._lost.done():
+            raise EngineError("the page crashed")
+        if not event.is_set():
+            raise EngineError(f"the page did not {what} within {CALL_SECONDS:g} s")
+
+    async def prepare(self, script: str) -> None:
+        """Run a script of ours in every page before its own."""
+        await self.send("Page.addScriptToEvaluateOnNewDocument", source=script)
+        self.prepared = True
+
+    async def virtual_time(self, milliseconds: int) -> None:
+        """Let so much of the page's time pass at once, and none until the next call."""
+        policy = "pauseIfNetworkFetchesPending"
+        self._passed.clear()
+        await self.send("Emulation.setVirtualTimePolicy", policy=policy, budget=milliseconds)
+        await self._until(self._passed, "pass its time")
+
+    async def run_time(self) -> None:
+        """Let the page's time pass again: while it stands still no page is loaded."""
+        await self.send("Emulation.setVirtualTimePolicy", policy="advance")
 
     async def mouse(self, x: float, y: float) -> None:
         """Click at a point of the window."""

@@ -225,6 +225,11 @@ class Chromium:
         return shared(self.program)
 
     @property
+    def version(self) -> str:
+        """The browser's version."""
+        return self.browser.version
+
+    @property
     def tab(self) -> Tab:
         if self._tab is None:
             raise EngineError("expected a page, found none; call env.reset()")
@@ -261,7 +266,7 @@ class Chromium:
     async def _look(self) -> None:
         """Read the page."""
         tree = await self.tab.send("Accessibility.getFullAXTree")
-        self._lines = read_tree(tree["nodes"])
+        self._lines = read_tree(tree["nodes"], await self._clickable())
         lines = (
             f"{line.depth * chr(9)}[{number}] {line.role} {quoted(line.name)}{line.state}"
             for number, line in enumerate(self._lines, 1)
@@ -269,6 +274,10 @@ class Chromium:
         self._text = "\n".join([FIRST + self.url, *lines])
         self.dialogs = tuple(self.tab.dialogs)
         self.tab.dialogs.clear()
+
+    async def _clickable(self) -> Collection[int]:
+        """Return the elements that have a line because scripts listen at them."""
+        return ()
 
     async def _acted(self, move: Move) -> Effect:
         self._refusal, self._redirects, before = "", 0, self.url

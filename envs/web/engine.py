@@ -55,6 +55,11 @@ class Engine(Protocol):
         """The address, as ``host/path?query``."""
         ...
 
+    @property
+    def dialogs(self) -> tuple[str, ...]:
+        """What dialogs of the page said during the last action; they are answered at once."""
+        ...
+
     def open(self, world: World, url: str) -> None:
         """Start at an address of fresh sites; ``restart`` leads back there."""
         ...
@@ -73,6 +78,10 @@ class Engine(Protocol):
 
     def load(self, saved: Any) -> None:
         """Go back to a moment of the world that is open."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what the engine holds outside this process; `open` starts anew."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,13 +12,16 @@ from ..base import Outcome, TextEnv
 from ..panel import Panel
 from .actions import Move, Target, canonical, read_action
 from .canonicalizer import WebCanonicalizer, admissible_of, narrate
+from .chromium import Chromium
 from .engine import Effect, Engine
 from .lines import ROOT, read_page, write_answer
+from .miniwob import MiniWob, task_of
+from .miniwob import panel_of as tasks_of_miniwob
 from .tasks import Task, load, panel_of
 from .twin import Twin
 
 BENCHMARKS = ("embedded", "miniwob", "webvoyager", "mind2web-live", "gaia-web")
-ENGINES: Mapping[str, Callable[[], Engine] | None] = {"twin": Twin, "chromium": None}
+ENGINES = ("twin", "chromium")
 OBSERVATIONS = ("page", "viewport")
 
 
@@ -110,14 +113,16 @@ class WebEnv(TextEnv):
     are generated, not live.
 
     Args:
-        benchmark: ``"embedded"``; the others come with the engine ``chromium``.
-        engine: ``"twin"`` (pure Python).
-        split: ``"train"``, ``"valid"`` or ``"test"``.
+        benchmark: ``"embedded"`` (generated sites) or ``"miniwob"`` (the pages of MiniWoB++).
+        engine: ``"twin"`` (pure Python) or ``"chromium"`` (through Playwright).
+        split: ``"train"``, ``"valid"`` or ``"test"``; of ``miniwob`` also ``"sight"``.
         observation: ``"page"``, the whole page.
+        browser: The path of Chromium; None takes Debian's, or else Playwright's own.
         **common: See `TextEnv`.
 
     Raises:
         OptionError: An option is unknown or has a value that it cannot have.
+        MissingExtra: Playwright, a browser or the package ``miniwob`` is missing.
 
     Example:
         >>> import gymnasium as gym, comap
@@ -136,8 +141,9 @@ class WebEnv(TextEnv):
     generated_options: ClassVar[Mapping[str, Any]] = MappingProxyType({"benchmark": "embedded"})
     env_id = "comap/Web-v0"
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {"url": "", "title": "", "answer": None, "key_nodes": (), "refused": ""}
+        {"url": "", "title": "", "answer": None, "key_nodes": (), "refused": "", "dialogs": ()}
     )
+    local_options = frozenset(("data_dir", "browser"))
     canonicalizer: WebCanonicalizer = WebCanonicalizer()
     state_text = staticmethod(narrate)
 
@@ -148,26 +154,28 @@ class WebEnv(TextEnv):
         engine: str = "twin",
         split: str = "train",
         observation: str = "page",
+        browser: str | None = None,
         **common: Any,
     ):
         super().__init__(**common)
         check_choice("benchmark", benchmark, BENCHMARKS)
         check_choice("engine", engine, ENGINES)
         check_choice("observation", observation, OBSERVATIONS)
-        make_engine = ENGINES[engine]
-        if benchmark != "embedded":
+        miniwob = benchmark == "miniwob"
+        if benchmark not in ("embedded", "miniwob") or observation != "page":
             raise OptionError(
-                f"benchmark={benchmark!r} needs a browser, which this version of comap cannot run yet; "
-                "use benchmark='embedded'"
+                f"benchmark={benchmark!r} with observation={observation!r} cannot be played by this "
+                "version of comap; use benchmark='embedded' or 'miniwob', and observation='page'"
             )
-        if make_engine is None or observation != "page":
+        if miniwob and engine != "chromium":
             raise OptionError(
-                f"engine={engine!r} with observation={observation!r} needs a browser, which this version "
-                "of comap cannot run yet; use engine='twin' and observation='page'"
+                f"benchmark='miniwob' needs a browser, found engine={engine!r}; use engine='chromium'"
             )
-        self._panel = panel_of(split)
+        self._panel = tasks_of_miniwob(split) if miniwob else panel_of(split)
         self._settings = {"benchmark": benchmark, "engine": engine, "observation": observation}
-        self._engine: Engine = make_engine()
+        self._engine: Engine = Twin()
+        if engine == "chromium":
+            self._engine = MiniWob(browser) if miniwob else Chromium(browser)
         self.canonicalizer = WebCanonicalizer()
         self._wanted: Task | None = None
         self._progress = Progress()
@@ -194,20 +202,33 @@ class WebEnv(TextEnv):
         """Return the benchmark, the engine and how much of a page is shown."""
         return self._settings.copy()
 
+    def fingerprint(self) -> dict[str, str]:
+        """Return what must agree for two results to be comparable: the browser's version, too."""
+        version = getattr(self._engine, "version", "")
+        return super().fingerprint() | ({"browser": version.partition(".")[0]} if version else {})
+
+    def close(self) -> None:
+        """Let go of the page in the browser; the browser stays for others until Python ends."""
+        self._engine.close()
+
     def expert_action(self) -> str | None:
         """Return the next action of the plan, or the way back to it; None after the end."""
         if not self._running or self._wanted is None:
             return None
         task, progress = self._wanted, self._progress
+        if not task.plan:
+            return None
         if progress.astray:
             return str(Move("goto", text=task.urls[task.fresh[progress.next]]))
         return task.plan[progress.next]
 
     def goal_reached(self, state: State) -> bool | None:
         """Return whether the facts say that the task is solved; None where only the sites know."""
+        task = self.wanted
+        if not task.plan:
+            return None  # the page's own script knows
         if ("done",) not in state.facts:
             return False
-        task = self.wanted
         given = next(
             (fact[1] for fact in state.facts if fact[0] == "answer" and len(fact) == 2), ""
         )
@@ -226,6 +247,8 @@ class WebEnv(TextEnv):
         if self.goal_reached(state):
             return 1.0
         task = self.wanted
+        if not task.plan:
+            return None
         return task.partial(sum(node.met_by(state) for node in task.nodes))
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
@@ -243,12 +266,13 @@ class WebEnv(TextEnv):
 
     def _open(self, task: str) -> tuple[str, str, Outcome]:
         self._wanted = None
-        wanted = load(task)
+        wanted = task_of(task) if isinstance(self._engine, MiniWob) else load(task)
         self._engine.open(wanted.world, wanted.draft.start)
         self._wanted = wanted
         met = wanted.meets(frozenset(), self._engine.url, Effect())
         self._progress = Progress(met)
-        return wanted.split, wanted.draft.goal, self._outcome_now(False)
+        goal = self._engine.goal if isinstance(self._engine, MiniWob) else wanted.draft.goal
+        return wanted.split, goal, self._outcome_now(False)
 
     def _act(self, action: str) -> Outcome:
         move = read_action(action)
@@ -280,6 +304,8 @@ class WebEnv(TextEnv):
     def _followed(self, named: str, changed: bool) -> Progress:
         """Return where the expert's plan stands after an action."""
         task, progress = self.wanted, self._progress
+        if not task.plan:
+            return progress
         if progress.astray:
             fresh = task.fresh[progress.next]
             back = self._engine.url == task.urls[fresh] and named.startswith(("goto", "restart"))
@@ -290,6 +316,11 @@ class WebEnv(TextEnv):
 
     def _outcome_now(self, invalid: bool) -> Outcome:
         answer, task = self._progress.answer, self.wanted
+        if isinstance(self._engine, MiniWob):
+            reward = min(max(0.0, self._engine.verdict or 0.0), 1.0)
+            ended = self._engine.verdict is not None or answer is not None
+            text = self._engine.text() if answer is None else write_answer(answer)
+            return Outcome(text, reward, reward, reward > 0, ended, invalid)
         if answer is None:
             score = task.partial(len(self._progress.met))
             return Outcome(self._engine.text(), score=score, invalid=invalid)
@@ -301,6 +332,7 @@ class WebEnv(TextEnv):
         info = super()._info()
         info["key_nodes"] = tuple(sorted(self._progress.met))
         info["refused"] = self._progress.refused
+        info["dialogs"] = self._engine.dialogs
         return info
 
     def _save(self) -> Any:

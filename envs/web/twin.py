@@ -44,6 +44,8 @@ def _encoded(text: str) -> str:
 class Twin:
     """The engine in pure Python."""
 
+    dialogs: tuple[str, ...] = ()
+
     def __init__(self) -> None:
         self.states: Mapping[str, Any] = {}
         self.url = ""
@@ -72,6 +74,9 @@ class Twin:
         self.states, url, self._history, values = saved
         self._fetch(url)
         self._values = dict(values)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing outside."""
 
     def act(self, move: Move) -> Effect:
         """Take an action other than ``stop``."""
