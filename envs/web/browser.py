@@ -35,9 +35,9 @@ _FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--disable-site-isolation-trials",  # the sites of a page share a process: a third of the memory
+    "--js-flags=--max-old-space-size=512",  # MiB; a page that wants more crashes alone
     "--lang=en-US",
 )
-_NAVIGATES = ("frameScheduledNavigation", "frameRequestedNavigation", "frameStartedNavigating")
 _T = TypeVar("_T")
 
 
@@ -247,7 +247,7 @@ class Tab:
         self._context: Any = None
         self._session: Any = None
         self._frame = ""
-        self._loading = False
+        self._loading = self._scheduled = False
         self._loaded: asyncio.Event
         self._passed: asyncio.Event
         self._lost: asyncio.Future[None]
@@ -263,7 +263,9 @@ class Tab:
         self._context.on("page", lambda other: asyncio.ensure_future(_close(other)))
         self._session = await self._context.new_cdp_session(page)
         self._session.on("Fetch.requestPaused", lambda e: asyncio.ensure_future(self._answer(e)))
-        for name in _NAVIGATES:
+        self._session.on("Page.frameScheduledNavigation", self._schedule)
+        self._session.on("Page.frameClearedScheduledNavigation", self._clear)
+        for name in ("frameRequestedNavigation", "frameStartedNavigating"):
             self._session.on(f"Page.{name}", self._begin)
         for name in ("loadEventFired", "frameStoppedLoading", "navigatedWithinDocument"):
             self._session.on(f"Page.{name}", self._end)
@@ -303,8 +305,18 @@ class Tab:
         raise EngineError(f"the page did not answer within {CALL_SECONDS:g} s ({method})")
 
     async def call(self, node: int, function: str, *arguments: Any) -> Any:
-        """Call a function of ours with an element as ``this``, and return what it returns."""
-        found = await self.send("DOM.resolveNode", backendNodeId=node)
+        """Call a function of ours with an element as ``this``, and return what it returns.
+
+        That is None where the element is no longer there.
+        """
+        from playwright.async_api import Error
+
+        try:
+            found = await self.send("DOM.resolveNode", backendNodeId=node)
+        except Error as error:
+            if "No node" in str(error):
+                return None
+            raise
         result = await self.send(
             "Runtime.callFunctionOn",
             functionDeclaration=function,
@@ -386,9 +398,18 @@ class Tab:
         shot = await self.send("Page.captureScreenshot", format="png")
         return b64decode(shot["data"])
 
+    def _schedule(self, event: Any) -> None:
+        self._scheduled = not self._loading
+        self._begin(event)
+
+    def _clear(self, event: Any) -> None:
+        if self._scheduled:  # and never asked for: the browser forbids the address
+            self._end(event)
+
     def _begin(self, event: Any) -> None:
         same = event.get("navigationType") in ("sameDocument", "historySameDocument")
         if event["frameId"] == self._frame and not same:
+            self._scheduled = self._scheduled and not self._loading
             self._loading = True
             self._loaded.clear()
 

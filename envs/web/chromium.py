@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from ...errors import EngineError
 from .actions import Move, Target
-from .browser import CALL_SECONDS, STEP_SECONDS, Asked, Browser, Served, Tab, find_program, shared
+from .browser import STEP_SECONDS, Asked, Browser, Served, Tab, find_program, shared
 from .engine import (
     MOST_HISTORY,
     MOST_REDIRECTS,
@@ -187,7 +187,7 @@ class Chromium:
         """Start at an address of fresh sites."""
         self._world, self.states, self._start = world, {}, url
         self._history, self._values = (), {}
-        self._do(self._opened(url))
+        self._do(lambda: self._opened(url), fresh=True)
 
     def text(self) -> str:
         """Return the page as an observation."""
@@ -196,7 +196,7 @@ class Chromium:
     def act(self, move: Move) -> Effect:
         """Take an action other than ``stop``."""
         try:
-            return self._do(self._acted(move))
+            return self._do(lambda: self._acted(move))
         except Refused as refusal:
             return Effect(str(refusal))
 
@@ -207,11 +207,11 @@ class Chromium:
     def load(self, saved: Any) -> None:
         """Go back to a moment of the world that is open."""
         self.states, url, self._history, values = saved
-        self._do(self._restored(url, dict(values)))
+        self._do(lambda: self._restored(url, dict(values)), fresh=True)
 
     def screenshot(self) -> bytes:
         """Return a picture of the page, as PNG."""
-        return self._do(self.tab.screenshot())
+        return self._do(lambda: self.tab.screenshot())
 
     def close(self) -> None:
         """Let go of the page; the browser stays for others."""
@@ -235,15 +235,17 @@ class Chromium:
             raise EngineError("expected a page, found none; call env.reset()")
         return self._tab
 
-    def _do(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run on the browser's thread; after a fault the page is given up."""
-        if self._tab is None or not self._tab.browser.usable:
+    def _do(self, work: Callable[[], Coroutine[Any, Any, _T]], fresh: bool = False) -> _T:
+        """Run on the browser's thread; after a fault the page is given up, and `fresh` makes another."""
+        if fresh and (self._tab is None or not self._tab.browser.usable):
             self.close()
             self._tab = Tab(self.browser, self._serve)
             self._ends = weakref.finalize(self, self._tab.end)
+            self._ends.atexit = False  # then the whole browser ends
             self._tab.browser.run(self._tab.open(), STEP_SECONDS)
+        browser = self.tab.browser
         try:
-            return self._tab.browser.run(work, STEP_SECONDS)
+            return browser.run(work(), STEP_SECONDS)
         except Refused:
             raise
         except BaseException as error:
@@ -281,6 +283,7 @@ class Chromium:
 
     async def _acted(self, move: Move) -> Effect:
         self._refusal, self._redirects, before = "", 0, self.url
+        self.tab.popup = ""
         effect: Effect = await getattr(self, f"_{move.verb}")(move)
         await self._settle()
         await self._look()
@@ -358,15 +361,21 @@ class Chromium:
 
     async def _press(self, line: Seen) -> None:
         """Click where the element is hit, and nothing that lies above it."""
-        point = await self.tab.call(line.node, _POINT)
+        point = await self._call(line, _POINT)
         if not point:
-            why = "is no longer on the page" if point is None else "is covered or has no area"
-            raise Refused(f"{_said(line)} {why}")
+            raise Refused(f"{_said(line)} is covered or has no area")
         await self.tab.mouse(*point)
+
+    async def _call(self, line: Seen, function: str, *arguments: Any) -> Any:
+        """Call a function on a line's element."""
+        answer = await self.tab.call(line.node, function, *arguments)
+        if answer is None:
+            raise Refused(f"{_said(line)} is no longer on the page")
+        return answer
 
     async def _choose(self, index: int) -> Effect:
         line = self._lines[index]
-        if line.role == "radio" or not await self.tab.call(line.node, _CHOOSE):
+        if line.role == "radio" or not await self._call(line, _CHOOSE):
             await self._press(line)
         return self._chosen(index)
 
@@ -390,7 +399,7 @@ class Chromium:
         index, line = self._enabled(move.target)
         done = "refused"
         if line.role in _TYPED:
-            done = await self.tab.call(line.node, _FOCUS, move.text)
+            done = await self._call(line, _FOCUS, move.text)
         if done == "refused":
             raise Refused(f"nothing can be typed into {_said(line)}")
         if done == "typed" and move.text:

@@ -124,7 +124,7 @@ class MiniWob(Chromium):
     def open(self, world: Any, url: str) -> None:
         """Start an `Episode`, whose page is at the address."""
         self._episode, self._moves = world, ()
-        self._do(self._opened(url))
+        self._do(lambda: self._opened(url), fresh=True)
 
     def save(self) -> Any:
         """Return the actions since the start: scripts cannot be saved, only played again."""
