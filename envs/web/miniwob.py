@@ -56,7 +56,10 @@ _BEGIN = """(() => {
   Math.seedrandom(%s);
   core.startEpisodeReal();
 })()"""
-_VERDICT = "[WOB_TASK_READY, WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL, core.getUtterance()]"
+_VERDICT = """(() => {
+  const said = core.getUtterance();
+  return [WOB_TASK_READY, WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL, said.utterance || said];
+})()"""
 
 
 class Episode(NamedTuple):
@@ -198,7 +201,7 @@ class MiniWob(Chromium):
                 self._refusal = "only the task's own page may be opened"
             return None
         kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-        return Served(200, {"Content-Type": kind}, path.read_bytes())
+        return Served(200, {"Content-Type": f"{kind}; charset=utf-8"}, path.read_bytes())
 
     def _check_link(self, href: str) -> None:
         """Let links run scripts: they are the pages' own."""
