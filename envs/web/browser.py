@@ -122,7 +122,11 @@ class Browser:
     @property
     def usable(self) -> bool:
         """Whether it runs, and belongs to this process (not to the one that was forked)."""
-        return self._owner == os.getpid() and self._browser is not None and self._browser.is_connected()
+        return (
+            self._owner == os.getpid()
+            and self._browser is not None
+            and self._browser.is_connected()
+        )
 
     def run(self, work: Coroutine[Any, Any, _T], seconds: float) -> _T:
         """Run on the browser's thread, for so long at most."""
@@ -247,7 +251,7 @@ class Tab:
         self._context: Any = None
         self._session: Any = None
         self._frame = ""
-        self._loading = self._scheduled = False
+        self._loading = self._started = False
         self._loaded: asyncio.Event
         self._passed: asyncio.Event
         self._lost: asyncio.Future[None]
@@ -263,10 +267,10 @@ class Tab:
         self._context.on("page", lambda other: asyncio.ensure_future(_close(other)))
         self._session = await self._context.new_cdp_session(page)
         self._session.on("Fetch.requestPaused", lambda e: asyncio.ensure_future(self._answer(e)))
-        self._session.on("Page.frameScheduledNavigation", self._schedule)
-        self._session.on("Page.frameClearedScheduledNavigation", self._clear)
-        for name in ("frameRequestedNavigation", "frameStartedNavigating"):
+        for name in ("frameScheduledNavigation", "frameRequestedNavigation"):
             self._session.on(f"Page.{name}", self._begin)
+        self._session.on("Page.frameStartedNavigating", self._start)
+        self._session.on("Page.frameClearedScheduledNavigation", self._clear)
         for name in ("loadEventFired", "frameStoppedLoading", "navigatedWithinDocument"):
             self._session.on(f"Page.{name}", self._end)
         self._session.on("Emulation.virtualTimeBudgetExpired", lambda _: self._passed.set())
@@ -347,7 +351,7 @@ class Tab:
             await self.send("Runtime.evaluate", expression="0")
         if self._loading:
             await self._until(self._loaded, "load")
-            self._loading = False
+            self._loading = self._started = False
 
     async def _until(self, event: asyncio.Event, what: str) -> None:
         wait = asyncio.ensure_future(event.wait())
@@ -398,20 +402,20 @@ class Tab:
         shot = await self.send("Page.captureScreenshot", format="png")
         return b64decode(shot["data"])
 
-    def _schedule(self, event: Any) -> None:
-        self._scheduled = not self._loading
-        self._begin(event)
-
-    def _clear(self, event: Any) -> None:
-        if self._scheduled:  # and never asked for: the browser forbids the address
-            self._end(event)
-
     def _begin(self, event: Any) -> None:
-        same = event.get("navigationType") in ("sameDocument", "historySameDocument")
-        if event["frameId"] == self._frame and not same:
-            self._scheduled = self._scheduled and not self._loading
+        if event["frameId"] == self._frame:
             self._loading = True
             self._loaded.clear()
+
+    def _start(self, event: Any) -> None:
+        same = event.get("navigationType") in ("sameDocument", "historySameDocument")
+        if event["frameId"] == self._frame and not same:
+            self._started = True
+            self._begin(event)
+
+    def _clear(self, event: Any) -> None:
+        if not self._started:  # the browser forbids the address
+            self._end(event)
 
     def _end(self, event: Any) -> None:
         if event.get("frameId", self._frame) == self._frame:

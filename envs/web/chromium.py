@@ -63,7 +63,9 @@ _POINT = """function () {
       }
   return [];
 }"""
-_FIRE = "for (const one of ['input', 'change']) {}.dispatchEvent(new Event(one, {{bubbles: true}}));"
+_FIRE = (
+    "for (const one of ['input', 'change']) {}.dispatchEvent(new Event(one, {{bubbles: true}}));"
+)
 _FOCUS = f"""function (text) {{
   this.focus();
   if (/^(date|time|datetime-local|month|week|color|range)$/.test(this.type)) {{
@@ -239,7 +241,8 @@ class Chromium:
         """Run on the browser's thread; after a fault the page is given up, and `fresh` makes another."""
         if fresh and (self._tab is None or not self._tab.browser.usable):
             self.close()
-            self._tab = Tab(self.browser, self._serve)
+            serve = weakref.WeakMethod(self._serve)  # else the finalizer would keep the engine
+            self._tab = Tab(self.browser, lambda asked: (found := serve()) and found(asked))
             self._ends = weakref.finalize(self, self._tab.end)
             self._ends.atexit = False  # then the whole browser ends
             self._tab.browser.run(self._tab.open(), STEP_SECONDS)

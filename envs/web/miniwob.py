@@ -1,8 +1,8 @@
 """MiniWoB++ in Chromium: the real pages of the package ``miniwob``, without a network.
 
-A task is ``<page>/<seed>``. Time in a page is virtual: after each action a second of timers and
-animations passes at once, five after ``wait``, so that a text depends on nothing but the actions. The
-verdict is the page's own raw reward, above 0 for success (Liu et al., 2018).
+A task is ``<page>/<seed>``. Time in a page is virtual: after each action, ``wait`` as well, a second of
+timers and animations passes at once, so that a text depends on nothing but the actions. The verdict is
+the page's own raw reward, above 0 for success (Liu et al., 2018).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SEEDS: Mapping[str, range] = {
 }
 SPLITS = tuple(SEEDS)
 HOST = "miniwob.test"
-_SECOND, _WAIT = 1_000, 5_000  # milliseconds of the page's time
+_SECOND = 1_000  # milliseconds
 _SETUP = """
 addEventListener('DOMContentLoaded', () => {
   const style = document.createElement('style');
@@ -210,10 +210,6 @@ class MiniWob(Chromium):
         await self.tab.evaluate(f"scrollBy(0, {'-' if move.text == 'up' else ''}innerHeight)")
         return Effect()
 
-    async def _wait(self, move: Move) -> Effect:
-        await self.tab.virtual_time(_WAIT)
-        return Effect()
-
     async def _goback(self, move: Move) -> Effect:
         return Effect()
 
@@ -223,5 +219,3 @@ class MiniWob(Chromium):
 
     async def _goto(self, move: Move) -> Effect:
         raise Refused("only the task's own page may be opened")
-
-

@@ -26,6 +26,7 @@ from .lines import plain
 from .pages import TYPED, Node, Outline
 from .sites import World
 
+
 def encode(pairs: Sequence[tuple[str, str]]) -> str:
     """Return fields as browsers send them (URL Standard, application/x-www-form-urlencoded).
 
@@ -206,4 +207,3 @@ class Twin:
     def _goto(self, move: Move) -> Effect:
         self._visit(check_address(move.text))
         return Effect()
-
