@@ -14,7 +14,7 @@ import shutil
 import signal
 import socket
 import threading
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -115,7 +115,7 @@ class Browser:
         except Exception as error:
             self.close()
             raise EngineError(
-                f"expected {program} to start, found {type(error).__name__}: {str(error):.2000}; "
+                f"expected {program} to start, found {type(error).__name__}: {error!s:.2000}; "
                 "see whether it runs with: --headless --dump-dom about:blank"
             ) from error
 
@@ -347,8 +347,13 @@ class Tab:
 
     async def settle(self) -> None:
         """Wait until what was done has had its effect: a page that loads has loaded."""
-        with suppress(Exception) if self._loading else suppress():
+        try:
             await self.send("Runtime.evaluate", expression="0")
+        except EngineError:
+            raise
+        except Exception:
+            if not self._loading:  # else another page has come in between
+                raise
         if self._loading:
             await self._until(self._loaded, "load")
             self._loading = self._started = False
@@ -397,10 +402,10 @@ class Tab:
             self.send("Input.dispatchKeyEvent", type="keyUp", **key),
         )
 
-    async def screenshot(self) -> bytes:
-        """Return a picture of the window, as PNG."""
-        shot = await self.send("Page.captureScreenshot", format="png")
-        return b64decode(shot["data"])
+    async def screenshot(self) -> str:
+        """Return a picture of the window: JPEG in base64."""
+        shot = await self.send("Page.captureScreenshot", format="jpeg", quality=60)
+        return str(shot["data"])
 
     def _begin(self, event: Any) -> None:
         if event["frameId"] == self._frame:

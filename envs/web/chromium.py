@@ -29,14 +29,11 @@ from .pages import to_html
 from .sites import World
 
 _T = TypeVar("_T")
-_NO_LINE = frozenset(
-    "none generic InlineTextBox ListMarker LineBreak LabelText paragraph list listitem form "
-    "MenuListPopup".split()
-)
-_NAMED_BY_TEXT = frozenset(
-    "link button heading option textbox searchbox combobox spinbutton tab menuitem".split()
-)
-_WITH_VALUE = frozenset("textbox searchbox combobox spinbutton slider Date InputTime".split())
+_BOXES = {"none", "generic", "InlineTextBox", "ListMarker", "LineBreak", "LabelText"}
+_NO_LINE = _BOXES | {"paragraph", "list", "listitem", "form", "MenuListPopup"}
+_FIELDS = {"textbox", "searchbox", "combobox", "spinbutton"}
+_NAMED_BY_TEXT = _FIELDS | {"link", "button", "heading", "option", "tab", "menuitem"}
+_WITH_VALUE = _FIELDS | {"slider", "Date", "InputTime"}
 _TYPED = _WITH_VALUE | {"DateTime", "ColorWell"}
 _GROUPS = ("combobox", "radiogroup", "listbox")
 _CONTAINERS = ("RootWebArea", "navigation", "radiogroup", "combobox", "listbox")
@@ -164,14 +161,16 @@ class Chromium:
 
     Args:
         browser: The path of Chromium; None looks for one.
+        pictures: Whether `picture` shows the page after each action: JPEG in base64.
 
     Raises:
         OptionError: There is no program at the path.
         MissingExtra: Playwright or a browser is missing.
     """
 
-    def __init__(self, browser: str | None = None) -> None:
-        self.program = find_program(browser)
+    def __init__(self, browser: str | None = None, pictures: bool = False) -> None:
+        self.program, self.pictures = find_program(browser), pictures
+        self.picture = ""
         self.states: Mapping[str, Any] = {}
         self.url = ""
         self.dialogs: tuple[str, ...] = ()
@@ -211,15 +210,12 @@ class Chromium:
         self.states, url, self._history, values = saved
         self._do(lambda: self._restored(url, dict(values)), fresh=True)
 
-    def screenshot(self) -> bytes:
-        """Return a picture of the page, as PNG."""
-        return self._do(lambda: self.tab.screenshot())
-
     def close(self) -> None:
         """Let go of the page; the browser stays for others."""
         if self._ends is not None:
             self._ends()
         self._tab = self._ends = None
+        self.picture = ""
 
     @property
     def browser(self) -> Browser:
@@ -277,6 +273,7 @@ class Chromium:
             for number, line in enumerate(self._lines, 1)
         )
         self._text = "\n".join([FIRST + self.url, *lines])
+        self.picture = await self.tab.screenshot() if self.pictures else ""
         self.dialogs = tuple(self.tab.dialogs)
         self.tab.dialogs.clear()
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping
+from io import BytesIO
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
-from ...errors import OptionError, check_choice
+import numpy as np
+
+from ...errors import OptionError, check_choice, needs_extra
 from ...facts import State
 from ..base import Outcome, TextEnv
 from ..panel import Panel
 from .actions import Move, Target, canonical, read_action
+from .browser import HEIGHT, WIDTH
 from .canonicalizer import WebCanonicalizer, admissible_of, narrate
 from .chromium import Chromium
 from .engine import Effect, Engine
@@ -50,7 +55,15 @@ class WebEnv(TextEnv):
     A task is done on web pages: something is looked up and answered, or something is changed. With
     ``benchmark="embedded"`` the pages are those of generated sites: a shop, an encyclopedia, a forum,
     a booking site, a map, a mailbox, and a page that links them. They need no network, no server and
-    no browser: the engine ``twin`` does what Chromium does with their forms and links.
+    no browser: the engine ``twin`` does what Chromium does with their forms and links. The engine
+    ``chromium`` is the real browser, with the same texts to the byte; it is driven by Playwright, and
+    shared by all environments of a process. Requests are answered by interception: no port is opened,
+    and pages reach no other host, port or file. ``pip install -e ".[web]"``, and ``apt-get install
+    chromium`` or ``playwright install chromium``, bring it.
+
+    ``benchmark="miniwob"`` has the 130 pages of MiniWoB++, with their own scripts, in Chromium. Time in
+    them is virtual: each action takes a second. An element that only scripts listen at has a line with
+    the role ``clickable``.
 
     ## Action Space
     ``Unicode``: any text. ``click [7]``, ``type [7] [words] [1]`` (1 presses Enter), ``select [7]
@@ -72,18 +85,21 @@ class WebEnv(TextEnv):
     ## Rewards
     0 until ``stop``, then 1 if the task is solved. An answer has to be right, and the page that it
     stands on to be opened; what was changed on the sites has to be what the task asked for, and
-    nothing else.
+    nothing else. In MiniWoB++ the reward is the page's own, 0 where that is negative.
 
     ## Episode End
-    *Terminated* by ``stop``; *truncated* after 15 steps (``max_episode_steps`` of ``gym.make``) or
-    after a fault.
+    *Terminated* by ``stop``, or by a page of MiniWoB++; *truncated* after 15 steps
+    (``max_episode_steps`` of ``gym.make``) or after a fault: a page that crashes or does not answer
+    within 10 s, an action that takes 30 s, a browser that ends. The next `reset` starts a new one.
 
     ## Information
     See `comap.envs.Info`. ``score`` is 1 if the task is solved, else the share of its key nodes that
     were met (addresses with words of the goal, texts typed), with the end as one more.
     ``admissible_actions`` are the clicks, choices and words that the belief suggests, by names: any
     other text may be typed. ``url``, ``title`` and ``answer`` are of the observation; ``key_nodes`` says
-    which key nodes were met; ``refused`` why the last action was.
+    which key nodes were met; ``refused`` why the last action was. Dialogs are answered at once (alerts
+    are accepted, questions are dismissed); ``dialogs`` is what they said. ``screenshot`` is a picture
+    (``{"jpeg": base64}``) with ``render_mode="rgb_array"``; records keep it for `comap view`.
 
     ## Arguments
     The constructor's, below.
@@ -91,7 +107,8 @@ class WebEnv(TextEnv):
     ## References
     Fang et al., WebEvolver: Enhancing Web Agent Self-Improvement with Coevolving World Model (EMNLP
     2025). Pan et al., WebCanvas: Benchmarking Web Agents in Online Environments (2024). He et al.,
-    WebVoyager: Building an End-to-End Web Agent with Large Multimodal Models (ACL 2024).
+    WebVoyager: Building an End-to-End Web Agent with Large Multimodal Models (ACL 2024). Liu et al.,
+    Reinforcement Learning on Web Interfaces using Workflow-Guided Exploration (ICLR 2018): MiniWoB++.
 
     ## Version History
     v0: first release.
@@ -100,7 +117,9 @@ class WebEnv(TextEnv):
     Ids are ``generated/<split>/<instance>/<template>/<draw>``: 31 templates of three levels (look up;
     filter, compare, fill in; several sites) on 24 instances of all sites, of which ``train`` has 16,
     ``valid`` and ``test`` 4 each, so that the sites of a test were never seen. Some cannot be done, and
-    want the answer ``N/A``.
+    want the answer ``N/A``. MiniWoB++'s are ``<page>/<seed>``: 87 pages that can be played by text, in
+    ``train``, ``valid`` and ``test`` by different seeds, and 43 that need drag, drawing or sight, in
+    ``sight``. Nobody plays them as an expert; their snapshots are played again from the start.
 
     ## State facts
     See `comap.envs.web.canonicalizer`, by `WebCanonicalizer`: where one is and what pages are there
@@ -110,7 +129,8 @@ class WebEnv(TextEnv):
     Values of controls and options of lists have lines; controls without a name keep theirs; focus has
     none. Enter is pressed only where an action says so. ``select`` and ``goto`` are new. The whole page
     is shown, so scrolling changes nothing. Key nodes are scored on the page after an action. Sites
-    are generated, not live.
+    are generated, not live. Links to new tabs open in the same. MiniWoB++ has no time limit, and its
+    raw reward counts, whatever the time.
 
     Args:
         benchmark: ``"embedded"`` (generated sites) or ``"miniwob"`` (the pages of MiniWoB++).
@@ -140,9 +160,12 @@ class WebEnv(TextEnv):
     idle_answer: ClassVar[str | None] = None
     generated_options: ClassVar[Mapping[str, Any]] = MappingProxyType({"benchmark": "embedded"})
     env_id = "comap/Web-v0"
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"url": "", "title": "", "answer": None, "key_nodes": (), "refused": "", "dialogs": ()}
+        | {"screenshot": None}
     )
+    info_kept = ("screenshot",)
     local_options = frozenset(("data_dir", "browser"))
     canonicalizer: WebCanonicalizer = WebCanonicalizer()
     state_text = staticmethod(narrate)
@@ -175,7 +198,14 @@ class WebEnv(TextEnv):
         self._settings = {"benchmark": benchmark, "engine": engine, "observation": observation}
         self._engine: Engine = Twin()
         if engine == "chromium":
-            self._engine = MiniWob(browser) if miniwob else Chromium(browser)
+            maker = MiniWob if miniwob else Chromium
+            self._engine = maker(browser, self.render_mode == "rgb_array")
+        else:
+            self.metadata = TextEnv.metadata
+            if self.render_mode == "rgb_array":
+                raise OptionError(
+                    "render_mode='rgb_array' needs engine='chromium'; the twin has no pictures"
+                )
         self.canonicalizer = WebCanonicalizer()
         self._wanted: Task | None = None
         self._progress = Progress()
@@ -210,6 +240,21 @@ class WebEnv(TextEnv):
     def close(self) -> None:
         """Let go of the page in the browser; the browser stays for others until Python ends."""
         self._engine.close()
+
+    def render(self) -> Any:
+        """Return the page as a picture, an array of height, width and 3 colors; or the text."""
+        if self.render_mode != "rgb_array":
+            return super().render()
+        with needs_extra("web", "render_mode='rgb_array'"):
+            from PIL import Image
+        picture = self._picture()
+        if not picture:
+            return np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+        return np.asarray(Image.open(BytesIO(b64decode(picture))).convert("RGB"))
+
+    def _picture(self) -> str:
+        """Return the picture of the page: JPEG in base64; empty where none is taken."""
+        return self._engine.picture if isinstance(self._engine, Chromium) else ""
 
     def expert_action(self) -> str | None:
         """Return the next action of the plan, or the way back to it; None after the end."""
@@ -333,6 +378,8 @@ class WebEnv(TextEnv):
         info["key_nodes"] = tuple(sorted(self._progress.met))
         info["refused"] = self._progress.refused
         info["dialogs"] = self._engine.dialogs
+        if picture := self._picture():
+            info["screenshot"] = {"jpeg": picture}
         return info
 
     def _save(self) -> Any:

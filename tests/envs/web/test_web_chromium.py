@@ -267,7 +267,7 @@ def test_a_missing_browser_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_browser_that_does_not_start_is_told(browser: str) -> None:
-    with pytest.raises(EngineError, match="expected /.*false to start"):
+    with pytest.raises(EngineError, match=r"expected /.*false to start"):
         make(split="test", browser="false").reset(seed=0)
 
 
