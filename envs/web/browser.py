@@ -254,7 +254,7 @@ class Tab:
         self._loading = self._started = False
         self._loaded: asyncio.Event
         self._passed: asyncio.Event
-        self._lost: asyncio.Future[None]
+        self._lost: asyncio.Future[Any]
 
     async def open(self) -> None:
         """Make the context and its page."""
@@ -262,7 +262,7 @@ class Tab:
         self._lost = asyncio.get_running_loop().create_future()
         self._context = await self.browser.new_context()
         page = await self._context.new_page()
-        page.on("crash", lambda _: self._lost.done() or self._lost.set_result(None))
+        page.on("crash", self._lose)
         page.on("dialog", self._answer_dialog)
         self._context.on("page", lambda other: asyncio.ensure_future(_close(other)))
         self._session = await self._context.new_cdp_session(page)
@@ -359,7 +359,7 @@ class Tab:
             self._loading = self._started = False
 
     async def _until(self, event: asyncio.Event, what: str) -> None:
-        wait = asyncio.ensure_future(event.wait())
+        wait: asyncio.Future[Any] = asyncio.ensure_future(event.wait())
         await asyncio.wait(
             {wait, self._lost}, timeout=CALL_SECONDS, return_when=asyncio.FIRST_COMPLETED
         )
@@ -406,6 +406,10 @@ class Tab:
         """Return a picture of the window: JPEG in base64."""
         shot = await self.send("Page.captureScreenshot", format="jpeg", quality=60)
         return str(shot["data"])
+
+    def _lose(self, page: Any) -> None:
+        if not self._lost.done():
+            self._lost.set_result(None)
 
     def _begin(self, event: Any) -> None:
         if event["frameId"] == self._frame:

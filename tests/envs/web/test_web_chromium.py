@@ -14,12 +14,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import pytest
 
+from comap.agents import ExpertAgent, Run, run_to
+from comap.benchmarks.report import Episode, episode_record
 from comap.envs.panel import evenly
 from comap.envs.web import browser as browsers
 from comap.envs.web.actions import read_action
@@ -30,6 +33,7 @@ from comap.envs.web.sites import HOSTS
 from comap.envs.web.tasks import load, panel_of
 from comap.envs.web.twin import Twin
 from comap.errors import EngineError, MissingExtra, OptionError
+from comap.trajectory import read_trajectories
 
 WORDS = ("lamp", "red lamp", "é ~*&'\"", "2", "", "<b>x</b>", "日本 😀", "a\\b'c", "2031-05-05")
 CONTROLS = ("textbox", "searchbox", "button", "checkbox", "radio", "combobox", "option")
@@ -40,7 +44,7 @@ def any_action(shown: str, rng: random.Random) -> str:
     page = read_page(shown)
     assert page is not None
     numbers = [n for n, line in enumerate(page.lines, 1) if line.role in CONTROLS]
-    number = rng.choice(numbers) if numbers and rng.random() < 0.5 else 0
+    number = rng.choice(numbers) if numbers and rng.random() < 0.75 else 0
     number = number or rng.randint(1, len(page.lines) + 1)
     kind = rng.random()
     if kind < 0.6:
@@ -253,6 +257,29 @@ def test_snapshots_of_an_environment_and_its_fingerprint(browser: str) -> None:
         *_, terminated, _, info = fresh.step(fresh.expert_action())
     assert info["success"] and env.restore(taken)[0] == observation
     assert env.fingerprint()["browser"].isdecimal()
+
+
+def test_pictures_and_their_page(browser: str, tmp_path: Path) -> None:
+    pytest.importorskip("PIL", reason="needs the extra 'web'")
+
+    def make_env() -> Any:
+        return gymnasium.make(
+            "comap/Web-v0", engine="chromium", split="test", render_mode="rgb_array"
+        )
+
+    env = make_env()
+    task = env.unwrapped.tasks.ids[0]
+    env.reset(options={"task": task})
+    picture = env.render()
+    assert picture.shape == (768, 1024, 3) and 200 < picture.mean() < 255
+    run = Run(make_env=make_env, agent=ExpertAgent(), tasks=[task])
+    assert "told" not in run_to(tmp_path / "run", run)
+    (played,) = read_trajectories(tmp_path / "run" / "trajectories.jsonl")
+    record = episode_record(Episode("", played, None))["real"]["steps"]
+    assert record[0]["screenshot"].startswith("/9j/") and "told" not in record[0]
+    step = replace(played.steps[0], notes={"env_info": {"screenshot": {"jpeg": "x'><script>"}}})
+    record = episode_record(Episode("", replace(played, steps=(step,)), None))["real"]["steps"]
+    assert "screenshot" not in record[0]
 
 
 def test_a_missing_browser_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
