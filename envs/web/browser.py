@@ -137,6 +137,9 @@ class Browser:
         try:
             return future.result(seconds + _CLOSE_SECONDS)
         except (asyncio.TimeoutError, FutureTimeout):
+            if not future.done():  # the thread itself hangs
+                self.kill()
+                self._browser = None
             raise EngineError(f"expected an end within {seconds:g} s, found none") from None
         finally:
             future.cancel()
@@ -190,6 +193,7 @@ class Browser:
         with suppress(Exception):
             self.run(self._stop(), _CLOSE_SECONDS)
         self.kill()
+        self._browser = None
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._nowhere.close()
 

@@ -237,11 +237,9 @@ class Chromium:
         """Run on the browser's thread; after a fault the page is given up, and `fresh` makes another."""
         if fresh and (self._tab is None or not self._tab.browser.usable):
             self.close()
-            serve = weakref.WeakMethod(self._serve)  # else the finalizer would keep the engine
-            self._tab = Tab(self.browser, lambda asked: (found := serve()) and found(asked))
+            self._tab = self._new_tab()
             self._ends = weakref.finalize(self, self._tab.end)
             self._ends.atexit = False  # then the whole browser ends
-            self._tab.browser.run(self._tab.open(), STEP_SECONDS)
         browser = self.tab.browser
         try:
             return browser.run(work(), STEP_SECONDS)
@@ -253,6 +251,23 @@ class Chromium:
                 raise
             first = str(error).partition("\n")[0]
             raise EngineError(f"the browser failed: {type(error).__name__}: {first}") from error
+
+    def _new_tab(self) -> Tab:
+        """Return a page; a browser that gives none is replaced once."""
+        found = weakref.WeakMethod(self._serve)  # else the finalizer would keep the engine
+
+        def serve(asked: Asked) -> Served | None:
+            method = found()
+            return None if method is None else method(asked)
+
+        tab = Tab(self.browser, serve)
+        try:
+            tab.browser.run(tab.open(), STEP_SECONDS)
+        except Exception:
+            tab.browser.close()
+            tab = Tab(self.browser, serve)
+            tab.browser.run(tab.open(), STEP_SECONDS)
+        return tab
 
     async def _opened(self, url: str) -> None:
         self.tab.dialogs.clear()
