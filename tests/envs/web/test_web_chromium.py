@@ -111,13 +111,14 @@ def test_an_episode_ends_by_a_fault_and_the_next_one_starts(
     monkeypatch.setattr(browsers, "CALL_SECONDS", 1.0)
     env = make(split="test", browser=browser)
     env._engine = pages
+    task = next(task for task in env.tasks if "/shop-detail/" in task)
     for html, action, said in (
         ("<button onclick='for (;;);'>Go</button>", "click Go", "within 1 s"),
         ("<button onclick='for (;;) alert(1)'>Go</button>", "click Go", "within 1 s"),
         ("<a href='/x'>Go</a>", "click Go", "within 1 s"),
     ):
         pages.html = html
-        env.reset(options={"task": next(task for task in env.tasks if "/shop-detail/" in task)})
+        env.reset(options={"task": task})
         if "href" in html:
             pages.html = "<script>for (;;);</script>"
         began = time.monotonic()
@@ -126,7 +127,7 @@ def test_an_episode_ends_by_a_fault_and_the_next_one_starts(
         assert (observation, reward, terminated, truncated) == ("", 0.0, False, True)
         assert said in info["error"] and info["error"].startswith("EngineError")
     pages.html = "<p>Well</p>"
-    assert "StaticText 'Well'" in env.reset()[0]
+    assert "StaticText 'Well'" in env.reset(options={"task": task})[0]
 
 
 def test_a_crash_of_a_page_or_of_the_browser(pages: Any) -> None:
