@@ -387,7 +387,8 @@ class _Writer:
         optional = {
             "gates": gates
             and {key: self.text(v) if isinstance(v, str) else v for key, v in gates.items()},
-            "told": self.pairs(step.env_info),
+            "told": self.pairs({k: v for k, v in step.env_info.items() if k != "screenshot"}),
+            "screenshot": _screenshot(step.env_info.get("screenshot")),
             "notes": self.pairs({key: v for key, v in step.notes.items() if key != ENV_INFO}),
             **self.calls("calls", step.calls),
             **self.change(before, step.facts),
@@ -428,6 +429,13 @@ class _Writer:
             elif call.token_ids is not None and len(call.token_ids) == len(call.logprobs):
                 record["ids"] = list(call.token_ids)
         return record
+
+
+def _screenshot(value: object) -> str:
+    """Return a picture as a file has it, JPEG in base64; empty where it is none."""
+    found = value.get("jpeg") if isinstance(value, Mapping) else None
+    fits = isinstance(found, str) and re.fullmatch(r"[A-Za-z0-9+/]{1,2000000}={0,2}", found)
+    return str(found) if fits else ""
 
 
 def _note_text(value: object) -> str:

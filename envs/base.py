@@ -149,7 +149,8 @@ class TextEnv(gymnasium.Env[str, str]):
         if unknown:
             raise _unknown_option(type(self), next(iter(unknown)))
         if render_mode not in (None, *self.metadata["render_modes"]):
-            raise OptionError(f"render_mode must be 'ansi' or None, not {render_mode!r}")
+            modes = " or ".join(map(repr, [*self.metadata["render_modes"], None]))
+            raise OptionError(f"render_mode must be {modes}, not {render_mode!r}")
         if max_episode_steps is not None:
             check_number("max_episode_steps", max_episode_steps)
         self.render_mode = render_mode

@@ -64,7 +64,15 @@ function column(view, other, step, kind) {
   box.append(make("div", "observation", comparison(seen, otherOwn && textOf(other.record, otherOwn.observation))));
   const held = beliefFacts(view, other, step);
   if (held) box.append(held);
+  if (own.screenshot) box.append(screenshot(own.screenshot));
   return box;
+}
+
+function screenshot(jpeg) {
+  const image = make("img", "screenshot");
+  image.src = `data:image/jpeg;base64,${jpeg}`;
+  image.alt = "The page as a browser showed it after this step";
+  return image;
 }
 
 // ---- The head of an episode

@@ -6,11 +6,32 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from .actions import Move
+from .actions import Move, Target
+from .lines import plain
+from .pages import CONTROLS
 from .sites import HOSTS, World
 from .sites.base import Request
 
 _LONGEST_URL = 8_000
+MOST_REDIRECTS = 10
+MOST_HISTORY = 50
+_ACTIVE = CONTROLS | {"link", "clickable"}
+
+
+class Moment(NamedTuple):
+    """All that an engine needs to come back: picklable, and never changed.
+
+    Attributes:
+        states: The states of the sites, by host.
+        url: The address, as ``host/path?query``.
+        history: The addresses before it.
+        values: What was typed or chosen on the page, by the index of its line.
+    """
+
+    states: Mapping[str, Any]
+    url: str
+    history: tuple[str, ...]
+    values: tuple[tuple[int, str | int], ...]
 
 
 class Effect(NamedTuple):
@@ -34,6 +55,11 @@ class Engine(Protocol):
         """The address, as ``host/path?query``."""
         ...
 
+    @property
+    def dialogs(self) -> tuple[str, ...]:
+        """What dialogs of the page said during the last action; they are answered at once."""
+        ...
+
     def open(self, world: World, url: str) -> None:
         """Start at an address of fresh sites; ``restart`` leads back there."""
         ...
@@ -52,6 +78,10 @@ class Engine(Protocol):
 
     def load(self, saved: Any) -> None:
         """Go back to a moment of the world that is open."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what the engine holds outside this process; `open` starts anew."""
         ...
 
 
@@ -92,3 +122,30 @@ def request_of(url: str, method: str = "GET", body: str = "") -> Request:
     sent = dict(parse_qsl(body, keep_blank_values=True)) if body else {}
     asked = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
     return Request(method, host, f"/{path}", asked, sent)
+
+
+def find_line(target: Target, lines: Sequence[tuple[str, str]]) -> int:
+    """Return the index of the line, of those given by role and name, that an action names."""
+    if target.number:
+        if target.number > len(lines):
+            raise Refused(f"there is no line [{target.number}], only {len(lines)}")
+        return target.number - 1
+    role, name = target.role.lower(), plain(target.name)
+
+    def named(name: str) -> list[int]:
+        return [
+            index
+            for index, (its_role, its_name) in enumerate(lines)
+            if (its_role.lower() == role if role else its_role in _ACTIVE)
+            and plain(its_name) == name
+        ]
+
+    found = named(name)
+    if len(found) >= target.which:
+        return found[target.which - 1]
+    start, _, count = name.rpartition(" ")
+    if target.which == 1 and count.isdecimal() and len(count) < 4:  # the fact's name: "add 2"
+        found = named(start)
+        if 1 < int(count) <= len(found):
+            return found[int(count) - 1]
+    raise Refused(f"there is no {target.role or 'line'} {target.name!r:.80}")

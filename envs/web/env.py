@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import os
+from base64 import b64decode
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
-from ...errors import OptionError, check_choice
+import numpy as np
+
+from ...errors import OptionError, check_choice, needs_extra
 from ...facts import State
 from ..base import Outcome, TextEnv
 from ..panel import Panel
 from .actions import Move, Target, canonical, line_of, read_action
+from .browser import HEIGHT, WIDTH
 from .canonicalizer import WebCanonicalizer, admissible_of, narrate
+from .chromium import Chromium
 from .engine import Effect, Engine
 from .judge import Judge
 from .lines import REFUSED, ROOT, Tree, read_page, write_answer, write_tree
 from .live import FILES, Acted, Inspecting, LiveTask, TaskFile, open_tasks
+from .miniwob import MiniWob, task_of
+from .miniwob import panel_of as tasks_of_miniwob
 from .sites import HOSTS
 from .tasks import SPLITS, Task, load, panel_of
 from .twin import Twin
 
 BENCHMARKS = ("embedded", "miniwob", "webvoyager", "mind2web-live", "gaia-web")
-ENGINES: Mapping[str, Callable[[], Engine] | None] = {"twin": Twin, "chromium": None}
+ENGINES = ("twin", "chromium")
 OBSERVATIONS = ("page", "viewport")
 DIALECTS = ("comap", "webevolver")
 _FOCUSED = ("checkbox", "radio", "combobox", "textbox", "searchbox")
@@ -59,7 +67,15 @@ class WebEnv(TextEnv):
     A task is done on web pages: something is looked up and answered, or something is changed. With
     ``benchmark="embedded"`` the pages are those of generated sites: a shop, an encyclopedia, a forum,
     a booking site, a map, a mailbox, and a page that links them. They need no network, no server and
-    no browser: the engine ``twin`` does what Chromium does with their forms and links.
+    no browser: the engine ``twin`` does what Chromium does with their forms and links. The engine
+    ``chromium`` is the real browser, with the same texts to the byte; it is driven by Playwright, and
+    shared by all environments of a process. Requests are answered by interception: no port is opened,
+    and pages reach no other host, port or file. ``pip install -e ".[web]"``, and ``apt-get install
+    chromium`` or ``playwright install chromium``, bring it.
+
+    ``benchmark="miniwob"`` has the 130 pages of MiniWoB++, with their own scripts, in Chromium. Time in
+    them is virtual: each action takes a second. An element that only scripts listen at has a line with
+    the role ``clickable``.
 
     ## Action Space
     ``Unicode``: any text. ``click [7]``, ``type [7] [words] [1]`` (1 presses Enter), ``select [7]
@@ -81,18 +97,21 @@ class WebEnv(TextEnv):
     ## Rewards
     0 until ``stop``, then 1 if the task is solved. An answer has to be right, and the page that it
     stands on to be opened; what was changed on the sites has to be what the task asked for, and
-    nothing else.
+    nothing else. In MiniWoB++ the reward is the page's own, 0 where that is negative.
 
     ## Episode End
-    *Terminated* by ``stop``; *truncated* after 15 steps (``max_episode_steps`` of ``gym.make``) or
-    after a fault.
+    *Terminated* by ``stop``, or by a page of MiniWoB++; *truncated* after 15 steps
+    (``max_episode_steps`` of ``gym.make``) or after a fault: a page that crashes or does not answer
+    within 10 s, an action that takes 30 s, a browser that ends. The next `reset` starts a new one.
 
     ## Information
     See `comap.envs.Info`. ``score`` is 1 if the task is solved, else the share of its key nodes that
     were met (addresses with words of the goal, texts typed), with the end as one more.
     ``admissible_actions`` are the clicks, choices and words that the belief suggests, by names: any
     other text may be typed. ``url``, ``title`` and ``answer`` are of the observation; ``key_nodes`` says
-    which key nodes were met; ``refused`` why the last action was.
+    which key nodes were met; ``refused`` why the last action was. Dialogs are answered at once (alerts
+    are accepted, questions are dismissed); ``dialogs`` is what they said. ``screenshot`` is a picture
+    (``{"jpeg": base64}``) with ``render_mode="rgb_array"``; records keep it for `comap view`.
 
     ## Arguments
     The constructor's, below.
@@ -100,7 +119,8 @@ class WebEnv(TextEnv):
     ## References
     Fang et al., WebEvolver: Enhancing Web Agent Self-Improvement with Coevolving World Model (EMNLP
     2025). Pan et al., WebCanvas: Benchmarking Web Agents in Online Environments (2024). He et al.,
-    WebVoyager: Building an End-to-End Web Agent with Large Multimodal Models (ACL 2024).
+    WebVoyager: Building an End-to-End Web Agent with Large Multimodal Models (ACL 2024). Liu et al.,
+    Reinforcement Learning on Web Interfaces using Workflow-Guided Exploration (ICLR 2018): MiniWoB++.
 
     ## Version History
     v0: first release.
@@ -109,14 +129,17 @@ class WebEnv(TextEnv):
     Ids are ``generated/<split>/<instance>/<template>/<draw>``: 31 templates of three levels (look up;
     filter, compare, fill in; several sites) on 24 instances of all sites, of which ``train`` has 16,
     ``valid`` and ``test`` 4 each, so that the sites of a test were never seen. Some cannot be done, and
-    want the answer ``N/A``. Of a file the ids are ``<benchmark>/<the file's id>``; `split` is its label.
+    want the answer ``N/A``. MiniWoB++'s are ``<page>/<seed>``: 87 pages that can be played by text, in
+    ``train``, ``valid`` and ``test`` by different seeds, and 43 that need drag, drawing or sight, in
+    ``sight``. Nobody plays them as an expert; their snapshots are played again from the start. Of a
+    file the ids are ``<benchmark>/<the file's id>``; `split` is its label.
 
-    ``webvoyager``, ``mind2web-live`` and ``gaia-web`` play a user's file (`read_tasks`): on live sites in
-    a browser, or, where all tasks start at hosts of the generated sites, in the twin. WebVoyager needs a
+    ``webvoyager``, ``mind2web-live`` and ``gaia-web`` play a user's file (`read_tasks`) where all tasks
+    start at hosts of the generated sites; live sites cannot be played yet. WebVoyager needs a
     `judge`; GAIA has its official rules (`gaia_correct`), and a judge by choice; Mind2Web-Live has key
     nodes, scored on the page before an action, and ends when all are met (`key_node_report`).
     ``info["verdict"]`` is the judge's, or says why there is none and which nodes cannot be scored: those
-    of meaning without a judge, those with a CSS selector without a browser; they count as 0. Steps are
+    of meaning without a judge, those with a CSS selector; they count as 0. Steps are
     Mind2Web-Live's 1.5 times the annotator's, 10 to 25: pass ``max_episode_steps=25`` to ``gym.make``.
 
     ## State facts
@@ -127,21 +150,23 @@ class WebEnv(TextEnv):
     Values of controls and options of lists have lines; controls without a name keep theirs; focus has
     none. Enter is pressed only where an action says so. ``select`` and ``goto`` are new. The whole page
     is shown, so scrolling changes nothing. Key nodes of generated tasks are scored on the page after
-    an action. Sites are generated, not live.
+    an action. Sites are generated, not live. Links to new tabs open in the same. MiniWoB++ has no time
+    limit, and its raw reward counts, whatever the time.
 
     With ``dialect="webevolver"`` pages are upstream's text (`comap.envs.web.lines.write_tree`), ``type``
     always presses Enter, and a refusal takes the page's place, in its first sentence only. Values and
     options cannot be seen then, facts are of the present page alone, and forms of several fields can
-    hardly be filled in: it is for parity, with ``max_episode_steps=17``. The twin has no boxes, so the
-    text is of the whole page, and lists never open.
+    hardly be filled in: it is for parity, with ``max_episode_steps=17``. The text is of the whole page,
+    and lists never open.
 
     Args:
-        benchmark: ``"embedded"``, or whose tasks a file has: ``"webvoyager"``, ``"mind2web-live"`` or
-            ``"gaia-web"``.
-        engine: ``"twin"`` (pure Python).
-        split: ``"train"``, ``"valid"`` or ``"test"``.
+        benchmark: ``"embedded"`` (generated sites), ``"miniwob"`` (the pages of MiniWoB++), or whose
+            tasks a file has: ``"webvoyager"``, ``"mind2web-live"`` or ``"gaia-web"``.
+        engine: ``"twin"`` (pure Python) or ``"chromium"`` (through Playwright).
+        split: ``"train"``, ``"valid"`` or ``"test"``; of ``miniwob`` also ``"sight"``.
         observation: ``"page"``, the whole page.
         dialect: ``"comap"``, or ``"webevolver"`` for its text to the byte: see *Known deviations*.
+        browser: The path of Chromium; None takes Debian's, or else Playwright's own.
         data_dir: Folder with the official task files; None looks in ``COMAP_HOME/web``.
         tasks: A task file instead.
         judge: A language model that judges, or its name as for ``comap run --model``; None for none.
@@ -150,6 +175,7 @@ class WebEnv(TextEnv):
     Raises:
         OptionError: An option is unknown or has a value that it cannot have.
         DataNotFound, DataCorrupt: A task file is missing or broken.
+        MissingExtra: Playwright, a browser or the package ``miniwob`` is missing.
 
     Example:
         >>> import gymnasium as gym, comap
@@ -167,11 +193,13 @@ class WebEnv(TextEnv):
     idle_answer: ClassVar[str | None] = None
     generated_options: ClassVar[Mapping[str, Any]] = MappingProxyType({"benchmark": "embedded"})
     env_id = "comap/Web-v0"
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"url": "", "title": "", "answer": None, "key_nodes": (), "refused": "", "verdict": ""}
+        | {"dialogs": (), "screenshot": None}
     )
-    info_kept: ClassVar[tuple[str, ...]] = ("verdict",)
-    local_options: ClassVar[frozenset[str]] = frozenset(("data_dir", "tasks", "judge"))
+    info_kept: ClassVar[tuple[str, ...]] = ("verdict", "screenshot")
+    local_options: ClassVar[frozenset[str]] = frozenset(("browser", "data_dir", "tasks", "judge"))
     canonicalizer: WebCanonicalizer = WebCanonicalizer()
     state_text = staticmethod(narrate)
 
@@ -183,6 +211,7 @@ class WebEnv(TextEnv):
         split: str = "train",
         observation: str = "page",
         dialect: str = "comap",
+        browser: str | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         tasks: str | os.PathLike[str] | None = None,
         judge: Any = None,
@@ -193,7 +222,6 @@ class WebEnv(TextEnv):
         check_choice("engine", engine, ENGINES)
         check_choice("observation", observation, OBSERVATIONS)
         check_choice("dialect", dialect, DIALECTS)
-        make_engine = ENGINES[engine]
         if benchmark not in FILES and not (tasks is None and judge is None):
             raise OptionError(
                 f"tasks and judge are for benchmark={', '.join(map(repr, FILES))}, found "
@@ -201,30 +229,43 @@ class WebEnv(TextEnv):
             )
         self._judge = judge if judge is None or isinstance(judge, Judge) else Judge(judge)
         self._file: TaskFile | None = None
-        if benchmark in FILES and not (engine == "twin" and tasks is None and data_dir is None):
+        if benchmark in FILES:
             check_choice("the web's split", split, SPLITS)
             self._file = open_tasks(benchmark, data_dir, tasks, split)
-        stands_in = self._file is not None and self._file.hosts <= set(HOSTS)
-        if benchmark != "embedded" and not stands_in:
+        is_live = self._file is not None and not self._file.hosts <= set(HOSTS)
+        miniwob = benchmark == "miniwob"
+        if is_live:
             raise OptionError(
-                f"benchmark={benchmark!r} needs a browser, which this version of comap cannot run yet; "
-                "use benchmark='embedded'"
+                "this version of comap cannot open live sites; give tasks that start at "
+                + ", ".join(HOSTS)
             )
-        if make_engine is None or observation != "page":
+        if observation != "page":
             raise OptionError(
-                f"engine={engine!r} with observation={observation!r} needs a browser, which this version "
-                "of comap cannot run yet; use engine='twin' and observation='page'"
+                f"observation={observation!r} is not there yet; use observation='page'"
+            )
+        if miniwob and engine != "chromium":
+            raise OptionError(
+                f"benchmark='miniwob' needs a browser, found engine={engine!r}; use engine='chromium'"
             )
         self._settings = {"benchmark": benchmark, "engine": engine, "observation": observation}
         self._settings["dialect"] = dialect
         if self._file is None:
-            self._panel = panel_of(split)
+            self._panel = tasks_of_miniwob(split) if miniwob else panel_of(split)
         else:
             self._panel = Panel.of(self._file.tasks, split, SPLITS)
             self._settings["tasks"] = self._file.sha256
             self._settings["judge"] = "none" if self._judge is None else self._judge.name
         self._own_limit = self._limit
-        self._engine: Engine = make_engine()
+        self._engine: Engine = Twin()
+        if engine == "chromium":
+            maker = MiniWob if miniwob else Chromium
+            self._engine = maker(browser, self.render_mode == "rgb_array")
+        else:
+            self.metadata = TextEnv.metadata
+            if self.render_mode == "rgb_array":
+                raise OptionError(
+                    "render_mode='rgb_array' needs engine='chromium'; the twin has no pictures"
+                )
         self.canonicalizer = WebCanonicalizer()
         self._wanted: Task | LiveTask | None = None
         self._progress = Progress()
@@ -252,22 +293,48 @@ class WebEnv(TextEnv):
         """Return the benchmark, the engine, and how pages are shown and judged."""
         return self._settings.copy()
 
+    def fingerprint(self) -> dict[str, str]:
+        """Return what must agree for two results to be comparable: the browser's version, too."""
+        version = getattr(self._engine, "version", "")
+        return super().fingerprint() | ({"browser": version.partition(".")[0]} if version else {})
+
+    def close(self) -> None:
+        """Let go of the page in the browser; the browser stays for others until Python ends."""
+        self._engine.close()
+
+    def render(self) -> Any:
+        """Return the page as a picture, an array of height, width and 3 colors; or the text."""
+        if self.render_mode != "rgb_array":
+            return super().render()
+        with needs_extra("web", "render_mode='rgb_array'"):
+            from PIL import Image
+        picture = self._picture()
+        if not picture:
+            return np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+        return np.asarray(Image.open(BytesIO(b64decode(picture))).convert("RGB"))
+
+    def _picture(self) -> str:
+        """Return the picture of the page: JPEG in base64; empty where none is taken."""
+        return self._engine.picture if isinstance(self._engine, Chromium) else ""
+
     def expert_action(self) -> str | None:
         """Return the next action of the plan, or the way back to it; None after the end."""
         if not self._running or not isinstance(self._wanted, Task):
             return None
         task, progress = self._wanted, self._progress
+        if not task.plan:
+            return None
         if progress.astray:
             return str(Move("goto", text=task.urls[task.fresh[progress.next]]))
         return task.plan[progress.next]
 
     def goal_reached(self, state: State) -> bool | None:
         """Return whether the facts say that the task is solved; None where only the sites know."""
+        task = self.wanted
+        if isinstance(task, LiveTask) or not task.plan:
+            return None  # the page's own script or a judge knows
         if ("done",) not in state.facts:
             return False
-        task = self.wanted
-        if isinstance(task, LiveTask):
-            return None
         given = next(
             (fact[1] for fact in state.facts if fact[0] == "answer" and len(fact) == 2), ""
         )
@@ -284,7 +351,7 @@ class WebEnv(TextEnv):
     def score_of(self, state: State) -> float | None:
         """Return the share of key nodes that the facts say were met; 1 if the task is solved."""
         task = self.wanted
-        if isinstance(task, LiveTask):
+        if isinstance(task, LiveTask) or not task.plan:
             return None
         if self.goal_reached(state):
             return 1.0
@@ -310,9 +377,12 @@ class WebEnv(TextEnv):
         self._wanted = wanted
         met = wanted.meets(frozenset(), self._engine.url, Effect())
         self._progress, self._tab = Progress(met), ""
-        return wanted.split, wanted.draft.goal, self._outcome_now(False)
+        goal = self._engine.goal if isinstance(self._engine, MiniWob) else wanted.draft.goal
+        return wanted.split, goal, self._outcome_now(False)
 
     def _load_task(self, task: str) -> Task | LiveTask:
+        if isinstance(self._engine, MiniWob):
+            return task_of(task)
         if self._file is None:
             return load(task)
         if task not in self._file.tasks:
@@ -409,7 +479,7 @@ class WebEnv(TextEnv):
     def _followed(self, named: str, changed: bool) -> Progress:
         """Return where the expert's plan stands after an action."""
         task, progress = self.wanted, self._progress
-        if isinstance(task, LiveTask):
+        if isinstance(task, LiveTask) or not task.plan:
             return progress
         if progress.astray:
             fresh = task.fresh[progress.next]
@@ -422,6 +492,10 @@ class WebEnv(TextEnv):
     def _outcome_now(self, invalid: bool) -> Outcome:
         answer, task = self._progress.answer, self.wanted
         shown = self._show(invalid) if answer is None else write_answer(answer)
+        if isinstance(self._engine, MiniWob):
+            reward = min(max(0.0, self._engine.verdict or 0.0), 1.0)
+            ended = self._engine.verdict is not None or answer is not None
+            return Outcome(shown, reward, reward, reward > 0, ended, invalid)
         if isinstance(task, LiveTask):
             score = task.share(self._progress.scores, self._progress.verdict)
             solved, ended = score == 1, answer is not None or score == 1
@@ -436,6 +510,9 @@ class WebEnv(TextEnv):
         info = super()._info()
         info["key_nodes"] = tuple(sorted(self._progress.met))
         info["refused"], info["verdict"] = self._progress.refused, self._progress.verdict
+        info["dialogs"] = self._engine.dialogs
+        if picture := self._picture():
+            info["screenshot"] = {"jpeg": picture}
         return info
 
     def _save(self) -> Any:

@@ -171,6 +171,7 @@ class Outline:
 
     Attributes:
         items: What has a line, in order; line ``[n]`` is ``items[n - 1]``.
+        lines: Role and name of each, as the line says them.
         forms: The form components.
         controls: For each form its nodes that can be sent, with their index in `items` or -1.
     """
@@ -178,6 +179,7 @@ class Outline:
     def __init__(self, page: Page):
         self.title = page.title
         self.items = [Item(Node(ROOT, page.title), 0, -1, -1)]
+        self.lines = [(ROOT, page.title)]
         self.forms: list[Node] = []
         self.controls: list[list[tuple[int, Node]]] = []
         self._heads = [f"[1] {ROOT} {quoted(page.title)}"]
@@ -196,6 +198,7 @@ class Outline:
             index = len(self.items)
             self.items.append(Item(node, depth, form_index, owner))
             shown = "textbox" if role == "textarea" else role
+            self.lines.append((shown, node.name))
             self._heads.append(f"{depth * chr(9)}[{index + 1}] {shown} {quoted(node.name)}")
             if role in CONTROLS:
                 self._stateful.append(index)
@@ -206,6 +209,11 @@ class Outline:
             self.controls[form_index].append((index, node))
         for child in node.children:
             self._add(child, depth, form_index, owner)
+
+    def said(self, index: int) -> str:
+        """Return what a line says, for messages."""
+        role, name = self.lines[index]
+        return f"{role} {name!r:.80}"
 
     def text_of(self, index: int, values: Mapping[int, str | int]) -> str:
         """Return the text in a control."""

@@ -8,33 +8,23 @@ exactly, in microseconds. See `comap.envs.web.engine` for what it has in common 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote_plus, urljoin
 
 from .actions import Move, Target
-from .engine import Effect, Refused, check_address, request_of
+from .engine import (
+    MOST_HISTORY,
+    MOST_REDIRECTS,
+    Effect,
+    Moment,
+    Refused,
+    check_address,
+    find_line,
+    request_of,
+)
 from .lines import plain
-from .pages import CONTROLS, TYPED, Node, Outline
+from .pages import TYPED, Node, Outline
 from .sites import World
-
-_MOST_REDIRECTS = 10
-_MOST_HISTORY = 50
-
-
-class Moment(NamedTuple):
-    """All that an engine needs to come back: picklable, and never changed.
-
-    Attributes:
-        states: The states of the sites, by host.
-        url: The address, as ``host/path?query``.
-        history: The addresses before it.
-        values: What was typed or chosen on the page, by the index of its line.
-    """
-
-    states: Mapping[str, Any]
-    url: str
-    history: tuple[str, ...]
-    values: tuple[tuple[int, str | int], ...]
 
 
 def encode(pairs: Sequence[tuple[str, str]]) -> str:
@@ -54,6 +44,8 @@ def _encoded(text: str) -> str:
 
 class Twin:
     """The engine in pure Python."""
+
+    dialogs: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.states: Mapping[str, Any] = {}
@@ -84,6 +76,9 @@ class Twin:
         self._fetch(url)
         self._values = dict(values)
 
+    def close(self) -> None:
+        """Do nothing: there is nothing outside."""
+
     def act(self, move: Move) -> Effect:
         """Take an action other than ``stop``."""
         try:
@@ -95,7 +90,7 @@ class Twin:
     def _fetch(self, url: str, method: str = "GET", body: str = "") -> None:
         """Ask for an address, follow redirects, and show the page where they end."""
         assert self._world is not None
-        for _ in range(_MOST_REDIRECTS):
+        for _ in range(MOST_REDIRECTS):
             request = request_of(url, method, body)
             self.states, response = self._world.answer(self.states, request)
             if response.page is not None:
@@ -108,40 +103,13 @@ class Twin:
         before = self.url
         self._fetch(url, method, body)
         if self.url != before:  # as in browsers, the same address again is no new entry
-            self._history = (*self._history, before)[-_MOST_HISTORY:]
-
-    def _find(self, target: Target) -> int:
-        """Return the index of the line that an action names."""
-        items = self._outline.items
-        if target.number:
-            if target.number > len(items):
-                raise Refused(f"there is no line [{target.number}], only {len(items)}")
-            return target.number - 1
-        role, name = target.role.lower(), plain(target.name)
-        found = self._named(role, name)
-        if len(found) >= target.which:
-            return found[target.which - 1]
-        start, _, count = name.rpartition(" ")
-        if target.which == 1 and count.isdecimal() and len(count) < 4:  # the fact's name: "add 2"
-            found = self._named(role, start)
-            if 1 < int(count) <= len(found):
-                return found[int(count) - 1]
-        raise Refused(f"there is no {target.role or 'line'} {target.name!r:.80}")
-
-    def _named(self, role: str, name: str) -> list[int]:
-        fits = (role,) if role != "textbox" else ("textbox", "textarea")
-        return [
-            index
-            for index, item in enumerate(self._outline.items)
-            if (item.node.role.lower() in fits if role else item.node.role in _ACTIVE)
-            and plain(item.node.name) == name
-        ]
+            self._history = (*self._history, before)[-MOST_HISTORY:]
 
     def _enabled(self, target: Target) -> tuple[int, Node]:
-        index = self._find(target)
+        index = find_line(target, self._outline.lines)
         node, _, _, owner = self._outline.items[index]
         if node.disabled or (owner >= 0 and self._outline.items[owner].node.disabled):
-            raise Refused(f"{node.role} {node.name!r:.80} is disabled")
+            raise Refused(f"{self._outline.said(index)} is disabled")
         return index, node
 
     def _click(self, move: Move) -> Effect:
@@ -169,7 +137,7 @@ class Twin:
         index, node = self._enabled(move.target)
         wanted = plain(move.text)
         if node.role not in ("combobox", "radiogroup"):
-            raise Refused(f"{node.role} {node.name!r:.80} has no options")
+            raise Refused(f"{self._outline.said(index)} has no options")
         for other, item in enumerate(self._outline.items):
             if item.owner == index and plain(item.node.name) == wanted:
                 return self._choose(other)
@@ -178,7 +146,7 @@ class Twin:
     def _type(self, move: Move) -> Effect:
         index, node = self._enabled(move.target)
         if node.role not in TYPED:
-            raise Refused(f"nothing can be typed into {node.role} {node.name!r:.80}")
+            raise Refused(f"nothing can be typed into {self._outline.said(index)}")
         self._values[index] = move.text
         if move.enter and node.role == "textarea":
             self._values[index] = move.text + "\n"
@@ -239,6 +207,3 @@ class Twin:
     def _goto(self, move: Move) -> Effect:
         self._visit(check_address(move.text))
         return Effect()
-
-
-_ACTIVE = CONTROLS | {"link"}

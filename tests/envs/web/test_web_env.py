@@ -22,10 +22,10 @@ def make(**options: Any) -> Any:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"benchmark": "webvoyager"}, "benchmark='webvoyager' needs a browser"),
-        ({"benchmark": "miniwob", "engine": "chromium"}, "use benchmark='embedded'"),
-        ({"engine": "chromium"}, "engine='chromium' with observation='page' needs a browser"),
-        ({"observation": "viewport"}, "use engine='twin' and observation='page'"),
+        ({"benchmark": "miniwob"}, "use engine='chromium'"),
+        ({"observation": "viewport"}, "use observation='page'"),
+        ({"render_mode": "rgb_array"}, "needs engine='chromium'"),
+        ({"render_mode": "human"}, "'ansi' or 'rgb_array' or None"),
         ({"engine": "twins"}, "did you mean 'twin'"),
         ({"benchmark": "embeded"}, "did you mean 'embedded'"),
         ({"observation": 3}, "observation cannot be 3"),

@@ -14,7 +14,7 @@ import gymnasium
 import pytest
 
 from comap.envs.web import KeyNodeReport, gaia_correct, key_node_report, read_tasks
-from comap.envs.web.env import ENGINES, WebEnv
+from comap.envs.web.env import WebEnv
 from comap.envs.web.judge import Judge
 from comap.envs.web.live import Acted, Inspecting, LiveNode
 from comap.envs.web.twin import Twin
@@ -246,7 +246,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 def test_wrong_options_of_files(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", TASK, TASK | {"id": "2", "web": "https://example.org"})
     for options, said in (
-        ({"benchmark": "webvoyager", "tasks": path}, "needs a browser"),
+        ({"benchmark": "webvoyager", "tasks": path}, "live sites"),
         ({"tasks": path}, "tasks and judge are for benchmark='webvoyager'"),
         ({"judge": FakeModel("")}, "leave them out"),
         ({"benchmark": "webvoyager", "tasks": path, "judge": 5}, "judge must be a language model"),
@@ -375,7 +375,7 @@ def test_all_nodes_met_is_success_and_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert isinstance(TwinWithSelectors(), Inspecting) and not isinstance(Twin(), Inspecting)
-    monkeypatch.setitem(ENGINES, "twin", TwinWithSelectors)  # type: ignore[arg-type]
+    monkeypatch.setattr("comap.envs.web.env.Twin", TwinWithSelectors)
     nodes = [*NODES[:1], NODES[4], node(INCLUDED, "shop.test/#top", key="")]
     path = write(tmp_path / "a.json", LIVE | {"evaluation": nodes})
     infos = play(path, "mind2web-live", ("wait", "click [link 'Cart']", "stop"))

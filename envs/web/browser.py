@@ -1,0 +1,486 @@
+"""Chromium for all environments of this process: one browser, a context for each environment.
+
+Playwright drives it from a thread with an event loop of its own, so that callers may have a loop
+themselves, and so that every call has a time limit. The pages' requests are answered by a function
+(`Serve`): no port is opened, and what that function does not answer goes to a proxy that nobody serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import shutil
+import signal
+import socket
+import threading
+from base64 import b64encode
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from ...errors import EngineError, MissingExtra, OptionError
+
+CALL_SECONDS = 10.0
+STEP_SECONDS = 30.0
+START_SECONDS = 60.0
+_CLOSE_SECONDS = 5.0
+WIDTH, HEIGHT = 1024, 768
+_PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser")  # the smallest first
+# Chromium takes the last list of several: these are the ones of Playwright's that matter here, and two
+# without which each context has another process, 29 MiB, for its address bar.
+_OFF = (
+    "AvoidUnnecessaryBeforeUnloadCheckSync",
+    "DestroyProfileOnBrowserClose",
+    "HttpsFirstBalancedModeAutoEnable",
+    "HttpsUpgrades",
+    "MediaRouter",
+    "NetworkTimeServiceQuerying",
+    "OptimizationHints",
+    "PaintHolding",
+    "ThirdPartyStoragePartitioning",
+    "WebUIOmniboxAimPopup",
+    "WebUIOmniboxPopup",
+)
+_FLAGS = (
+    "--proxy-bypass-list=<-loopback>",  # else Chromium does not ask the proxy for 127.0.0.1
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    # Sites of a page share a process; contexts never do. Half of the time of a link to another site.
+    "--disable-site-isolation-trials",
+    "--renderer-process-limit=1",
+    "--disable-gpu",
+    "--disable-software-rasterizer",
+    "--use-gl=disabled",
+    f"--disable-features={','.join(_OFF)}",
+    "--js-flags=--max-old-space-size=512",  # MiB; a page that wants more crashes alone
+    "--lang=en-US",
+)
+_T = TypeVar("_T")
+
+
+class Served(NamedTuple):
+    """The answer to a request."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Asked(NamedTuple):
+    """A request of a page; `document` if its answer would be shown in the place of the page."""
+
+    method: str
+    url: str
+    body: str
+    document: bool
+
+
+Serve = Callable[[Asked], "Served | None"]
+"""Answers a request; None refuses it."""
+
+
+def find_program(browser: str | None) -> str:
+    """Return the path of a browser: the one that is asked for, else Debian's, else Playwright's own.
+
+    Raises:
+        OptionError: There is nothing that can be run at the path `browser`.
+        MissingExtra: Playwright is not installed, or there is no browser.
+    """
+    if browser is not None:
+        found = shutil.which(browser)
+        if found is None:
+            raise OptionError(
+                f"browser must be the path of Chromium, found no program at {browser!r:.200}; None "
+                "looks for one"
+            )
+    else:
+        found = next(filter(None, map(shutil.which, _PROGRAMS)), None) or _downloaded()
+    if find_spec("playwright") is None or found is None:
+        missing = "a browser" if found is None else "Playwright"
+        raise MissingExtra(
+            f"engine='chromium' needs Playwright and a browser, found no {missing.split()[-1]}; run: "
+            'pip install -e ".[web]" && playwright install chromium (or: apt-get install chromium)'
+        )
+    return found
+
+
+def _downloaded() -> str | None:
+    """Return the newest browser that ``playwright install`` has brought."""
+    folder = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or "~/.cache/ms-playwright")
+    found = sorted(folder.expanduser().glob("chromium*/chrome-*/*"))
+    programs = [one for one in found if one.name in ("chrome", "headless_shell", "Chromium.app")]
+    return str(programs[-1]) if programs else None
+
+
+class Browser:
+    """A browser process and the thread that drives it."""
+
+    def __init__(self, program: str):
+        self.program = program
+        self.version = ""
+        self.pid = 0
+        self._owner = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        # Bound and never listening: whoever is sent there is refused.
+        self._nowhere = socket.socket()
+        self._nowhere.bind(("127.0.0.1", 0))
+        self._driver: Any = None
+        self._browser: Any = None
+        threading.Thread(target=self._loop.run_forever, name="comap-browser", daemon=True).start()
+        try:
+            self.run(self._start(), START_SECONDS)
+        except Exception as error:
+            self.close()
+            raise EngineError(
+                f"expected {program} to start, found {type(error).__name__}: {error!s:.2000}; "
+                "see whether it runs with: --headless --dump-dom about:blank"
+            ) from error
+
+    @property
+    def usable(self) -> bool:
+        """Whether it runs, and belongs to this process (not to the one that was forked)."""
+        return (
+            self._owner == os.getpid()
+            and self._browser is not None
+            and self._browser.is_connected()
+        )
+
+    def run(self, work: Coroutine[Any, Any, _T], seconds: float) -> _T:
+        """Run on the browser's thread, for so long at most."""
+        if self._owner != os.getpid():
+            work.close()
+            raise EngineError("expected a browser of this process, found one from before a fork")
+        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, seconds), self._loop)
+        try:
+            return future.result(seconds + _CLOSE_SECONDS)
+        except (asyncio.TimeoutError, FutureTimeout):
+            if not future.done():  # the thread itself hangs
+                self.kill()
+                self._browser = None
+            raise EngineError(f"expected an end within {seconds:g} s, found none") from None
+        finally:
+            future.cancel()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run on the browser's thread; nobody waits for it."""
+        if self._owner == os.getpid() and self._loop.is_running():
+            asyncio.run_coroutine_threadsafe(work, self._loop)
+        else:
+            work.close()
+
+    async def new_context(self) -> Any:
+        return await self._browser.new_context(
+            viewport={"width": WIDTH, "height": HEIGHT},
+            locale="en-US",
+            timezone_id="UTC",
+            accept_downloads=False,
+            service_workers="block",
+        )
+
+    async def _start(self) -> None:
+        from playwright.async_api import async_playwright
+
+        self._driver = await async_playwright().start()
+        port = self._nowhere.getsockname()[1]
+        self._browser = await self._driver.chromium.launch(
+            executable_path=self.program,
+            args=[f"--proxy-server=http://127.0.0.1:{port}", *_FLAGS],
+            # Chromium's sandbox refuses root; the pages are ours, and nothing gets out.
+            chromium_sandbox=hasattr(os, "geteuid") and os.geteuid() != 0,
+            env={**os.environ, "TZ": "UTC"},
+            handle_sigint=False,
+            handle_sigterm=False,
+            handle_sighup=False,
+        )
+        self.version = self._browser.version
+        session = await self._browser.new_browser_cdp_session()
+        processes = (await session.send("SystemInfo.getProcessInfo"))["processInfo"]
+        self.pid = next(one["id"] for one in processes if one["type"] == "browser")
+
+    def kill(self) -> None:
+        """End the browser where it does not end by itself."""
+        if self.pid and self.usable:
+            with suppress(OSError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the browser and its driver."""
+        if self._owner != os.getpid() or not self._loop.is_running():
+            return
+        with suppress(Exception):
+            self.run(self._stop(), _CLOSE_SECONDS)
+        self.kill()
+        self._browser = None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._nowhere.close()
+
+    async def _stop(self) -> None:
+        if self._browser is not None:
+            await self._browser.close()
+        if self._driver is not None:
+            await self._driver.stop()
+
+
+_browsers: dict[str, Browser] = {}
+_inherited: list[Browser] = []  # kept, since their destructors would end the parent's processes
+_lock = threading.Lock()
+
+
+def shared(program: str) -> Browser:
+    """Return the browser of this process; a new one where there is none that runs."""
+    with _lock:
+        found = _browsers.get(program)
+        if found is None or not found.usable:
+            if found is not None:
+                found.close()
+            _browsers[program] = found = Browser(program)
+        return found
+
+
+def _forget() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _inherited.extend(_browsers.values())
+    _browsers.clear()
+
+
+@atexit.register
+def close_all() -> None:
+    """End all browsers of this process."""
+    while _browsers:
+        _browsers.popitem()[1].close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+class Tab:
+    """A context of a browser with one page, and what happens in it; its methods run on the thread.
+
+    Attributes:
+        serve: What answers the page's requests.
+        dialogs: What dialogs said since somebody emptied the list.
+        popup: The address that the page wanted to open in another window.
+    """
+
+    def __init__(self, browser: Browser, serve: Serve):
+        self.browser, self.serve = browser, serve
+        self.dialogs: list[str] = []
+        self.popup = ""
+        self.prepared = False
+        self._context: Any = None
+        self._session: Any = None
+        self._frame = ""
+        self._loading = self._started = False
+        self._loaded: asyncio.Event
+        self._passed: asyncio.Event
+        self._lost: asyncio.Future[Any]
+
+    async def open(self) -> None:
+        """Make the context and its page."""
+        self._loaded, self._passed = asyncio.Event(), asyncio.Event()
+        self._lost = asyncio.get_running_loop().create_future()
+        self._context = await self.browser.new_context()
+        page = await self._context.new_page()
+        page.on("crash", self._lose)
+        page.on("dialog", self._answer_dialog)
+        self._context.on("page", lambda other: asyncio.ensure_future(_close(other)))
+        self._session = await self._context.new_cdp_session(page)
+        self._session.on("Fetch.requestPaused", lambda e: asyncio.ensure_future(self._answer(e)))
+        for name in ("frameScheduledNavigation", "frameRequestedNavigation"):
+            self._session.on(f"Page.{name}", self._begin)
+        self._session.on("Page.frameStartedNavigating", self._start)
+        self._session.on("Page.frameClearedScheduledNavigation", self._clear)
+        for name in ("loadEventFired", "frameStoppedLoading", "navigatedWithinDocument"):
+            self._session.on(f"Page.{name}", self._end)
+        self._session.on("Emulation.virtualTimeBudgetExpired", lambda _: self._passed.set())
+        self._session.on("Page.windowOpen", lambda e: setattr(self, "popup", e["url"]))
+        await self.send("Page.enable")
+        tree = await self.send("Page.getFrameTree")
+        self._frame = tree["frameTree"]["frame"]["id"]
+        await self.send("Fetch.enable", patterns=[{"urlPattern": "*"}])
+
+    def end(self) -> None:
+        """Close the context soon, whatever its page does."""
+        self.browser.spawn(self._dispose())
+
+    async def _dispose(self) -> None:
+        if not self.browser.usable or self._context is None:
+            return
+        if self._session is not None:
+            with suppress(Exception):
+                await asyncio.wait_for(self._session.send("Runtime.terminateExecution"), 1)
+        try:
+            await asyncio.wait_for(self._context.close(), _CLOSE_SECONDS)
+        except Exception:
+            self.browser.kill()
+
+    async def send(self, method: str, **parameters: Any) -> Any:
+        """Give a command of the DevTools protocol, and return its result."""
+        call = asyncio.ensure_future(self._session.send(method, parameters))
+        done, _ = await asyncio.wait(
+            {call, self._lost}, timeout=CALL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
+        if call in done:
+            return call.result()
+        call.cancel()
+        if self._lost.done():
+            raise EngineError("the page crashed")
+        raise EngineError(f"the page did not answer within {CALL_SECONDS:g} s ({method})")
+
+    async def call(self, node: int, function: str, *arguments: Any) -> Any:
+        """Call a function of ours with an element as ``this``, and return what it returns.
+
+        That is None where the element is no longer there.
+        """
+        from playwright.async_api import Error
+
+        try:
+            found = await self.send("DOM.resolveNode", backendNodeId=node)
+        except Error as error:
+            if "No node" in str(error):
+                return None
+            raise
+        result = await self.send(
+            "Runtime.callFunctionOn",
+            functionDeclaration=function,
+            objectId=found["object"]["objectId"],
+            arguments=[{"value": one} for one in arguments],
+            returnByValue=True,
+        )
+        return result["result"].get("value")
+
+    async def evaluate(self, expression: str) -> Any:
+        """Return the value of an expression of ours."""
+        result = await self.send("Runtime.evaluate", expression=expression, returnByValue=True)
+        if "exceptionDetails" in result:
+            raise EngineError(f"the page has an error: {result['exceptionDetails']!s:.500}")
+        return result["result"].get("value")
+
+    async def goto(self, url: str) -> None:
+        """Open an address, and wait until it is loaded or refused."""
+        self._begin({"frameId": self._frame})
+        answer = await self.send("Page.navigate", url=url)
+        if "errorText" in answer or "loaderId" not in answer:
+            self._loaded.set()
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Wait until what was done has had its effect: a page that loads has loaded."""
+        try:
+            await self.send("Runtime.evaluate", expression="0")
+        except EngineError:
+            raise
+        except Exception:
+            if not self._loading:  # else another page has come in between
+                raise
+        if self._loading:
+            await self._until(self._loaded, "load")
+            self._loading = self._started = False
+
+    async def _until(self, event: asyncio.Event, what: str) -> None:
+        wait: asyncio.Future[Any] = asyncio.ensure_future(event.wait())
+        await asyncio.wait(
+            {wait, self._lost}, timeout=CALL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
+        wait.cancel()
+        if self._lost.done():
+            raise EngineError("the page crashed")
+        if not event.is_set():
+            raise EngineError(f"the page did not {what} within {CALL_SECONDS:g} s")
+
+    async def prepare(self, script: str) -> None:
+        """Run a script of ours in every page before its own."""
+        await self.send("Page.addScriptToEvaluateOnNewDocument", source=script)
+        self.prepared = True
+
+    async def virtual_time(self, milliseconds: int) -> None:
+        """Let so much of the page's time pass at once, and none until the next call."""
+        policy = "pauseIfNetworkFetchesPending"
+        self._passed.clear()
+        await self.send("Emulation.setVirtualTimePolicy", policy=policy, budget=milliseconds)
+        await self._until(self._passed, "pass its time")
+
+    async def run_time(self) -> None:
+        """Let the page's time pass again: while it stands still no page is loaded."""
+        await self.send("Emulation.setVirtualTimePolicy", policy="advance")
+
+    async def mouse(self, x: float, y: float) -> None:
+        """Click at a point of the window."""
+        at = {"x": x, "y": y, "button": "left", "clickCount": 1}
+        kinds = ("mouseMoved", "mousePressed", "mouseReleased")
+        await asyncio.gather(
+            *(self.send("Input.dispatchMouseEvent", type=kind, **at) for kind in kinds)
+        )
+
+    async def key(self, name: str, code: int, text: str = "") -> None:
+        """Press a key."""
+        key = {"key": name, "code": name, "windowsVirtualKeyCode": code}
+        down = {"type": "keyDown", "text": text} if text else {"type": "rawKeyDown"}
+        await asyncio.gather(
+            self.send("Input.dispatchKeyEvent", **down, **key),
+            self.send("Input.dispatchKeyEvent", type="keyUp", **key),
+        )
+
+    async def screenshot(self) -> str:
+        """Return a picture of the window: JPEG in base64."""
+        shot = await self.send("Page.captureScreenshot", format="jpeg", quality=60)
+        return str(shot["data"])
+
+    def _lose(self, page: Any) -> None:
+        if not self._lost.done():
+            self._lost.set_result(None)
+
+    def _begin(self, event: Any) -> None:
+        if event["frameId"] == self._frame:
+            self._loading = True
+            self._loaded.clear()
+
+    def _start(self, event: Any) -> None:
+        same = event.get("navigationType") in ("sameDocument", "historySameDocument")
+        if event["frameId"] == self._frame and not same:
+            self._started = True
+            self._begin(event)
+
+    def _clear(self, event: Any) -> None:
+        if not self._started:  # the browser forbids the address
+            self._end(event)
+
+    def _end(self, event: Any) -> None:
+        if event.get("frameId", self._frame) == self._frame:
+            self._loaded.set()
+
+    async def _answer(self, event: Any) -> None:
+        request, paused = event["request"], {"requestId": event["requestId"]}
+        main = event["resourceType"] == "Document" and event["frameId"] == self._frame
+        asked = Asked(request["method"], request["url"], request.get("postData", ""), main)
+        served = self.serve(asked)
+        with suppress(Exception):  # the page may be gone
+            if served is None:
+                # "Aborted" leaves the page as it is; other errors would show one of their own.
+                await self._session.send("Fetch.failRequest", {**paused, "errorReason": "Aborted"})
+                if main:
+                    self._loaded.set()
+                return
+            headers = [{"name": key, "value": value} for key, value in served.headers.items()]
+            body = b64encode(served.body).decode()
+            answer = {"responseCode": served.status, "responseHeaders": headers, "body": body}
+            await self._session.send("Fetch.fulfillRequest", {**paused, **answer})
+
+    async def _answer_dialog(self, dialog: Any) -> None:
+        self.dialogs.append(f"{dialog.type}: {dialog.message}"[:1000])
+        with suppress(Exception):
+            if dialog.type in ("alert", "beforeunload"):
+                await dialog.accept()
+            else:
+                await dialog.dismiss()
+
+
+async def _close(page: Any) -> None:
+    with suppress(Exception):
+        await page.close()

@@ -1,0 +1,455 @@
+"""The engine ``chromium``: the same sites as the twin's, in a real browser, with the same text.
+
+The text is Chromium's accessibility tree without what has no line of its own: boxes, list items,
+paragraphs, forms, and texts that are the name of what they stand in.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from ...errors import EngineError
+from .actions import Move, Target
+from .browser import STEP_SECONDS, Asked, Browser, Served, Tab, find_program, shared
+from .engine import (
+    MOST_HISTORY,
+    MOST_REDIRECTS,
+    Effect,
+    Moment,
+    Refused,
+    check_address,
+    find_line,
+    request_of,
+)
+from .lines import FIRST, plain, quoted
+from .pages import to_html
+from .sites import World
+
+_T = TypeVar("_T")
+_BOXES = {"none", "generic", "InlineTextBox", "ListMarker", "LineBreak", "LabelText"}
+_NO_LINE = _BOXES | {"paragraph", "list", "listitem", "form", "MenuListPopup"}
+_FIELDS = {"textbox", "searchbox", "combobox", "spinbutton"}
+_NAMED_BY_TEXT = _FIELDS | {"link", "button", "heading", "option", "tab", "menuitem"}
+_WITH_VALUE = _FIELDS | {"slider", "Date", "InputTime"}
+_TYPED = _WITH_VALUE | {"DateTime", "ColorWell"}
+_GROUPS = ("combobox", "radiogroup", "listbox")
+_CONTAINERS = ("RootWebArea", "navigation", "radiogroup", "combobox", "listbox")
+_FLAGS = ("disabled", "required")
+
+# What is asked of elements. The page may have changed what these names mean; then it fools only itself.
+_POINT = """function () {
+  const text = this.nodeType !== 1, element = text ? this.parentElement : this;
+  if (!element || !element.isConnected) return null;
+  element.scrollIntoViewIfNeeded(true);
+  const at = [.5, .25, .75, .1, .9], points = [[.5, .5]];
+  for (const x of at) points.push([x, .25], [x, .75]);
+  const range = document.createRange();
+  range.selectNodeContents(this);
+  const boxes = [...(text ? range : element).getClientRects()].map((box) => [element, box]);
+  for (const label of element.labels || [])
+    boxes.push(...[...label.getClientRects()].map((box) => [label, box]));
+  for (const fits of [(a, b) => a === b, (a, b) => a.contains(b)])
+    for (const [target, box] of boxes)
+      for (const [fx, fy] of points) {
+        const x = box.left + fx * box.width, y = box.top + fy * box.height;
+        const hit = document.elementFromPoint(x, y);
+        if (hit && fits(target, hit)) return [x, y];
+      }
+  return [];
+}"""
+_FIRE = (
+    "for (const one of ['input', 'change']) {}.dispatchEvent(new Event(one, {{bubbles: true}}));"
+)
+_FOCUS = f"""function (text) {{
+  this.focus();
+  if (/^(date|time|datetime-local|month|week|color|range)$/.test(this.type)) {{
+    this.value = text;
+    {_FIRE.format("this")}
+    return 'set';
+  }}
+  if (this.isContentEditable) getSelection().selectAllChildren(this);
+  else if (this.select && !this.readOnly) this.select();
+  else return 'refused';
+  if (!text) document.execCommand('delete');
+  return 'typed';
+}}"""
+_CHOOSE = f"""function () {{
+  const list = this.closest('select');
+  if (!list) return false;
+  this.selected = list.multiple ? !this.selected : true;
+  {_FIRE.format("list")}
+  return true;
+}}"""
+_RESTORE = """function (value) {
+  if (this.type === 'checkbox' || this.type === 'radio') this.checked = Boolean(value);
+  else if (this.tagName === 'OPTION') this.selected = true;
+  else this.value = value;
+}"""
+
+
+class Seen(NamedTuple):
+    """A line: its node in the browser, and the index of the group that it belongs to or -1."""
+
+    depth: int
+    role: str
+    name: str
+    state: str
+    node: int
+    group: int
+    href: str
+
+    @property
+    def disabled(self) -> bool:
+        return " disabled: true" in self.state
+
+
+def read_tree(
+    nodes: Sequence[Mapping[str, Any]], clickable: Collection[int] = ()
+) -> tuple[Seen, ...]:
+    """Return the lines of an accessibility tree, as ``Accessibility.getFullAXTree`` returns it.
+
+    Args:
+        nodes: The tree, the root first.
+        clickable: Elements that scripts listen at: they have a line whatever they are.
+    """
+    by_id = {node["nodeId"]: node for node in nodes}
+    lines = list[Seen]()
+    stack = [(nodes[0], -1, -1)]  # a node, the index of the line that it is in, that of its group
+    while stack:
+        node, parent, group = stack.pop()
+        line = _line(node, lines[parent] if parent >= 0 else None, group, clickable)
+        if line is not None:
+            lines.append(line)
+            parent = len(lines) - 1
+            group = parent if line.role in _GROUPS else group
+        inside = (by_id[child] for child in reversed(node.get("childIds", ())) if child in by_id)
+        stack += [(child, parent, group) for child in inside]
+    return tuple(lines)
+
+
+def _line(
+    node: Mapping[str, Any], parent: Seen | None, group: int, clickable: Collection[int]
+) -> Seen | None:
+    """Return the line of a node; None where it has none."""
+    role = re.sub(r"\W", "", str(node["role"]["value"])) if "role" in node else "none"
+    name, element = str(node.get("name", {}).get("value", "")), node.get("backendDOMNodeId", 0)
+    if node.get("ignored") or role in _NO_LINE:
+        if element not in clickable or role in ("InlineTextBox", "LabelText"):
+            return None
+        role = "clickable"
+    if role == "StaticText" and parent is not None:
+        same = parent.depth > 0 and parent.role != "clickable" and plain(parent.name) == plain(name)
+        if same or parent.role in _NAMED_BY_TEXT or not name.strip():
+            return None
+    known = {one["name"]: one["value"].get("value") for one in node.get("properties", ())}
+    value, state = str(node.get("value", {}).get("value", "")), ""
+    if value and role in _WITH_VALUE:
+        state = f" value: {quoted(value)}"
+    for key in ("checked", "selected", "expanded", "pressed"):
+        if key in known and not (key == "expanded" and known.get("hasPopup") == "menu"):
+            state += f" {key}: {str(known[key]).lower()}"
+    state += "".join(f" {flag}: true" for flag in _FLAGS if known.get(flag) is True)
+    depth = 0 if parent is None else parent.depth + 1
+    return Seen(depth, role, name, state, element, group, str(known.get("url", "")))
+
+
+class Chromium:
+    """The engine that plays in a browser.
+
+    Args:
+        browser: The path of Chromium; None looks for one.
+        pictures: Whether `picture` shows the page after each action: JPEG in base64.
+
+    Raises:
+        OptionError: There is no program at the path.
+        MissingExtra: Playwright or a browser is missing.
+    """
+
+    def __init__(self, browser: str | None = None, pictures: bool = False) -> None:
+        self.program, self.pictures = find_program(browser), pictures
+        self.picture = ""
+        self.states: Mapping[str, Any] = {}
+        self.url = ""
+        self.dialogs: tuple[str, ...] = ()
+        self._start = ""
+        self._world: World | None = None
+        self._history: tuple[str, ...] = ()
+        self._values: dict[int, str | int] = {}
+        self._lines: tuple[Seen, ...] = ()
+        self._text = ""
+        self._refusal, self._redirects = "", 0
+        self._tab: Tab | None = None
+        self._ends: Any = None
+
+    def open(self, world: World, url: str) -> None:
+        """Start at an address of fresh sites."""
+        self._world, self.states, self._start = world, {}, url
+        self._history, self._values = (), {}
+        self._do(lambda: self._opened(url), fresh=True)
+
+    def text(self) -> str:
+        """Return the page as an observation."""
+        return self._text
+
+    def act(self, move: Move) -> Effect:
+        """Take an action other than ``stop``."""
+        try:
+            return self._do(lambda: self._acted(move))
+        except Refused as refusal:
+            return Effect(str(refusal))
+
+    def save(self) -> Any:
+        """Return this moment."""
+        return Moment(self.states, self.url, self._history, tuple(self._values.items()))
+
+    def load(self, saved: Any) -> None:
+        """Go back to a moment of the world that is open."""
+        self.states, url, self._history, values = saved
+        self._do(lambda: self._restored(url, dict(values)), fresh=True)
+
+    def close(self) -> None:
+        """Let go of the page; the browser stays for others."""
+        if self._ends is not None:
+            self._ends()
+        self._tab = self._ends = None
+        self.picture = ""
+
+    @property
+    def browser(self) -> Browser:
+        """The browser that is played in; started where none runs."""
+        return shared(self.program)
+
+    @property
+    def version(self) -> str:
+        """The browser's version."""
+        return self.browser.version
+
+    @property
+    def tab(self) -> Tab:
+        if self._tab is None:
+            raise EngineError("expected a page, found none; call env.reset()")
+        return self._tab
+
+    def _do(self, work: Callable[[], Coroutine[Any, Any, _T]], fresh: bool = False) -> _T:
+        """Run on the browser's thread; after a fault the page is given up, and `fresh` makes another."""
+        if fresh and (self._tab is None or not self._tab.browser.usable):
+            self.close()
+            self._tab = self._new_tab()
+            self._ends = weakref.finalize(self, self._tab.end)
+            self._ends.atexit = False  # then the whole browser ends
+        browser = self.tab.browser
+        try:
+            return browser.run(work(), STEP_SECONDS)
+        except Refused:
+            raise
+        except BaseException as error:
+            self.close()
+            if isinstance(error, EngineError) or not isinstance(error, Exception):
+                raise
+            first = str(error).partition("\n")[0]
+            raise EngineError(f"the browser failed: {type(error).__name__}: {first}") from error
+
+    def _new_tab(self) -> Tab:
+        """Return a page; a browser that gives none is replaced once."""
+        found = weakref.WeakMethod(self._serve)  # else the finalizer would keep the engine
+
+        def serve(asked: Asked) -> Served | None:
+            method = found()
+            return None if method is None else method(asked)
+
+        tab = Tab(self.browser, serve)
+        try:
+            tab.browser.run(tab.open(), STEP_SECONDS)
+        except Exception:
+            tab.browser.close()
+            tab = Tab(self.browser, serve)
+            tab.browser.run(tab.open(), STEP_SECONDS)
+        return tab
+
+    async def _opened(self, url: str) -> None:
+        self.tab.dialogs.clear()
+        await self._go(url)
+        await self._look()
+
+    async def _go(self, url: str) -> None:
+        """Open an address that may be opened."""
+        self._redirects = 0
+        await self.tab.goto(f"http://{url}")
+
+    async def _look(self) -> None:
+        """Read the page."""
+        tree = await self.tab.send("Accessibility.getFullAXTree")
+        self._lines = read_tree(tree["nodes"], await self._clickable())
+        lines = (
+            f"{line.depth * chr(9)}[{number}] {line.role} {quoted(line.name)}{line.state}"
+            for number, line in enumerate(self._lines, 1)
+        )
+        self._text = "\n".join([FIRST + self.url, *lines])
+        self.picture = await self.tab.screenshot() if self.pictures else ""
+        self.dialogs = tuple(self.tab.dialogs)
+        self.tab.dialogs.clear()
+
+    async def _clickable(self) -> Collection[int]:
+        """Return the elements that have a line because scripts listen at them."""
+        return ()
+
+    async def _acted(self, move: Move) -> Effect:
+        self._refusal, self._redirects, before = "", 0, self.url
+        self.tab.popup = ""
+        effect: Effect = await getattr(self, f"_{move.verb}")(move)
+        await self._settle()
+        await self._look()
+        if self.url != before and move.verb != "goback":
+            self._history = (*self._history, before)[-MOST_HISTORY:]
+        if self._refusal:
+            raise Refused(self._refusal)
+        return effect
+
+    async def _settle(self) -> None:
+        await self.tab.settle()
+        if popup := self.tab.popup:
+            self.tab.popup = ""
+            await self._go(check_address(popup))
+
+    async def _restored(self, url: str, values: dict[int, str | int]) -> None:
+        await self._go(url)
+        await self._look()
+        for index, value in values.items():
+            chosen = self._lines[index].role in _GROUPS
+            node = self._lines[int(value) if chosen else index].node
+            await self.tab.call(node, _RESTORE, True if chosen else value)
+        self._values = values
+        await self._look()
+
+    def _serve(self, asked: Asked) -> Served | None:
+        """Answer a request with the page of a site."""
+        if not asked.document or self._world is None:
+            return None
+        try:
+            url = check_address(asked.url)
+            request = request_of(url, asked.method, asked.body)
+            self.states, response = self._world.answer(self.states, request)
+            if response.page is not None:
+                self.url, self._values = url, {}
+                html = to_html(response.page).encode("utf-8", "replace")
+                return Served(response.status, response.headers, html)
+            self._redirects += 1
+            if self._redirects == MOST_REDIRECTS:
+                raise Refused("the site redirects without end")
+            check_address(response.location)
+        except Refused as refusal:
+            self._refusal = str(refusal)
+            return None
+        return Served(response.status, response.headers, b"")
+
+    def _enabled(self, target: Target) -> tuple[int, Seen]:
+        index = find_line(target, [line[1:3] for line in self._lines])
+        line = self._lines[index]
+        if line.disabled or (line.group >= 0 and self._lines[line.group].disabled):
+            raise Refused(f"{_said(line)} is disabled")
+        return index, line
+
+    async def _click(self, move: Move) -> Effect:
+        index, line = self._enabled(move.target)
+        if line.role == "option" and line.group >= 0:
+            return await self._choose(index)
+        if line.role in _CONTAINERS:
+            return Effect()  # their middle is somebody else's
+        if line.role == "link":
+            self._check_link(line.href)
+        await self._press(line)
+        if line.role == "checkbox":
+            checked = " checked: false" in line.state
+            self._values[index] = checked
+            return Effect("", line.name, str(checked).lower())
+        if line.role == "radio":
+            return self._chosen(index)
+        return Effect()
+
+    def _check_link(self, href: str) -> None:
+        """Refuse a link that leads out of the sites, or runs a script."""
+        if href:
+            check_address(href)
+
+    async def _press(self, line: Seen) -> None:
+        """Click where the element is hit, and nothing that lies above it."""
+        point = await self._call(line, _POINT)
+        if not point:
+            raise Refused(f"{_said(line)} is covered or has no area")
+        await self.tab.mouse(*point)
+
+    async def _call(self, line: Seen, function: str, *arguments: Any) -> Any:
+        """Call a function on a line's element."""
+        answer = await self.tab.call(line.node, function, *arguments)
+        if answer is None:
+            raise Refused(f"{_said(line)} is no longer on the page")
+        return answer
+
+    async def _choose(self, index: int) -> Effect:
+        line = self._lines[index]
+        if line.role == "radio" or not await self._call(line, _CHOOSE):
+            await self._press(line)
+        return self._chosen(index)
+
+    def _chosen(self, index: int) -> Effect:
+        line = self._lines[index]
+        if line.group < 0:
+            return Effect("", "", line.name)
+        self._values[line.group] = index
+        return Effect("", self._lines[line.group].name, line.name)
+
+    async def _select(self, move: Move) -> Effect:
+        index, line = self._enabled(move.target)
+        if line.role not in _GROUPS:
+            raise Refused(f"{_said(line)} has no options")
+        for other, option in enumerate(self._lines):
+            if option.group == index and plain(option.name) == plain(move.text):
+                return await self._choose(other)
+        raise Refused(f"{line.name!r:.80} has no option {move.text!r:.80}")
+
+    async def _type(self, move: Move) -> Effect:
+        index, line = self._enabled(move.target)
+        done = "refused"
+        if line.role in _TYPED:
+            done = await self._call(line, _FOCUS, move.text)
+        if done == "refused":
+            raise Refused(f"nothing can be typed into {_said(line)}")
+        if done == "typed" and move.text:
+            await self.tab.send("Input.insertText", text=move.text)
+        served = self._values
+        self._values[index] = move.text
+        if move.enter:
+            await self.tab.key("Enter", 13, "\r")
+            await self.tab.settle()
+            if served is self._values and line.role == "textbox":
+                typed = await self.tab.call(line.node, "function () { return this.value }")
+                self._values[index] = str(typed)
+        return Effect("", line.name, move.text)
+
+    async def _scroll(self, move: Move) -> Effect:
+        return Effect()  # the whole page is shown
+
+    async def _wait(self, move: Move) -> Effect:
+        return Effect()
+
+    async def _goback(self, move: Move) -> Effect:
+        if self._history:
+            *before, url = self._history
+            await self._go(url)
+            self._history = tuple(before)
+        return Effect()
+
+    async def _restart(self, move: Move) -> Effect:
+        await self._go(self._start)
+        return Effect()
+
+    async def _goto(self, move: Move) -> Effect:
+        await self._go(check_address(move.text))
+        return Effect()
+
+
+def _said(line: Seen) -> str:
+    return f"{line.role} {line.name!r:.80}"

@@ -1,0 +1,221 @@
+"""MiniWoB++ in Chromium: the real pages of the package ``miniwob``, without a network.
+
+A task is ``<page>/<seed>``. Time in a page is virtual: after each action, ``wait`` as well, a second of
+timers and animations passes at once, so that a text depends on nothing but the actions. The verdict is
+the page's own raw reward, above 0 for success (Liu et al., 2018).
+"""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...errors import EngineError, MissingExtra, SnapshotError, TaskNotFound, check_choice
+from ..panel import Panel
+from ..storage import packaged
+from .actions import Move
+from .browser import Asked, Served
+from .chromium import Chromium
+from .engine import Effect, Refused
+from .tasks import Task
+from .templates import Draft
+
+SEEDS: Mapping[str, range] = {
+    "train": range(0, 8),
+    "valid": range(8, 10),
+    "test": range(10, 14),
+    "sight": range(0, 4),
+}
+SPLITS = tuple(SEEDS)
+HOST = "miniwob.test"
+_SECOND = 1_000  # milliseconds
+_SETUP = """
+addEventListener('DOMContentLoaded', () => {
+  const style = document.createElement('style');
+  style.textContent =
+    '#reward-display, #click-canvas, #sync-task-cover { display: none !important; }';
+  document.head.append(style);
+});
+"""
+_BEGIN = """(() => {
+  const Real = Date, before = Real.now(), start = Real.UTC(2025, 0, 1);
+  Date = class extends Real {
+    constructor(...given) {
+      given.length ? super(...given) : super(Date.now());
+    }
+    static now() {
+      return start + Real.now() - before;
+    }
+  };
+  core.EPISODE_MAX_TIME = 1e9;
+  Math.seedrandom(%s);
+  core.startEpisodeReal();
+})()"""
+_VERDICT = """(() => {
+  const said = core.getUtterance();
+  return [WOB_TASK_READY, WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL, said.utterance || said];
+})()"""
+
+
+class Episode(NamedTuple):
+    """A page, and the seed of its task."""
+
+    page: str
+    seed: int
+
+
+def task_of(task_id: str) -> Task:
+    """Return a task, which nobody knows a plan of.
+
+    Raises:
+        TaskNotFound: There is no such page, or the seed is in no split.
+    """
+    page, _, number = task_id.partition("/")
+    for split, seeds in SEEDS.items():
+        if page in pages_of(split) and number in map(str, seeds):
+            start = f"{HOST}/miniwob/{page}.html"
+            draft, none = Draft(1, "", start, (), "", (), ()), frozenset[Any]()
+            world: Any = Episode(page, int(number))
+            return Task(task_id, split, world, draft, (), (), (), (), none, none)
+    raise TaskNotFound(
+        f"expected a task such as 'click-button/10', found {task_id!r:.80}; env.unwrapped.tasks.ids "
+        "lists those of the split"
+    )
+
+
+def pages_of(split: str) -> Sequence[str]:
+    """Return the pages of a split: those that can be played by text, or those that need sight."""
+    pages: Sequence[str] = packaged(__package__, "miniwob")["sight" if split == "sight" else "text"]
+    return pages
+
+
+@lru_cache(maxsize=8)
+def panel_of(split: str) -> Panel:
+    """Return the tasks of a split.
+
+    Raises:
+        OptionError: There is no such split.
+    """
+    check_choice("MiniWoB's split", split, SPLITS)
+    ids = (f"{page}/{seed}" for page in pages_of(split) for seed in SEEDS[split])
+    return Panel.of(ids, split, SPLITS)
+
+
+@lru_cache(maxsize=1)
+def _root() -> Path:
+    if find_spec("miniwob") is None:
+        raise MissingExtra.of("web", "benchmark='miniwob'")
+    return Path(str(files("miniwob"))) / "html"
+
+
+class MiniWob(Chromium):
+    """The engine of one MiniWoB++ episode after another."""
+
+    def __init__(self, browser: str | None = None, pictures: bool = False) -> None:
+        super().__init__(browser, pictures)
+        self._root = _root()
+        self.goal = ""
+        self.verdict: float | None = None
+        self._episode = Episode("", 0)
+        self._moves: tuple[Move, ...] = ()
+
+    def open(self, world: Any, url: str) -> None:
+        """Start an `Episode`, whose page is at the address."""
+        self._episode, self._moves = world, ()
+        self._do(lambda: self._opened(url), fresh=True)
+
+    def save(self) -> Any:
+        """Return the actions since the start: scripts cannot be saved, only played again."""
+        return self._moves, self._text
+
+    def load(self, saved: Any) -> None:
+        """Start the episode anew, and take its actions again."""
+        moves, text = saved
+        self.open(self._episode, self.url)
+        for move in moves:
+            self.act(Move(*move))
+        if self._text != text:
+            raise SnapshotError(
+                f"expected the page of the snapshot when its {len(moves)} actions are played again, "
+                "found another; use the versions of Chromium and miniwob that it was taken with"
+            )
+
+    def act(self, move: Move) -> Effect:
+        """Take an action other than ``stop``."""
+        effect = super().act(move)
+        self._moves = (*self._moves, move)
+        return effect
+
+    async def _opened(self, url: str) -> None:
+        self.url, self.verdict, self.goal = url, None, ""
+        tab = self.tab
+        if not tab.prepared:
+            await tab.prepare(_SETUP)
+        tab.dialogs.clear()
+        await tab.send("Storage.clearDataForOrigin", origin=f"http://{HOST}", storageTypes="all")
+        await tab.run_time()
+        await self._go(url)
+        await tab.virtual_time(_SECOND)
+        await tab.evaluate(_BEGIN % self._episode.seed)
+        for _ in range(10):
+            await tab.virtual_time(_SECOND)
+            ready, _, _, self.goal = await tab.evaluate(_VERDICT)
+            if ready:
+                break
+        else:
+            raise EngineError(f"expected the page {self._episode.page} to start, found it waiting")
+        await self._look()
+
+    async def _settle(self) -> None:
+        await super()._settle()
+        await self.tab.virtual_time(_SECOND)
+
+    async def _look(self) -> None:
+        _, done, reward, _ = await self.tab.evaluate(_VERDICT)
+        self.verdict = float(reward) if done else None
+        await super()._look()
+
+    async def _clickable(self) -> set[int]:
+        """Return the elements that scripts listen at."""
+        shot = await self.tab.send("DOMSnapshot.captureSnapshot", computedStyles=[])
+        nodes, names = shot["documents"][0]["nodes"], shot["strings"]
+        outer = {"HTML", "BODY", "#document"}
+        return {
+            nodes["backendNodeId"][index]
+            for index in nodes["isClickable"]["index"]
+            if names[nodes["nodeName"][index]] not in outer
+        }
+
+    def _serve(self, asked: Asked) -> Served | None:
+        """Answer with a file of the package."""
+        start = f"http://{HOST}/"
+        path = (self._root / asked.url.removeprefix(start).partition("?")[0]).resolve()
+        inside = asked.url.startswith(start) and path.is_relative_to(self._root.resolve())
+        if asked.method != "GET" or not inside or not path.is_file():
+            if asked.document:
+                self._refusal = "only the task's own page may be opened"
+            return None
+        kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        return Served(200, {"Content-Type": f"{kind}; charset=utf-8"}, path.read_bytes())
+
+    def _check_link(self, href: str) -> None:
+        """Let links run scripts: they are the pages' own."""
+
+    async def _scroll(self, move: Move) -> Effect:
+        await self.tab.evaluate(f"scrollBy(0, {'-' if move.text == 'up' else ''}innerHeight)")
+        return Effect()
+
+    async def _goback(self, move: Move) -> Effect:
+        return Effect()
+
+    async def _restart(self, move: Move) -> Effect:
+        await self._opened(self.url)
+        return Effect()
+
+    async def _goto(self, move: Move) -> Effect:
+        raise Refused("only the task's own page may be opened")

@@ -1,0 +1,65 @@
+"""Chromium for the tests of the web; where there is none they are skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from comap.envs.web.actions import read_action
+from comap.envs.web.browser import Asked, Served, find_program
+from comap.envs.web.chromium import Chromium
+from comap.envs.web.engine import Effect
+from comap.envs.web.sites import World, world_of
+from comap.errors import MissingExtra
+
+
+class Pages(Chromium):
+    """The engine with any HTML at every address of the shop."""
+
+    html = ""
+
+    def show(self, html: str) -> str:
+        """Open a page, and return its text."""
+        self.html = html
+        self.open(world_of(20), "shop.test/")
+        return self.text()
+
+    def do(self, *actions: str) -> Effect:
+        effect = Effect()
+        for action in actions:
+            move = read_action(action)
+            assert move is not None, action
+            effect = self.act(move)
+        return effect
+
+    def _serve(self, asked: Asked) -> Served | None:
+        if asked.document and asked.url.startswith("http://shop.test/"):
+            self.url = asked.url.removeprefix("http://")
+            html = f"<title>T</title>{self.html}".encode()
+            return Served(200, {"Content-Type": "text/html; charset=utf-8"}, html)
+        return super()._serve(asked)
+
+
+@pytest.fixture(scope="session")
+def browser() -> str:
+    """The path of a browser."""
+    try:
+        return find_program(None)
+    except MissingExtra as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def pages(browser: str) -> Iterator[Pages]:
+    """An engine that shows any page."""
+    engine = Pages(browser)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="session")
+def world() -> Any:
+    """The instance of the sites that tests play on."""
+    return World(20)
