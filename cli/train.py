@@ -261,6 +261,8 @@ class Baseline(Staged):
     @classmethod
     def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
         chosen, slow = _for_env(preset_name, env, given, {}), env_class(env).slow
+        if preset_name == TINY:  # what goes with this environment
+            chosen = {**presets(TINY).get(f"{cls.method} {env}", {}), **chosen}
         return baseline_preset(cls.method, preset_name, slow=slow, **chosen)
 
     def training_class(self) -> Callable[..., Any]:

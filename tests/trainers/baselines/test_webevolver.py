@@ -1,0 +1,227 @@
+"""WebEvolver's self-improvement: what is filtered and capped, and whole trainings of its arms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from comap.envs.conformance.transcripts import load
+from comap.errors import OptionError
+from comap.facts import Delta, State
+from comap.lm import Completion
+from comap.trainers.baselines.config import baseline_preset
+from comap.trainers.evaluation import score_depths
+from comap.trajectory import Step, Trajectory
+from comap.worldmodel import NullWorldModel, Prediction, Query, Transition, Turn
+
+pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from comap.trainers.baselines.webevolver import (
+    HintedWorldModel,
+    WebEvolverRun,
+    capped,
+    select,
+)
+
+KIT = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
+Asked = load(f"{Path(__file__).parents[2] / 'agents' / 'scripted.py'}:HashedModel")
+WEB = "comap/Web-v0"
+FEW = {
+    "demonstrations": 3,
+    "tasks_per_round": 2,
+    "imagined_depth": 2,
+    "predict_tokens": 8,
+    "rounds": 2,
+    "epochs": 1,
+    "evaluation_tasks": 1,
+    "evaluation_splits": ("valid_seen",),
+    "scored_transitions": 2,
+}
+
+
+def episode(*turns, task="a", terminated=True, parsed=True, first="home"):
+    steps = tuple(
+        Step(
+            t,
+            action,
+            text,
+            0.0,
+            False,
+            False,
+            False,
+            State(),
+            Delta(),
+            notes={"draft_parsed": parsed},
+        )
+        for t, (action, text) in enumerate(turns, 1)
+    )
+    last = replace(steps[-1], terminated=terminated, truncated=not terminated, success=True)
+    return Trajectory(WEB, task, "train", "goal", "me", first, State(), (*steps[:-1], last))
+
+
+GOOD = episode(("click [7]", "a shop"), ("wait", "a shop"), ("stop [it]", "Answered."))
+
+
+def test_each_filter_removes_what_it_names_and_tells_how_much():
+    played = [
+        GOOD,
+        episode(("stop [x]", "Answered."), task="unread", parsed=False),
+        episode(("stop [please log in]", "Answered."), task="login"),
+        episode(("click [7]", "a shop"), task="cut", terminated=False),
+        episode(("stop [N/A]", "Answered."), task="impossible"),
+        replace(GOOD, task="refused"),
+        replace(GOOD, task="fault", error="EngineError: x"),
+        GOOD,
+    ]
+    filters = ("unparsed", "login", "unfinished", "idle", "duplicate")
+    found = select(played, lambda one: one.task != "refused", filters, set())
+    assert [(one.episode.task, one.steps) for one in found.kept] == [("a", (0, 2))]
+    told = found.describe()
+    assert told["removed"] == {
+        "rejected": 1,
+        "unparsed": 1,
+        "login": 1,
+        "unfinished": 2,
+        "idle": 1,
+        "duplicate": 1,
+    }
+    assert (told["accepted"], told["acceptance"], told["duplicates"]) == (6, 6 / 7, 1)
+
+
+def test_without_filters_all_accepted_episodes_are_kept_whole():
+    found = select([GOOD, GOOD], lambda one: True, (), set())
+    assert [one.steps for one in found.kept] == [(0, 1, 2)] * 2 and found.duplicates == 1
+
+
+def test_caps_hold_for_each_start_and_each_action():
+    def transition(first, action):
+        return Transition(Query(WEB, "goal", (Turn(None, first),), State(), action), "a page")
+
+    rows = [transition(f"page {n % 2}", f"click [{n % 5}]") for n in range(20)]
+    assert capped(rows, None, None, 0) == list(range(20))
+    assert len(capped(rows, 3, None, 0)) == 6 and len(capped(rows, None, 1, 0)) == 5
+    assert capped(rows, 3, 1, 0) == capped(rows, 3, 1, 0) != capped(rows, 3, 1, 1)
+
+
+def test_the_last_imagined_step_is_asked_for_what_the_task_needs():
+    lm = Asked()
+    model = HintedWorldModel(lm, depth=2, max_length=1024, max_new_tokens=64)
+    turns = (Turn(None, "home"), Turn("look", "a desk"))
+    first, last = (Query(WEB, "goal", turns[:n], State(), "wait") for n in (1, 2))
+    hint = "This is the last step"
+    assert hint not in model.prompt(first)[-1].content and hint in model.prompt(last)[-1].content
+
+
+def test_delta_f1_by_depth_counts_changes_since_the_real_state():
+    shown = KIT.demos_of(1)
+    reads = KIT.make_env("train").get_wrapper_attr("canonicalizer")
+    steps = len(shown[0].steps)
+    nothing = score_depths(NullWorldModel(), shown, reads, 100, 0, last=2)
+    assert [*nothing] == ["1", ">=2"] and nothing["1"]["n"] == steps
+
+    class Knowing:
+        source = "knowing"
+
+        def predict(self, queries):
+            steps = shown[0].steps
+            return [Prediction(steps[len(query.history) - 1].observation) for query in queries]
+
+    known = score_depths(Knowing(), shown, reads, 100, 0, last=2)
+    assert known["1"]["delta_f1"] == known[">=2"]["delta_f1"] == 100
+
+
+def training(player, out, **settings):
+    config = baseline_preset("webevolver", "tiny", **{**FEW, **settings})
+    roles = KIT.opened(config, player, config.roles())
+    demos = KIT.demos_of(3) if config.shows_expert else ()
+    return WebEvolverRun(config, roles, KIT.make_env, demos, out)
+
+
+def test_a_round_learns_anew_from_real_and_imagined_episodes(player, tmp_path, monkeypatch):
+    run = training(player, tmp_path, start="expert", filters=None, imagined_share=0.2)
+    monkeypatch.setattr(
+        run, "_verdicts", lambda stage, episodes: lambda one: stage.name.endswith("imagine")
+    )
+    begun = {name: weight.clone() for name, weight in run.beginning["agent"].items()}
+    loaded, load_role = [], run.roles.load
+    monkeypatch.setattr(
+        run.roles, "load", lambda role, state: (loaded.append(role), load_role(role, state))
+    )
+    summary = run.run()
+    rounds = {line["round"]: line for line in summary["rounds"]}
+    assert set(rounds) == {0, 1, 2} and "imagine" not in rounds[1]
+    assert rounds[2]["imagine"]["acceptance"] == 1.0 and rounds[2]["play"]["acceptance"] == 0.0
+    assert rounds[2]["play"]["removed"] == {"rejected": 2}
+    assert set(rounds[2]["delta_f1_by_depth"]) <= {"1", "2", "3", ">=4"}
+    learned = summary["stages"]["round-2-policy"]["episodes_learned"]
+    assert learned == {"demonstrated": 3, "real": 0, "imagined": 0}  # 0.2 / 0.8 of three is none
+    assert loaded == ["wm", "agent"] * 3
+    assert all(bool((run.beginning["agent"][name] == begun[name]).all()) for name in begun)
+    imagined = run.episodes("round-2-imagine")
+    assert all(step.imagined for one in imagined for step in one.steps)
+    assert {len(one.steps) for one in imagined} <= {1, 2}
+
+
+def test_a_model_without_demonstrations_or_a_world_model(player, tmp_path):
+    run = training(player, tmp_path, start="play", imagined_from=None, rounds=1)
+    found = run.run()
+    assert run.roles.names == ("agent",)
+    assert list(found["stages"]) == [
+        "round-0-evaluation",
+        *("round-1-play", "round-1-policy", "round-1-evaluation"),
+    ]
+    assert (
+        found["stages"]["round-1-policy"]["samples"] == {}
+    )  # it solves nothing, and stays as it was
+    assert found["results"]["valid_seen"]["episodes"] == 1
+    assert {path.name for path in (tmp_path / "models").iterdir()} == {"agent"}
+
+
+def test_the_untrained_model_judges_and_explains(player, tmp_path, monkeypatch):
+    asked = []
+    settings = {"judge": "base", "rationale": True, "imagined_start": True, "filters": ("login",)}
+    run = training(player, tmp_path, start="play", imagined_from=1, rounds=1, **settings)
+
+    def said(lm, requests):
+        asked.extend(requests)
+        text = {"judge": "It is done: SUCCESS", "rationale": "Doors open."}
+        return [Completion(text[one.purpose]) for one in requests]
+
+    monkeypatch.setattr("comap.trainers.sft.answer", said)
+    learned = {}
+    learn = run.learn
+    monkeypatch.setattr(
+        run,
+        "learn",
+        lambda stage, role, samples, *a: (
+            learned.update({role: samples}),
+            learn(stage, role, samples, *a),
+        )[1],
+    )
+    found = run.run()
+    assert {one.adapter for one in asked} == {"base"}
+    assert found["rounds"][1]["play"]["acceptance"] == 1.0
+    assert found["stages"]["round-1-imagine"]["unsolved"] == 0  # all were accepted
+    kinds = {sample.kind for sample in learned["wm"]}
+    assert kinds == {"transition", "start"}
+    assert all(sample.text.startswith("Thought: ") for sample in learned["wm"])
+    assert {sample.kind for sample in learned["agent"]} == {"real"}
+    question = next(one for one in asked if one.purpose == "judge").messages[-1].content
+    assert "LAST ACTION:" in question and "> " in question
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"filters": ("logn",)}, "no filter 'logn'; did you mean 'login'"),
+        ({"learn_from": "imagined", "imagined_from": None}, "needs a world model"),
+        ({"imagined_share": 1.0}, "imagined_share must be"),
+        ({"depth": -1}, "depth"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(OptionError, match=message):
+        baseline_preset("webevolver", "paper", **settings)
