@@ -133,22 +133,35 @@ def test_delta_f1_by_depth_counts_changes_since_the_real_state():
     assert known["1"]["delta_f1"] == known[">=2"]["delta_f1"] == 100
 
 
-def training(player, out, **settings):
-    config = baseline_preset("webevolver", "tiny", **{**FEW, **settings})
-    roles = KIT.opened(config, player, config.roles())
-    demos = KIT.demos_of(3) if config.shows_expert else ()
-    return WebEvolverRun(config, roles, KIT.make_env, demos, out)
+class Recorded:
+    """A training whose models answer by a hash; what each stage would learn is noted, not learned."""
+
+    def __init__(self, player, out, monkeypatch, **settings):
+        config = baseline_preset("webevolver", "tiny", **{**FEW, **settings})
+        roles = KIT.opened(config, player, config.roles())
+        demos = KIT.demos_of(3) if config.shows_expert else ()
+        self.run = WebEvolverRun(config, roles, KIT.make_env, demos, out)
+        self.learned, self.before = {}, {}
+        lm = KIT.Answers(self.run.head.size)
+        monkeypatch.setattr(roles, "language_model", lambda **told: lm)
+        monkeypatch.setattr(self.run, "fit", self.fit)
+
+    def weights(self, role):
+        return sum(weight.double().sum().item() for weight in self.run.roles.state(role).values())
+
+    def fit(self, stage, role, epochs, rate):
+        self.before[stage.name] = self.weights(role)
+        self.learned[stage.name] = epochs[0]
+        for weight in self.run.roles.parameters(role).values():
+            weight.data += 1
+        return {"role": role, "rows": len(epochs[0]), "updates": 1, "log": []}
 
 
 def test_a_round_learns_anew_from_real_and_imagined_episodes(player, tmp_path, monkeypatch):
-    run = training(player, tmp_path, start="expert", filters=None, imagined_share=0.2)
+    made = Recorded(player, tmp_path, monkeypatch, start="expert", filters=None, imagined_share=0.3)
+    run = made.run
     monkeypatch.setattr(
         run, "_verdicts", lambda stage, episodes: lambda one: stage.name.endswith("imagine")
-    )
-    begun = {name: weight.clone() for name, weight in run.beginning["agent"].items()}
-    loaded, load_role = [], run.roles.load
-    monkeypatch.setattr(
-        run.roles, "load", lambda role, state: (loaded.append(role), load_role(role, state))
     )
     summary = run.run()
     rounds = {line["round"]: line for line in summary["rounds"]}
@@ -157,18 +170,31 @@ def test_a_round_learns_anew_from_real_and_imagined_episodes(player, tmp_path, m
     assert rounds[2]["play"]["removed"] == {"rejected": 2}
     assert set(rounds[2]["delta_f1_by_depth"]) <= {"1", "2", "3", ">=4"}
     learned = summary["stages"]["round-2-policy"]["episodes_learned"]
-    assert learned == {"demonstrated": 3, "real": 0, "imagined": 0}  # 0.2 / 0.8 of three is none
-    assert loaded == ["wm", "agent"] * 3
-    assert all(bool((run.beginning["agent"][name] == begun[name]).all()) for name in begun)
+    assert learned == {"demonstrated": 3, "real": 0, "imagined": 1}  # at most 0.3 of all four
+    for part in ("policy", "world-model"):
+        assert len({made.before[f"round-{number}-{part}"] for number in range(3)}) == 1
     imagined = run.episodes("round-2-imagine")
     assert all(step.imagined for one in imagined for step in one.steps)
     assert {len(one.steps) for one in imagined} <= {1, 2}
+    seen = [len(made.learned[f"round-{number}-world-model"]) for number in range(3)]
+    assert seen[0] < seen[1] < seen[2]
 
 
-def test_a_model_without_demonstrations_or_a_world_model(player, tmp_path):
-    run = training(player, tmp_path, start="play", imagined_from=None, rounds=1)
-    found = run.run()
-    assert run.roles.names == ("agent",)
+def test_only_imagined_episodes_are_learned_where_that_is_asked_for(player, tmp_path, monkeypatch):
+    settings = {"learn_from": "imagined", "imagined_from": 1, "rounds": 1, "filters": None}
+    made = Recorded(player, tmp_path, monkeypatch, start="expert", **settings)
+    monkeypatch.setattr(
+        made.run, "_verdicts", lambda stage, episodes: lambda one: one.steps[0].imagined
+    )
+    made.run.run()
+    assert {sample.kind for sample in made.learned["round-0-policy"]} == {"warmup"}
+    assert {sample.kind for sample in made.learned["round-1-policy"]} == {"imagined"}
+
+
+def test_a_model_without_demonstrations_or_a_world_model(player, tmp_path, monkeypatch):
+    made = Recorded(player, tmp_path, monkeypatch, start="play", imagined_from=None, rounds=1)
+    found = made.run.run()
+    assert made.run.roles.names == ("agent",)
     assert list(found["stages"]) == [
         "round-0-evaluation",
         *("round-1-play", "round-1-policy", "round-1-evaluation"),
@@ -183,7 +209,8 @@ def test_a_model_without_demonstrations_or_a_world_model(player, tmp_path):
 def test_the_untrained_model_judges_and_explains(player, tmp_path, monkeypatch):
     asked = []
     settings = {"judge": "base", "rationale": True, "imagined_start": True, "filters": ("login",)}
-    run = training(player, tmp_path, start="play", imagined_from=1, rounds=1, **settings)
+    settings |= {"imagined_from": 1, "rounds": 1}
+    made = Recorded(player, tmp_path, monkeypatch, start="play", **settings)
 
     def said(lm, requests):
         asked.extend(requests)
@@ -191,26 +218,26 @@ def test_the_untrained_model_judges_and_explains(player, tmp_path, monkeypatch):
         return [Completion(text[one.purpose]) for one in requests]
 
     monkeypatch.setattr("comap.trainers.sft.answer", said)
-    learned = {}
-    learn = run.learn
-    monkeypatch.setattr(
-        run,
-        "learn",
-        lambda stage, role, samples, *a: (
-            learned.update({role: samples}),
-            learn(stage, role, samples, *a),
-        )[1],
-    )
-    found = run.run()
+    found = made.run.run()
     assert {one.adapter for one in asked} == {"base"}
     assert found["rounds"][1]["play"]["acceptance"] == 1.0
     assert found["stages"]["round-1-imagine"]["unsolved"] == 0  # all were accepted
-    kinds = {sample.kind for sample in learned["wm"]}
-    assert kinds == {"transition", "start"}
-    assert all(sample.text.startswith("Thought: ") for sample in learned["wm"])
-    assert {sample.kind for sample in learned["agent"]} == {"real"}
+    world = made.learned["round-1-world-model"]
+    assert {sample.kind for sample in world} == {"transition", "start"}
+    assert all(sample.text.startswith("Thought: ") for sample in world)
+    assert {sample.kind for sample in made.learned["round-1-policy"]} == {"real"}
     question = next(one for one in asked if one.purpose == "judge").messages[-1].content
     assert "LAST ACTION:" in question and "> " in question
+
+
+def test_a_verdict_that_says_both_or_nothing_accepts_nothing(player, tmp_path, monkeypatch):
+    made = Recorded(player, tmp_path, monkeypatch, start="play", judge="base")
+    texts = {"a": "SUCCESS", "b": "NOT SUCCESS", "c": "NOT SUCCESS, or SUCCESS", "d": "Hm."}
+    monkeypatch.setattr(
+        made.run, "ask_each", lambda *told: {one: [text] for one, text in texts.items()}
+    )
+    accepted = made.run._verdicts(None, [])
+    assert [one for one in texts if accepted(replace(GOOD, task=one))] == ["a"]
 
 
 @pytest.mark.parametrize(
