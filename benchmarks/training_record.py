@@ -277,7 +277,7 @@ def _model_words(
         knows = isinstance(config, WKMTraining) and config.trains_knowledge
         for role in ("agent", *(["knowledge"] if knows else []), *(["wm"] if imagines else [])):
             yield from ("--adapter", f"{role}={models / role}")
-    if imagines:
+    if imagines and isinstance(config, SharedTraining):
         if not full:
             yield from ("--world-model-adapter", "wm")
         yield from ("--world-model-prompts", config.agent.prompts)

@@ -408,8 +408,9 @@ class WebEvolverRun(BaselineRun):
         ]
         if config.imagined_start:
             reason = _FIRST_REASON if config.rationale else ""
-            for task, one in starts.items():
-                query, text = start_query(one.env_id, one.goal), _explained(one.observation, reason)
+            for task, shown in starts.items():
+                query = start_query(shown.env_id, shown.goal)
+                text = _explained(shown.observation, reason)
                 samples.append(transition_sample(query, text, model, kind="start", task=task))
         return {"transitions": len(rows), **self._learn_anew(stage, "wm", samples)}
 
