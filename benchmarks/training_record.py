@@ -299,7 +299,7 @@ def _agent_words(agent: str, config: SharedTraining | PaWTraining) -> Iterator[s
     usual = options().describe()
     for name, value in settings.items():
         option = f"{'agent-' if name in _RUN_OPTIONS else ''}{name.replace('_', '-')}"
-        if value == usual[name]:
+        if value == usual.get(name, value):  # the agent may be a simpler one than the trained one
             continue
         if value is None:
             yield from ("--agent-option", f"{name}=null")

@@ -333,8 +333,7 @@ class WebEvolver(Baseline):
 
     method: ClassVar[str] = "webevolver"
     shown: ClassVar[str] = (
-        f"{Baseline.shown} rounds tasks_per_round start judge filters imagined_from imagined_depth "
-        "imagined_share learn_from depth candidates"
+        f"{Baseline.shown} rounds tasks_per_round start judged_by filters imagined_from depth candidates"
     )
 
     world_model: Path | None = None

@@ -184,7 +184,7 @@ class WebEvolverTraining(BaselineTraining):
         OptionError: A value is none of those allowed, or out of range.
 
     Example:
-        >>> WebEvolverTraining().roles(), WebEvolverTraining(imagined_from=None, judge="env").roles()
+        >>> WebEvolverTraining().roles(), WebEvolverTraining(imagined_from=None, judged_by="env").roles()
         (('agent', 'wm', 'base'), ('agent',))
     """
 
@@ -213,7 +213,7 @@ class WebEvolverTraining(BaselineTraining):
     """Rounds of playing and learning."""
     tasks_per_round: int | None = 1516
     """Training tasks that are played in a round; None for all."""
-    judge: Literal["env", "base"] = "base"
+    judged_by: Literal["env", "base"] = "base"
     """Who accepts episodes: the environment's success, or the model as the training begins, with
     upstream's protocol."""
     filters: tuple[str, ...] | None = ("unparsed", "login", "unfinished", "idle")
@@ -271,7 +271,7 @@ class WebEvolverTraining(BaselineTraining):
     def roles(self, begun: Collection[str] = ()) -> tuple[str, ...]:
         """Return the names of the training's models; ``base`` stays as the training begins."""
         world = ("wm",) if self.has_world_model else ()
-        asked = self.judge == "base" or (self.rationale and self.has_world_model)
+        asked = self.judged_by == "base" or (self.rationale and self.has_world_model)
         return ("agent", *world, *(("base",) if asked else ()))
 
 

@@ -324,7 +324,7 @@ class WebEvolverRun(BaselineRun):
         self, stage: StageFolder, episodes: Sequence[Trajectory]
     ) -> Callable[[Trajectory], bool]:
         """Return the judge of a stage's episodes; of a verdict that cannot be read it accepts nothing."""
-        if self.config.judge == "env":
+        if self.config.judged_by == "env":
             return lambda episode: episode.success and episode.error is None
         asked = {one.task: [self._question(one)] for one in episodes if one.steps}
         said = {task: texts[0] for task, texts in self.ask_each(stage, asked).items()}

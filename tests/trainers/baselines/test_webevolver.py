@@ -208,7 +208,12 @@ def test_a_model_without_demonstrations_or_a_world_model(player, tmp_path, monke
 
 def test_the_untrained_model_judges_and_explains(player, tmp_path, monkeypatch):
     asked = []
-    settings = {"judge": "base", "rationale": True, "imagined_start": True, "filters": ("login",)}
+    settings = {
+        "judged_by": "base",
+        "rationale": True,
+        "imagined_start": True,
+        "filters": ("login",),
+    }
     settings |= {"imagined_from": 1, "rounds": 1}
     made = Recorded(player, tmp_path, monkeypatch, start="play", **settings)
 
@@ -231,7 +236,7 @@ def test_the_untrained_model_judges_and_explains(player, tmp_path, monkeypatch):
 
 
 def test_a_verdict_that_says_both_or_nothing_accepts_nothing(player, tmp_path, monkeypatch):
-    made = Recorded(player, tmp_path, monkeypatch, start="play", judge="base")
+    made = Recorded(player, tmp_path, monkeypatch, start="play", judged_by="base")
     texts = {"a": "SUCCESS", "b": "NOT SUCCESS", "c": "NOT SUCCESS, or SUCCESS", "d": "Hm."}
     monkeypatch.setattr(
         made.run, "ask_each", lambda *told: {one: [text] for one, text in texts.items()}
