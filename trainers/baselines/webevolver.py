@@ -176,9 +176,10 @@ class WebEvolverRun(BaselineRun):
     Within a round the world model learns before the policy, and imagines with the policy that has just
     played: round 2 is then upstream's last step, its world model of iteration 2 with its policy of
     iteration 1. Where it is left open or differs (ours): imagined episodes begin with a real
-    observation unless `imagined_start`; replies are learned as they were said, not rewritten; the
-    world model's first page is learned only where it is imagined; a rationale of it is a fixed sentence,
-    as upstream's; episodes that ended by a fault are nobody's.
+    observation unless `imagined_start`; replies are learned as they were said, not rewritten (with
+    masked and scored decoding the action alone); the world model learns first observations only where
+    it imagines them; the judge's prompt has upstream's protocol in words of ours; episodes that ended
+    by a fault are nobody's.
     """
 
     config: WebEvolverTraining

@@ -180,6 +180,21 @@ def test_a_round_learns_anew_from_real_and_imagined_episodes(player, tmp_path, m
     assert seen[0] < seen[1] < seen[2]
 
 
+def test_a_training_that_was_stopped_goes_on_from_the_same_beginning(player, tmp_path, monkeypatch):
+    whole = Recorded(player, tmp_path / "whole", monkeypatch, start="expert")
+    whole.run.run()
+    stopped = Recorded(player, tmp_path / "stopped", monkeypatch, start="expert")
+    monkeypatch.setattr(stopped.run, "imagine_round", lambda stage, number: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        stopped.run.run()
+    again = Recorded(player, tmp_path / "stopped", monkeypatch, start="expert")
+    again.run.run()
+    assert set(again.learned) == {"round-2-policy"}
+    for part in ("before", "learned"):
+        assert getattr(again, part)["round-2-policy"] == getattr(whole, part)["round-2-policy"]
+    assert KIT.files_of(tmp_path / "stopped") == KIT.files_of(tmp_path / "whole")
+
+
 def test_only_imagined_episodes_are_learned_where_that_is_asked_for(player, tmp_path, monkeypatch):
     settings = {"learn_from": "imagined", "imagined_from": 1, "rounds": 1, "filters": None}
     made = Recorded(player, tmp_path, monkeypatch, start="expert", **settings)
