@@ -78,7 +78,7 @@ class Selection:
     """What became of the episodes of one stage."""
 
     episodes: tuple[Trajectory, ...]
-    accepted: int
+    accepted: tuple[Trajectory, ...]
     kept: tuple[Kept, ...]
     duplicates: int
     removed: Mapping[str, int]
@@ -86,8 +86,8 @@ class Selection:
     def describe(self) -> dict[str, Any]:
         """Return the counts, of steps where they are ``idle``, and the judge's acceptance."""
         return {
-            "accepted": self.accepted,
-            "acceptance": self.accepted / max(len(self.episodes), 1),
+            "accepted": len(self.accepted),
+            "acceptance": len(self.accepted) / max(len(self.episodes), 1),
             "kept": len(self.kept),
             "duplicates": self.duplicates,
             "removed": dict(self.removed),
@@ -108,15 +108,14 @@ def select(
         filters: Names of `FILTERS`.
         known: Task and actions of episodes that were accepted before; those of these are added.
     """
-    kept: list[Kept] = []
+    kept, good, duplicates = list[Kept](), list[Trajectory](), 0
     everything = [one for one in episodes if one.error is None and one.steps]
     removed = Counter({"rejected": 0, **dict.fromkeys(filters, 0)})
-    total = duplicates = 0
     for episode in everything:
         if not accepted(episode):
             removed["rejected"] += 1
             continue
-        total += 1
+        good.append(episode)
         key = (episode.task, *(step.action for step in episode.steps))
         is_known = key in known
         known.add(key)
@@ -128,9 +127,10 @@ def select(
             continue
         steps = range(len(episode.steps))
         chosen = tuple(i for i in steps if "idle" not in filters or not _is_idle(episode, i))
-        removed["idle"] += len(steps) - len(chosen) if "idle" in filters else 0
+        if "idle" in filters:
+            removed["idle"] += len(steps) - len(chosen)
         kept.append(Kept(episode, chosen))
-    return Selection(tuple(everything), total, tuple(kept), duplicates, removed)
+    return Selection(tuple(everything), tuple(good), tuple(kept), duplicates, removed)
 
 
 def capped(
@@ -265,7 +265,7 @@ class WebEvolverRun(BaselineRun):
         played = [one for name, one in self.selections().items() if name.endswith("-play")]
         tasks = {episode.task for one in played for episode in one.episodes}
         tasks -= {shown.task for shown in self.demos}
-        tasks -= {episode.task for episode in self._accepted("-play")}
+        tasks -= {episode.task for one in played for episode in one.accepted}
         chosen = some_of(sorted(tasks), config.imagined_tasks, self.seed(stage.name, "tasks"))
         if chosen:
             lm = self.language_model()
@@ -314,12 +314,6 @@ class WebEvolverRun(BaselineRun):
                 filters = self.config.filters or ()
                 found[name] = select(episodes, accepted, filters, known)
         return found
-
-    def _accepted(self, ending: str) -> Iterator[Trajectory]:
-        """Yield the episodes that the judge accepted, filtered or not."""
-        for name in [one for one in self.folders if one.endswith(ending)]:
-            episodes = self.episodes(name)
-            yield from filter(self._verdicts(self.folders[name], episodes), episodes)
 
     def _verdicts(
         self, stage: StageFolder, episodes: Sequence[Trajectory]
