@@ -41,12 +41,14 @@ FEW = {
     },
     "webevolver": {
         "demonstrations": 3,
-        "tasks_per_round": 2,
-        "imagined_tasks": 1,
+        "tasks_per_round": 1,
         "imagined_depth": 2,
-        "predict_tokens": 8,
-        "rounds": 2,
-        "scored_transitions": 4,
+        "predict_tokens": 4,
+        "critic_tokens": 2,
+        "candidates": 2,
+        "rounds": 1,
+        "imagined_from": 1,
+        "scored_transitions": 1,
     },
 }
 STAGES = {
@@ -56,9 +58,8 @@ STAGES = {
     "itp": ["warmup-policy", "world-model", "foresight", "depths", "supervised", "online"],
     "webevolver": [
         *("round-0-world-model", "round-0-policy", "round-0-evaluation"),
-        *("round-1-play", "round-1-world-model", "round-1-policy", "round-1-evaluation"),
-        *("round-2-play", "round-2-world-model", "round-2-imagine", "round-2-policy"),
-        "round-2-evaluation",
+        *("round-1-play", "round-1-world-model", "round-1-imagine", "round-1-policy"),
+        "round-1-evaluation",
     ],
 }
 LEFT = {
